@@ -1,0 +1,38 @@
+# make demo   train one model under three mechanisms through the P4 switch
+# make test   the test-suite
+# make p4     compile the P4 programs (or, without p4c, verify the committed ones)
+# make lint   ruff and the structure tests
+PYTHON ?= /usr/bin/python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_FLAGS ?=
+
+.PHONY: demo test p4 lint install clean
+.DEFAULT_GOAL := install
+
+install: $(STAMP)
+
+# Installed editable: Python changes need no new install; C++ and dependency changes do, hence the prerequisites.
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard hostlib/native/*.cpp hostlib/native/*.h)
+	@bash .ci/prerequisites $(PYTHON)
+	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --editable '.[train,emulation,controller,test]'
+	@touch $@
+
+p4:
+	@$(PYTHON) p4/build.py
+	@$(PYTHON) p4/generate.py
+
+demo: $(STAMP) p4
+	@$(BIN)/emulation demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+
+clean:
+	rm -rf build $(VENV)

@@ -1,0 +1,21 @@
+// FOR_EACH_ELEMENT(M) expands M(00) M(01) ... once per element; P4 has no loops over registers or fields.
+#ifndef NETFOLD_REPEAT_P4
+#define NETFOLD_REPEAT_P4
+
+#define FOR_16(M, p) \
+    M(p##0) M(p##1) M(p##2) M(p##3) M(p##4) M(p##5) M(p##6) M(p##7) \
+    M(p##8) M(p##9) M(p##a) M(p##b) M(p##c) M(p##d) M(p##e) M(p##f)
+#define FOR_64(M) FOR_16(M, 0) FOR_16(M, 1) FOR_16(M, 2) FOR_16(M, 3)
+#define FOR_256(M) \
+    FOR_64(M) FOR_16(M, 4) FOR_16(M, 5) FOR_16(M, 6) FOR_16(M, 7) FOR_16(M, 8) FOR_16(M, 9) \
+    FOR_16(M, a) FOR_16(M, b) FOR_16(M, c) FOR_16(M, d) FOR_16(M, e) FOR_16(M, f)
+
+#if ELEMENTS == 64
+#define FOR_EACH_ELEMENT(M) FOR_64(M)
+#elif ELEMENTS == 256
+#define FOR_EACH_ELEMENT(M) FOR_256(M)
+#else
+#error "ELEMENTS is 64 or 256"
+#endif
+
+#endif

@@ -1,0 +1,17 @@
+// Build-time sizes. Everything indexed by a slot is masked with SLOT_MASK, so SLOTS is a power of two.
+#ifndef NETFOLD_SIZES_P4
+#define NETFOLD_SIZES_P4
+
+// E, the int32 elements that one packet carries: 64 or 256 here. Given on p4c's command line.
+#ifndef ELEMENTS
+#define ELEMENTS 256
+#endif
+
+#define SLOTS 512            // slots per switch, shared out among the jobs by the controller
+#define SLOT_SETS 1024       // two sets per slot: consecutive generations never share one
+#define SLOT_MASK 0x1ff
+#define PORTS 512            // every value of a 9-bit port
+#define REPLICAS 1024        // receivers of results, over all jobs
+#define MEMBERSHIPS 4096     // about three entries per rank and two per job
+
+#endif
