@@ -1,0 +1,87 @@
+"""The house keeps its shape: imports go one way, generated files fit their source, artifacts fit their lock."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("controller", "hostlib", "emulation", "simulation")
+
+# Who may import what of netfold, as docs/structure.md says; prefixes of module names.
+ARROWS = {
+    "controller": ("controller", "hostlib.wire", "hostlib.layout"),
+    "hostlib": ("hostlib",),
+    "emulation": ("emulation", "hostlib", "controller", "simulation"),
+    "simulation": (
+        "simulation", "hostlib.schedule", "hostlib.checker", "hostlib.registry", "hostlib.mechanisms",
+        "hostlib.errors", "hostlib.layout", "hostlib.wire", "hostlib.quantity",
+    ),
+}
+
+
+def imports(path: Path) -> list[str]:
+    """Dotted names a module imports; `from hostlib import wire` counts as hostlib.wire."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            if node.module in ROOMS:
+                names += [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                names.append(node.module)
+    return names
+
+
+def modules(room: str) -> list[Path]:
+    return sorted((ROOT / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_go_one_way(room: str) -> None:
+    found = [(p, name) for p in modules(room) for name in imports(p) if name.split(".")[0] in ROOMS]
+    wrong = [
+        f"{p.relative_to(ROOT)} imports {name}" for p, name in found
+        if not any(name == allowed or name.startswith(allowed + ".") for allowed in ARROWS[room])
+    ]
+    assert modules(room), f"{room}/ holds no module"
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", ["hostlib.schedule", "hostlib.registry", "hostlib.join", "hostlib.cli"])
+def test_torch_stays_out_of_what_does_not_need_it(package: str) -> None:
+    code = f"import sys, {package}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+@pytest.mark.parametrize("command", [["p4/generate.py", "--check"], ["p4/build.py", "--verify"]])
+def test_generated_files_fit_the_p4_sources(command: list[str]) -> None:
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_changed_artifact_is_named(tmp_path: Path) -> None:
+    copy = tmp_path / "p4"
+    subprocess.run(["cp", "-r", str(ROOT / "p4"), str(copy)], check=True)
+    victim = copy / "build" / "netfold-v1model-64.json"
+    victim.write_text(victim.read_text() + " ")
+    done = subprocess.run([sys.executable, copy / "build.py", "--verify"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: artifact netfold-v1model-64.json does not fit")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_module_prints_or_exits_outside_the_commands() -> None:
+    wrong = []
+    for path in (p for room in ROOMS for p in modules(room)):
+        if path.stem in ("cli", "__main__"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.exit"):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node.func)}")
+    assert wrong == []
