@@ -31,11 +31,11 @@ def sources() -> list[Path]:
 
 
 def run(*command: str) -> str:
-    """Run a command in p4/; its standard output. Relative paths keep this machine out of the artifacts."""
+    """Run a command in p4/; its output. Relative paths keep the machine out of the artifacts."""
     done = subprocess.run(command, cwd=P4, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{done.stderr.strip()}\nerror: {command[0]} failed with exit code {done.returncode}")
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def compile_program(elements: int, into: Path) -> list[str]:

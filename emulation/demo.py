@@ -1,0 +1,214 @@
+"""The demo: one model, trained the same way over several mechanisms, through a switch it starts and stops itself."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emulation.errors import EmulationError
+
+PR_SET_PDEATHSIG = 1
+START_TIMEOUT_S = 120.0
+
+
+class DemoError(EmulationError):
+    """The demo could not do what it promises; the message says what and where to look."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoConfig:
+    """What to train and how the network behaves. Probabilities are per packet, port and direction."""
+
+    output: Path
+    mechanisms: tuple[str, ...] = ("inagg+mcast", "ring", "gloo")
+    model: str = "lenet"
+    world_size: int = 4
+    epochs: int | None = None
+    seed: int = 1
+    elements: int = 256
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    deadline_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What build/demo/result.json holds, and the raw material of the printed table."""
+
+    runs: dict[str, dict[str, Any]]
+    switch: dict[str, Any]
+    predicted_slots: int
+    ports: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The contract: {"mechanisms": {NAME: ...}, "switch": ...}."""
+        kept = ("steps", "iteration_ms_median", "test_accuracy", "weights_sha256", "link_bytes")
+        return {
+            "mechanisms": {name: {key: run[key] for key in kept} for name, run in self.runs.items()},
+            "switch": {**self.switch, "slots_predicted": self.predicted_slots},
+        }
+
+
+def _die_with_parent() -> None:
+    """In a new child: get SIGTERM when the demo dies, however it dies."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _spawn(*command: str, **options: Any) -> subprocess.Popen[bytes]:
+    # A session of its own: Ctrl-C reaches the demo alone, which then stops its children in order.
+    return subprocess.Popen(
+        [sys.executable, "-m", *command], start_new_session=True, preexec_fn=_die_with_parent, **options
+    )
+
+
+def _stop(child: subprocess.Popen[bytes], patience_s: float = 15.0) -> None:
+    """SIGTERM, then SIGKILL to the child's whole session: nothing of it may stay behind."""
+    if child.poll() is None:
+        child.terminate()
+        try:
+            child.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].removeprefix("error: ") if lines else "no message"
+
+
+@contextmanager
+def fabric(config: DemoConfig) -> Iterator[str]:
+    """A controller with its embedded switch, for as long as the block runs; yields the controller's URL.
+
+    Raises:
+        DemoError: it did not come up; the message is the controller's own.
+    """
+    state_dir = config.output / "fabric"
+    state_dir.mkdir(parents=True, exist_ok=True)
+    stop = [sys.executable, "-m", "controller", "stop", "--state-dir", str(state_dir)]
+    # What a killed earlier demo may have left; when there is nothing this fails, and that is fine.
+    subprocess.run(stop, capture_output=True)
+    log = config.output / "controller.stderr"
+    with log.open("wb") as stderr:
+        controller = _spawn(
+            "controller", "start", "--foreground", "--http", "127.0.0.1:0", "--state-dir", str(state_dir),
+            "--elements", str(config.elements), "--seed", str(config.seed), "--loss", str(config.loss),
+            "--duplicate", str(config.duplicate), "--reorder", str(config.reorder),
+            stdout=subprocess.DEVNULL, stderr=stderr,
+        )
+    try:
+        yield _wait_for_controller(controller, state_dir / "controller.json", log)
+    finally:
+        _stop(controller)
+        # Also when the controller was killed: its switch is in the state file.
+        subprocess.run(stop, capture_output=True)
+
+
+def _wait_for_controller(controller: subprocess.Popen[bytes], state: Path, log: Path) -> str:
+    give_up = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < give_up:
+        if controller.poll() is not None:
+            raise DemoError(f"the controller did not start: {_last_line(log.read_text())}")
+        if state.exists():
+            described = json.loads(state.read_text())
+            if described.get("pid") == controller.pid:
+                return described["http"]
+        time.sleep(0.1)
+    raise DemoError(f"the controller was not ready within {START_TIMEOUT_S:.0f} s; see {log}")
+
+
+def status(url: str) -> dict[str, Any] | None:
+    """The controller's GET /status, or None when it does not answer (it may have been killed)."""
+    try:
+        with urllib.request.urlopen(f"{url}/status", timeout=10) as reply:
+            return json.load(reply)
+    except OSError:
+        return None
+
+
+def train(config: DemoConfig, mechanism: str, url: str) -> dict[str, Any]:
+    """One `hostlib train`, progress on the terminal; its result.
+
+    Raises:
+        DemoError: the run failed; the message is the run's own last line.
+    """
+    result = config.output / f"{mechanism.replace('/', '_')}.json"
+    result.unlink(missing_ok=True)
+    log = config.output / f"{mechanism.replace('/', '_')}.stderr"
+    epochs = [] if config.epochs is None else ["--epochs", str(config.epochs)]
+    with log.open("wb") as stderr:
+        run = _spawn(
+            "hostlib", "train", "--mechanism", mechanism, "--model", config.model, "--world-size",
+            str(config.world_size), "--seed", str(config.seed), "--controller", url, "--deadline",
+            str(config.deadline_s), "--result", str(result), "--progress", *epochs, stderr=stderr,
+        )
+    try:
+        code = run.wait()
+    finally:
+        _stop(run)
+    if code != 0 or not result.exists():
+        raise DemoError(f"{mechanism}: {_last_line(log.read_text())}")
+    return json.loads(result.read_text())
+
+
+def run_demo(config: DemoConfig, announce: Callable[[str], None]) -> DemoResult:
+    """Train over every mechanism and compare.
+
+    Raises:
+        DemoError: a run failed, ranks disagree, or the switch completed another number of slots than predicted.
+    """
+    config.output.mkdir(parents=True, exist_ok=True)
+    (config.output / "result.json").unlink(missing_ok=True)
+    with fabric(config) as url:
+        announce(f"controller at {url}, embedded switch running netfold-v1model-{config.elements}")
+        runs = {}
+        for mechanism in config.mechanisms:
+            announce(f"training {config.model} on {config.world_size} workers over {mechanism}")
+            runs[mechanism] = train(config, mechanism, url)
+        described = status(url)
+    if described is None:
+        raise DemoError("training went on without the controller, which died: its switch's counters are lost")
+    result = _result(runs, described)
+    _verify(result)
+    partial = config.output / "result.json.partial"
+    partial.write_text(json.dumps(result.as_json(), indent=2) + "\n")
+    os.replace(partial, config.output / "result.json")
+    return result
+
+
+def _result(runs: dict[str, dict[str, Any]], described: dict[str, Any]) -> DemoResult:
+    events, ports = described["events"], described["ports"]
+    switch = {
+        "kind": described["switch"]["kind"],
+        "program": described["switch"]["program"],
+        "slots_completed": events["completed"],
+        "packets_in": sum(port["packets_in"] for port in ports.values()),
+        "replicas_out": events["replica"],
+        "drops": {reason: n for reason, n in described["drops"].items() if n},
+    }
+    predicted = sum(run["steps_chunks_total"] for run in runs.values())
+    return DemoResult(runs, switch, predicted, ports)
+
+
+def _verify(result: DemoResult) -> None:
+    for name, run in result.runs.items():
+        if len(set(run["weights_sha256"])) != 1:
+            raise DemoError(f"{name}: the ranks ended with different weights: {run['weights_sha256']}")
+    if result.switch["slots_completed"] != result.predicted_slots:
+        raise DemoError(
+            f"the switch completed {result.switch['slots_completed']} slots, but steps x buckets x chunks "
+            f"predict {result.predicted_slots}"
+        )
