@@ -1,0 +1,1 @@
+"""Emulation: real packets through a real P4 program, on one machine."""

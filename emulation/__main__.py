@@ -1,0 +1,5 @@
+"""`python -m emulation`."""
+
+from emulation.cli import run
+
+run()

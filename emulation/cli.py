@@ -1,0 +1,89 @@
+"""The `emulation` command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from emulation.errors import EmulationError, PortError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def main() -> None:
+    """Real packets through a real P4 program, on one machine and without root.
+
+    \b
+    emulation demo      train one model over several mechanisms and compare
+    emulation switch    run the embedded P4 switch by hand
+    """
+
+
+@main.command()
+@click.option("--program", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="BMv2 JSON to start with (else a controller pushes one over P4Runtime).")
+@click.option("--p4info", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="The program's P4Info, in text format.")
+@click.option("--p4rt", default="127.0.0.1:9559", show_default=True, metavar="ADDRESS:PORT",
+              help="Where the P4Runtime server listens; port 0 takes any.")
+@click.option("--device-id", default=1, show_default=True, help="P4Runtime device id.")
+@click.option("--port", "ports", multiple=True, metavar="N=udp:ADDRESS:PORT",
+              help="Switch port N on a UDP socket. Repeat for more.")
+@click.option("--udp-ports", default=0, metavar="COUNT", help="Ports 1..COUNT on free UDP ports of 127.0.0.1.")
+@click.option("--udp-destination", metavar="ADDRESS:PORT",
+              help="The destination that packets of UDP ports seem to have [default: each port's own address].")
+@click.option("--loss", default=0.0, help="Probability that a packet is lost, per port and direction.")
+@click.option("--duplicate", default=0.0, help="Probability that a packet comes twice.")
+@click.option("--reorder", default=0.0, help="Probability that a packet is held back 0.2 to 2 ms.")
+@click.option("--seed", default=0, help="Seed of the faults.")
+@click.option("--ready-file", type=click.Path(dir_okay=False, path_type=Path),
+              help="Written (JSON: pid, addresses) when everything listens; removed at the end.")
+@click.option("--exit-when-idle", type=float, metavar="SECONDS",
+              help="End after so long without a controller and without packets.")
+def switch(program: Path | None, p4info: Path | None, p4rt: str, device_id: int, ports: tuple[str, ...],
+           udp_ports: int, udp_destination: str | None, loss: float, duplicate: float, reorder: float, seed: int,
+           ready_file: Path | None, exit_when_idle: float | None) -> None:
+    """Run the embedded P4 switch in the foreground until SIGTERM or Ctrl-C.
+
+    It executes BMv2 JSON (what p4c makes of a v1model program) as native code. Each port is a UDP socket: a datagram
+    that arrives gets the Ethernet, IPv4 and UDP headers a NIC would have brought, and a frame that leaves has them
+    taken off and goes to the address they name.
+
+    \b
+    Example: four ports, program pushed by a controller
+        emulation switch --udp-ports 4 --p4rt 127.0.0.1:9559
+    Example: a program from files, with faults
+        emulation switch --program p4/build/netfold-v1model-64.json \\
+            --p4info p4/build/netfold-v1model-64.p4info.txtpb --port 1=udp:127.0.0.1:9001 --loss 0.02 --seed 7
+    """
+    from emulation.switch.port import Endpoint, Faults, PortSpec
+    from emulation.switch.process import SwitchConfig, run_switch
+
+    if (program is None) != (p4info is None):
+        raise click.UsageError("--program and --p4info belong together")
+    specs = [PortSpec.parse(text) for text in ports]
+    specs += [PortSpec(n, Endpoint("127.0.0.1", 0)) for n in range(1, udp_ports + 1)]
+    if not specs:
+        raise PortError("a switch needs ports: give --udp-ports COUNT or --port N=udp:ADDRESS:PORT")
+    run_switch(SwitchConfig(
+        p4rt=Endpoint.parse(p4rt), ports=specs, device_id=device_id, program=program, p4info=p4info,
+        destination=Endpoint.parse(udp_destination) if udp_destination else None,
+        faults=Faults(loss, duplicate, reorder, seed), ready_file=ready_file, exit_when_idle_s=exit_when_idle,
+    ))
+
+
+def run() -> None:
+    """Entry point: errors of netfold become one line and exit code 1."""
+    try:
+        main(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as wrong:
+        wrong.show()
+        sys.exit(wrong.exit_code)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except EmulationError as wrong:
+        click.echo(f"error: {wrong}", err=True)
+        sys.exit(1)

@@ -1,0 +1,26 @@
+"""Errors of the emulation room.
+
+EmulationError
+├── ProgramError        the P4 program uses a construct that the embedded switch does not know, or is not BMv2 JSON
+├── CompilerError       no C compiler, or it refused the generated code
+├── PortError           a port's specification is wrong or its address is taken
+└── DemoError           (emulation/demo.py)
+"""
+
+from __future__ import annotations
+
+
+class EmulationError(Exception):
+    """One line that says what is wrong and what is legal."""
+
+
+class ProgramError(EmulationError):
+    """The program cannot run here; the message names the construct."""
+
+
+class CompilerError(EmulationError):
+    """The generated C could not be compiled."""
+
+
+class PortError(EmulationError):
+    """A switch port could not be opened."""

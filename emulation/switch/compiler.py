@@ -1,0 +1,79 @@
+"""Generated C to a shared library, cached by the hash of everything that goes into it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from emulation.errors import CompilerError
+
+RUNTIME = Path(__file__).parent / "runtime"
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra",
+         "-Wno-unused-function", "-Wno-unused-label", "-Wno-type-limits")
+
+
+def cache_dir() -> Path:
+    """Where compiled programs are kept: $XDG_CACHE_HOME/netfold, or ~/.cache/netfold."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netfold"
+
+
+def find_compiler() -> str:
+    """The C compiler: $CC, else cc, gcc or clang.
+
+    Raises:
+        CompilerError: there is none.
+    """
+    named = os.environ.get("CC")
+    for candidate in [named] if named else ["cc", "gcc", "clang"]:
+        found = shutil.which(candidate)
+        if found:
+            return found
+    raise CompilerError(
+        f"no C compiler ({named or 'cc, gcc or clang'}) on PATH: the switch compiles its program; "
+        "apt-get install gcc, or set CC"
+    )
+
+
+def compile_program(generated: str, extra_flags: tuple[str, ...] = ()) -> Path:
+    """The shared library of a generated program, from the cache when it is there.
+
+    Raises:
+        CompilerError: no compiler, or it refused; the message holds its first error.
+    """
+    compiler = find_compiler()
+    text = f'#include "runtime.h"\n{generated}\n#include "loop.h"\n'
+    headers = "".join((RUNTIME / name).read_text() for name in ("runtime.h", "loop.h"))
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+    flags = (*FLAGS, *extra_flags)
+    digest = hashlib.sha256("\0".join([text, headers, version, *flags, _machine()]).encode()).hexdigest()[:32]
+    library = cache_dir() / f"{digest}.so"
+    if library.exists():
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+        c_file, partial = Path(scratch) / "program.c", Path(scratch) / "program.so"
+        c_file.write_text(text)
+        done = subprocess.run([compiler, *flags, f"-I{RUNTIME}", "-o", str(partial), str(c_file)],
+                              capture_output=True, text=True)
+        if done.returncode != 0:
+            kept = library.with_suffix(".c")
+            kept.write_text(text)
+            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+            raise CompilerError(f"{compiler} refused the generated program ({kept}): {first}")
+        # Renamed into place whole: a killed compilation leaves nothing under the final name.
+        os.replace(c_file, library.with_suffix(".c"))
+        os.replace(partial, library)
+    return library
+
+
+def _machine() -> str:
+    """What -march=native depends on: a cache shared between machines must not mix them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith("flags")), "")

@@ -1,0 +1,138 @@
+"""A compiled program at work: the packet loop in a thread, tables and counters from Python."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from emulation.errors import PortError
+from emulation.switch.port import Endpoint, Faults, OpenPort
+
+PORT_STATS = ("packets_in", "packets_out", "lost", "duplicated", "reordered", "not_udp", "send_failed")
+
+
+class _Counter(ctypes.Structure):
+    _fields_ = [("packets", ctypes.c_uint64), ("bytes", ctypes.c_uint64)]
+
+
+class Dataplane:
+    """One loaded program. All writes go through `writing()`, which keeps packets out meanwhile.
+
+    Args:
+        library: from compiler.compile_program; loaded under a name of its own, so that its state is fresh.
+    """
+
+    def __init__(self, library: Path) -> None:
+        self._lib = _load_fresh(library)
+        self._lib.nf_counter.restype = ctypes.POINTER(_Counter)
+        self._lib.nf_activity.restype = ctypes.c_uint64
+        self._lib.nf_table_insert.restype = ctypes.c_uint32
+        if self._lib.nf_init() < 0:
+            raise PortError("out of file descriptors")
+        self._thread: threading.Thread | None = None
+        self._dirty: set[int] = set()
+
+    def attach(self, ports: Sequence[OpenPort], destination: Endpoint | None, faults: Faults) -> None:
+        """Give the program its ports; `destination` is what rebuilt headers carry, else each port's own address."""
+        for port in ports:
+            inside = destination or port.endpoint
+            (address,) = struct.unpack(">I", socket.inet_aton(inside.address))
+            self._lib.nf_port(
+                ctypes.c_uint32(port.number), ctypes.c_int(port.socket.fileno()), ctypes.c_uint32(address),
+                ctypes.c_uint16(inside.port), ctypes.c_double(faults.loss), ctypes.c_double(faults.duplicate),
+                ctypes.c_double(faults.reorder), ctypes.c_uint64(faults.seed),
+            )
+
+    def start(self) -> None:
+        """Let packets through."""
+        self._thread = threading.Thread(target=self._lib.nf_run, name="dataplane", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the loop and free what it holds; the ports stay open."""
+        if self._thread is not None:
+            self._lib.nf_stop()
+            self._thread.join()
+            self._thread = None
+        self._lib.nf_close()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Between packets: everything written inside takes effect at once, at the end."""
+        self._lib.nf_lock()
+        try:
+            yield
+        finally:
+            for table in self._dirty:
+                self._lib.nf_table_commit(ctypes.c_uint32(table))
+            self._dirty.clear()
+            self._lib.nf_unlock()
+
+    def insert(self, table: int, value: Sequence[int], mask: Sequence[int], priority: int, action: int,
+               params: Sequence[int]) -> int:
+        """Add an entry; its handle."""
+        self._dirty.add(table)
+        return int(self._lib.nf_table_insert(
+            ctypes.c_uint32(table), _array(value), _array(mask), ctypes.c_int32(priority), ctypes.c_int32(action),
+            _array(params), ctypes.c_uint32(len(params)),
+        ))
+
+    def modify(self, table: int, handle: int, action: int, params: Sequence[int]) -> None:
+        """Give an entry (handle 0: the default) another action."""
+        self._lib.nf_table_modify(ctypes.c_uint32(table), ctypes.c_uint32(handle), ctypes.c_int32(action),
+                                  _array(params), ctypes.c_uint32(len(params)))
+
+    def delete(self, table: int, handle: int) -> None:
+        self._dirty.add(table)
+        self._lib.nf_table_delete(ctypes.c_uint32(table), ctypes.c_uint32(handle))
+
+    def hits(self, table: int, handle: int) -> tuple[int, int]:
+        """(packets, bytes) that an entry (handle 0: the default) matched."""
+        out = (ctypes.c_uint64 * 2)()
+        self._lib.nf_table_hits(ctypes.c_uint32(table), ctypes.c_uint32(handle), out)
+        return int(out[0]), int(out[1])
+
+    def counter(self, counter: int, index: int) -> tuple[int, int]:
+        """(packets, bytes) of one cell of an indirect counter."""
+        cell = self._lib.nf_counter(ctypes.c_uint32(counter))[index]
+        return int(cell.packets), int(cell.bytes)
+
+    def set_counter(self, counter: int, index: int, packets: int, bytes_: int) -> None:
+        self._lib.nf_counter(ctypes.c_uint32(counter))[index] = _Counter(packets, bytes_)
+
+    def group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        """Set a multicast group's (egress port, instance) pairs; none removes it."""
+        flat = [n for replica in replicas for n in replica]
+        self._lib.nf_group(ctypes.c_uint32(group), (ctypes.c_uint16 * max(1, len(flat)))(*flat),
+                           ctypes.c_uint32(len(replicas)))
+
+    def port_stats(self, number: int) -> dict[str, int]:
+        """What a port's adaptor counted, faults included."""
+        out = (ctypes.c_uint64 * len(PORT_STATS))()
+        self._lib.nf_port_stats(ctypes.c_uint32(number), out)
+        return dict(zip(PORT_STATS, map(int, out), strict=True))
+
+    def activity(self) -> int:
+        """Grows while packets arrive."""
+        return int(self._lib.nf_activity())
+
+
+def _array(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
+    return (ctypes.c_uint64 * max(1, len(numbers)))(*numbers)
+
+
+def _load_fresh(library: Path) -> ctypes.CDLL:
+    """dlopen gives the same instance for the same file: through a private descriptor it is another file each time."""
+    fd = os.memfd_create(library.name)
+    with library.open("rb") as source, os.fdopen(os.dup(fd), "wb") as copy:
+        shutil.copyfileobj(source, copy)
+    loaded = ctypes.CDLL(f"/proc/self/fd/{fd}")
+    os.close(fd)
+    return loaded

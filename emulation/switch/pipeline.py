@@ -1,0 +1,219 @@
+"""What a controller has written: table entries, multicast groups and counters of the running program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf import text_format
+from p4.v1 import p4runtime_pb2
+
+from emulation.errors import EmulationError
+from emulation.switch.codegen import Generator
+from emulation.switch.compiler import compile_program
+from emulation.switch.dataplane import Dataplane
+from emulation.switch.program import Program
+from emulation.switch.translate import Match, RequestError, Schema, invalid, missing
+
+LARGEST_GROUP_ID = 65535
+
+
+@dataclass(slots=True)
+class Entry:
+    """A table entry as it was written, and its handle in the data plane."""
+
+    message: p4runtime_pb2.TableEntry
+    handle: int
+
+
+class Pipeline:
+    """One committed forwarding pipeline config.
+
+    Raises:
+        RequestError: the config does not describe a program that this switch runs.
+    """
+
+    def __init__(self, config: p4runtime_pb2.ForwardingPipelineConfig) -> None:
+        try:
+            program = Program(config.p4_device_config)
+            self.schema = Schema(config.p4info, program)
+            self.dataplane = Dataplane(compile_program(Generator(program).generate()))
+        except RequestError:
+            raise
+        except EmulationError as wrong:
+            raise invalid(str(wrong)) from wrong
+        self.config = config
+        self.program = program
+        self.entries: dict[tuple[int, Match], Entry] = {}
+        self.defaults: dict[int, p4runtime_pb2.TableEntry] = {}
+        self.groups: dict[int, p4runtime_pb2.MulticastGroupEntry] = {}
+
+    # ---- writing ----------------------------------------------------------------------------------------------
+
+    def update(self, update: p4runtime_pb2.Update) -> None:
+        """Apply one update; called inside `dataplane.writing()`.
+
+        Raises:
+            RequestError: refused; nothing has changed.
+        """
+        kind = update.entity.WhichOneof("entity")
+        if update.type not in (update.INSERT, update.MODIFY, update.DELETE):
+            raise invalid("an update is an INSERT, a MODIFY or a DELETE")
+        if kind == "table_entry":
+            self._table_entry(update.type, update.entity.table_entry)
+        elif kind == "packet_replication_engine_entry":
+            self._replication(update.type, update.entity.packet_replication_engine_entry)
+        elif kind == "counter_entry":
+            self._counter_entry(update.type, update.entity.counter_entry)
+        else:
+            raise RequestError(grpc.StatusCode.UNIMPLEMENTED, f"writing {kind or 'an empty entity'} is not supported; "
+                               "table entries, multicast groups and counters are")
+
+    def _table_entry(self, how: int, entry: p4runtime_pb2.TableEntry) -> None:
+        table = self.schema.table(entry.table_id)
+        name, index = table.table.name, table.table.index
+        if entry.is_default_action:
+            if how != p4runtime_pb2.Update.MODIFY:
+                raise invalid(f"table {name}: a default action can only be modified")
+            if table.info.const_default_action_id:
+                raise RequestError(grpc.StatusCode.PERMISSION_DENIED, f"table {name}: its default action is constant")
+            self.dataplane.modify(index, 0, *self.schema.action(table, entry.action))
+            self.defaults[entry.table_id] = entry
+            return
+        if table.info.is_const_table:
+            raise RequestError(grpc.StatusCode.PERMISSION_DENIED, f"table {name}: its entries are constant")
+        match = self.schema.match(table, entry)
+        key = (entry.table_id, match)
+        known = self.entries.get(key)
+        if how == p4runtime_pb2.Update.INSERT:
+            if known is not None:
+                raise RequestError(grpc.StatusCode.ALREADY_EXISTS, f"table {name}: an entry with this key exists")
+            if sum(1 for table_id, _ in self.entries if table_id == entry.table_id) >= table.info.size > 0:
+                raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"table {name} is full: {table.info.size} entries")
+            action, params = self.schema.action(table, entry.action)
+            handle = self.dataplane.insert(index, match.value, match.mask, match.priority, action, params)
+            self.entries[key] = Entry(entry, handle)
+            return
+        if known is None:
+            raise missing(f"table {name}: no entry has this key")
+        if how == p4runtime_pb2.Update.MODIFY:
+            self.dataplane.modify(index, known.handle, *self.schema.action(table, entry.action))
+            known.message = entry
+        else:
+            self.dataplane.delete(index, known.handle)
+            del self.entries[key]
+
+    def _replication(self, how: int, entry: p4runtime_pb2.PacketReplicationEngineEntry) -> None:
+        if entry.WhichOneof("type") != "multicast_group_entry":
+            raise RequestError(grpc.StatusCode.UNIMPLEMENTED, "clone sessions are not supported; multicast groups are")
+        group = entry.multicast_group_entry
+        number = group.multicast_group_id
+        if not 0 < number <= LARGEST_GROUP_ID:
+            raise invalid(f"multicast group {number} is not in 1..{LARGEST_GROUP_ID}")
+        if how == p4runtime_pb2.Update.INSERT and number in self.groups:
+            raise RequestError(grpc.StatusCode.ALREADY_EXISTS, f"multicast group {number} exists")
+        if how != p4runtime_pb2.Update.INSERT and number not in self.groups:
+            raise missing(f"there is no multicast group {number}")
+        if how == p4runtime_pb2.Update.DELETE:
+            self.dataplane.group(number, [])
+            del self.groups[number]
+            return
+        replicas = [(_replica_port(r), r.instance) for r in group.replicas]
+        if len(set(replicas)) != len(replicas):
+            raise invalid(f"multicast group {number}: a (port, instance) pair is given twice")
+        self.dataplane.group(number, replicas)
+        self.groups[number] = group
+
+    def _counter_entry(self, how: int, entry: p4runtime_pb2.CounterEntry) -> None:
+        if how != p4runtime_pb2.Update.MODIFY:
+            raise invalid("a counter cell can only be modified")
+        counter, size = self.schema.counter(entry.counter_id)
+        if not entry.HasField("index") or not 0 <= entry.index.index < size:
+            raise RequestError(grpc.StatusCode.OUT_OF_RANGE, f"the counter's cells are 0..{size - 1}")
+        self.dataplane.set_counter(counter, entry.index.index, entry.data.packet_count, entry.data.byte_count)
+
+    # ---- reading ----------------------------------------------------------------------------------------------
+
+    def read(self, entity: p4runtime_pb2.Entity) -> Iterable[p4runtime_pb2.Entity]:
+        """Everything that an entity asks for; left-out ids and keys are wildcards.
+
+        Raises:
+            RequestError: no such thing can be read.
+        """
+        kind = entity.WhichOneof("entity")
+        if kind == "table_entry":
+            return self._read_table(entity.table_entry)
+        if kind == "counter_entry":
+            return self._read_counter(entity.counter_entry)
+        if kind == "packet_replication_engine_entry":
+            return self._read_groups(entity.packet_replication_engine_entry)
+        raise RequestError(grpc.StatusCode.UNIMPLEMENTED, f"reading {kind or 'an empty entity'} is not supported")
+
+    def _read_table(self, wanted: p4runtime_pb2.TableEntry) -> Iterator[p4runtime_pb2.Entity]:
+        if wanted.table_id:
+            table = self.schema.table(wanted.table_id)
+            if wanted.is_default_action:
+                if wanted.table_id in self.defaults:
+                    yield p4runtime_pb2.Entity(table_entry=self.defaults[wanted.table_id])
+                return
+            if wanted.match:
+                known = self.entries.get((wanted.table_id, self.schema.match(table, wanted)))
+                if known is not None:
+                    yield self._with_counts(known, wanted)
+                return
+        for (table_id, _), entry in list(self.entries.items()):
+            if wanted.table_id in (0, table_id):
+                yield self._with_counts(entry, wanted)
+
+    def _with_counts(self, entry: Entry, wanted: p4runtime_pb2.TableEntry) -> p4runtime_pb2.Entity:
+        message = p4runtime_pb2.TableEntry()
+        message.CopyFrom(entry.message)
+        if wanted.HasField("counter_data"):
+            table = self.schema.tables[message.table_id].table.index
+            packets, bytes_ = self.dataplane.hits(table, entry.handle)
+            message.counter_data.packet_count, message.counter_data.byte_count = packets, bytes_
+        return p4runtime_pb2.Entity(table_entry=message)
+
+    def _read_counter(self, wanted: p4runtime_pb2.CounterEntry) -> Iterator[p4runtime_pb2.Entity]:
+        for counter_id in [wanted.counter_id] if wanted.counter_id else list(self.schema.counters):
+            counter, size = self.schema.counter(counter_id)
+            if wanted.HasField("index") and not 0 <= wanted.index.index < size:
+                raise RequestError(grpc.StatusCode.OUT_OF_RANGE, f"the counter's cells are 0..{size - 1}")
+            for index in [wanted.index.index] if wanted.HasField("index") else range(size):
+                packets, bytes_ = self.dataplane.counter(counter, index)
+                cell = p4runtime_pb2.CounterEntry(counter_id=counter_id)
+                cell.index.index = index
+                cell.data.packet_count, cell.data.byte_count = packets, bytes_
+                yield p4runtime_pb2.Entity(counter_entry=cell)
+
+    def _read_groups(self, wanted: p4runtime_pb2.PacketReplicationEngineEntry) -> Iterator[p4runtime_pb2.Entity]:
+        number = wanted.multicast_group_entry.multicast_group_id
+        for group_id, group in list(self.groups.items()):
+            if number in (0, group_id):
+                entity = p4runtime_pb2.Entity()
+                entity.packet_replication_engine_entry.multicast_group_entry.CopyFrom(group)
+                yield entity
+
+
+def _replica_port(replica: p4runtime_pb2.Replica) -> int:
+    """The egress port of a replica, in the older or the newer spelling of P4Runtime."""
+    if replica.WhichOneof("port_kind") == "port":
+        return int.from_bytes(replica.port, "big")
+    return int(replica.egress_port)
+
+
+def load_config(program: bytes, p4info: str) -> p4runtime_pb2.ForwardingPipelineConfig:
+    """A pipeline config from the compiler's two files.
+
+    Raises:
+        EmulationError: P4Info is not in protobuf's text format.
+    """
+    config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=program)
+    try:
+        text_format.Parse(p4info, config.p4info, allow_unknown_field=True)
+    except text_format.ParseError as wrong:
+        raise EmulationError(f"the P4Info file is not in text format: {wrong}") from wrong
+    return config
+
+

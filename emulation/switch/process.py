@@ -1,0 +1,110 @@
+"""The embedded switch as a process: ports, P4Runtime server and packet loop together."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulation.errors import EmulationError, PortError
+from emulation.switch.compiler import find_compiler
+from emulation.switch.pipeline import Pipeline, load_config
+from emulation.switch.port import Endpoint, Faults, PortSpec, open_ports
+from emulation.switch.server import SwitchService, serve
+
+POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchConfig:
+    """What one switch is started with.
+
+    Attributes:
+        destination: what the rebuilt headers of UDP ports carry as destination; None for each port's own address.
+        exit_when_idle_s: leave when for so long no controller is connected and no packet comes; None for never.
+    """
+
+    p4rt: Endpoint
+    ports: list[PortSpec]
+    device_id: int = 1
+    program: Path | None = None
+    p4info: Path | None = None
+    destination: Endpoint | None = None
+    faults: Faults = Faults()
+    ready_file: Path | None = None
+    exit_when_idle_s: float | None = None
+
+
+def run_switch(config: SwitchConfig) -> None:
+    """Run until SIGTERM or SIGINT, or until idle for long enough.
+
+    Raises:
+        EmulationError: it could not start; nothing is left open.
+    """
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    find_compiler()  # Better now than when the first controller comes.
+    ports = open_ports(config.ports)
+
+    def replace(new: Pipeline, old: Pipeline | None) -> None:
+        if old is not None:
+            old.dataplane.stop()
+        new.dataplane.attach(ports, config.destination, config.faults)
+        new.dataplane.start()
+
+    service = SwitchService(config.device_id, replace)
+    try:
+        if config.program is not None and config.p4info is not None:
+            service.commit(_load(config.program, config.p4info))
+        server, p4rt_port = serve(service, str(config.p4rt))
+    except EmulationError:
+        for port in ports:
+            port.socket.close()
+        raise
+    try:
+        if config.ready_file is not None:
+            _write_whole(config.ready_file, {
+                "pid": os.getpid(),
+                "p4rt": f"{config.p4rt.address}:{p4rt_port}",
+                "device_id": config.device_id,
+                "ports": {str(port.number): str(port.endpoint) for port in ports},
+                "program": str(config.program) if config.program else None,
+            })
+        _wait(stopping, service, config.exit_when_idle_s)
+    finally:
+        server.stop(grace=0.2).wait()
+        if service.pipeline is not None:
+            service.pipeline.dataplane.stop()
+        for port in ports:
+            port.socket.close()
+        if config.ready_file is not None:
+            config.ready_file.unlink(missing_ok=True)
+
+
+def _load(program: Path, p4info: Path) -> Pipeline:
+    try:
+        return Pipeline(load_config(program.read_bytes(), p4info.read_text()))
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise PortError(f"cannot read {program} and {p4info}: {wrong}") from wrong
+
+
+def _wait(stopping: threading.Event, service: SwitchService, exit_when_idle_s: float | None) -> None:
+    last_activity, idle_since = -1, time.monotonic()
+    while not stopping.wait(POLL_S):
+        activity = service.pipeline.dataplane.activity() if service.pipeline is not None else 0
+        if service.streams > 0 or activity != last_activity:
+            last_activity, idle_since = activity, time.monotonic()
+        elif exit_when_idle_s is not None and time.monotonic() - idle_since > exit_when_idle_s:
+            return
+
+
+def _write_whole(path: Path, content: dict[str, object]) -> None:
+    """Whoever waits for the file sees all of it or nothing."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(content) + "\n")
+    os.replace(partial, path)

@@ -1,0 +1,67 @@
+"""Fixtures that start the real thing: a controller with its embedded switch, on ephemeral ports, stopped afterwards."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A running controller with its switch."""
+
+    http: str
+    state_dir: Path
+    state: dict[str, Any]
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+        """One HTTP call; (status code, decoded body), errors included."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.http + path, data, {"Content-Type": "application/json"}, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as reply:
+                return reply.status, json.loads(reply.read() or b"null")
+        except urllib.error.HTTPError as refused:
+            return refused.code, json.loads(refused.read() or b"null")
+
+    def status(self) -> dict[str, Any]:
+        return self.call("GET", "/status")[1]
+
+
+def controller(*arguments: str | Path, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
+    """Run a `controller` command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "controller", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True,
+        timeout=timeout_s,
+    )
+
+
+@pytest.fixture
+def start_fabric(tmp_path: Path) -> Iterator[Callable[..., Fabric]]:
+    """Start a fabric with further `controller start` options; everything started is stopped after the test."""
+    started: list[Path] = []
+
+    def start(*options: str) -> Fabric:
+        state_dir = tmp_path / f"fabric{len(started)}"
+        started.append(state_dir)
+        done = controller("start", "--http", "127.0.0.1:0", "--state-dir", state_dir, *options)
+        assert done.returncode == 0, done.stderr
+        state = json.loads((state_dir / "controller.json").read_text())
+        return Fabric(state["http"], state_dir, state)
+
+    yield start
+    for state_dir in started:
+        controller("stop", "--state-dir", state_dir)

@@ -1,0 +1,213 @@
+"""The P4 program, packet by packet, in the embedded switch: send, expect, expect nothing else.
+
+Ranks are plain UDP sockets here and the packets are made by hand, so that the wrong ones can be made, too.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hostlib import layout
+from hostlib.wire import Header, check_word, doubled
+from tests.conftest import Fabric
+
+QUIET_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank's socket and what the controller told it."""
+
+    socket: socket.socket
+    place: dict[str, Any]
+
+    def header(self, **changes: int) -> Header:
+        base = Header(
+            job=self.place["job_id"], rank=self.place["rank"], epoch=self.place["epoch"],
+            slot=self.place["first_slot"], element_count=self.place["elements"],
+        )
+        return replace(base, **changes)
+
+    def send(self, header: Header, elements: np.ndarray, through: socket.socket | None = None,
+             to: tuple[str, int] | None = None) -> None:
+        """Send a contribution with a right check word, unless the header brings one."""
+        header = header if header.check else replace(header, check=check_word(header, elements))
+        fabric = (self.place["fabric"]["address"], self.place["fabric"]["port"])
+        (through or self.socket).sendto(header.pack() + elements.astype(">i4").tobytes(), to or fabric)
+
+    def receive(self) -> tuple[Header, np.ndarray]:
+        data = self.socket.recv(2048)
+        return Header.unpack(data), np.frombuffer(data, ">i4", offset=layout.HEADER_BYTES).astype(np.int32)
+
+    def hears_nothing(self) -> bool:
+        self.socket.settimeout(QUIET_S)
+        try:
+            self.socket.recv(2048)
+        except TimeoutError:
+            return True
+        finally:
+            self.socket.settimeout(5)
+        return False
+
+
+def vector(seed: int, elements: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-(2**29), 2**29, elements, dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    fabric: Fabric
+    members: list[Member]
+
+    def drops(self) -> dict[str, int]:
+        return {reason: n for reason, n in self.fabric.status()["drops"].items() if n}
+
+
+@pytest.fixture(params=[64, 256])
+def job(request: pytest.FixtureRequest, start_fabric: Callable[..., Fabric]) -> Iterator[Job]:
+    """A job of three ranks, ready, on a switch built for 64 or 256 elements."""
+    fabric = start_fabric("--elements", str(request.param))
+    sockets = []
+    for rank in range(3):
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind(("127.0.0.1", 0))
+        sock.settimeout(5)
+        sockets.append(sock)
+        body = {"world_size": 3, "address": "127.0.0.1", "udp_port": sock.getsockname()[1]}
+        code, answer = fabric.call("POST", f"/jobs/demo/ranks/{rank}", body)
+        assert code == 200, answer
+    places = [fabric.call("GET", f"/jobs/demo/ranks/{rank}")[1] for rank in range(3)]
+    assert [place["state"] for place in places] == ["ready"] * 3
+    yield Job(fabric, [Member(s, p) for s, p in zip(sockets, places, strict=True)])
+    for sock in sockets:
+        sock.close()
+
+
+def test_the_last_contribution_becomes_everybodys_result(job: Job) -> None:
+    elements = job.members[0].place["elements"]
+    vectors = [vector(rank, elements) // 3 for rank in range(3)]
+    for rank, member in enumerate(job.members):
+        member.send(member.header(exponent=7, next_exponent=doubled(100 + rank)), vectors[rank])
+    for rank, member in enumerate(job.members):
+        header, got = member.receive()
+        assert np.array_equal(got, sum(vectors))
+        assert (header.operation, header.rank) == (layout.OPERATION_RESULT, rank)
+        assert (header.generation, header.slot) == (0, member.place["first_slot"])
+        assert header.next_exponent == doubled(102)
+        assert header.check == check_word(header, got, ranks=3)
+        assert member.hears_nothing()
+    events = job.fabric.status()["events"]
+    assert (events["contribution"], events["completed"], events["replica"]) == (3, 1, 3)
+    assert job.drops() == {}
+
+
+def test_a_duplicate_is_dropped_while_open_and_answered_when_finished(job: Job) -> None:
+    first, second, third = job.members
+    ones = np.ones(first.place["elements"], np.int32)
+    first.send(first.header(), ones)
+    first.send(first.header(), ones)
+    assert first.hears_nothing()
+    assert job.drops() == {"duplicate": 1}
+    second.send(second.header(), ones)
+    third.send(third.header(), ones)
+    for member in job.members:
+        assert np.array_equal(member.receive()[1], 3 * ones)
+    second.send(second.header(), ones)
+    header, got = second.receive()
+    assert np.array_equal(got, 3 * ones)
+    assert header.check == check_word(header, got, ranks=3)
+    assert first.hears_nothing() and third.hears_nothing()
+    assert job.fabric.status()["events"]["answered"] == 1
+
+
+def test_generations_restart_the_set_and_old_ones_are_stale(job: Job) -> None:
+    first = job.members[0]
+    ones = np.ones(first.place["elements"], np.int32)
+    for member in job.members[:2]:
+        member.send(member.header(generation=0), 100 * ones)   # never finished
+    for member in job.members:
+        member.send(member.header(generation=2), ones)         # same set, newer
+    for member in job.members:
+        header, got = member.receive()
+        assert header.generation == 2
+        assert np.array_equal(got, 3 * ones)
+    first.send(first.header(generation=0), ones)
+    assert first.hears_nothing()
+    assert job.drops() == {"stale": 1}
+
+
+def test_generations_wrap_as_serial_numbers(job: Job) -> None:
+    ones = np.ones(job.members[0].place["elements"], np.int32)
+    for generation in (0x7FFFFFFE, 0xFFFFFFFE, 0):
+        for member in job.members:
+            member.send(member.header(generation=generation), ones)
+        for member in job.members:
+            assert member.receive()[0].generation == generation
+    assert job.drops() == {}
+
+
+WRONG = {
+    "version": {"version": 9},
+    "malformed": {"magic": 0x1234},
+    "operation": {"operation": 2},
+    "size": {"element_count": 32},
+    "job": {"job": 999},
+    "epoch": {"epoch": 5},
+    "rank": {"rank": 7},
+    "slot": {"slot": 511},
+}
+
+
+@pytest.mark.parametrize("reason", WRONG)
+def test_a_wrong_field_is_dropped_under_its_own_counter(job: Job, reason: str) -> None:
+    first = job.members[0]
+    ones = np.ones(first.place["elements"], np.int32)
+    first.send(first.header(**WRONG[reason]), ones)
+    assert first.hears_nothing()
+    assert job.drops() == {reason: 1}
+    assert job.fabric.status()["events"]["contribution"] == 0
+
+
+def test_a_spoofed_address_and_a_wrong_port_are_dropped(job: Job) -> None:
+    first, second, _ = job.members
+    ones = np.ones(first.place["elements"], np.int32)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as spoofer:
+        spoofer.bind(("127.0.0.2", 0))
+        first.send(first.header(), ones, through=spoofer)
+    fabric = second.place["fabric"]
+    first.send(first.header(), ones, to=(fabric["address"], fabric["port"]))   # rank 0 through rank 1's port
+    assert first.hears_nothing()
+    assert job.drops() == {"source": 2}
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 36, 32 + 4 * 63 + 3])
+def test_a_truncated_packet_is_dropped(job: Job, length: int) -> None:
+    first = job.members[0]
+    header = first.header()
+    packet = header.pack() + bytes(4 * first.place["elements"])
+    first.socket.sendto(packet[:length], (first.place["fabric"]["address"], first.place["fabric"]["port"]))
+    assert first.hears_nothing()
+    assert job.drops() == {"truncated": 1}
+
+
+def test_a_packet_with_a_tail_is_dropped(job: Job) -> None:
+    first = job.members[0]
+    packet = first.header().pack() + bytes(4 * first.place["elements"] + 4)
+    first.socket.sendto(packet, (first.place["fabric"]["address"], first.place["fabric"]["port"]))
+    assert first.hears_nothing()
+    assert job.drops() == {"malformed": 1}
+
+
+def test_a_packet_of_an_ended_job_is_dropped(job: Job) -> None:
+    first = job.members[0]
+    for rank in range(3):
+        assert job.fabric.call("DELETE", f"/jobs/demo/ranks/{rank}")[0] == 200
+    first.send(first.header(), np.ones(first.place["elements"], np.int32))
+    assert first.hears_nothing()
+    assert job.drops() == {"job": 1}
