@@ -1,0 +1,62 @@
+"""What the jobs of one switch share: slots, ports, replica and group ids."""
+
+from __future__ import annotations
+
+from controller.errors import RequestError
+
+
+class SlotPool:
+    """Slots, handed out as aligned ranges whose size is a power of two, so that one ternary entry covers a range."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._taken: dict[int, int] = {}
+
+    def take(self, size: int) -> int:
+        """The first slot of a free range.
+
+        Raises:
+            RequestError: 503, no such range is free.
+            ValueError: the size is not a power of two.
+        """
+        if size <= 0 or size & (size - 1):
+            raise ValueError(f"{size} is not a power of two")
+        for first in range(0, self.slots - size + 1, size):
+            if all(first + size <= other or other + length <= first for other, length in self._taken.items()):
+                self._taken[first] = size
+                return first
+        raise RequestError(503, f"no {size} slots are free on this switch: wait for a job to end")
+
+    def reserve(self, first: int, size: int) -> None:
+        """Mark a range that an earlier life of the controller handed out."""
+        self._taken[first] = size
+
+    def give_back(self, first: int) -> None:
+        self._taken.pop(first, None)
+
+
+class NumberPool:
+    """Numbers from a range, lowest first."""
+
+    def __init__(self, numbers: range | list[int], what: str) -> None:
+        self._free = sorted(numbers)
+        self._what = what
+
+    def take(self) -> int:
+        """The lowest free number.
+
+        Raises:
+            RequestError: 503, none is free.
+        """
+        if not self._free:
+            raise RequestError(503, f"no {self._what} is free on this switch: wait for a job to end")
+        return self._free.pop(0)
+
+    def reserve(self, number: int) -> None:
+        if number in self._free:
+            self._free.remove(number)
+
+    def give_back(self, number: int) -> None:
+        if number not in self._free:
+            self._free.append(number)
+            self._free.sort()

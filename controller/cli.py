@@ -1,0 +1,195 @@
+"""The `controller` command."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from controller.errors import ControllerError, StateError
+from controller.process import State
+
+START_TIMEOUT_S = 90.0
+
+
+def default_state_dir() -> Path:
+    """$XDG_STATE_HOME/netfold, or ~/.local/state/netfold."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "netfold"
+
+
+state_dir_option = click.option(
+    "--state-dir", type=click.Path(file_okay=False, path_type=Path), default=default_state_dir,
+    help="Where state file and logs are kept: one controller per directory [default: ~/.local/state/netfold].",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def main() -> None:
+    """Who may use which slots of the switch, and who gets the results.
+
+    \b
+    controller start      start a controller, with an embedded P4 switch unless given another
+    controller status     what it is doing
+    controller stop       stop it, and the switch it started
+
+    Ranks join by HTTP (see http://ADDRESS/docs while it runs); entries go to the switch by P4Runtime. Training goes on
+    when the controller dies: start it again and it takes over the switch it finds.
+    """
+
+
+@main.command()
+@click.option("--http", default="127.0.0.1:9339", show_default=True, metavar="ADDRESS:PORT",
+              help="Where the HTTP API listens; port 0 takes any.")
+@click.option("--elements", default=256, show_default=True, help="int32 values per packet: 64 or 256.")
+@click.option("--switch", metavar="ADDRESS:PORT", help="P4Runtime address of a running switch [default: start one].")
+@click.option("--switch-ports", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help='With --switch: JSON file {"PORT": "ADDRESS:PORT", ...}, where a rank on each port sends to.')
+@click.option("--device-id", default=1, show_default=True, help="With --switch: its P4Runtime device id.")
+@click.option("--fabric-address", default="10.255.255.254", show_default=True, help="The fabric's own IPv4 address.")
+@click.option("--loss", default=0.0, help="Embedded switch: probability that a packet is lost.")
+@click.option("--duplicate", default=0.0, help="Embedded switch: probability that a packet comes twice.")
+@click.option("--reorder", default=0.0, help="Embedded switch: probability that a packet is held back.")
+@click.option("--seed", default=0, help="Embedded switch: seed of these faults.")
+@click.option("--foreground", is_flag=True, help="Stay in the foreground until SIGTERM or Ctrl-C.")
+@state_dir_option
+def start(foreground: bool, state_dir: Path, switch_ports: Path | None, **options: Any) -> None:
+    """Start a controller and, unless --switch names one, an embedded P4 switch.
+
+    \b
+    Example
+        controller start
+        hostlib train --mechanism inagg+mcast
+        controller stop
+    """
+    _require("fastapi", "uvicorn", "p4runtime_sh", "grpc")
+    if not foreground:
+        _start_in_background(state_dir)
+        return
+    from controller.daemon import DaemonConfig, run_controller
+
+    ports = None
+    if switch_ports is not None:
+        try:
+            ports = {str(int(number)): str(address) for number, address in json.loads(switch_ports.read_text()).items()}
+        except (ValueError, AttributeError) as wrong:
+            raise ControllerError(f'{switch_ports} is not a JSON object {{"PORT": "ADDRESS:PORT"}}: {wrong}') from wrong
+    run_controller(DaemonConfig(state_dir=state_dir, switch_ports=ports, **options))
+
+
+def _require(*modules: str) -> None:
+    absent = [m for m in modules if importlib.util.find_spec(m) is None]
+    if absent:
+        raise ControllerError(f"not installed: {', '.join(absent)} (pip install 'netfold[controller,emulation]')")
+
+
+def _start_in_background(state_dir: Path) -> None:
+    """Run this very command again with --foreground, in a session of its own, and wait until it is ready."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    log = state_dir / "controller.log"
+    command = [sys.executable, "-m", "controller", *sys.argv[1:], "--foreground"]
+    with log.open("wb") as said:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+    give_up = time.monotonic() + START_TIMEOUT_S
+    try:
+        while time.monotonic() < give_up:
+            state = State.read(state_dir)
+            if state is not None and state.controller.pid == child.pid:
+                own = f", embedded switch pid {state.switch.pid}" if state.switch else ""
+                click.echo(f"controller at {state.http} (pid {child.pid}), switch at {state.p4rt}{own}")
+                return
+            if child.poll() is not None:
+                lines = [line for line in log.read_text().splitlines() if line.strip()]
+                raise ControllerError(lines[-1].removeprefix("error: ") if lines else "the controller did not start")
+            time.sleep(0.05)
+        raise ControllerError(f"the controller was not ready within {START_TIMEOUT_S:.0f} s; see {log}")
+    except BaseException:
+        if child.poll() is None:
+            child.terminate()
+            child.wait(20)
+        raise
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
+@state_dir_option
+def status(as_json: bool, state_dir: Path) -> None:
+    """What the controller, its switch and its jobs are doing."""
+    state = State.read(state_dir)
+    if state is None:
+        raise StateError("no controller is running (controller start)")
+    if not state.controller.alive:
+        alive = state.switch is not None and state.switch.alive
+        raise StateError(f"the controller (pid {state.controller.pid}) has died"
+                         + (f"; its switch (pid {state.switch.pid}) runs on" if alive and state.switch else "")
+                         + ": controller start takes over, controller stop cleans up")
+    try:
+        with urllib.request.urlopen(f"{state.http}/status", timeout=10) as reply:
+            described = json.load(reply)
+    except OSError as wrong:
+        raise ControllerError(f"the controller at {state.http} does not answer: {wrong}") from wrong
+    described = {"http": state.http, "pid": state.controller.pid, **described}
+    if as_json:
+        click.echo(json.dumps(described, indent=2))
+        return
+    _print_status(described)
+
+
+def _print_status(described: dict[str, Any]) -> None:
+    console, switch = Console(), described["switch"]
+    console.print(f"controller {described['http']} (pid {described['pid']}), version {described['version']}")
+    console.print(f"switch     {switch['kind']}, {switch['program']}, P4Runtime {switch['p4rt']}, "
+                  f"{'up' if switch['up'] else '[red]gone[/red]'}")
+    jobs = Table("job", "state", "epoch", "ranks", "slots", "slowest position", title="jobs", title_justify="left")
+    for job in described["jobs"]:
+        positions = [rank["position"] for rank in job["ranks"]]
+        jobs.add_row(job["name"], job["state"], str(job["epoch"]), f"{len(job['ranks'])}/{job['world_size']}",
+                     f"{job['first_slot']}..{job['first_slot'] + job['slots'] - 1}", str(min(positions, default=0)))
+    console.print(jobs if described["jobs"] else "jobs       none")
+    counts = Table("counter", "packets", title="switch counters", title_justify="left")
+    for name, packets in described["events"].items():
+        counts.add_row(name, f"{packets:,}")
+    for name, packets in described["drops"].items():
+        if packets:
+            counts.add_row(f"dropped: {name}", f"{packets:,}")
+    console.print(counts)
+
+
+@main.command()
+@state_dir_option
+def stop(state_dir: Path) -> None:
+    """Stop the controller and the switch it started, also when the controller itself is dead already."""
+    state = State.read(state_dir)
+    if state is None:
+        raise StateError("no controller is running")
+    stopped = [f"controller (pid {state.controller.pid})"] if state.controller.stop() else []
+    if state.switch is not None and state.switch.stop():
+        stopped.append(f"switch (pid {state.switch.pid})")
+    State.forget(state_dir)
+    (state_dir / "jobs.json").unlink(missing_ok=True)
+    click.echo(f"stopped {' and '.join(stopped)}" if stopped else "nothing was running any more; state file removed")
+
+
+def run() -> None:
+    """Entry point: errors of netfold become one line and exit code 1."""
+    try:
+        main(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as wrong:
+        wrong.show()
+        sys.exit(wrong.exit_code)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except ControllerError as wrong:
+        click.echo(f"error: {wrong}", err=True)
+        sys.exit(1)

@@ -1,0 +1,111 @@
+"""Processes that outlive the command that started them: who they are, and how they are stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.errors import StateError
+
+STATE_FILE = "controller.json"
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None when there is no such process (or a dead one that
+    nobody has waited for). With the pid it names a process for good: pids are used again.
+
+    Source: proc(5), /proc/[pid]/stat, fields 3 and 22.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process, told from a later one with the same pid."""
+
+    pid: int
+    start_time: int
+
+    @classmethod
+    def of(cls, pid: int) -> Process | None:
+        started = start_time(pid)
+        return None if started is None else cls(pid, started)
+
+    @property
+    def alive(self) -> bool:
+        return start_time(self.pid) == self.start_time
+
+    def stop(self, patience_s: float = 10.0) -> bool:
+        """SIGTERM, and SIGKILL when that does not help; whether it was alive."""
+        if not self.alive:
+            return False
+        os.kill(self.pid, signal.SIGTERM)
+        if not self._gone_within(patience_s):
+            os.kill(self.pid, signal.SIGKILL)
+            self._gone_within(patience_s)
+        return True
+
+    def _gone_within(self, seconds: float) -> bool:
+        give_up = time.monotonic() + seconds
+        while self.alive and time.monotonic() < give_up:
+            time.sleep(0.02)
+        return not self.alive
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What STATE_DIR/controller.json says of a controller and of the switch it started (None: it was given one)."""
+
+    controller: Process
+    http: str
+    p4rt: str
+    device_id: int
+    switch: Process | None
+    switch_ports: dict[str, str]
+    log: str
+
+    def write(self, directory: Path) -> None:
+        write_whole(directory / STATE_FILE, {
+            "pid": self.controller.pid, "start_time": self.controller.start_time, "http": self.http,
+            "p4rt": self.p4rt, "device_id": self.device_id, "switch": asdict(self.switch) if self.switch else None,
+            "switch_ports": self.switch_ports, "log": self.log,
+        })
+
+    @classmethod
+    def read(cls, directory: Path) -> State | None:
+        """What the state file says; None when there is none.
+
+        Raises:
+            StateError: there is one that no controller wrote.
+        """
+        path = directory / STATE_FILE
+        try:
+            said = json.loads(path.read_text())
+            switch = Process(**said["switch"]) if said["switch"] else None
+            return cls(Process(said["pid"], said["start_time"]), said["http"], said["p4rt"], said["device_id"], switch,
+                       said["switch_ports"], said["log"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as wrong:
+            raise StateError(f"{path} is not a controller's state file: {wrong}; remove it") from wrong
+
+    @staticmethod
+    def forget(directory: Path) -> None:
+        (directory / STATE_FILE).unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: Any) -> None:
+    """Write JSON so that a reader, or a crash, sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(content) + "\n")
+    os.replace(partial, path)
