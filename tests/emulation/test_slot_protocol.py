@@ -144,7 +144,7 @@ def test_generations_restart_the_set_and_old_ones_are_stale(job: Job) -> None:
 
 def test_generations_wrap_as_serial_numbers(job: Job) -> None:
     ones = np.ones(job.members[0].place["elements"], np.int32)
-    for generation in (0x7FFFFFFE, 0xFFFFFFFE, 0):
+    for generation in (0x7FFFFFFE, 0xFFFFFFFC, 0):
         for member in job.members:
             member.send(member.header(generation=generation), ones)
         for member in job.members:

@@ -1,0 +1,108 @@
+#include "socket.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+#include <stdexcept>
+#include <system_error>
+
+namespace netfold {
+namespace {
+
+constexpr int BUFFER_BYTES = 8 << 20;
+
+sockaddr_in resolve(const std::string &address, std::uint16_t port) {
+    sockaddr_in out{};
+    out.sin_family = AF_INET;
+    out.sin_port = htons(port);
+    if (inet_pton(AF_INET, address.c_str(), &out.sin_addr) != 1)
+        throw std::invalid_argument("'" + address + "' is not an IPv4 address");
+    return out;
+}
+
+}  // namespace
+
+Socket::Socket(const std::string &address, std::uint16_t port) {
+    const sockaddr_in here = resolve(address, port);
+    fd_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "socket");
+    // As much as the system grants: a window of results arrives in one burst.
+    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &BUFFER_BYTES, sizeof BUFFER_BYTES);
+    setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &BUFFER_BYTES, sizeof BUFFER_BYTES);
+    if (::bind(fd_, reinterpret_cast<const sockaddr *>(&here), sizeof here) != 0) {
+        const int why = errno;
+        ::close(fd_);
+        throw std::system_error(why, std::generic_category(), "cannot bind udp " + address + ":" + std::to_string(port));
+    }
+}
+
+Socket::~Socket() { ::close(fd_); }
+
+std::string Socket::address() const {
+    sockaddr_in here{};
+    socklen_t size = sizeof here;
+    getsockname(fd_, reinterpret_cast<sockaddr *>(&here), &size);
+    char text[INET_ADDRSTRLEN];
+    return inet_ntop(AF_INET, &here.sin_addr, text, sizeof text);
+}
+
+std::uint16_t Socket::port() const {
+    sockaddr_in here{};
+    socklen_t size = sizeof here;
+    getsockname(fd_, reinterpret_cast<sockaddr *>(&here), &size);
+    return ntohs(here.sin_port);
+}
+
+void Socket::aim(const std::string &address, std::uint16_t port, std::size_t packet_bytes) {
+    target_ = resolve(address, port);
+    packet_bytes_ = packet_bytes;
+    stride_ = packet_bytes + 16;  // room to notice a datagram that is too long
+    queued_ = 0;
+    out_.resize(BATCH * packet_bytes_);
+    in_.resize(BATCH * stride_);
+    for (int i = 0; i < BATCH; i++) {
+        tx_iov_[i] = {out_.data() + static_cast<std::size_t>(i) * packet_bytes_, packet_bytes_};
+        tx_[i].msg_hdr = {&target_, sizeof target_, &tx_iov_[i], 1, nullptr, 0, 0};
+        rx_iov_[i] = {in_.data() + static_cast<std::size_t>(i) * stride_, stride_};
+        rx_[i].msg_hdr = {&from_[i], sizeof from_[i], &rx_iov_[i], 1, nullptr, 0, 0};
+    }
+}
+
+std::uint8_t *Socket::next() {
+    if (queued_ == BATCH) flush();
+    return out_.data() + static_cast<std::size_t>(queued_++) * packet_bytes_;
+}
+
+void Socket::flush() {
+    int sent = 0;
+    while (sent < queued_) {
+        const int n = ::sendmmsg(fd_, tx_ + sent, static_cast<unsigned>(queued_ - sent), 0);
+        if (n > 0) {
+            sent += n;
+        } else if (errno == EAGAIN || errno == ENOBUFS) {
+            pollfd ready{fd_, POLLOUT, 0};
+            ::poll(&ready, 1, 1);
+        } else if (errno != EINTR) {
+            sent++;  // ECONNREFUSED and the like: the switch is away. What is lost is sent again.
+        }
+    }
+    queued_ = 0;
+}
+
+int Socket::receive(std::int64_t timeout_ns) {
+    pollfd ready{fd_, POLLIN, 0};
+    const timespec wait{timeout_ns / 1000000000, timeout_ns % 1000000000};
+    if (timeout_ns > 0 && ::ppoll(&ready, 1, &wait, nullptr) <= 0) return 0;
+    for (auto &message : rx_) message.msg_hdr.msg_namelen = sizeof(sockaddr_in);
+    const int n = ::recvmmsg(fd_, rx_, BATCH, MSG_DONTWAIT, nullptr);
+    return n < 0 ? 0 : n;
+}
+
+bool Socket::from_target(int i) const {
+    return from_[i].sin_addr.s_addr == target_.sin_addr.s_addr && from_[i].sin_port == target_.sin_port;
+}
+
+}  // namespace netfold

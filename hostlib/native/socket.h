@@ -1,0 +1,51 @@
+// A bound UDP socket that sends and receives in batches.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace netfold {
+
+class Socket {
+public:
+    static constexpr int BATCH = 32;
+
+    // Throws std::system_error when the address cannot be bound.
+    Socket(const std::string &address, std::uint16_t port);
+    ~Socket();
+    Socket(const Socket &) = delete;
+    Socket &operator=(const Socket &) = delete;
+
+    std::string address() const;
+    std::uint16_t port() const;
+
+    // Where everything is sent, and the packet size from now on.
+    void aim(const std::string &address, std::uint16_t port, std::size_t packet_bytes);
+
+    // A buffer for the next packet; it leaves with the batch, at the latest at flush().
+    std::uint8_t *next();
+    void flush();
+
+    // Wait up to timeout_ns, then take what is there; the number of datagrams, whose bytes are packet(i).
+    int receive(std::int64_t timeout_ns);
+    const std::uint8_t *packet(int i) const { return in_.data() + static_cast<std::size_t>(i) * stride_; }
+    std::size_t bytes(int i) const { return rx_[i].msg_len; }
+    bool from_target(int i) const;
+
+private:
+    int fd_;
+    sockaddr_in target_{};
+    std::size_t packet_bytes_ = 0, stride_ = 0;
+    int queued_ = 0;
+    std::vector<std::uint8_t> out_, in_;
+    mmsghdr tx_[BATCH]{}, rx_[BATCH]{};
+    iovec tx_iov_[BATCH]{}, rx_iov_[BATCH]{};
+    sockaddr_in from_[BATCH]{};
+};
+
+}  // namespace netfold

@@ -1,0 +1,1 @@
+"""Simulation: schedules played in virtual time."""
