@@ -1,0 +1,1 @@
+"""The host side: mechanisms, wire format, packet engine, torch integration, training."""

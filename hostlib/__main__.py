@@ -1,0 +1,5 @@
+"""`python -m hostlib`."""
+
+from hostlib.cli import run
+
+run()

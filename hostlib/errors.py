@@ -1,0 +1,51 @@
+"""Errors of the host side.
+
+HostlibError
+├── UnknownNameError    a mechanism, strategy, model or dtype that does not exist; names the legal ones
+├── ScheduleError       a schedule that is not an all-reduce, or deadlocks; names node and piece
+├── JoinError           the controller is not there, or refused the rank
+├── MissingRankError    a rank died or stalled; `ranks` says which
+├── FabricError         the switch does not answer, though all ranks are alive
+└── RunError            a training run that could not be started or did not end well
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class HostlibError(Exception):
+    """One line that says what is wrong and what is legal."""
+
+
+class UnknownNameError(HostlibError):
+    """Something was asked for by a name that nothing has."""
+
+    def __init__(self, kind: str, name: str, legal: Iterable[str]) -> None:
+        self.kind, self.name, self.legal = kind, name, sorted(legal)
+        super().__init__(f"unknown {kind} {name!r}; legal are {', '.join(self.legal)}")
+
+
+class ScheduleError(HostlibError):
+    """A schedule that must not run."""
+
+
+class JoinError(HostlibError):
+    """A rank could not join its job."""
+
+
+class MissingRankError(HostlibError):
+    """One or more ranks show no sign of life."""
+
+    def __init__(self, ranks: list[int], waited_s: float) -> None:
+        self.ranks = ranks
+        which = f"rank {ranks[0]} is" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} are"
+        super().__init__(f"{which} missing: no sign of life, the others waited {waited_s:.0f} s")
+
+
+class FabricError(HostlibError):
+    """The switch does not answer."""
+
+
+class RunError(HostlibError):
+    """A training run failed."""

@@ -1,0 +1,165 @@
+"""`hostlib train`: start the ranks of a run on this machine, watch over them, and leave nothing behind."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hostlib.errors import RunError
+from hostlib.join import require_controller
+from hostlib.options import TrainOptions
+from hostlib.registry import choose
+
+PR_SET_PDEATHSIG = 1
+OPTIONS_VARIABLE = "NETFOLD_TRAIN_OPTIONS"
+LAST_LINES = 20
+
+Event = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Child:
+    """One rank's process, and the last lines it said on standard error."""
+
+    rank: int
+    process: subprocess.Popen[bytes]
+    said: deque[str]
+    listeners: list[threading.Thread]
+
+    def fate(self) -> str | None:
+        """Why it ended other than well; None while it runs or after it ended well."""
+        code = self.process.poll()
+        if code is None or code == 0:
+            return None
+        if code < 0:
+            return f"rank {self.rank} (pid {self.process.pid}) was killed by {signal.Signals(-code).name}"
+        for thread in self.listeners:
+            thread.join(timeout=2)
+        lines = [line for line in self.said if line.strip()]
+        ours = [line for line in lines if line.startswith("error: ")]
+        message = (ours or lines or [f"exit code {code}"])[-1].removeprefix("error: ")
+        return f"rank {self.rank}: {message}"
+
+
+def die_with_parent() -> None:
+    """In a new child: be killed when the launcher dies, however it dies.
+
+    Source: prctl(2), PR_SET_PDEATHSIG.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def launch(options: TrainOptions, report: Callable[[Event], None]) -> dict[str, Any]:
+    """Run all ranks as processes on this machine; the result that rank 0 reports.
+
+    Args:
+        report: called with rank 0's events ({"event": "step", ...}) as they come.
+
+    Raises:
+        RunError: a rank failed or died; the others have been stopped.
+        JoinError: the mechanism needs a controller and none answers.
+    """
+    import torch.distributed as dist
+
+    world_size = options.world_size or 4
+    options = replace(options, world_size=world_size)
+    if choose(options.mechanism).mechanism.needs_fabric:
+        require_controller(options.controller)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    children: list[Child] = []
+    try:
+        for rank in range(world_size):
+            children.append(_start(rank, world_size, store.port, options, events))
+        return _watch(children, events, report)
+    finally:
+        _stop(children)
+        del store
+
+
+def _start(rank: int, world_size: int, port: int, options: TrainOptions, events: queue.SimpleQueue[Event]) -> Child:
+    environment = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
+                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+                   OPTIONS_VARIABLE: options.to_json()}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hostlib.train"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, preexec_fn=die_with_parent, start_new_session=True,
+    )
+    said: deque[str] = deque(maxlen=LAST_LINES)
+    assert process.stdout is not None and process.stderr is not None
+    out, err = process.stdout, process.stderr
+
+    def listen() -> None:
+        for line in out:
+            try:
+                events.put({**json.loads(line), "rank": rank})
+            except ValueError:
+                said.append(line.decode(errors="replace").rstrip())
+
+    def overhear() -> None:
+        for line in err:
+            said.append(line.decode(errors="replace").rstrip())
+
+    listeners = [threading.Thread(target=listen, daemon=True), threading.Thread(target=overhear, daemon=True)]
+    for thread in listeners:
+        thread.start()
+    return Child(rank, process, said, listeners)
+
+
+def _watch(children: list[Child], events: queue.SimpleQueue[Event], report: Callable[[Event], None]) -> dict[str, Any]:
+    result: dict[str, Any] | None = None
+    while True:
+        try:
+            event = events.get(timeout=0.1)
+        except queue.Empty:
+            event = {}
+        if event.get("event") == "result":
+            result = event["result"]
+        elif event:
+            report(event)
+        failed = [child for child in children if child.fate() is not None]
+        if failed:
+            # One that was killed explains all the others' errors; give it a moment to show.
+            time.sleep(0.3)
+            fates = [(child.process.returncode >= 0, child.fate()) for child in children if child.fate() is not None]
+            raise RunError(f"{min(fates)[1]}; the other ranks were stopped")
+        if all(child.process.poll() == 0 for child in children):
+            for child in children:
+                for thread in child.listeners:
+                    thread.join(timeout=5)
+            while not events.empty():
+                event = events.get()
+                if event.get("event") == "result":
+                    result = event["result"]
+            if result is None:
+                raise RunError("the ranks ended without a result")
+            return result
+
+
+def _stop(children: list[Child]) -> None:
+    for child in children:
+        if child.process.poll() is None:
+            child.process.terminate()
+    give_up = time.monotonic() + 3
+    for child in children:
+        try:
+            child.process.wait(max(0.0, give_up - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.process.kill()
+            child.process.wait()
+        for thread in child.listeners:
+            thread.join(timeout=2)
+        for pipe in (child.process.stdout, child.process.stderr):
+            if pipe is not None:
+                pipe.close()

@@ -1,0 +1,50 @@
+"""Bytes that this process's TCP connections have carried, from the kernel's own count."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+# struct tcp_info of linux/tcp.h: tcpi_bytes_acked and tcpi_bytes_received, both 64 bits.
+BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET = 120, 128
+TCP_INFO_BYTES = 192
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBytes:
+    """Payload bytes of one rank's link in each direction."""
+
+    sent: int = 0
+    received: int = 0
+
+    def __add__(self, other: LinkBytes) -> LinkBytes:
+        return LinkBytes(self.sent + other.sent, self.received + other.received)
+
+    def __sub__(self, other: LinkBytes) -> LinkBytes:
+        return LinkBytes(self.sent - other.sent, self.received - other.received)
+
+
+def tcp_bytes(leave_out_port: int) -> LinkBytes:
+    """Payload bytes of all TCP connections of this process, but for those of one port (the torch store's).
+
+    Source: tcp(7), TCP_INFO.
+    """
+    total = LinkBytes()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(Path("/proc/self/fd") / name).startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as sock:
+                if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
+                    continue
+                if leave_out_port in (sock.getsockname()[1], sock.getpeername()[1]):
+                    continue
+                info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+        except OSError:
+            continue  # Closed meanwhile, or listening.
+        total += LinkBytes(*(struct.unpack_from("=Q", info, offset)[0]
+                             for offset in (BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET)))
+    return total

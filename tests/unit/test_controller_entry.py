@@ -1,0 +1,201 @@
+"""The membership entries, asked packet by packet as a TCAM would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+
+from controller.artifact import load_artifact
+from controller.entry import Names, canonical, host_mac
+from controller.errors import ArtifactError
+from controller.job import Job, Rank
+from hostlib import layout
+
+ROOT = Path(__file__).resolve().parents[2]
+ADDRESS = "127.0.0.1"
+
+
+def p4info(elements: int) -> p4info_pb2.P4Info:
+    return text_format.Parse(load_artifact(elements).p4info, p4info_pb2.P4Info())
+
+
+@pytest.fixture(params=[64, 256])
+def names(request: pytest.FixtureRequest) -> Names:
+    return Names(p4info(request.param))
+
+
+@pytest.fixture
+def job() -> Job:
+    ranks = {rank: Rank(rank, ADDRESS, 5000 + rank, 11 + rank, 21 + rank, 0.0) for rank in range(3)}
+    return Job("demo", 7, 1_700_000_000, 3, 128, 128, 7, "ready", ranks)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    action: str
+    params: dict[str, int]
+
+
+def ask(names: Names, entities: list[p4runtime_pb2.Entity], **packet: int) -> Verdict | None:
+    """What the highest-priority entry that matches says; None on a miss."""
+    table = names._tables["membership"]
+    fields = {field.id: field.name for field in table.match_fields}
+    found = None
+    for entry in (e.table_entry for e in entities if e.table_entry.table_id == table.preamble.id):
+        hit = all(
+            packet[fields[m.field_id]] & int.from_bytes(m.ternary.mask, "big")
+            == int.from_bytes(m.ternary.value, "big") for m in entry.match
+        )
+        if hit and (found is None or entry.priority > found.priority):
+            found = entry
+    if found is None:
+        return None
+    action = next(a for a in names._actions.values() if a.preamble.id == found.action.action.action_id)
+    params = {p.id: p.name for p in action.params}
+    values = {params[p.param_id]: int.from_bytes(p.value, "big") for p in found.action.action.params}
+    return Verdict(action.preamble.alias, values)
+
+
+def packet(**changes: int) -> dict[str, int]:
+    """A right one, of rank 1, in the job's first slot."""
+    right = {
+        "ingress_port": 12, "src_addr": int(IPv4Address(ADDRESS)), "job": 7, "epoch": 1_700_000_000,
+        "rank": 1, "slot": 128,
+    }
+    return {**right, **changes}
+
+
+@pytest.mark.parametrize("slot", [128, 200, 255])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_members_are_admitted_in_all_their_slots(names: Names, job: Job, rank: int, slot: int) -> None:
+    verdict = ask(names, names.job(job), **packet(rank=rank, ingress_port=11 + rank, slot=slot))
+    assert verdict == Verdict("admit", {"member": 1 << rank, "full": 0b111, "group": 7})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"slot": 127}, "slot"),
+        ({"slot": 256}, "slot"),
+        ({"slot": 0xFFFF}, "slot"),
+        ({"ingress_port": 11}, "source"),
+        ({"src_addr": int(IPv4Address("127.0.0.2"))}, "source"),
+        ({"rank": 3}, "rank"),
+        ({"rank": 3, "slot": 0}, "rank"),
+        ({"epoch": 1_699_999_999}, "epoch"),
+        ({"epoch": 0, "rank": 9, "slot": 0}, "epoch"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_its_own_reason(
+    names: Names, job: Job, changes: dict[str, int], reason: str
+) -> None:
+    verdict = ask(names, names.job(job), **packet(**changes))
+    assert verdict == Verdict("refuse", {"reason": layout.DROPS[reason]})
+
+
+def test_another_job_meets_no_entry(names: Names, job: Job) -> None:
+    assert ask(names, names.job(job), **packet(job=8)) is None
+
+
+def test_the_whole_world_of_32_fits_the_mask(names: Names) -> None:
+    ranks = {rank: Rank(rank, ADDRESS, 5000, 1 + rank, 1 + rank, 0.0) for rank in range(32)}
+    job = Job("large", 1, 1, 32, 0, 128, 1, "ready", ranks)
+    verdict = ask(names, names.job(job), **packet(job=1, epoch=1, rank=31, ingress_port=32, slot=0))
+    assert verdict == Verdict("admit", {"member": 1 << 31, "full": 0xFFFFFFFF, "group": 1})
+
+
+def test_results_go_to_every_rank_by_its_own_address(names: Names, job: Job) -> None:
+    entities = names.job(job)
+    replicas = names._tables["replicas"].preamble.id
+    told = {}
+    for entry in (e.table_entry for e in entities if e.table_entry.table_id == replicas):
+        told[int.from_bytes(entry.match[0].exact.value, "big")] = [
+            int.from_bytes(p.value, "big") for p in entry.action.action.params]
+    address = int(IPv4Address(ADDRESS))
+    assert told == {21 + rank: [host_mac(11 + rank), address, 5000 + rank, rank] for rank in range(3)}
+    group = next(e for e in entities if e.HasField("packet_replication_engine_entry"))
+    multicast = group.packet_replication_engine_entry.multicast_group_entry
+    assert multicast.multicast_group_id == 7
+    assert [(r.egress_port, r.instance) for r in multicast.replicas] == [(11, 21), (12, 22), (13, 23)]
+
+
+def test_nobody_is_admitted_before_results_have_a_way_out(names: Names, job: Job) -> None:
+    entities = names.job(job)
+    group = next(i for i, e in enumerate(entities) if e.HasField("packet_replication_engine_entry"))
+    membership = names._tables["membership"].preamble.id
+    assert all(i > group for i, e in enumerate(entities) if e.table_entry.table_id == membership)
+
+
+def test_ternary_entries_follow_the_specification(names: Names, job: Job) -> None:
+    """P4Runtime 1.3, 9.1.1: a priority above 0; no field without a mask; no value bits outside it."""
+    membership = names._tables["membership"].preamble.id
+    for entry in (e.table_entry for e in names.job(job) if e.table_entry.table_id == membership):
+        assert entry.priority > 0
+        for match in entry.match:
+            value, mask = (int.from_bytes(x, "big") for x in (match.ternary.value, match.ternary.mask))
+            assert mask and value & ~mask == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0, b"\0"), (255, b"\xff"), (256, b"\1\0"), (2**32 - 1, b"\xff" * 4)]
+)
+def test_values_are_as_short_as_can_be(value: int, expected: bytes) -> None:
+    assert canonical(value) == expected
+
+
+def test_another_program_is_told_from_ours() -> None:
+    with pytest.raises(ArtifactError, match="no table fabric_address"):
+        Names(p4info_pb2.P4Info()).fabric_address("10.0.0.1")
+
+
+# ---- artifacts ----
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    for path in (ROOT / "p4" / "build").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def test_the_artifacts_fit_their_lock(build: Path) -> None:
+    for elements in (64, 256):
+        artifact = load_artifact(elements, build)
+        assert artifact.name == f"netfold-v1model-{elements}"
+        assert json.loads(artifact.program)["program"].endswith("netfold.p4")
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+@pytest.mark.parametrize(
+    ("victim", "harm", "says"),
+    [
+        ("netfold-v1model-64.json", damage, "netfold-v1model-64.json does not fit"),
+        ("netfold-v1model-64.p4info.txtpb", damage, "netfold-v1model-64.p4info.txtpb does not fit"),
+        ("netfold-v1model-64.json", Path.unlink, "netfold-v1model-64.json cannot be read"),
+        ("lock.json", Path.unlink, "lock.json cannot be read"),
+        ("lock.json", lambda path: path.write_text("{}"), "lock.json cannot be read"),
+    ],
+)
+def test_a_damaged_artifact_is_named(
+    build: Path, victim: str, harm: Callable[[Path], None], says: str
+) -> None:
+    harm(build / victim)
+    with pytest.raises(ArtifactError, match=says) as refused:
+        load_artifact(64, build)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_size_without_a_program_is_refused() -> None:
+    with pytest.raises(ArtifactError, match="no program for 100 elements per packet; there are 64 and 256"):
+        load_artifact(100)

@@ -1,0 +1,223 @@
+"""The P4Runtime side, against a server in this process that keeps what it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import code_pb2, status_pb2
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+
+from controller.artifact import load_artifact
+from controller.errors import SwitchError
+from controller.fabric import P4RuntimeFabric
+from controller.job import Job, Rank
+from hostlib import layout
+
+FABRIC_ADDRESS = "10.255.255.254"
+Update = p4runtime_pb2.Update
+
+
+class MemorySwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
+    """A P4Runtime server without a data plane.
+
+    Attributes:
+        entities: what is installed, serialised, in order.
+        refuse_write: number of the write (from 0, counted since it was set) that is refused.
+        cells: counter id -> index -> (packets, bytes).
+    """
+
+    def __init__(self) -> None:
+        self.config = p4runtime_pb2.ForwardingPipelineConfig()
+        self.pushes = 0
+        self.entities: list[bytes] = []
+        self.refuse_write: int | None = None
+        self.cells: dict[int, dict[int, tuple[int, int]]] = {}
+        self._primary = (0, 0)
+        self._lock = threading.Lock()
+
+    def StreamChannel(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        for request in requests:
+            bid = (request.arbitration.election_id.high, request.arbitration.election_id.low)
+            with self._lock:
+                won = bid > self._primary
+                self._primary = max(bid, self._primary)
+            reply = p4runtime_pb2.StreamMessageResponse()
+            reply.arbitration.CopyFrom(request.arbitration)
+            reply.arbitration.status.code = code_pb2.OK if won else code_pb2.ALREADY_EXISTS
+            yield reply
+
+    def GetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
+        if not self.pushes:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no pipeline config")
+        return p4runtime_pb2.GetForwardingPipelineConfigResponse(config=self.config)
+
+    def SetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self.config, self.entities = request.config, []
+        self.pushes += 1
+        return p4runtime_pb2.SetForwardingPipelineConfigResponse()
+
+    def Write(self, request: Any, context: grpc.ServicerContext) -> Any:
+        if self.refuse_write is not None:
+            self.refuse_write -= 1
+            if self.refuse_write < 0:
+                self.refuse_write = None
+                self._refuse(context, "the table is full")
+        for update in request.updates:
+            entity = update.entity.SerializeToString(deterministic=True)
+            if update.type == Update.DELETE:
+                self.entities.remove(entity)
+            else:
+                self.entities.append(entity)
+        return p4runtime_pb2.WriteResponse()
+
+    @staticmethod
+    def _refuse(context: grpc.ServicerContext, message: str) -> None:
+        status = status_pb2.Status(code=code_pb2.UNKNOWN)
+        error = p4runtime_pb2.Error(canonical_code=code_pb2.RESOURCE_EXHAUSTED, message=message)
+        status.details.add().Pack(error)
+        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(grpc.StatusCode.UNKNOWN, "")
+
+    def Read(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        response = p4runtime_pb2.ReadResponse()
+        for asked in request.entities:
+            for index, (packets, size) in self.cells.get(asked.counter_entry.counter_id, {}).items():
+                entry = response.entities.add().counter_entry
+                entry.counter_id = asked.counter_entry.counter_id
+                entry.index.index = index
+                entry.data.packet_count, entry.data.byte_count = packets, size
+        yield response
+
+
+class Running:
+    """A MemorySwitch that listens; `stop` is its death."""
+
+    def __init__(self) -> None:
+        self.switch = MemorySwitch()
+        self.server = grpc.server(futures.ThreadPoolExecutor(8))
+        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self.switch, self.server)
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+
+    def stop(self) -> None:
+        self.server.stop(None).wait(5)
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    started = Running()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def fabric(running: Running) -> Iterator[P4RuntimeFabric]:
+    connected = P4RuntimeFabric(running.address, 1, 10)
+    yield connected
+    connected.close()
+
+
+@pytest.fixture
+def job() -> Job:
+    ranks = {rank: Rank(rank, "127.0.0.1", 5000 + rank, 1 + rank, 1 + rank, 0.0) for rank in range(2)}
+    return Job("demo", 1, 99, 2, 0, 128, 1, "ready", ranks)
+
+
+def test_the_program_is_pushed_once(running: Running, fabric: P4RuntimeFabric) -> None:
+    artifact = load_artifact(64)
+    assert fabric.push(artifact, FABRIC_ADDRESS)
+    assert running.switch.config.p4_device_config == artifact.program
+    assert len(running.switch.entities) == 1     # the fabric's address
+    assert fabric.program == "netfold-v1model-64"
+    assert not fabric.push(artifact, FABRIC_ADDRESS)
+    assert (running.switch.pushes, len(running.switch.entities)) == (1, 1)
+    assert fabric.push(load_artifact(256), FABRIC_ADDRESS)
+
+
+def test_a_later_controller_takes_over_without_a_push(
+    running: Running, fabric: P4RuntimeFabric, job: Job
+) -> None:
+    artifact = load_artifact(64)
+    fabric.push(artifact, FABRIC_ADDRESS)
+    fabric.install(job)
+    later = P4RuntimeFabric(running.address, 1, 11)
+    try:
+        assert not later.push(artifact, FABRIC_ADDRESS)
+        later.remove(job)
+    finally:
+        later.close()
+    assert len(running.switch.entities) == 1
+
+
+def test_an_earlier_election_id_does_not_become_primary(running: Running, fabric: P4RuntimeFabric) -> None:
+    with pytest.raises(SwitchError, match="another controller is primary on the switch at 127"):
+        P4RuntimeFabric(running.address, 1, 9)
+
+
+def test_entries_come_and_go_with_the_job(running: Running, fabric: P4RuntimeFabric, job: Job) -> None:
+    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    before = list(running.switch.entities)
+    fabric.install(job)
+    assert len(running.switch.entities) > len(before)
+    fabric.remove(job)
+    assert running.switch.entities == before
+
+
+@pytest.mark.parametrize("number", range(11))
+def test_entries_are_installed_all_or_none(
+    running: Running, fabric: P4RuntimeFabric, job: Job, number: int
+) -> None:
+    """Two replicas, a group, two verdicts per job, three per rank: eleven writes, any may fail."""
+    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    before = list(running.switch.entities)
+    running.switch.refuse_write = number
+    with pytest.raises(SwitchError, match="refused a write: the table is full") as refused:
+        fabric.install(job)
+    assert len(str(refused.value).splitlines()) == 1
+    assert running.switch.entities == before
+    fabric.install(job)
+    assert len(running.switch.entities) == len(before) + 11
+
+
+def test_counters_of_both_pipelines_are_summed(running: Running, fabric: P4RuntimeFabric) -> None:
+    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    counters = ("events", "egress_events", "port_in", "port_out")
+    ids = {name: fabric.names().counter_id(name) for name in counters}
+    assert len(set(ids.values())) == 4
+    running.switch.cells = {
+        ids["events"]: {layout.EVENT_CONTRIBUTION: (6, 0), layout.DROP_STALE: (2, 0), 31: (9, 0)},
+        ids["egress_events"]: {layout.EVENT_REPLICA: (4, 0), layout.DROP_STALE: (1, 0)},
+        ids["port_in"]: {1: (5, 500), 2: (0, 0), 7: (1, 60)},
+        ids["port_out"]: {1: (4, 400), 3: (2, 20)},
+    }
+    events, drops = fabric.counts()
+    assert events == {**dict.fromkeys(layout.EVENTS, 0), "contribution": 6, "replica": 4}
+    assert drops == {**dict.fromkeys(layout.DROPS, 0), "stale": 3}
+    assert fabric.ports() == {
+        1: {"packets_in": 5, "bytes_in": 500, "packets_out": 4, "bytes_out": 400},
+        3: {"packets_in": 0, "bytes_in": 0, "packets_out": 2, "bytes_out": 20},
+        7: {"packets_in": 1, "bytes_in": 60, "packets_out": 0, "bytes_out": 0},
+    }
+
+
+def test_a_switch_that_dies_is_down(running: Running, fabric: P4RuntimeFabric, job: Job) -> None:
+    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    assert fabric.up
+    running.stop()
+    fabric._client.stream_recv_thread.join(5)
+    assert not fabric.up
+    for use in (lambda: fabric.install(job), fabric.counts, fabric.ports):
+        with pytest.raises(SwitchError, match="is gone") as refused:
+            use()
+        assert len(str(refused.value).splitlines()) == 1
+
+
+def test_nobody_at_the_address_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.fabric.CONNECT_TIMEOUT_S", 0.2)
+    with pytest.raises(SwitchError, match=r"no switch answers P4Runtime at 127\.0\.0\.1:1"):
+        P4RuntimeFabric("127.0.0.1:1", 1, 1)
