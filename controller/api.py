@@ -71,26 +71,49 @@ class Service:
     @contextmanager
     def changing(self) -> Any:
         with self.lock:
-            yield self.jobs
-            self.changed(self.jobs.dump())
+            try:
+                yield self.jobs
+            finally:
+                self.changed(self.jobs.dump())
 
     def place(self, job: Job, rank: Rank) -> dict[str, Any]:
         """What a rank is told of its place in a job."""
         address, _, port = self.endpoints[rank.switch_port].rpartition(":")
         told = {"state": job.state, "fabric": {"address": address, "port": int(port)}, "switch_port": rank.switch_port}
         if job.state == "ready":
-            told |= {"job_id": job.job_id, "epoch": job.epoch, "rank": rank.rank, "world_size": job.world_size,
-                     "first_slot": job.first_slot, "slots": job.slots, "elements": self.elements}
+            told |= {
+                "job_id": job.job_id,
+                "epoch": job.epoch,
+                "rank": rank.rank,
+                "world_size": job.world_size,
+                "first_slot": job.first_slot,
+                "slots": job.slots,
+                "elements": self.elements,
+            }
         return told
 
     def describe(self, job: Job) -> dict[str, Any]:
         ranks = [
-            {"rank": rank.rank, "address": f"{rank.address}:{rank.udp_port}", "switch_port": rank.switch_port,
-             "last_heartbeat_s": round(self.clock() - rank.heartbeat, 1), "position": rank.position, "state": rank.state}
+            {
+                "rank": rank.rank,
+                "address": f"{rank.address}:{rank.udp_port}",
+                "switch_port": rank.switch_port,
+                "last_heartbeat_s": round(self.clock() - rank.heartbeat, 1),
+                "position": rank.position,
+                "state": rank.state,
+            }
             for rank in sorted(job.ranks.values(), key=lambda r: r.rank)
         ]
-        return {"name": job.name, "job_id": job.job_id, "epoch": job.epoch, "world_size": job.world_size,
-                "state": job.state, "first_slot": job.first_slot, "slots": job.slots, "ranks": ranks}
+        return {
+            "name": job.name,
+            "job_id": job.job_id,
+            "epoch": job.epoch,
+            "world_size": job.world_size,
+            "state": job.state,
+            "first_slot": job.first_slot,
+            "slots": job.slots,
+            "ranks": ranks,
+        }
 
     def status(self) -> dict[str, Any]:
         events, drops, ports, up = {}, {}, {}, self.switch.up
@@ -104,9 +127,17 @@ class Service:
             jobs = [self.describe(job) for job in self.jobs.jobs.values()]
         return {
             "version": self.version,
-            "switch": {"kind": self.kind, "p4rt": self.switch.p4rt, "program": self.switch.program,
-                       "elements": self.elements, "slots": self.slots, "up": up},
-            "jobs": jobs, "events": events, "drops": drops,
+            "switch": {
+                "kind": self.kind,
+                "p4rt": self.switch.p4rt,
+                "program": self.switch.program,
+                "elements": self.elements,
+                "slots": self.slots,
+                "up": up,
+            },
+            "jobs": jobs,
+            "events": events,
+            "drops": drops,
             "ports": {str(number): counts for number, counts in sorted(ports.items())},
         }
 

@@ -42,7 +42,9 @@ def load_artifact(elements: int, directory: Path | None = None) -> Artifact:
         ArtifactError: no such build, or a file that does not fit the lock.
     """
     if elements not in ELEMENTS:
-        raise ArtifactError(f"no program for {elements} elements per packet; there are {' and '.join(map(str, ELEMENTS))}")
+        raise ArtifactError(
+            f"no program for {elements} elements per packet; there are {' and '.join(map(str, ELEMENTS))}"
+        )
     directory = directory or build_dir()
     name = f"netfold-v1model-{elements}"
     try:

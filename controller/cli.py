@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.errors import ControllerError, StateError
-from controller.process import State
+from controller.process import State, running
 
 START_TIMEOUT_S = 90.0
 
@@ -28,7 +28,9 @@ def default_state_dir() -> Path:
 
 
 state_dir_option = click.option(
-    "--state-dir", type=click.Path(file_okay=False, path_type=Path), default=default_state_dir,
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=default_state_dir,
     help="Where state file and logs are kept: one controller per directory [default: ~/.local/state/netfold].",
 )
 
@@ -48,12 +50,20 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--http", default="127.0.0.1:9339", show_default=True, metavar="ADDRESS:PORT",
-              help="Where the HTTP API listens; port 0 takes any.")
+@click.option(
+    "--http",
+    default="127.0.0.1:9339",
+    show_default=True,
+    metavar="ADDRESS:PORT",
+    help="Where the HTTP API listens; port 0 takes any.",
+)
 @click.option("--elements", default=256, show_default=True, help="int32 values per packet: 64 or 256.")
 @click.option("--switch", metavar="ADDRESS:PORT", help="P4Runtime address of a running switch [default: start one].")
-@click.option("--switch-ports", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help='With --switch: JSON file {"PORT": "ADDRESS:PORT", ...}, where a rank on each port sends to.')
+@click.option(
+    "--switch-ports",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help='With --switch: JSON file {"PORT": "ADDRESS:PORT", ...}, where a rank on each port sends to.',
+)
 @click.option("--device-id", default=1, show_default=True, help="With --switch: its P4Runtime device id.")
 @click.option("--fabric-address", default="10.255.255.254", show_default=True, help="The fabric's own IPv4 address.")
 @click.option("--loss", default=0.0, help="Embedded switch: probability that a packet is lost.")
@@ -94,6 +104,9 @@ def _require(*modules: str) -> None:
 
 def _start_in_background(state_dir: Path) -> None:
     """Run this very command again with --foreground, in a session of its own, and wait until it is ready."""
+    earlier = State.read(state_dir)
+    if earlier is not None and earlier.controller.alive:
+        raise running(earlier)
     state_dir.mkdir(parents=True, exist_ok=True)
     log = state_dir / "controller.log"
     command = [sys.executable, "-m", "controller", *sys.argv[1:], "--foreground"]
@@ -129,9 +142,11 @@ def status(as_json: bool, state_dir: Path) -> None:
         raise StateError("no controller is running (controller start)")
     if not state.controller.alive:
         alive = state.switch is not None and state.switch.alive
-        raise StateError(f"the controller (pid {state.controller.pid}) has died"
-                         + (f"; its switch (pid {state.switch.pid}) runs on" if alive and state.switch else "")
-                         + ": controller start takes over, controller stop cleans up")
+        raise StateError(
+            f"the controller (pid {state.controller.pid}) has died"
+            + (f"; its switch (pid {state.switch.pid}) runs on" if alive and state.switch else "")
+            + ": controller start takes over, controller stop cleans up"
+        )
     try:
         with urllib.request.urlopen(f"{state.http}/status", timeout=10) as reply:
             described = json.load(reply)
@@ -147,13 +162,21 @@ def status(as_json: bool, state_dir: Path) -> None:
 def _print_status(described: dict[str, Any]) -> None:
     console, switch = Console(), described["switch"]
     console.print(f"controller {described['http']} (pid {described['pid']}), version {described['version']}")
-    console.print(f"switch     {switch['kind']}, {switch['program']}, P4Runtime {switch['p4rt']}, "
-                  f"{'up' if switch['up'] else '[red]gone[/red]'}")
+    console.print(
+        f"switch     {switch['kind']}, {switch['program']}, P4Runtime {switch['p4rt']}, "
+        f"{'up' if switch['up'] else '[red]gone[/red]'}"
+    )
     jobs = Table("job", "state", "epoch", "ranks", "slots", "slowest position", title="jobs", title_justify="left")
     for job in described["jobs"]:
         positions = [rank["position"] for rank in job["ranks"]]
-        jobs.add_row(job["name"], job["state"], str(job["epoch"]), f"{len(job['ranks'])}/{job['world_size']}",
-                     f"{job['first_slot']}..{job['first_slot'] + job['slots'] - 1}", str(min(positions, default=0)))
+        jobs.add_row(
+            job["name"],
+            job["state"],
+            str(job["epoch"]),
+            f"{len(job['ranks'])}/{job['world_size']}",
+            f"{job['first_slot']}..{job['first_slot'] + job['slots'] - 1}",
+            str(min(positions, default=0)),
+        )
     console.print(jobs if described["jobs"] else "jobs       none")
     counts = Table("counter", "packets", title="switch counters", title_justify="left")
     for name, packets in described["events"].items():
@@ -183,7 +206,7 @@ def run() -> None:
     """Entry point: errors of netfold become one line and exit code 1."""
     try:
         main(standalone_mode=False)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.ClickException as wrong:
         wrong.show()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -10,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,7 +26,7 @@ from controller.artifact import Artifact, load_artifact
 from controller.errors import ControllerError, StateError, SwitchError
 from controller.fabric import P4RuntimeFabric
 from controller.job import JobTable
-from controller.process import Process, State, write_whole
+from controller.process import Process, State, running, write_whole
 from hostlib import layout
 
 JOBS_FILE = "jobs.json"
@@ -82,10 +86,33 @@ def run_controller(config: DaemonConfig) -> None:
     Raises:
         ControllerError: it could not start; nothing is left running.
     """
+    # Until uvicorn takes over, a signal unwinds whatever has been started so far.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
+    with _sole(config.state_dir):
+        _run(config)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _sole(state_dir: Path) -> Iterator[None]:
+    """One controller per state directory, also when two start at the same moment."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    with (state_dir / "controller.lock").open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise running(State.read(state_dir)) from None
+        yield
+
+
+def _run(config: DaemonConfig) -> None:
     earlier = State.read(config.state_dir)
     if earlier is not None and earlier.controller.alive:
-        raise StateError(f"a controller is running already (pid {earlier.controller.pid}, {earlier.http}); "
-                         "stop it with controller stop, or choose another --state-dir")
+        raise running(earlier)
     artifact = load_artifact(config.elements)
     listener = _listen(config.http)
     try:
@@ -104,24 +131,35 @@ def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, sw
     # Election ids from the clock: a controller that comes later outbids one that went.
     fabric = P4RuntimeFabric(switch.p4rt, switch.device_id, time.time_ns())
     try:
-        pushed = fabric.push(artifact, config.fabric_address)
+        # Entries that no kept job explains must not stay: without one, the program is pushed anew.
+        jobs_file = config.state_dir / JOBS_FILE
+        pushed = fabric.push(artifact, config.fabric_address, anew=not (kept and jobs_file.exists()))
         jobs = JobTable(fabric, [int(n) for n in switch.ports], time.monotonic, time.time)
-        if kept and not pushed:
-            _restore(jobs, config.state_dir / JOBS_FILE)
+        if not pushed:
+            _restore(jobs, jobs_file)
         service = Service(
-            version=netfold_version(), kind="embedded" if switch.process else "external", elements=artifact.elements,
-            slots=layout.SLOTS, jobs=jobs, switch=fabric,
-            endpoints={int(n): address for n, address in switch.ports.items()}, clock=time.monotonic,
-            changed=lambda dump: write_whole(config.state_dir / JOBS_FILE, dump),
+            version=netfold_version(),
+            kind="embedded" if switch.process else "external",
+            elements=artifact.elements,
+            slots=layout.SLOTS,
+            jobs=jobs,
+            switch=fabric,
+            endpoints={int(n): address for n, address in switch.ports.items()},
+            clock=time.monotonic,
+            changed=lambda dump: write_whole(jobs_file, dump),
         )
+        service.changed(jobs.dump())
         _run_http(config, listener, switch, service)
+        with contextlib.suppress(SwitchError):
+            jobs.end_all()
     finally:
         fabric.close()
 
 
 def _run_http(config: DaemonConfig, listener: socket.socket, switch: Switch, service: Service) -> None:
-    server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning", access_log=False,
-                                           timeout_graceful_shutdown=2))
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+    )
     # uvicorn passes the signal on when it is done; what is left to do then is ours.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
@@ -129,8 +167,15 @@ def _run_http(config: DaemonConfig, listener: socket.socket, switch: Switch, ser
     threading.Thread(target=_expire, args=(service, ended), daemon=True).start()
     here = Process.of(os.getpid())
     assert here is not None
-    State(here, _url(listener), switch.p4rt, switch.device_id, switch.process, switch.ports,
-          str(config.state_dir / "controller.log")).write(config.state_dir)
+    State(
+        here,
+        _url(listener),
+        switch.p4rt,
+        switch.device_id,
+        switch.process,
+        switch.ports,
+        str(config.state_dir / "controller.log"),
+    ).write(config.state_dir)
     try:
         server.run(sockets=[listener])
     finally:
@@ -162,8 +207,9 @@ def _listen(http: str) -> socket.socket:
         listener.listen(128)
     except OSError as wrong:
         listener.close()
-        raise ControllerError(f"cannot listen on {http}: {wrong.strerror}; choose another with --http "
-                              "(port 0 takes any)") from wrong
+        raise ControllerError(
+            f"cannot listen on {http}: {wrong.strerror}; choose another with --http (port 0 takes any)"
+        ) from wrong
     return listener
 
 
@@ -196,10 +242,30 @@ def _start_switch(config: DaemonConfig) -> Switch:
     config.state_dir.mkdir(parents=True, exist_ok=True)
     ready, said = config.state_dir / "switch.json", config.state_dir / "switch.log"
     ready.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "emulation", "switch", "--p4rt", "127.0.0.1:0", "--udp-ports", str(SWITCH_PORTS),
-               "--udp-destination", f"{config.fabric_address}:{layout.NETFOLD_UDP_PORT}", "--ready-file", str(ready),
-               "--exit-when-idle", str(SWITCH_IDLE_S), "--seed", str(config.seed), "--loss", str(config.loss),
-               "--duplicate", str(config.duplicate), "--reorder", str(config.reorder)]
+    command = [
+        sys.executable,
+        "-m",
+        "emulation",
+        "switch",
+        "--p4rt",
+        "127.0.0.1:0",
+        "--udp-ports",
+        str(SWITCH_PORTS),
+        "--udp-destination",
+        f"{config.fabric_address}:{layout.NETFOLD_UDP_PORT}",
+        "--ready-file",
+        str(ready),
+        "--exit-when-idle",
+        str(SWITCH_IDLE_S),
+        "--seed",
+        str(config.seed),
+        "--loss",
+        str(config.loss),
+        "--duplicate",
+        str(config.duplicate),
+        "--reorder",
+        str(config.reorder),
+    ]
     with said.open("wb") as log:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     try:

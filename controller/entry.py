@@ -49,8 +49,9 @@ class Names:
     def counter_id(self, name: str) -> int:
         return int(self._find("counter", self._counters, name).preamble.id)
 
-    def entry(self, table: str, match: dict[str, Any], action: str, params: dict[str, int],
-              priority: int = 0) -> p4runtime_pb2.Entity:
+    def entry(
+        self, table: str, match: dict[str, Any], action: str, params: dict[str, int], priority: int = 0
+    ) -> p4runtime_pb2.Entity:
         """A table entry; `match` gives an int for exact fields and (value, mask) for ternary ones, 0 masks left out."""
         info, chosen = self._find("table", self._tables, table), self._find("action", self._actions, action)
         entry = p4runtime_pb2.TableEntry(table_id=info.preamble.id, priority=priority)
@@ -81,8 +82,12 @@ class Names:
         return [*(self._replica(rank) for rank in job.ranks.values()), group, *self._membership(job)]
 
     def _replica(self, rank: Rank) -> p4runtime_pb2.Entity:
-        params = {"mac": host_mac(rank.switch_port), "address": int(IPv4Address(rank.address)),
-                  "udp_port": rank.udp_port, "rank": rank.rank}
+        params = {
+            "mac": host_mac(rank.switch_port),
+            "address": int(IPv4Address(rank.address)),
+            "udp_port": rank.udp_port,
+            "rank": rank.rank,
+        }
         return self.entry("replicas", {"egress_rid": rank.replica}, "address_replica", params)
 
     def _membership(self, job: Job) -> Iterator[p4runtime_pb2.Entity]:
@@ -93,8 +98,11 @@ class Names:
         slots = {"slot": (job.first_slot, 0xFFFF ^ (job.slots - 1))}
         for rank in job.ranks.values():
             this_rank = {**this_epoch, "rank": (rank.rank, 0xFFFF)}
-            source = {**this_rank, "ingress_port": (rank.switch_port, 0x1FF),
-                      "src_addr": (int(IPv4Address(rank.address)), 0xFFFFFFFF)}
+            source = {
+                **this_rank,
+                "ingress_port": (rank.switch_port, 0x1FF),
+                "src_addr": (int(IPv4Address(rank.address)), 0xFFFFFFFF),
+            }
             yield self._refuse(this_rank, WRONG_SOURCE, layout.DROP_SOURCE)
             yield self._refuse(source, WRONG_SLOT, layout.DROP_SLOT)
             params = {"member": 1 << rank.rank, "full": (1 << job.world_size) - 1, "group": job.group}

@@ -11,7 +11,12 @@ from collections.abc import Iterable
 import grpc
 from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2
-from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeException, P4RuntimeWriteException
+from p4runtime_sh.p4runtime import (
+    P4RuntimeClient,
+    P4RuntimeException,
+    P4RuntimeWriteException,
+    parse_p4runtime_write_error,
+)
 
 from controller.artifact import Artifact
 from controller.entry import Names
@@ -20,6 +25,8 @@ from controller.job import Job
 from hostlib import layout
 
 CONNECT_TIMEOUT_S = 10.0
+RPC_TIMEOUT_S = 5.0
+COMPILE_TIMEOUT_S = 60.0
 RPC_ERRORS = (grpc.RpcError, P4RuntimeException, P4RuntimeWriteException)
 INSERT, DELETE = p4runtime_pb2.Update.INSERT, p4runtime_pb2.Update.DELETE
 
@@ -51,7 +58,9 @@ class P4RuntimeFabric:
             with contextlib.redirect_stdout(said):
                 self._client = P4RuntimeClient(device_id, p4rt, (election_id >> 64, election_id & (2**64 - 1)))
         except SystemExit:
-            raise SwitchError(f"the switch at {p4rt} closed the P4Runtime stream (is {device_id} its device id?)") from None
+            raise SwitchError(
+                f"the switch at {p4rt} closed the P4Runtime stream (is {device_id} its device id?)"
+            ) from None
         if "not the primary" in said.getvalue():
             self._client.tear_down()
             raise SwitchError(f"another controller is primary on the switch at {p4rt}")
@@ -65,8 +74,8 @@ class P4RuntimeFabric:
         """Whether the P4Runtime stream to the switch is open."""
         return bool(self._client.stream_recv_thread.is_alive())
 
-    def push(self, artifact: Artifact, address: str) -> bool:
-        """Make the switch run a program, unless it already does; whether it was pushed.
+    def push(self, artifact: Artifact, address: str, anew: bool = True) -> bool:
+        """Make the switch run a program, unless it already does and need not start `anew`; whether it was pushed.
 
         Args:
             address: the fabric's own IPv4 address.
@@ -74,15 +83,16 @@ class P4RuntimeFabric:
         config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=artifact.program)
         text_format.Parse(artifact.p4info, config.p4info, allow_unknown_field=True)
         self._names, self.program = Names(config.p4info), artifact.name
-        if self._running() == artifact.program:
+        if not anew and self._running() == artifact.program:
             return False
         client = self._client
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest(
-            device_id=client.device_id, action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT)
+            device_id=client.device_id, action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
+        )
         request.election_id.high, request.election_id.low = client.election_id
         request.config.CopyFrom(config)
         try:
-            client.stub.SetForwardingPipelineConfig(request)
+            client.stub.SetForwardingPipelineConfig(request, timeout=COMPILE_TIMEOUT_S)
         except grpc.RpcError as refused:
             raise SwitchError(f"the switch refused the program: {refused.details()}") from refused
         self._write(INSERT, [self._names.fabric_address(address)])
@@ -91,9 +101,12 @@ class P4RuntimeFabric:
     def _running(self) -> bytes:
         request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
             device_id=self._client.device_id,
-            response_type=p4runtime_pb2.GetForwardingPipelineConfigRequest.DEVICE_CONFIG_AND_COOKIE)
+            response_type=p4runtime_pb2.GetForwardingPipelineConfigRequest.DEVICE_CONFIG_AND_COOKIE,
+        )
         try:
-            return bytes(self._client.stub.GetForwardingPipelineConfig(request).config.p4_device_config)
+            return bytes(
+                self._client.stub.GetForwardingPipelineConfig(request, timeout=RPC_TIMEOUT_S).config.p4_device_config
+            )
         except grpc.RpcError:
             return b""  # FAILED_PRECONDITION: none yet
 
@@ -122,17 +135,25 @@ class P4RuntimeFabric:
         with self._lock:
             try:
                 for entity in entities:
-                    self._client.write_update(p4runtime_pb2.Update(type=how, entity=entity))
+                    self._write_one(how, entity)
                     done.append(entity)
             except RPC_ERRORS as refused:
                 if how == INSERT:
                     self._take_back(done)
                 raise SwitchError(f"the switch at {self.p4rt} {_reason(refused)}") from refused
 
+    @parse_p4runtime_write_error
+    def _write_one(self, how: int, entity: p4runtime_pb2.Entity) -> None:
+        # The library's own write has no deadline: a switch that hangs would hang the controller.
+        request = p4runtime_pb2.WriteRequest(device_id=self._client.device_id)
+        request.election_id.high, request.election_id.low = self._client.election_id
+        request.updates.add(type=how, entity=entity)
+        self._client.stub.Write(request, timeout=RPC_TIMEOUT_S)
+
     def _take_back(self, entities: list[p4runtime_pb2.Entity]) -> None:
         for entity in reversed(entities):
             with contextlib.suppress(*RPC_ERRORS):
-                self._client.write_update(p4runtime_pb2.Update(type=DELETE, entity=entity))
+                self._write_one(DELETE, entity)
 
     # ---- counters ---------------------------------------------------------------------------------------------
 
@@ -146,8 +167,10 @@ class P4RuntimeFabric:
         for name in ("events", "egress_events"):
             for index, packets, _ in self._cells(name):
                 cells[index] += packets
-        return ({name: cells[index] for name, index in layout.EVENTS.items()},
-                {name: cells[index] for name, index in layout.DROPS.items()})
+        return (
+            {name: cells[index] for name, index in layout.EVENTS.items()},
+            {name: cells[index] for name, index in layout.DROPS.items()},
+        )
 
     def ports(self) -> dict[int, dict[str, int]]:
         """Packets and bytes by switch port, for ports that saw any; bytes are those of whole Ethernet frames."""
@@ -160,12 +183,15 @@ class P4RuntimeFabric:
         return found
 
     def _cells(self, counter: str) -> list[tuple[int, int, int]]:
-        entity = p4runtime_pb2.Entity()
-        entity.counter_entry.counter_id = self.names().counter_id(counter)
+        request = p4runtime_pb2.ReadRequest(device_id=self._client.device_id)
+        request.entities.add().counter_entry.counter_id = self.names().counter_id(counter)
         try:
             with self._lock:
-                return [(e.counter_entry.index.index, e.counter_entry.data.packet_count, e.counter_entry.data.byte_count)
-                        for response in self._client.read_one(entity) for e in response.entities]
+                return [
+                    (e.counter_entry.index.index, e.counter_entry.data.packet_count, e.counter_entry.data.byte_count)
+                    for response in self._client.stub.Read(request, timeout=RPC_TIMEOUT_S)
+                    for e in response.entities
+                ]
         except RPC_ERRORS as refused:
             raise SwitchError(f"the switch at {self.p4rt} {_reason(refused)}") from refused
 
@@ -177,5 +203,7 @@ def _reason(refused: Exception) -> str:
     error = refused.grpc_error if isinstance(refused, P4RuntimeException) else refused
     if isinstance(error, grpc.RpcError) and error.code() == grpc.StatusCode.UNAVAILABLE:
         return "is gone"
+    if isinstance(error, grpc.RpcError) and error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"did not answer within {RPC_TIMEOUT_S:.0f} s"
     details = error.details() if isinstance(error, grpc.RpcError) else str(error)
     return f"refused: {details}"

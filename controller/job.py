@@ -85,7 +85,9 @@ class JobTable:
             SwitchError: the entries could not be installed; the rank has not joined.
         """
         if not 1 <= world_size <= LARGEST_WORLD:
-            raise RequestError(422, f"world size {world_size} is not in 1..{LARGEST_WORLD}: one switch sums so many ranks")
+            raise RequestError(
+                422, f"world size {world_size} is not in 1..{LARGEST_WORLD}: one switch sums so many ranks"
+            )
         if not 0 <= rank < world_size:
             raise RequestError(422, f"rank {rank} is not in 0..{world_size - 1}, the ranks of world size {world_size}")
         self.expire()
@@ -94,10 +96,16 @@ class JobTable:
             raise RequestError(409, f"job {name} has world size {job.world_size}; rank {rank} came with {world_size}")
         known = job.ranks.get(rank) if job is not None else None
         if job is not None and known is not None:
-            if (known.address, known.udp_port) != (address, udp_port):
-                raise RequestError(409, f"rank {rank} of job {name} has already joined from "
-                                        f"{known.address}:{known.udp_port}")
+            moved = (known.address, known.udp_port) != (address, udp_port)
+            if moved and job.state == "waiting":
+                # A worker that was started again before the others came: nothing is installed yet.
+                known.address, known.udp_port, moved = address, udp_port, False
+            if moved:
+                raise RequestError(
+                    409, f"rank {rank} of job {name} has already joined from {known.address}:{known.udp_port}"
+                )
             known.heartbeat = self._clock()
+            known.state = "joined" if known.state == "lost" else known.state
             return job
         created = job is None
         job = job or self._create(name, world_size)
@@ -167,6 +175,11 @@ class JobTable:
             if job.over:
                 self._end(job)
 
+    def end_all(self) -> None:
+        """End every job, whatever its ranks do: the controller is going."""
+        for job in list(self.jobs.values()):
+            self._end(job)
+
     def _end(self, job: Job) -> None:
         try:
             if job.state == "ready":
@@ -198,8 +211,9 @@ class JobTable:
         """Take over the jobs of an earlier life; every lease starts anew."""
         self._last_epoch = dumped["last_epoch"]
         for described in dumped["jobs"]:
-            ranks = {int(number): Rank(**{**rank, "heartbeat": self._clock()})
-                     for number, rank in described["ranks"].items()}
+            ranks = {
+                int(number): Rank(**{**rank, "heartbeat": self._clock()}) for number, rank in described["ranks"].items()
+            }
             job = Job(**{**described, "ranks": ranks})
             self.jobs[job.name] = job
             self._slots.reserve(job.first_slot, job.slots)

@@ -74,11 +74,19 @@ class State:
     log: str
 
     def write(self, directory: Path) -> None:
-        write_whole(directory / STATE_FILE, {
-            "pid": self.controller.pid, "start_time": self.controller.start_time, "http": self.http,
-            "p4rt": self.p4rt, "device_id": self.device_id, "switch": asdict(self.switch) if self.switch else None,
-            "switch_ports": self.switch_ports, "log": self.log,
-        })
+        write_whole(
+            directory / STATE_FILE,
+            {
+                "pid": self.controller.pid,
+                "start_time": self.controller.start_time,
+                "http": self.http,
+                "p4rt": self.p4rt,
+                "device_id": self.device_id,
+                "switch": asdict(self.switch) if self.switch else None,
+                "switch_ports": self.switch_ports,
+                "log": self.log,
+            },
+        )
 
     @classmethod
     def read(cls, directory: Path) -> State | None:
@@ -91,8 +99,15 @@ class State:
         try:
             said = json.loads(path.read_text())
             switch = Process(**said["switch"]) if said["switch"] else None
-            return cls(Process(said["pid"], said["start_time"]), said["http"], said["p4rt"], said["device_id"], switch,
-                       said["switch_ports"], said["log"])
+            return cls(
+                Process(said["pid"], said["start_time"]),
+                said["http"],
+                said["p4rt"],
+                said["device_id"],
+                switch,
+                said["switch_ports"],
+                said["log"],
+            )
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as wrong:
@@ -101,6 +116,14 @@ class State:
     @staticmethod
     def forget(directory: Path) -> None:
         (directory / STATE_FILE).unlink(missing_ok=True)
+
+
+def running(state: State | None) -> StateError:
+    """The error for starting a controller where one runs."""
+    which = f"pid {state.controller.pid}, {state.http}" if state is not None else "it is just starting"
+    return StateError(
+        f"a controller is running already ({which}); stop it with controller stop, or choose another --state-dir"
+    )
 
 
 def write_whole(path: Path, content: Any) -> None:

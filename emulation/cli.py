@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.console import Console
 
 from emulation.errors import EmulationError, PortError
 
@@ -21,29 +25,67 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--program", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="BMv2 JSON to start with (else a controller pushes one over P4Runtime).")
-@click.option("--p4info", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="The program's P4Info, in text format.")
-@click.option("--p4rt", default="127.0.0.1:9559", show_default=True, metavar="ADDRESS:PORT",
-              help="Where the P4Runtime server listens; port 0 takes any.")
+@click.option(
+    "--program",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="BMv2 JSON to start with (else a controller pushes one over P4Runtime).",
+)
+@click.option(
+    "--p4info",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The program's P4Info, in text format.",
+)
+@click.option(
+    "--p4rt",
+    default="127.0.0.1:9559",
+    show_default=True,
+    metavar="ADDRESS:PORT",
+    help="Where the P4Runtime server listens; port 0 takes any.",
+)
 @click.option("--device-id", default=1, show_default=True, help="P4Runtime device id.")
-@click.option("--port", "ports", multiple=True, metavar="N=udp:ADDRESS:PORT",
-              help="Switch port N on a UDP socket. Repeat for more.")
+@click.option(
+    "--port",
+    "ports",
+    multiple=True,
+    metavar="N=udp:ADDRESS:PORT",
+    help="Switch port N on a UDP socket. Repeat for more.",
+)
 @click.option("--udp-ports", default=0, metavar="COUNT", help="Ports 1..COUNT on free UDP ports of 127.0.0.1.")
-@click.option("--udp-destination", metavar="ADDRESS:PORT",
-              help="The destination that packets of UDP ports seem to have [default: each port's own address].")
+@click.option(
+    "--udp-destination",
+    metavar="ADDRESS:PORT",
+    help="The destination that packets of UDP ports seem to have [default: each port's own address].",
+)
 @click.option("--loss", default=0.0, help="Probability that a packet is lost, per port and direction.")
 @click.option("--duplicate", default=0.0, help="Probability that a packet comes twice.")
 @click.option("--reorder", default=0.0, help="Probability that a packet is held back 0.2 to 2 ms.")
 @click.option("--seed", default=0, help="Seed of the faults.")
-@click.option("--ready-file", type=click.Path(dir_okay=False, path_type=Path),
-              help="Written (JSON: pid, addresses) when everything listens; removed at the end.")
-@click.option("--exit-when-idle", type=float, metavar="SECONDS",
-              help="End after so long without a controller and without packets.")
-def switch(program: Path | None, p4info: Path | None, p4rt: str, device_id: int, ports: tuple[str, ...],
-           udp_ports: int, udp_destination: str | None, loss: float, duplicate: float, reorder: float, seed: int,
-           ready_file: Path | None, exit_when_idle: float | None) -> None:
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Written (JSON: pid, addresses) when everything listens; removed at the end.",
+)
+@click.option(
+    "--exit-when-idle",
+    type=float,
+    metavar="SECONDS",
+    help="End after so long without a controller and without packets.",
+)
+def switch(
+    program: Path | None,
+    p4info: Path | None,
+    p4rt: str,
+    device_id: int,
+    ports: tuple[str, ...],
+    udp_ports: int,
+    udp_destination: str | None,
+    loss: float,
+    duplicate: float,
+    reorder: float,
+    seed: int,
+    ready_file: Path | None,
+    exit_when_idle: float | None,
+) -> None:
     """Run the embedded P4 switch in the foreground until SIGTERM or Ctrl-C.
 
     It executes BMv2 JSON (what p4c makes of a v1model program) as native code. Each port is a UDP socket: a datagram
@@ -66,18 +108,81 @@ def switch(program: Path | None, p4info: Path | None, p4rt: str, device_id: int,
     specs += [PortSpec(n, Endpoint("127.0.0.1", 0)) for n in range(1, udp_ports + 1)]
     if not specs:
         raise PortError("a switch needs ports: give --udp-ports COUNT or --port N=udp:ADDRESS:PORT")
-    run_switch(SwitchConfig(
-        p4rt=Endpoint.parse(p4rt), ports=specs, device_id=device_id, program=program, p4info=p4info,
-        destination=Endpoint.parse(udp_destination) if udp_destination else None,
-        faults=Faults(loss, duplicate, reorder, seed), ready_file=ready_file, exit_when_idle_s=exit_when_idle,
-    ))
+    run_switch(
+        SwitchConfig(
+            p4rt=Endpoint.parse(p4rt),
+            ports=specs,
+            device_id=device_id,
+            program=program,
+            p4info=p4info,
+            destination=Endpoint.parse(udp_destination) if udp_destination else None,
+            faults=Faults(loss, duplicate, reorder, seed),
+            ready_file=ready_file,
+            exit_when_idle_s=exit_when_idle,
+        )
+    )
+
+
+@main.command()
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("build/demo"),
+    show_default=True,
+    help="Where result.json, the runs' results and logs go.",
+)
+@click.option(
+    "--mechanisms",
+    default="inagg+mcast,ring,gloo",
+    show_default=True,
+    metavar="A,B,...",
+    help="What to compare; see `hostlib mechanisms`.",
+)
+@click.option("--model", default="lenet", show_default=True, help="lenet or vgg.")
+@click.option("--world-size", default=4, show_default=True, help="Workers.")
+@click.option("--epochs", type=int, help="Epochs per run [default: those of `hostlib train`].")
+@click.option("--seed", default=1, show_default=True, help="Of weights, data and faults.")
+@click.option("--elements", default=256, show_default=True, help="int32 values per packet: 64 or 256.")
+@click.option("--loss", default=0.0, help="Probability that a packet is lost, per switch port and direction.")
+@click.option("--duplicate", default=0.0, help="Probability that a packet comes twice.")
+@click.option("--reorder", default=0.0, help="Probability that a packet is held back 0.2 to 2 ms.")
+@click.option(
+    "--deadline", "deadline_s", default=30.0, show_default=True, help="Seconds without progress before a run ends."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print result.json instead of the tables.")
+def demo(mechanisms: str, as_json: bool, **options: Any) -> None:
+    """Train one model over several mechanisms through a P4 switch of its own, and compare.
+
+    Starts controller and switch on free ports, trains with the same seeds under each mechanism, checks that all ranks
+    end with the same weights and that the switch completed exactly the predicted slots, and stops what it started.
+
+    \b
+    Example: the same weights in spite of a bad network
+        emulation demo --loss 0.02 --duplicate 0.02 --reorder 0.02
+    """
+    from emulation.demo import DemoConfig, run_demo
+    from emulation.report import print_demo
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    config = DemoConfig(mechanisms=tuple(name for name in mechanisms.split(",") if name), **options)
+    result = run_demo(config, Console(stderr=True, highlight=False))
+    if as_json:
+        click.echo(json.dumps(result.as_json(), indent=2))
+    else:
+        print_demo(result)
+        click.echo(f"result: {config.output / 'result.json'}")
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def run() -> None:
     """Entry point: errors of netfold become one line and exit code 1."""
     try:
         main(standalone_mode=False)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
         sys.exit(130)
     except click.ClickException as wrong:
         wrong.show()

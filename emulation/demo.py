@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from emulation.errors import EmulationError
+from rich.console import Console
 
-PR_SET_PDEATHSIG = 1
+from controller.process import write_whole
+from emulation.errors import EmulationError
+from hostlib.errors import HostlibError
+from hostlib.launch import die_with_parent, launch
+from hostlib.options import TrainOptions
+from hostlib.progress import TrainingProgress
+
 START_TIMEOUT_S = 120.0
 
 
@@ -61,18 +64,6 @@ class DemoResult:
         }
 
 
-def _die_with_parent() -> None:
-    """In a new child: get SIGTERM when the demo dies, however it dies."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _spawn(*command: str, **options: Any) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C reaches the demo alone, which then stops its children in order.
-    return subprocess.Popen(
-        [sys.executable, "-m", *command], start_new_session=True, preexec_fn=_die_with_parent, **options
-    )
-
-
 def _stop(child: subprocess.Popen[bytes], patience_s: float = 15.0) -> None:
     """SIGTERM, then SIGKILL to the child's whole session: nothing of it may stay behind."""
     if child.poll() is None:
@@ -103,11 +94,34 @@ def fabric(config: DemoConfig) -> Iterator[str]:
     subprocess.run(stop, capture_output=True)
     log = config.output / "controller.stderr"
     with log.open("wb") as stderr:
-        controller = _spawn(
-            "controller", "start", "--foreground", "--http", "127.0.0.1:0", "--state-dir", str(state_dir),
-            "--elements", str(config.elements), "--seed", str(config.seed), "--loss", str(config.loss),
-            "--duplicate", str(config.duplicate), "--reorder", str(config.reorder),
-            stdout=subprocess.DEVNULL, stderr=stderr,
+        # A session of its own: Ctrl-C reaches the demo alone, which then stops its children in order. And when the demo
+        # is killed, so is the controller; its switch then finds itself idle and ends.
+        controller = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "controller",
+                "start",
+                "--foreground",
+                "--http",
+                "127.0.0.1:0",
+                "--state-dir",
+                str(state_dir),
+                "--elements",
+                str(config.elements),
+                "--seed",
+                str(config.seed),
+                "--loss",
+                str(config.loss),
+                "--duplicate",
+                str(config.duplicate),
+                "--reorder",
+                str(config.reorder),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
         )
     try:
         yield _wait_for_controller(controller, state_dir / "controller.json", log)
@@ -139,32 +153,32 @@ def status(url: str) -> dict[str, Any] | None:
         return None
 
 
-def train(config: DemoConfig, mechanism: str, url: str) -> dict[str, Any]:
-    """One `hostlib train`, progress on the terminal; its result.
+def train(config: DemoConfig, mechanism: str, url: str, console: Console) -> dict[str, Any]:
+    """One training run, progress on the console; its result, also kept in the output folder.
 
     Raises:
-        DemoError: the run failed; the message is the run's own last line.
+        DemoError: the run failed; the message is the run's own.
     """
-    result = config.output / f"{mechanism.replace('/', '_')}.json"
-    result.unlink(missing_ok=True)
-    log = config.output / f"{mechanism.replace('/', '_')}.stderr"
-    epochs = [] if config.epochs is None else ["--epochs", str(config.epochs)]
-    with log.open("wb") as stderr:
-        run = _spawn(
-            "hostlib", "train", "--mechanism", mechanism, "--model", config.model, "--world-size",
-            str(config.world_size), "--seed", str(config.seed), "--controller", url, "--deadline",
-            str(config.deadline_s), "--result", str(result), "--progress", *epochs, stderr=stderr,
-        )
+    options = TrainOptions(
+        mechanism=mechanism,
+        model=config.model,
+        world_size=config.world_size,
+        seed=config.seed,
+        controller=url,
+        deadline_s=config.deadline_s,
+    )
+    if config.epochs is not None:
+        options = replace(options, epochs=config.epochs)
     try:
-        code = run.wait()
-    finally:
-        _stop(run)
-    if code != 0 or not result.exists():
-        raise DemoError(f"{mechanism}: {_last_line(log.read_text())}")
-    return json.loads(result.read_text())
+        with TrainingProgress(console, mechanism, shown=True) as report:
+            result = launch(options, report)
+    except HostlibError as failed:
+        raise DemoError(f"{mechanism}: {failed}") from failed
+    write_whole(config.output / f"{mechanism.replace('/', '_')}.json", result)
+    return result
 
 
-def run_demo(config: DemoConfig, announce: Callable[[str], None]) -> DemoResult:
+def run_demo(config: DemoConfig, console: Console) -> DemoResult:
     """Train over every mechanism and compare.
 
     Raises:
@@ -173,19 +187,17 @@ def run_demo(config: DemoConfig, announce: Callable[[str], None]) -> DemoResult:
     config.output.mkdir(parents=True, exist_ok=True)
     (config.output / "result.json").unlink(missing_ok=True)
     with fabric(config) as url:
-        announce(f"controller at {url}, embedded switch running netfold-v1model-{config.elements}")
+        console.print(f"controller at {url}, embedded switch running netfold-v1model-{config.elements}")
         runs = {}
         for mechanism in config.mechanisms:
-            announce(f"training {config.model} on {config.world_size} workers over {mechanism}")
-            runs[mechanism] = train(config, mechanism, url)
+            console.print(f"training {config.model} on {config.world_size} workers over {mechanism}")
+            runs[mechanism] = train(config, mechanism, url, console)
         described = status(url)
     if described is None:
         raise DemoError("training went on without the controller, which died: its switch's counters are lost")
     result = _result(runs, described)
     _verify(result)
-    partial = config.output / "result.json.partial"
-    partial.write_text(json.dumps(result.as_json(), indent=2) + "\n")
-    os.replace(partial, config.output / "result.json")
+    write_whole(config.output / "result.json", result.as_json())
     return result
 
 

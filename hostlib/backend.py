@@ -42,8 +42,11 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         job = store.get("netfold/job").decode()
         self._gloo, self._liveness = gloo, liveness
         self._collective = create_collective(
-            choice.mechanism, Group(rank, world_size, gloo, liveness, deadline_s),
-            os.environ.get("NETFOLD_CONTROLLER", DEFAULT_CONTROLLER), job, os.environ.get("NETFOLD_ADDRESS", "127.0.0.1"),
+            choice.mechanism,
+            Group(rank, world_size, gloo, liveness, deadline_s),
+            os.environ.get("NETFOLD_CONTROLLER", DEFAULT_CONTROLLER),
+            job,
+            os.environ.get("NETFOLD_ADDRESS", "127.0.0.1"),
         )
 
     def getBackendName(self) -> str:

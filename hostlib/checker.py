@@ -45,12 +45,18 @@ def check(schedule: Schedule) -> None:
     for node in workers:
         for piece in range(schedule.pieces):
             if values[node, piece] != wanted:
-                raise ScheduleError(f"{schedule.mechanism}: {node} ends with {_difference(values[node, piece], wanted)} "
-                                    f"in piece {piece}")
+                raise ScheduleError(
+                    f"{schedule.mechanism}: {node} ends with {_difference(values[node, piece], wanted)} "
+                    f"in piece {piece}"
+                )
 
 
-def _step(node: str, operation: Operation, values: dict[tuple[str, int], Value],
-          wires: dict[tuple[str, str, int], deque[Value]]) -> bool:
+def _step(
+    node: str,
+    operation: Operation,
+    values: dict[tuple[str, int], Value],
+    wires: dict[tuple[str, str, int], deque[Value]],
+) -> bool:
     """Do one operation if it can be done now."""
     piece = operation.piece
     match operation:

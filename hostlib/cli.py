@@ -13,13 +13,13 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hostlib.checker import check
 from hostlib.errors import HostlibError, RunError
 from hostlib.options import TrainOptions
-from hostlib.registry import STRATEGIES, choose, find, registered
+from hostlib.progress import TrainingProgress
+from hostlib.registry import STRATEGIES, find, registered
 from hostlib.schedule import describe, link_elements
 
 DEFAULTS = {f.name: f.default for f in fields(TrainOptions)}
@@ -41,24 +41,52 @@ def main() -> None:
 
 def train_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that `hostlib train` and `python -m hostlib.train` share."""
-    for option in reversed([
-        click.option("--mechanism", default=DEFAULTS["mechanism"], show_default=True, metavar="[STRATEGY/]NAME",
-                     help="How gradients are summed; see `hostlib mechanisms`. STRATEGY is wfbp (default) or bsp."),
-        click.option("--model", default=DEFAULTS["model"], show_default=True, help="lenet or vgg."),
-        click.option("--world-size", type=int, help="Number of workers [default: 4; under torchrun, what it started]."),
-        click.option("--epochs", default=DEFAULTS["epochs"], show_default=True),
-        click.option("--batch-size", default=DEFAULTS["batch_size"], show_default=True, help="Per worker."),
-        click.option("--lr", default=DEFAULTS["lr"], show_default=True, help="Learning rate (SGD, momentum 0.9)."),
-        click.option("--seed", default=DEFAULTS["seed"], show_default=True, help="Of weights, split and batches."),
-        click.option("--bucket-mb", default=DEFAULTS["bucket_mb"], show_default=True, help="DDP's bucket size in MiB."),
-        click.option("--controller", default=DEFAULTS["controller"], show_default=True, metavar="URL",
-                     help="Where ranks join, for mechanisms that need the fabric."),
-        click.option("--deadline", "deadline_s", default=DEFAULTS["deadline_s"], show_default=True, metavar="SECONDS",
-                     help="How long a rank waits without progress before it says who is missing."),
-        click.option("--address", default=DEFAULTS["address"], show_default=True,
-                     help="This host's IPv4 address towards the switch."),
-        click.option("--result", type=click.Path(dir_okay=False, path_type=Path), help="Write the result (JSON) here."),
-    ]):
+    for option in reversed(
+        [
+            click.option(
+                "--mechanism",
+                default=DEFAULTS["mechanism"],
+                show_default=True,
+                metavar="[STRATEGY/]NAME",
+                help="How gradients are summed; see `hostlib mechanisms`. STRATEGY is wfbp (default) or bsp.",
+            ),
+            click.option("--model", default=DEFAULTS["model"], show_default=True, help="lenet or vgg."),
+            click.option(
+                "--world-size", type=int, help="Number of workers [default: 4; under torchrun, what it started]."
+            ),
+            click.option("--epochs", default=DEFAULTS["epochs"], show_default=True),
+            click.option("--batch-size", default=DEFAULTS["batch_size"], show_default=True, help="Per worker."),
+            click.option("--lr", default=DEFAULTS["lr"], show_default=True, help="Learning rate (SGD, momentum 0.9)."),
+            click.option("--seed", default=DEFAULTS["seed"], show_default=True, help="Of weights, split and batches."),
+            click.option(
+                "--bucket-mb", default=DEFAULTS["bucket_mb"], show_default=True, help="DDP's bucket size in MiB."
+            ),
+            click.option(
+                "--controller",
+                default=DEFAULTS["controller"],
+                show_default=True,
+                metavar="URL",
+                help="Where ranks join, for mechanisms that need the fabric.",
+            ),
+            click.option(
+                "--deadline",
+                "deadline_s",
+                default=DEFAULTS["deadline_s"],
+                show_default=True,
+                metavar="SECONDS",
+                help="How long a rank waits without progress before it says who is missing.",
+            ),
+            click.option(
+                "--address",
+                default=DEFAULTS["address"],
+                show_default=True,
+                help="This host's IPv4 address towards the switch.",
+            ),
+            click.option(
+                "--result", type=click.Path(dir_okay=False, path_type=Path), help="Write the result (JSON) here."
+            ),
+        ]
+    ):
         command = option(command)
     return command
 
@@ -80,7 +108,7 @@ def train(result: Path | None, as_json: bool, progress: bool | None, **options: 
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(stderr=True)
     shown = console.is_terminal if progress is None else progress
-    with _bar(console, options["mechanism"], shown) as report:
+    with TrainingProgress(console, options["mechanism"], shown) as report:
         done = launch(TrainOptions(**options), report)
     _write(result, done)
     if as_json:
@@ -91,34 +119,6 @@ def train(result: Path | None, as_json: bool, progress: bool | None, **options: 
 
 def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
-
-
-class _bar:
-    """A progress bar over rank 0's steps; without a terminal, a line for every tenth part."""
-
-    def __init__(self, console: Console, title: str, shown: bool) -> None:
-        self._title, self._shown, self._console = title, shown, console
-        self._progress = Progress(
-            TextColumn(f"{title:>12}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[loss]}"),
-            TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not (shown and console.is_terminal),
-        )
-        self._task = self._progress.add_task(title, total=None, loss="starting")
-        self._tenth = 0
-
-    def __enter__(self) -> Callable[[dict[str, Any]], None]:
-        self._progress.start()
-        return self._report
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def _report(self, event: dict[str, Any]) -> None:
-        loss = f"loss {event['loss']:.3f}"
-        self._progress.update(self._task, total=event["steps"], completed=event["step"], loss=loss)
-        tenth = 10 * event["step"] // event["steps"]
-        if self._shown and not self._console.is_terminal and tenth > self._tenth:
-            self._console.print(f"{self._title}: step {event['step']}/{event['steps']}, {loss}", highlight=False)
-        self._tenth = tenth
 
 
 def _write(path: Path | None, result: dict[str, Any]) -> None:
@@ -133,14 +133,19 @@ def _write(path: Path | None, result: dict[str, Any]) -> None:
 
 
 def _print_result(result: dict[str, Any]) -> None:
-    table = Table(title=f"{result['model']} over {result['mechanism']}, {result['world_size']} workers", title_justify="left",
-                  show_header=False)
+    table = Table(
+        title=f"{result['model']} over {result['mechanism']}, {result['world_size']} workers",
+        title_justify="left",
+        show_header=False,
+    )
     sent = max(link["sent"] for link in result["link_bytes"].values())
     table.add_row("steps", f"{result['steps']}")
     table.add_row("iteration (median)", f"{result['iteration_ms_median']:.1f} ms")
     table.add_row("test accuracy", f"{result['test_accuracy']:.4f}")
     table.add_row("sent per worker", f"{sent / 1e6:.2f} MB")
-    table.add_row("weights", "identical on all ranks" if len(set(result["weights_sha256"])) == 1 else "[red]DIFFER[/red]")
+    table.add_row(
+        "weights", "identical on all ranks" if len(set(result["weights_sha256"])) == 1 else "[red]DIFFER[/red]"
+    )
     Console().print(table)
 
 
@@ -150,8 +155,17 @@ def mechanisms(as_json: bool) -> None:
     """Which mechanisms and strategies `--mechanism` takes."""
     known = registered()
     if as_json:
-        click.echo(json.dumps({"mechanisms": {name: {"summary": m.summary, "needs_fabric": m.needs_fabric}
-                                              for name, m in known.items()}, "strategies": STRATEGIES}, indent=2))
+        click.echo(
+            json.dumps(
+                {
+                    "mechanisms": {
+                        name: {"summary": m.summary, "needs_fabric": m.needs_fabric} for name, m in known.items()
+                    },
+                    "strategies": STRATEGIES,
+                },
+                indent=2,
+            )
+        )
         return
     table = Table("mechanism", "needs the fabric", "what it does")
     for name, mechanism in known.items():
@@ -173,15 +187,31 @@ def schedule(mechanism: str, world_size: int, size: int, as_json: bool) -> None:
         raise RunError("-n must be at least 1 and --size at least 4 bytes")
     made = find(mechanism).schedule(world_size)
     check(made)
-    carried = {node: {"sent_bytes": BYTES_PER_ELEMENT * sent, "received_bytes": BYTES_PER_ELEMENT * received}
-               for node, (sent, received) in link_elements(made, size // BYTES_PER_ELEMENT).items()}
+    carried = {
+        node: {"sent_bytes": BYTES_PER_ELEMENT * sent, "received_bytes": BYTES_PER_ELEMENT * received}
+        for node, (sent, received) in link_elements(made, size // BYTES_PER_ELEMENT).items()
+    }
     if as_json:
-        click.echo(json.dumps({"mechanism": mechanism, "world_size": world_size, "pieces": made.pieces, "verified": True,
-                               "links": carried,
-                               "nodes": {node: [describe(op) for op in ops] for node, ops in made.nodes.items()}}, indent=2))
+        click.echo(
+            json.dumps(
+                {
+                    "mechanism": mechanism,
+                    "world_size": world_size,
+                    "pieces": made.pieces,
+                    "verified": True,
+                    "links": carried,
+                    "nodes": {node: [describe(op) for op in ops] for node, ops in made.nodes.items()},
+                },
+                indent=2,
+            )
+        )
         return
-    table = Table("node", "operations", title=f"{mechanism}, {world_size} workers, {made.pieces} pieces: verified",
-                  title_justify="left")
+    table = Table(
+        "node",
+        "operations",
+        title=f"{mechanism}, {world_size} workers, {made.pieces} pieces: verified",
+        title_justify="left",
+    )
     for node, operations in made.nodes.items():
         table.add_row(node, "\n".join(f"{i + 1}. {describe(op)}" for i, op in enumerate(operations)))
     Console().print(table)
@@ -203,7 +233,7 @@ def rank_command(result: Path | None, **options: Any) -> None:
 
     here = Surroundings.from_environment()
     console = Console(stderr=True)
-    with _bar(console, options["mechanism"], here.rank == 0 and console.is_terminal) as report:
+    with TrainingProgress(console, options["mechanism"], here.rank == 0 and console.is_terminal) as report:
         done = train(TrainOptions(**options), here, report if here.rank == 0 else lambda event: None)
     if here.rank == 0:
         _write(result, done)

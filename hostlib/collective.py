@@ -20,8 +20,12 @@ from hostlib.registry import Mechanism
 from hostlib.runtime import Runtime
 
 # What is summed, and the dtype it travels in.
-DTYPES = {torch.float32: torch.float32, torch.float16: torch.float32, torch.bfloat16: torch.float32,
-          torch.int32: torch.int32}
+DTYPES = {
+    torch.float32: torch.float32,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.int32: torch.int32,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +73,27 @@ class SwitchFabric:
         self.reduced: list[int] = []
         self.engine = Engine(address)
         self.session: FabricSession = join(
-            controller, job, group.rank, group.world_size, self.engine.address, self.engine.port,
-            group.deadline_s, lambda: self.engine.position,
+            controller,
+            job,
+            group.rank,
+            group.world_size,
+            self.engine.address,
+            self.engine.port,
+            group.deadline_s,
+            lambda: self.engine.position,
         )
         place = self.session.place
-        self.engine.configure(place.fabric_address, place.fabric_port, place.job_id, place.epoch, place.rank,
-                              place.world_size, place.first_slot, place.slots, place.elements)
+        self.engine.configure(
+            place.fabric_address,
+            place.fabric_port,
+            place.job_id,
+            place.epoch,
+            place.rank,
+            place.world_size,
+            place.first_slot,
+            place.slots,
+            place.elements,
+        )
 
     def allreduce(self, piece: Tensor, average: bool) -> None:
         """Raises MissingRankError or FabricError when no result comes, OverflowError for int32 sums that do not fit."""
@@ -82,9 +101,12 @@ class SwitchFabric:
             self.engine.allreduce(piece.numpy(), average, self._group.deadline_s)
         except Stalled as stalled:
             where = f"{self.session.place.fabric_address}:{self.session.place.fabric_port}"
-            raise self._group.liveness.explain(self._group.deadline_s, lambda: FabricError(
-                f"no answer from the switch at {where} for {self._group.deadline_s:.0f} s; all ranks are alive"
-            )) from stalled
+            raise self._group.liveness.explain(
+                self._group.deadline_s,
+                lambda: FabricError(
+                    f"no answer from the switch at {where} for {self._group.deadline_s:.0f} s; all ranks are alive"
+                ),
+            ) from stalled
         self.reduced.append(piece.numel())
 
     def close(self) -> None:
@@ -117,12 +139,16 @@ class ScheduledCollective:
         self._thread.submit(self._reduce, tensor, travelling, average, future)
         return future
 
-    def _reduce(self, tensor: Tensor, travelling: torch.dtype, average: bool,
-                future: torch.futures.Future[Tensor]) -> None:
+    def _reduce(
+        self, tensor: Tensor, travelling: torch.dtype, average: bool, future: torch.futures.Future[Tensor]
+    ) -> None:
         started = time.monotonic()
         try:
-            work = tensor if tensor.dtype == travelling and tensor.is_contiguous() else (
-                tensor.to(travelling, memory_format=torch.contiguous_format).contiguous())
+            work = (
+                tensor
+                if tensor.dtype == travelling and tensor.is_contiguous()
+                else (tensor.to(travelling, memory_format=torch.contiguous_format).contiguous())
+            )
             with torch.no_grad():
                 self._runtime.allreduce(work, average)
                 if work is not tensor:
@@ -132,8 +158,11 @@ class ScheduledCollective:
         except Exception as wrong:
             # Gloo says only that a connection broke; who is missing, the counters tell.
             reason = str(wrong).splitlines()[0]
-            future.set_exception(self._group.liveness.explain(
-                time.monotonic() - started, lambda: RunError(f"a message between ranks failed: {reason}")))
+            future.set_exception(
+                self._group.liveness.explain(
+                    time.monotonic() - started, lambda: RunError(f"a message between ranks failed: {reason}")
+                )
+            )
         else:
             future.set_result(tensor)
 
@@ -169,7 +198,8 @@ class LibraryCollective:
             except Exception as wrong:
                 reason = str(wrong).splitlines()[0]
                 raise self._group.liveness.explain(
-                    time.monotonic() - started, lambda: RunError(f"a message between ranks failed: {reason}")) from wrong
+                    time.monotonic() - started, lambda: RunError(f"a message between ranks failed: {reason}")
+                ) from wrong
             return tensor.div_(self._group.world_size) if average else tensor
 
         return work.get_future().then(finish)  # type: ignore[no-any-return]
@@ -189,8 +219,9 @@ def _travelling(tensor: Tensor, average: bool) -> torch.dtype:
     return DTYPES[tensor.dtype]
 
 
-def create_collective(mechanism: Mechanism, group: Group, controller: str, job: str,
-                      address: str = "127.0.0.1") -> ScheduledCollective | LibraryCollective:
+def create_collective(
+    mechanism: Mechanism, group: Group, controller: str, job: str, address: str = "127.0.0.1"
+) -> ScheduledCollective | LibraryCollective:
     """A mechanism for a group of ranks; joins the controller's job when it needs the switch.
 
     Raises:

@@ -34,8 +34,12 @@ def digits(seed: int) -> Split:
     def pictures(rows: np.ndarray) -> Tensor:
         return torch.from_numpy((rows / (PIXEL_MAX / 2) - 1).astype(np.float32)).reshape(-1, 1, 8, 8)
 
-    return Split(pictures(train_images), torch.from_numpy(train_labels.astype(np.int64)),
-                 pictures(test_images), torch.from_numpy(test_labels.astype(np.int64)))
+    return Split(
+        pictures(train_images),
+        torch.from_numpy(train_labels.astype(np.int64)),
+        pictures(test_images),
+        torch.from_numpy(test_labels.astype(np.int64)),
+    )
 
 
 def batches(examples: int, batch_size: int, rank: int, world_size: int, seed: int, epoch: int) -> Iterator[Tensor]:
@@ -47,4 +51,4 @@ def batches(examples: int, batch_size: int, rank: int, world_size: int, seed: in
     order = np.random.default_rng((seed, epoch)).permutation(examples)
     step = batch_size * world_size
     for start in range(0, examples - step + 1, step):
-        yield torch.from_numpy(order[start + rank * batch_size:start + (rank + 1) * batch_size])
+        yield torch.from_numpy(order[start + rank * batch_size : start + (rank + 1) * batch_size])

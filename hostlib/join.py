@@ -38,7 +38,9 @@ class Place:
     def told(cls, answer: dict[str, Any]) -> Place:
         fields = ("job_id", "epoch", "rank", "world_size", "first_slot", "slots", "elements", "switch_port")
         fabric = answer["fabric"]
-        return cls(**{name: answer[name] for name in fields}, fabric_address=fabric["address"], fabric_port=fabric["port"])
+        return cls(
+            **{name: answer[name] for name in fields}, fabric_address=fabric["address"], fabric_port=fabric["port"]
+        )
 
 
 class FabricSession:
@@ -64,8 +66,16 @@ class FabricSession:
             httpx.delete(self._url, timeout=HEARTBEAT_S)
 
 
-def join(controller: str, job: str, rank: int, world_size: int, address: str, udp_port: int, deadline_s: float,
-         position: Callable[[], int]) -> FabricSession:
+def join(
+    controller: str,
+    job: str,
+    rank: int,
+    world_size: int,
+    address: str,
+    udp_port: int,
+    deadline_s: float,
+    position: Callable[[], int],
+) -> FabricSession:
     """Join a job and wait until every rank has.
 
     Args:
@@ -85,12 +95,16 @@ def join(controller: str, job: str, rank: int, world_size: int, address: str, ud
             while answer["state"] != "ready":
                 if time.monotonic() > give_up:
                     client.delete(url)
-                    raise JoinError(f"rank {rank}: not all {world_size} ranks of job {job} joined within {deadline_s:.0f} s")
+                    raise JoinError(
+                        f"rank {rank}: not all {world_size} ranks of job {job} joined within {deadline_s:.0f} s"
+                    )
                 time.sleep(POLL_S)
                 answer = _answer(client.get(url))
         except (httpx.HTTPError, httpx.InvalidURL) as wrong:
-            raise JoinError(f"no controller answers at {controller} ({wrong}): start one with `controller start`, "
-                            "or name it with --controller") from wrong
+            raise JoinError(
+                f"no controller answers at {controller} ({wrong}): start one with `controller start`, "
+                "or name it with --controller"
+            ) from wrong
     return FabricSession(controller, job, rank, Place.told(answer), position)
 
 
@@ -103,8 +117,10 @@ def require_controller(controller: str) -> None:
     try:
         _answer(httpx.get(f"{controller.rstrip('/')}/status", timeout=5))
     except (httpx.HTTPError, httpx.InvalidURL) as wrong:
-        raise JoinError(f"no controller answers at {controller} ({wrong}): start one with `controller start`, "
-                        "or name it with --controller") from wrong
+        raise JoinError(
+            f"no controller answers at {controller} ({wrong}): start one with `controller start`, "
+            "or name it with --controller"
+        ) from wrong
 
 
 def _answer(response: httpx.Response) -> dict[str, Any]:

@@ -89,12 +89,24 @@ def launch(options: TrainOptions, report: Callable[[Event], None]) -> dict[str, 
 
 
 def _start(rank: int, world_size: int, port: int, options: TrainOptions, events: queue.SimpleQueue[Event]) -> Child:
-    environment = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
-                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-                   OPTIONS_VARIABLE: options.to_json()}
+    environment = {
+        **os.environ,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        OPTIONS_VARIABLE: options.to_json(),
+    }
     process = subprocess.Popen(
-        [sys.executable, "-m", "hostlib.train"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, preexec_fn=die_with_parent, start_new_session=True,
+        [sys.executable, "-m", "hostlib.train"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=die_with_parent,
+        start_new_session=True,
     )
     said: deque[str] = deque(maxlen=LAST_LINES)
     assert process.stdout is not None and process.stderr is not None

@@ -45,6 +45,7 @@ def tcp_bytes(leave_out_port: int) -> LinkBytes:
                 info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
         except OSError:
             continue  # Closed meanwhile, or listening.
-        total += LinkBytes(*(struct.unpack_from("=Q", info, offset)[0]
-                             for offset in (BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET)))
+        total += LinkBytes(
+            *(struct.unpack_from("=Q", info, offset)[0] for offset in (BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET))
+        )
     return total

@@ -28,7 +28,9 @@ class Liveness:
 
     def __init__(self, host: str, port: int, rank: int, world_size: int) -> None:
         self._rank, self._world_size = rank, world_size
-        self._connect = lambda: dist.TCPStore(host, port, is_master=False, timeout=STORE_TIMEOUT, wait_for_workers=False)
+        self._connect = lambda: dist.TCPStore(
+            host, port, is_master=False, timeout=STORE_TIMEOUT, wait_for_workers=False
+        )
         self._watch = self._connect()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="liveness", daemon=True)
@@ -57,8 +59,9 @@ class Liveness:
             time.sleep(WATCH_S)
             after = [self._watch.add(f"alive/{rank}", 0) for rank in range(self._world_size)]
         except RuntimeError as wrong:
-            raise RunError("the torch store is gone, and with it the process that hosted it (under torchrun: the agent "
-                           "or rank 0)") from wrong
+            raise RunError(
+                "the torch store is gone, and with it the process that hosted it (under torchrun: the agent or rank 0)"
+            ) from wrong
         return [rank for rank in range(self._world_size) if before[rank] == after[rank] and rank != self._rank]
 
     def explain(self, waited_s: float, otherwise: Callable[[], HostlibError]) -> HostlibError:

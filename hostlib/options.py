@@ -32,7 +32,9 @@ class TrainOptions:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "lr", "bucket_mb", "deadline_s"):
             if not getattr(self, name) > 0:
-                raise RunError(f"--{name.replace('_', '-').removesuffix('-s')} must be above 0, not {getattr(self, name)}")
+                raise RunError(
+                    f"--{name.replace('_', '-').removesuffix('-s')} must be above 0, not {getattr(self, name)}"
+                )
         if self.world_size is not None and self.world_size < 1:
             raise RunError(f"--world-size must be at least 1, not {self.world_size}")
 

@@ -47,14 +47,20 @@ class Surroundings:
     def from_environment(cls) -> Surroundings:
         """Raises RunError when started by hand."""
         try:
-            here = cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["MASTER_ADDR"],
-                       int(os.environ["MASTER_PORT"]))
+            here = cls(
+                int(os.environ["RANK"]),
+                int(os.environ["WORLD_SIZE"]),
+                os.environ["MASTER_ADDR"],
+                int(os.environ["MASTER_PORT"]),
+            )
         except KeyError as absent:
             raise RunError(f"{absent.args[0]} is not set: run this under torchrun, or use `hostlib train`") from absent
         except ValueError as wrong:
             raise RunError(f"RANK, WORLD_SIZE and MASTER_PORT must be numbers: {wrong}") from wrong
         if not 0 <= here.rank < here.world_size:
-            raise RunError(f"rank {here.rank} is not in 0..{here.world_size - 1}, the ranks of world size {here.world_size}")
+            raise RunError(
+                f"rank {here.rank} is not in 0..{here.world_size - 1}, the ranks of world size {here.world_size}"
+            )
         return here
 
 
@@ -66,14 +72,22 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
     """
     choice = choose(options.mechanism)
     if options.world_size is not None and options.world_size != here.world_size:
-        raise RunError(f"--world-size {options.world_size} does not match the {here.world_size} ranks that were started")
+        raise RunError(
+            f"--world-size {options.world_size} does not match the {here.world_size} ranks that were started"
+        )
     _be_deterministic(options.seed)
     model = build_model(options.model)
-    store = dist.TCPStore(here.host, here.port, is_master=False, timeout=timedelta(seconds=options.deadline_s + 30),
-                          wait_for_workers=False)
+    store = dist.TCPStore(
+        here.host,
+        here.port,
+        is_master=False,
+        timeout=timedelta(seconds=options.deadline_s + 30),
+        wait_for_workers=False,
+    )
     store = dist.PrefixStore(f"netfold-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    dist.init_process_group("gloo", store=store, rank=here.rank, world_size=here.world_size,
-                            timeout=timedelta(seconds=options.deadline_s))
+    dist.init_process_group(
+        "gloo", store=store, rank=here.rank, world_size=here.world_size, timeout=timedelta(seconds=options.deadline_s)
+    )
     liveness = Liveness(here.host, here.port, here.rank, here.world_size)
     started = time.monotonic()
     try:
@@ -81,8 +95,9 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
         group = Group(here.rank, here.world_size, gloo, liveness, options.deadline_s)
         if here.rank == 0:
             store.set("job", f"train-{uuid.uuid4().hex[:12]}")
-        collective = create_collective(choice.mechanism, group, options.controller, store.get("job").decode(),
-                                       options.address)
+        collective = create_collective(
+            choice.mechanism, group, options.controller, store.get("job").decode(), options.address
+        )
         try:
             run = Run(options, here, choice.strategy, model, digits(options.seed), collective, report)
             return run.go()
@@ -115,8 +130,16 @@ def _be_deterministic(seed: int) -> None:
 class Run:
     """The training loop of one rank."""
 
-    def __init__(self, options: TrainOptions, here: Surroundings, strategy: str, model: nn.Module, data: Split,
-                 collective: ScheduledCollective | LibraryCollective, report: Report) -> None:
+    def __init__(
+        self,
+        options: TrainOptions,
+        here: Surroundings,
+        strategy: str,
+        model: nn.Module,
+        data: Split,
+        collective: ScheduledCollective | LibraryCollective,
+        report: Report,
+    ) -> None:
         self.options, self.here, self.data = options, here, data
         self.collective, self.report = collective, report
         self.state = HookState(collective)
@@ -144,7 +167,9 @@ class Run:
                 begin = time.perf_counter()
                 loss = self._step(self.data.train_images[chosen], self.data.train_labels[chosen])
                 durations_ms.append((time.perf_counter() - begin) * 1e3)
-                self.report({"event": "step", "step": len(durations_ms), "steps": steps, "epoch": epoch + 1, "loss": loss})
+                self.report(
+                    {"event": "step", "step": len(durations_ms), "steps": steps, "epoch": epoch + 1, "loss": loss}
+                )
         seconds = time.monotonic() - started
         carried = self._link_bytes() - before
         mine = {"sha256": _digest(self.plain), "link": asdict(carried), "engine": self.collective.stats()}
@@ -190,9 +215,14 @@ class Run:
         packet = self.collective.elements_per_packet
         steady = durations_ms[WARM_UP_STEPS:] or durations_ms
         return {
-            "mechanism": self.options.mechanism, "model": self.options.model, "world_size": self.here.world_size,
-            "seed": self.options.seed, "steps": steps, "seconds": round(seconds, 3),
-            "iteration_ms_median": round(statistics.median(steady), 3), "test_accuracy": round(self._accuracy(), 4),
+            "mechanism": self.options.mechanism,
+            "model": self.options.model,
+            "world_size": self.here.world_size,
+            "seed": self.options.seed,
+            "steps": steps,
+            "seconds": round(seconds, 3),
+            "iteration_ms_median": round(statistics.median(steady), 3),
+            "test_accuracy": round(self._accuracy(), 4),
             "weights_sha256": [rank["sha256"] for rank in everybody],
             "parameters": sum(p.numel() for p in self.plain.parameters()),
             "buckets_per_step": len(buckets) / steps,
@@ -201,7 +231,8 @@ class Run:
             "steps_chunks_total": sum(chunks(size, packet) for size in buckets) if packet else 0,
             "link_bytes": {f"rank{i}": rank["link"] for i, rank in enumerate(everybody)},
             "engine": [rank["engine"] for rank in everybody],
-            "options": asdict(self.options), "versions": {"torch": torch.__version__},
+            "options": asdict(self.options),
+            "versions": {"torch": torch.__version__},
         }
 
 
@@ -218,5 +249,3 @@ if __name__ == "__main__":
     from hostlib.cli import run_rank
 
     run_rank()
-
-

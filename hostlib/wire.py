@@ -69,6 +69,10 @@ def check_word(header: Header, elements: np.ndarray, ranks: int = 1) -> int:
     """
     weights = np.arange(1, 2 * len(elements), 2, dtype=np.uint32)
     vector = int((weights * elements.astype(np.int32).view(np.uint32)).sum(dtype=np.uint32))
-    where = (layout.CHECK_SLOT * header.slot + layout.CHECK_GENERATION * header.generation
-             + layout.CHECK_EXPONENT * header.exponent + layout.CHECK_EPOCH * header.epoch)
+    where = (
+        layout.CHECK_SLOT * header.slot
+        + layout.CHECK_GENERATION * header.generation
+        + layout.CHECK_EXPONENT * header.exponent
+        + layout.CHECK_EPOCH * header.epoch
+    )
     return (vector + ranks * where) & _MASK

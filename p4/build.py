@@ -42,8 +42,17 @@ def compile_program(elements: int, into: Path) -> list[str]:
     """Compile the v1model program for one vector size; the names of the artifacts."""
     program = f"netfold-v1model-{elements}"
     json_file, p4info = into / f"{program}.json", into / f"{program}.p4info.txtpb"
-    run(COMPILER, "--std", "p4-16", f"-DELEMENTS={elements}", "-o", str(json_file), "--p4runtime-files", str(p4info),
-        "v1model/netfold.p4")
+    run(
+        COMPILER,
+        "--std",
+        "p4-16",
+        f"-DELEMENTS={elements}",
+        "-o",
+        str(json_file),
+        "--p4runtime-files",
+        str(p4info),
+        "v1model/netfold.p4",
+    )
     # The compiler writes the name of its input file in several spellings; one spelling keeps artifacts reproducible.
     described = json.loads(json_file.read_text())
     described["program"] = "v1model/netfold.p4"
@@ -60,8 +69,11 @@ def build() -> None:
         BUILD.mkdir(exist_ok=True)
         for name in names:
             shutil.move(Path(scratch) / name, BUILD / name)
-    lock = {"p4c": version, "sources": digests(sources()),
-            "artifacts": {n: hashlib.sha256((BUILD / n).read_bytes()).hexdigest() for n in sorted(names)}}
+    lock = {
+        "p4c": version,
+        "sources": digests(sources()),
+        "artifacts": {n: hashlib.sha256((BUILD / n).read_bytes()).hexdigest() for n in sorted(names)},
+    }
     LOCK.write_text(json.dumps(lock, indent=1) + "\n")
     print(f"p4: compiled {len(ELEMENTS)} programs with p4c {version}")
 
@@ -71,14 +83,20 @@ def verify() -> None:
     if not LOCK.exists():
         raise SystemExit(f"error: {LOCK} is missing: install p4c (docs/p4c.md) and run make p4")
     lock = json.loads(LOCK.read_text())
-    artifacts = {n: hashlib.sha256((BUILD / n).read_bytes()).hexdigest() if (BUILD / n).exists() else "missing"
-                 for n in lock["artifacts"]}
-    for kind, now, locked in (("source", digests(sources()), lock["sources"]),
-                              ("artifact", artifacts, lock["artifacts"])):
+    artifacts = {
+        n: hashlib.sha256((BUILD / n).read_bytes()).hexdigest() if (BUILD / n).exists() else "missing"
+        for n in lock["artifacts"]
+    }
+    for kind, now, locked in (
+        ("source", digests(sources()), lock["sources"]),
+        ("artifact", artifacts, lock["artifacts"]),
+    ):
         for name in sorted(now.keys() | locked.keys()):
             if now.get(name) != locked.get(name):
-                raise SystemExit(f"error: {kind} {name} does not fit p4/build/lock.json: install p4c (docs/p4c.md) "
-                                 "and run make p4, or restore the file with git")
+                raise SystemExit(
+                    f"error: {kind} {name} does not fit p4/build/lock.json: install p4c (docs/p4c.md) "
+                    "and run make p4, or restore the file with git"
+                )
     print(f"p4: artifacts fit their lock (compiled by p4c {lock['p4c']}; no {COMPILER} on PATH)")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +30,7 @@ class Fabric:
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
         """One HTTP call; (status code, decoded body), errors included."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.http + path, data, {"Content-Type": "application/json"}, method=method
-        )
+        request = urllib.request.Request(self.http + path, data, {"Content-Type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=10) as reply:
                 return reply.status, json.loads(reply.read() or b"null")
@@ -44,24 +44,29 @@ class Fabric:
 def controller(*arguments: str | Path, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
     """Run a `controller` command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "controller", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True,
+        [sys.executable, "-m", "controller", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
         timeout=timeout_s,
     )
 
 
+@contextmanager
+def running_fabric(state_dir: Path, *options: str) -> Iterator[Fabric]:
+    """A fabric with further `controller start` options; whatever happened meanwhile, it is stopped afterwards."""
+    done = controller("start", "--http", "127.0.0.1:0", "--state-dir", state_dir, *options)
+    assert done.returncode == 0, done.stderr
+    state = json.loads((state_dir / "controller.json").read_text())
+    try:
+        yield Fabric(state["http"], state_dir, state)
+    finally:
+        controller("stop", "--state-dir", state_dir)
+
+
 @pytest.fixture
 def start_fabric(tmp_path: Path) -> Iterator[Callable[..., Fabric]]:
-    """Start a fabric with further `controller start` options; everything started is stopped after the test."""
-    started: list[Path] = []
-
-    def start(*options: str) -> Fabric:
-        state_dir = tmp_path / f"fabric{len(started)}"
-        started.append(state_dir)
-        done = controller("start", "--http", "127.0.0.1:0", "--state-dir", state_dir, *options)
-        assert done.returncode == 0, done.stderr
-        state = json.loads((state_dir / "controller.json").read_text())
-        return Fabric(state["http"], state_dir, state)
-
-    yield start
-    for state_dir in started:
-        controller("stop", "--state-dir", state_dir)
+    """Start fabrics; all are stopped after the test."""
+    with ExitStack() as started:
+        count = itertools.count()
+        yield lambda *options: started.enter_context(running_fabric(tmp_path / f"fabric{next(count)}", *options))

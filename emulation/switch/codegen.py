@@ -29,7 +29,7 @@ def fold(lines: list[str]) -> list[str]:
             count = _repeats(lines, at, period)
             if count >= LOOP_MINIMUM:
                 folded.append(f"for (uint32_t i = 0; i < {count}; i++) {{")
-                folded += ["    " + INDEX.sub(r"[\1 + i]", line) for line in lines[at:at + period]]
+                folded += ["    " + INDEX.sub(r"[\1 + i]", line) for line in lines[at : at + period]]
                 folded.append("}")
                 at += count * period
                 break
@@ -41,14 +41,14 @@ def fold(lines: list[str]) -> list[str]:
 
 def _repeats(lines: list[str], at: int, period: int) -> int:
     """How often the `period` statements at `at` repeat with every index one higher each time."""
-    first = lines[at:at + period]
+    first = lines[at : at + period]
     if len(first) < period or not all(INDEX.search(line) for line in first):
         return 0
     shapes = [INDEX.sub("[@@]", line) for line in first]
     starts = [[int(n) for n in INDEX.findall(line)] for line in first]
     count = 1
     while True:
-        block = lines[at + count * period:at + (count + 1) * period]
+        block = lines[at + count * period : at + (count + 1) * period]
         if len(block) < period or [INDEX.sub("[@@]", line) for line in block] != shapes:
             return count
         if [[int(n) for n in INDEX.findall(line)] for line in block] != [[n + count for n in s] for s in starts]:
@@ -127,8 +127,10 @@ class Generator:
         for counter in self.program.counters:
             out.append(f"static counter_t counter_{counter['id']}[{counter['size']}];   // {counter['name']}")
         out.append(f"static table_t tables[{max(1, len(self.program.tables))}];")
-        out.append("uint32_t nf_table_insert(uint32_t, const uint64_t *, const uint64_t *, int32_t, int32_t, "
-                   "const uint64_t *, uint32_t);")
+        out.append(
+            "uint32_t nf_table_insert(uint32_t, const uint64_t *, const uint64_t *, int32_t, int32_t, "
+            "const uint64_t *, uint32_t);"
+        )
         return "\n".join(out)
 
     def _metadata(self, name: str) -> Field | None:
@@ -160,9 +162,11 @@ class Generator:
             lines.append(f"p{len(action.primitives)}:;")
         where = next((source(p) for p in action.primitives if source(p)), "")
         body = "\n".join("    " + line for line in fold(lines))
-        return (f"// {action.name}{f'  {where}' if where else ''}\n"
-                f"static inline void action_{action.id}(context_t *restrict c, const uint64_t *restrict d) {{\n"
-                f"    (void)c; (void)d;\n{body}\n}}")
+        return (
+            f"// {action.name}{f'  {where}' if where else ''}\n"
+            f"static inline void action_{action.id}(context_t *restrict c, const uint64_t *restrict d) {{\n"
+            f"    (void)c; (void)d;\n{body}\n}}"
+        )
 
     def _primitive(self, primitive: dict[str, Any], action: Action) -> list[str]:
         op, given = primitive["op"], primitive["parameters"]
@@ -187,8 +191,9 @@ class Generator:
         if op == "count":
             counter = next(c for c in self.program.counters if c["name"] == given[0]["value"])
             cell = f"counter_{counter['id']}[{code(1).text}]"
-            return [f"if (({code(1).text}) < {counter['size']}) "
-                    f"{{ {cell}.packets++; {cell}.bytes += c->packet_bytes; }}"]
+            return [
+                f"if (({code(1).text}) < {counter['size']}) {{ {cell}.packets++; {cell}.bytes += c->packet_bytes; }}"
+            ]
         if op == "mark_to_drop":
             lines = [self._set_metadata("egress_spec", "DROP_PORT"), self._set_metadata("mcast_grp", "0")]
             return [line.strip() for line in lines if line]
@@ -229,8 +234,10 @@ class Generator:
                 value = f"sign_extend({value}, {f.width})" if f.signed else value
                 lines.append(f"{f.ref} = ({c_type(f.width, f.signed)}){value};")
         body = "\n".join("    " + line for line in fold(lines))
-        return (f"static inline void extract_{header.c_name}(context_t *restrict c, const uint8_t *restrict p) {{\n"
-                f"    (void)p;\n    c->{header.c_name}.valid = true;\n{body}\n}}")
+        return (
+            f"static inline void extract_{header.c_name}(context_t *restrict c, const uint8_t *restrict p) {{\n"
+            f"    (void)p;\n    c->{header.c_name}.valid = true;\n{body}\n}}"
+        )
 
     def _emit(self, header: Header) -> str:
         if header.bits % 8:
@@ -247,18 +254,24 @@ class Generator:
             else:
                 lines.append(f"put_bits(p, {f.offset}, {f.width}, (uint64_t){f.ref});")
         body = "\n".join("    " + line for line in fold(lines))
-        return (f"static inline uint32_t emit_{header.c_name}(const context_t *restrict c, uint8_t *restrict p) {{\n"
-                f"    (void)p;\n    if (!c->{header.c_name}.valid) return 0;\n{body}\n"
-                f"    return {header.bits // 8};\n}}")
+        return (
+            f"static inline uint32_t emit_{header.c_name}(const context_t *restrict c, uint8_t *restrict p) {{\n"
+            f"    (void)p;\n    if (!c->{header.c_name}.valid) return 0;\n{body}\n"
+            f"    return {header.bits // 8};\n}}"
+        )
 
     # ---- parser -----------------------------------------------------------------------------------------------
 
     def _parser(self) -> str:
         parser = self.program.json["parsers"][0]
-        out = ["// Leaves the rest of the packet as payload. An error ends parsing; the packet goes on to ingress.",
-               "static void parse(context_t *restrict c, const uint8_t *p, uint32_t bytes) {",
-               "    uint32_t at = 0, error = 0;", f"    goto state_{parser['parse_states'][0]['id']};"
-               if parser["init_state"] is None else f"    goto {self._state_label(parser, parser['init_state'])};"]
+        out = [
+            "// Leaves the rest of the packet as payload. An error ends parsing; the packet goes on to ingress.",
+            "static void parse(context_t *restrict c, const uint8_t *p, uint32_t bytes) {",
+            "    uint32_t at = 0, error = 0;",
+            f"    goto state_{parser['parse_states'][0]['id']};"
+            if parser["init_state"] is None
+            else f"    goto {self._state_label(parser, parser['init_state'])};",
+        ]
         for state in parser["parse_states"]:
             where = source(state)
             out.append(f"state_{state['id']}:  // {state['name']}{f'  {where}' if where else ''}")
@@ -266,7 +279,13 @@ class Generator:
             out += ["    " + line for line in self._transition(parser, state)]
         out += ["too_short:", f"    error = {self.program.errors.get('PacketTooShort', 1)};", "done:"]
         out.append(self._set_metadata("parser_error", "error").rstrip("\n") or "    (void)error;")
-        out += ["    c->payload = p + at;", "    c->payload_bytes = bytes - at;", "    return;", "    goto too_short;", "}"]
+        out += [
+            "    c->payload = p + at;",
+            "    c->payload_bytes = bytes - at;",
+            "    return;",
+            "    goto too_short;",
+            "}",
+        ]
         return INDEX.sub(r"[\1]", "\n".join(out))
 
     @staticmethod
@@ -280,7 +299,11 @@ class Generator:
         if kind == "extract" and given[0]["type"] == "regular":
             header = self.program.headers[given[0]["value"]]
             size = header.bits // 8
-            return [f"if (bytes - at < {size}) goto too_short;", f"extract_{header.c_name}(c, p + at);", f"at += {size};"]
+            return [
+                f"if (bytes - at < {size}) goto too_short;",
+                f"extract_{header.c_name}(c, p + at);",
+                f"at += {size};",
+            ]
         if kind == "set":
             return [assign(self.program.field(given[0]["value"]), self.expressions.code(given[1]))]
         if kind == "verify":
@@ -317,8 +340,9 @@ class Generator:
                 break
             if transition["type"] != "hexstr":
                 raise ProgramError(f"parser state {state['name']}: {transition['type']} transitions are not supported")
-            tests = self._tests(keys, int(transition["value"], 16),
-                                None if transition["mask"] is None else int(transition["mask"], 16))
+            tests = self._tests(
+                keys, int(transition["value"], 16), None if transition["mask"] is None else int(transition["mask"], 16)
+            )
             out.append(f"if ({' && '.join(tests) or 'true'}) {target}")
         else:
             out.append("goto done;")
@@ -363,18 +387,26 @@ class Generator:
         test = self.expressions.code(condition).text if condition else "1"
         target = self.program.field(checksum["target"])
         name = c_name(f"{checksum['name']}_{checksum['id']}")
-        text = [f"// {source(checksum)}", f"static void checksum_{name}(context_t *restrict c, bool update) {{",
-                f"    if (!({test})) return;", f"    uint8_t b[{offset // 8 + 1}] = {{0}};", *out,
-                f"    uint16_t sum = csum16(b, {(offset + 7) // 8});",
-                f"    if (update) {{ {target.ref} = sum; return; }}"]
+        text = [
+            f"// {source(checksum)}",
+            f"static void checksum_{name}(context_t *restrict c, bool update) {{",
+            f"    if (!({test})) return;",
+            f"    uint8_t b[{offset // 8 + 1}] = {{0}};",
+            *out,
+            f"    uint16_t sum = csum16(b, {(offset + 7) // 8});",
+            f"    if (update) {{ {target.ref} = sum; return; }}",
+        ]
         error = self._metadata("checksum_error")
         if error is not None:
             text.append(f"    if ({target.ref} != sum) {error.ref} = 1;")
         return INDEX.sub(r"[\1]", "\n".join([*text, "}"]))
 
     def _checksums(self, kind: str) -> str:
-        calls = [f"    checksum_{c_name(c['name'] + '_' + str(c['id']))}(c, {'true' if kind == 'update' else 'false'});"
-                 for c in self.program.json["checksums"] if c.get(kind, kind == "update")]
+        calls = [
+            f"    checksum_{c_name(c['name'] + '_' + str(c['id']))}(c, {'true' if kind == 'update' else 'false'});"
+            for c in self.program.json["checksums"]
+            if c.get(kind, kind == "update")
+        ]
         return "\n".join(calls)
 
     # ---- pipelines --------------------------------------------------------------------------------------------
@@ -404,14 +436,22 @@ class Generator:
             out.append(f"    entry_t *e = table_lookup(&tables[{table.index}], key);")
         else:
             out.append("    entry_t *e = NULL;")
-        out += ["    bool hit = e != NULL;", f"    if (!hit) e = &tables[{table.index}].fallback;",
-                "    e->hits.packets++;", "    e->hits.bytes += c->packet_bytes;", "    switch (e->action) {"]
+        out += [
+            "    bool hit = e != NULL;",
+            f"    if (!hit) e = &tables[{table.index}].fallback;",
+            "    e->hits.packets++;",
+            "    e->hits.bytes += c->packet_bytes;",
+            "    switch (e->action) {",
+        ]
         by_id = {action: name for name, action in table.actions.items()}
         branch_on_hit = "__HIT__" in table.next_tables
         for action, name in by_id.items():
             following = "" if branch_on_hit else f" {to(table.next_tables.get(name, table.base_default_next))}"
-            stop = " if (c->exited) goto done;" if any(
-                p["op"] == "exit" for p in self.program.actions[action].primitives) else ""
+            stop = (
+                " if (c->exited) goto done;"
+                if any(p["op"] == "exit" for p in self.program.actions[action].primitives)
+                else ""
+            )
             out.append(f"    case {action}: action_{action}(c, e->params);{stop}{following or ' break;'}")
         out.append("    default: break;")
         out.append("    }")
@@ -431,8 +471,9 @@ class Generator:
         deparser = self.program.json["deparsers"][0]
         if deparser.get("primitives"):
             raise ProgramError("computations in the deparser are not supported")
-        emits = "\n".join(f"    at += emit_{self.program.headers[name].c_name}(c, out + at);"
-                          for name in deparser["order"])
+        emits = "\n".join(
+            f"    at += emit_{self.program.headers[name].c_name}(c, out + at);" for name in deparser["order"]
+        )
         room = sum(h.bits // 8 for h in self.program.headers.values() if not h.metadata)
         return f"""static void send_out(context_t *restrict c, uint32_t port, uint32_t instance, uint32_t kind,
                      emit_t emit, void *to) {{
@@ -504,5 +545,7 @@ static void process_packet(uint32_t port, const uint8_t *frame, uint32_t bytes, 
         def array(numbers: list[int]) -> str:
             return "(const uint64_t[]){" + ", ".join(f"UINT64_C({n})" for n in [*numbers, 0]) + "}"
 
-        return [f"    nf_table_insert({table.index}, {array(values)}, {array(masks)}, {priority}, "
-                f"{entry['action_entry']['action_id']}, {array(data)}, {len(data)});"]
+        return [
+            f"    nf_table_insert({table.index}, {array(values)}, {array(masks)}, {priority}, "
+            f"{entry['action_entry']['action_id']}, {array(data)}, {len(data)});"
+        ]

@@ -12,8 +12,19 @@ from pathlib import Path
 from emulation.errors import CompilerError
 
 RUNTIME = Path(__file__).parent / "runtime"
-FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra",
-         "-Wno-unused-function", "-Wno-unused-label", "-Wno-type-limits")
+FLAGS = (
+    "-std=gnu11",
+    "-O3",
+    "-march=native",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-function",
+    "-Wno-unused-label",
+    "-Wno-type-limits",
+)
 
 
 def cache_dir() -> Path:
@@ -57,8 +68,9 @@ def compile_program(generated: str, extra_flags: tuple[str, ...] = ()) -> Path:
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         c_file, partial = Path(scratch) / "program.c", Path(scratch) / "program.so"
         c_file.write_text(text)
-        done = subprocess.run([compiler, *flags, f"-I{RUNTIME}", "-o", str(partial), str(c_file)],
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            [compiler, *flags, f"-I{RUNTIME}", "-o", str(partial), str(c_file)], capture_output=True, text=True
+        )
         if done.returncode != 0:
             kept = library.with_suffix(".c")
             kept.write_text(text)

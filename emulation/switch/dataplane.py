@@ -45,9 +45,14 @@ class Dataplane:
             inside = destination or port.endpoint
             (address,) = struct.unpack(">I", socket.inet_aton(inside.address))
             self._lib.nf_port(
-                ctypes.c_uint32(port.number), ctypes.c_int(port.socket.fileno()), ctypes.c_uint32(address),
-                ctypes.c_uint16(inside.port), ctypes.c_double(faults.loss), ctypes.c_double(faults.duplicate),
-                ctypes.c_double(faults.reorder), ctypes.c_uint64(faults.seed),
+                ctypes.c_uint32(port.number),
+                ctypes.c_int(port.socket.fileno()),
+                ctypes.c_uint32(address),
+                ctypes.c_uint16(inside.port),
+                ctypes.c_double(faults.loss),
+                ctypes.c_double(faults.duplicate),
+                ctypes.c_double(faults.reorder),
+                ctypes.c_uint64(faults.seed),
             )
 
     def start(self) -> None:
@@ -75,19 +80,32 @@ class Dataplane:
             self._dirty.clear()
             self._lib.nf_unlock()
 
-    def insert(self, table: int, value: Sequence[int], mask: Sequence[int], priority: int, action: int,
-               params: Sequence[int]) -> int:
+    def insert(
+        self, table: int, value: Sequence[int], mask: Sequence[int], priority: int, action: int, params: Sequence[int]
+    ) -> int:
         """Add an entry; its handle."""
         self._dirty.add(table)
-        return int(self._lib.nf_table_insert(
-            ctypes.c_uint32(table), _array(value), _array(mask), ctypes.c_int32(priority), ctypes.c_int32(action),
-            _array(params), ctypes.c_uint32(len(params)),
-        ))
+        return int(
+            self._lib.nf_table_insert(
+                ctypes.c_uint32(table),
+                _array(value),
+                _array(mask),
+                ctypes.c_int32(priority),
+                ctypes.c_int32(action),
+                _array(params),
+                ctypes.c_uint32(len(params)),
+            )
+        )
 
     def modify(self, table: int, handle: int, action: int, params: Sequence[int]) -> None:
         """Give an entry (handle 0: the default) another action."""
-        self._lib.nf_table_modify(ctypes.c_uint32(table), ctypes.c_uint32(handle), ctypes.c_int32(action),
-                                  _array(params), ctypes.c_uint32(len(params)))
+        self._lib.nf_table_modify(
+            ctypes.c_uint32(table),
+            ctypes.c_uint32(handle),
+            ctypes.c_int32(action),
+            _array(params),
+            ctypes.c_uint32(len(params)),
+        )
 
     def delete(self, table: int, handle: int) -> None:
         self._dirty.add(table)
@@ -110,8 +128,9 @@ class Dataplane:
     def group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Set a multicast group's (egress port, instance) pairs; none removes it."""
         flat = [n for replica in replicas for n in replica]
-        self._lib.nf_group(ctypes.c_uint32(group), (ctypes.c_uint16 * max(1, len(flat)))(*flat),
-                           ctypes.c_uint32(len(replicas)))
+        self._lib.nf_group(
+            ctypes.c_uint32(group), (ctypes.c_uint16 * max(1, len(flat)))(*flat), ctypes.c_uint32(len(replicas))
+        )
 
     def port_stats(self, number: int) -> dict[str, int]:
         """What a port's adaptor counted, faults included."""

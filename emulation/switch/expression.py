@@ -63,7 +63,11 @@ class Expressions:
         """An expression or primitive parameter as C; `params` are the action's, whose values are in d[]."""
         kind, value = e["type"], e["value"]
         if kind == "expression":
-            return self._operation(value, params) if isinstance(value, dict) and "op" in value else self.code(value, params)
+            return (
+                self._operation(value, params)
+                if isinstance(value, dict) and "op" in value
+                else self.code(value, params)
+            )
         if kind == "field":
             return read(self.program.field(value))
         if kind == "hexstr":
@@ -112,8 +116,11 @@ class Expressions:
         if op == "not":
             return Code(f"(int64_t)!({right.text})", 1)
         if op == "~":
-            return Code(f"(~{right.text})", right.bits + 1) if right.bits < NARROW else Code(
-                f"(~{right.wide()})", right.bits + 1)
+            return (
+                Code(f"(~{right.text})", right.bits + 1)
+                if right.bits < NARROW
+                else Code(f"(~{right.wide()})", right.bits + 1)
+            )
         if op == "-":
             return self._sized("({} - {})", literal(0), right, right.bits + 1)
         raise ProgramError(f"the operator {op} is not supported")
@@ -135,8 +142,10 @@ class Expressions:
             return literal(0)
         if op == ">>":
             count = str(constant) if constant is not None else f"(({right.text}) > 126 ? 126 : ({right.text}))"
-            return Code(f"((int64_t)({left.wide()} >> {count}))" if left.bits <= NARROW else
-                        f"({left.wide()} >> {count})", left.bits)
+            return Code(
+                f"((int64_t)({left.wide()} >> {count}))" if left.bits <= NARROW else f"({left.wide()} >> {count})",
+                left.bits,
+            )
         if constant is not None and left.bits + constant <= NARROW:
             return Code(f"({left.text} * (INT64_C(1) << {constant}))", left.bits + constant)
         count = str(constant) if constant is not None else f"(({right.text}) > 126 ? 127 : ({right.text}))"
@@ -151,6 +160,8 @@ class Expressions:
             text = f"sign_extend((uint64_t)({left.text}), {width})"
             return Code(text if width <= NARROW else f"(i128){text}", width)
         low, high = (0, 2**width - 1) if op == "usat_cast" else (-(2 ** (width - 1)), 2 ** (width - 1) - 1)
-        text = (f"(({left.wide()}) < {literal(low).wide()} ? {literal(low).wide()} : ({left.wide()}) > "
-                f"{literal(high).wide()} ? {literal(high).wide()} : ({left.wide()}))")
+        text = (
+            f"(({left.wide()}) < {literal(low).wide()} ? {literal(low).wide()} : ({left.wide()}) > "
+            f"{literal(high).wide()} ? {literal(high).wide()} : ({left.wide()}))"
+        )
         return Code(f"(int64_t){text}" if width <= NARROW else text, width)

@@ -67,8 +67,11 @@ class Pipeline:
         elif kind == "counter_entry":
             self._counter_entry(update.type, update.entity.counter_entry)
         else:
-            raise RequestError(grpc.StatusCode.UNIMPLEMENTED, f"writing {kind or 'an empty entity'} is not supported; "
-                               "table entries, multicast groups and counters are")
+            raise RequestError(
+                grpc.StatusCode.UNIMPLEMENTED,
+                f"writing {kind or 'an empty entity'} is not supported; "
+                "table entries, multicast groups and counters are",
+            )
 
     def _table_entry(self, how: int, entry: p4runtime_pb2.TableEntry) -> None:
         table = self.schema.table(entry.table_id)
@@ -90,7 +93,9 @@ class Pipeline:
             if known is not None:
                 raise RequestError(grpc.StatusCode.ALREADY_EXISTS, f"table {name}: an entry with this key exists")
             if sum(1 for table_id, _ in self.entries if table_id == entry.table_id) >= table.info.size > 0:
-                raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"table {name} is full: {table.info.size} entries")
+                raise RequestError(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, f"table {name} is full: {table.info.size} entries"
+                )
             action, params = self.schema.action(table, entry.action)
             handle = self.dataplane.insert(index, match.value, match.mask, match.priority, action, params)
             self.entries[key] = Entry(entry, handle)
@@ -215,5 +220,3 @@ def load_config(program: bytes, p4info: str) -> p4runtime_pb2.ForwardingPipeline
     except text_format.ParseError as wrong:
         raise EmulationError(f"the P4Info file is not in text format: {wrong}") from wrong
     return config
-
-

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.process import write_whole
 from emulation.errors import EmulationError, PortError
 from emulation.switch.compiler import find_compiler
 from emulation.switch.pipeline import Pipeline, load_config
@@ -34,7 +34,7 @@ class SwitchConfig:
     program: Path | None = None
     p4info: Path | None = None
     destination: Endpoint | None = None
-    faults: Faults = Faults()
+    faults: Faults = field(default_factory=Faults)
     ready_file: Path | None = None
     exit_when_idle_s: float | None = None
 
@@ -68,13 +68,16 @@ def run_switch(config: SwitchConfig) -> None:
         raise
     try:
         if config.ready_file is not None:
-            _write_whole(config.ready_file, {
-                "pid": os.getpid(),
-                "p4rt": f"{config.p4rt.address}:{p4rt_port}",
-                "device_id": config.device_id,
-                "ports": {str(port.number): str(port.endpoint) for port in ports},
-                "program": str(config.program) if config.program else None,
-            })
+            write_whole(
+                config.ready_file,
+                {
+                    "pid": os.getpid(),
+                    "p4rt": f"{config.p4rt.address}:{p4rt_port}",
+                    "device_id": config.device_id,
+                    "ports": {str(port.number): str(port.endpoint) for port in ports},
+                    "program": str(config.program) if config.program else None,
+                },
+            )
         _wait(stopping, service, config.exit_when_idle_s)
     finally:
         server.stop(grace=0.2).wait()
@@ -101,10 +104,3 @@ def _wait(stopping: threading.Event, service: SwitchService, exit_when_idle_s: f
             last_activity, idle_since = activity, time.monotonic()
         elif exit_when_idle_s is not None and time.monotonic() - idle_since > exit_when_idle_s:
             return
-
-
-def _write_whole(path: Path, content: dict[str, object]) -> None:
-    """Whoever waits for the file sees all of it or nothing."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content) + "\n")
-    os.replace(partial, path)

@@ -14,8 +14,15 @@ from emulation.errors import ProgramError
 
 RUN_MINIMUM = 8  # so many consecutive 32-bit fields become one C array
 MATCH_KINDS = ("exact", "lpm", "ternary", "optional")
-UNSUPPORTED = ("header_stacks", "header_union_types", "header_unions", "header_union_stacks", "meter_arrays",
-               "parse_vsets", "extern_instances")
+UNSUPPORTED = (
+    "header_stacks",
+    "header_union_types",
+    "header_unions",
+    "header_union_stacks",
+    "meter_arrays",
+    "parse_vsets",
+    "extern_instances",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +133,18 @@ class Program:
         for kind in UNSUPPORTED:
             if self.json.get(kind):
                 first = self.json[kind][0].get("name", "")
-                raise ProgramError(f"the program uses {kind.replace('_', ' ')} ({first}), which this switch does not run")
+                raise ProgramError(
+                    f"the program uses {kind.replace('_', ' ')} ({first}), which this switch does not run"
+                )
         types = {t["name"]: t for t in self.json["header_types"]}
         self.headers = {h["name"]: self._header(h, types[h["header_type"]]) for h in self.json["headers"]}
         self.fields = {(f.header, f.name): f for h in self.headers.values() for f in h.fields}
         for alias, target in self.json.get("field_aliases", []):
             self.fields.setdefault(tuple(alias.split(".", 1)), self.fields[tuple(target)])  # type: ignore[arg-type]
         self.actions = [
-            Action(a["id"], a["name"], tuple((p["name"], p["bitwidth"]) for p in a["runtime_data"]),
-                   tuple(a["primitives"]))
+            Action(
+                a["id"], a["name"], tuple((p["name"], p["bitwidth"]) for p in a["runtime_data"]), tuple(a["primitives"])
+            )
             for a in self.json["actions"]
         ]
         for action in self.actions:
@@ -178,14 +188,20 @@ class Program:
         keys = []
         for key in described["key"]:
             if key["match_type"] not in MATCH_KINDS:
-                raise ProgramError(f"table {described['name']}: match kind {key['match_type']} is not one of "
-                                   f"{', '.join(MATCH_KINDS)}")
+                raise ProgramError(
+                    f"table {described['name']}: match kind {key['match_type']} is not one of {', '.join(MATCH_KINDS)}"
+                )
             keys.append(Key(key.get("name", ".".join(key["target"])), key["match_type"], self.field(key["target"])))
         table = Table(
-            len(self.tables), described["name"], tuple(keys),
-            dict(zip(described["actions"], described["action_ids"], strict=True)), described["next_tables"],
-            described.get("base_default_next"), described.get("default_entry"),
-            tuple(described.get("entries", ())), source(described),
+            len(self.tables),
+            described["name"],
+            tuple(keys),
+            dict(zip(described["actions"], described["action_ids"], strict=True)),
+            described["next_tables"],
+            described.get("base_default_next"),
+            described.get("default_entry"),
+            tuple(described.get("entries", ())),
+            source(described),
         )
         self.tables.append(table)
         return table

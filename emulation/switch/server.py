@@ -98,8 +98,10 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     def _arbitrate(self, client: Client, wanted: p4runtime_pb2.MasterArbitrationUpdate) -> None:
         if wanted.device_id != self.device_id:
-            raise RequestError(grpc.StatusCode.NOT_FOUND,
-                               f"there is no device {wanted.device_id} here; this is device {self.device_id}")
+            raise RequestError(
+                grpc.StatusCode.NOT_FOUND,
+                f"there is no device {wanted.device_id} here; this is device {self.device_id}",
+            )
         role, election = wanted.role.name, election_number(wanted.election_id)
         with self._lock:
             taken = any(c is not client and c.role == role and c.election == election for c in self._clients)
@@ -110,8 +112,9 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             self._tell_role(role)
 
     def _primary(self, role: str) -> Client | None:
-        return next((c for c in self._clients if c.role == role and c.election == self._highest.get(role)
-                     and c.election), None)
+        return next(
+            (c for c in self._clients if c.role == role and c.election == self._highest.get(role) and c.election), None
+        )
 
     def _tell_role(self, role: str) -> None:
         primary = self._primary(role)
@@ -139,13 +142,17 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         self._require_device(request)
         primary = self._primary(request.role)
         if primary is None or primary.election != election_number(request.election_id):
-            raise RequestError(grpc.StatusCode.PERMISSION_DENIED,
-                               "only the primary controller may do this: its stream must be open, with this election id")
+            raise RequestError(
+                grpc.StatusCode.PERMISSION_DENIED,
+                "only the primary controller may do this: its stream must be open, with this election id",
+            )
 
     def _require_device(self, request: Any) -> None:
         if request.device_id != self.device_id:
-            raise RequestError(grpc.StatusCode.NOT_FOUND,
-                               f"there is no device {request.device_id} here; this is device {self.device_id}")
+            raise RequestError(
+                grpc.StatusCode.NOT_FOUND,
+                f"there is no device {request.device_id} here; this is device {self.device_id}",
+            )
 
     def _require_pipeline(self) -> Pipeline:
         if self.pipeline is None:
@@ -175,8 +182,11 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             elif request.action == VERIFY_AND_SAVE:
                 self._saved = pipeline
         else:
-            raise RequestError(grpc.StatusCode.UNIMPLEMENTED, "the actions are VERIFY, VERIFY_AND_SAVE, "
-                               "VERIFY_AND_COMMIT and COMMIT; reconciliation is not supported")
+            raise RequestError(
+                grpc.StatusCode.UNIMPLEMENTED,
+                "the actions are VERIFY, VERIFY_AND_SAVE, "
+                "VERIFY_AND_COMMIT and COMMIT; reconciliation is not supported",
+            )
 
     def commit(self, pipeline: Pipeline) -> None:
         """Make a pipeline the running one."""
@@ -227,7 +237,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             context.abort(refused.code, str(refused))
         # In pieces that stay well under gRPC's 4 MiB limit.
         for start in range(0, len(entities), 1000):
-            yield p4runtime_pb2.ReadResponse(entities=entities[start:start + 1000])
+            yield p4runtime_pb2.ReadResponse(entities=entities[start : start + 1000])
 
     def Capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:
         return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=P4RUNTIME_VERSION)
@@ -262,8 +272,10 @@ def serve(service: SwitchService, address: str) -> tuple[grpc.Server, int]:
     """
     # Each open stream keeps a worker thread, hence more of them than calls in flight would need. Reusing the port
     # would let two switches listen on one address, each getting some of the calls.
-    server = grpc.server(futures.ThreadPoolExecutor(32), options=[
-        ("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 20)])
+    server = grpc.server(
+        futures.ThreadPoolExecutor(32),
+        options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 20)],
+    )
     p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(service, server)
     try:
         port = server.add_insecure_port(address)

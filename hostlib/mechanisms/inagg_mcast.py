@@ -14,7 +14,12 @@ SUMMARY = "the switch sums and multicasts the result; every link carries the ten
 def schedule(world_size: int) -> Schedule:
     """Workers send everything up and get everything back."""
     workers = tuple(worker(rank) for rank in range(world_size))
-    return Schedule(NAME, world_size, 1, {
-        **{node: (Send(SWITCH, 0), Receive(SWITCH, 0, reduce=False)) for node in workers},
-        SWITCH: (Aggregate(workers, 0), Multicast(workers, 0)),
-    })
+    return Schedule(
+        NAME,
+        world_size,
+        1,
+        {
+            **{node: (Send(SWITCH, 0), Receive(SWITCH, 0, reduce=False)) for node in workers},
+            SWITCH: (Aggregate(workers, 0), Multicast(workers, 0)),
+        },
+    )

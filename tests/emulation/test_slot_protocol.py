@@ -6,16 +6,18 @@ Ranks are plain UDP sockets here and the packets are made by hand, so that the w
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 
 from hostlib import layout
 from hostlib.wire import Header, check_word, doubled
-from tests.conftest import Fabric
+from tests.conftest import Fabric, running_fabric
 
 QUIET_S = 0.3
 
@@ -29,13 +31,21 @@ class Member:
 
     def header(self, **changes: int) -> Header:
         base = Header(
-            job=self.place["job_id"], rank=self.place["rank"], epoch=self.place["epoch"],
-            slot=self.place["first_slot"], element_count=self.place["elements"],
+            job=self.place["job_id"],
+            rank=self.place["rank"],
+            epoch=self.place["epoch"],
+            slot=self.place["first_slot"],
+            element_count=self.place["elements"],
         )
         return replace(base, **changes)
 
-    def send(self, header: Header, elements: np.ndarray, through: socket.socket | None = None,
-             to: tuple[str, int] | None = None) -> None:
+    def send(
+        self,
+        header: Header,
+        elements: np.ndarray,
+        through: socket.socket | None = None,
+        to: tuple[str, int] | None = None,
+    ) -> None:
         """Send a contribution with a right check word, unless the header brings one."""
         header = header if header.check else replace(header, check=check_word(header, elements))
         fabric = (self.place["fabric"]["address"], self.place["fabric"]["port"])
@@ -62,17 +72,44 @@ def vector(seed: int, elements: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Job:
+    """Three ranks of one job, and the switch's counters since the job began."""
+
+    name: str
     fabric: Fabric
     members: list[Member]
+    before: dict[str, dict[str, int]]
 
     def drops(self) -> dict[str, int]:
-        return {reason: n for reason, n in self.fabric.status()["drops"].items() if n}
+        """Drops since the job began, by reason."""
+        return self._since("drops")
+
+    def events(self) -> dict[str, int]:
+        return self._since("events")
+
+    def wait_for(self, event: str, packets: int) -> None:
+        """Until the switch has counted so many."""
+        give_up = time.monotonic() + 5
+        while self.events().get(event, 0) < packets:
+            assert time.monotonic() < give_up, f"{event} stays at {self.events()}"
+
+    def _since(self, kind: str) -> dict[str, int]:
+        now = self.fabric.status()[kind]
+        return {name: n - self.before[kind][name] for name, n in now.items() if n != self.before[kind][name]}
 
 
-@pytest.fixture(params=[64, 256])
-def job(request: pytest.FixtureRequest, start_fabric: Callable[..., Fabric]) -> Iterator[Job]:
-    """A job of three ranks, ready, on a switch built for 64 or 256 elements."""
-    fabric = start_fabric("--elements", str(request.param))
+@pytest.fixture(scope="module", params=[64, 256])
+def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """A switch built for 64 or 256 elements."""
+    with running_fabric(tmp_path_factory.mktemp("fabric"), "--elements", str(request.param)) as fabric:
+        yield fabric
+
+
+@pytest.fixture
+def job(fabric: Fabric, request: pytest.FixtureRequest) -> Iterator[Job]:
+    """A job of three ranks, ready."""
+    name = request.node.name
+    path = f"/jobs/{quote(name)}/ranks"
+    before = fabric.status()
     sockets = []
     for rank in range(3):
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -80,12 +117,13 @@ def job(request: pytest.FixtureRequest, start_fabric: Callable[..., Fabric]) -> 
         sock.settimeout(5)
         sockets.append(sock)
         body = {"world_size": 3, "address": "127.0.0.1", "udp_port": sock.getsockname()[1]}
-        code, answer = fabric.call("POST", f"/jobs/demo/ranks/{rank}", body)
+        code, answer = fabric.call("POST", f"{path}/{rank}", body)
         assert code == 200, answer
-    places = [fabric.call("GET", f"/jobs/demo/ranks/{rank}")[1] for rank in range(3)]
+    places = [fabric.call("GET", f"{path}/{rank}")[1] for rank in range(3)]
     assert [place["state"] for place in places] == ["ready"] * 3
-    yield Job(fabric, [Member(s, p) for s, p in zip(sockets, places, strict=True)])
-    for sock in sockets:
+    yield Job(path, fabric, [Member(s, p) for s, p in zip(sockets, places, strict=True)], before)
+    for rank, sock in enumerate(sockets):
+        fabric.call("DELETE", f"{path}/{rank}")
         sock.close()
 
 
@@ -102,8 +140,7 @@ def test_the_last_contribution_becomes_everybodys_result(job: Job) -> None:
         assert header.next_exponent == doubled(102)
         assert header.check == check_word(header, got, ranks=3)
         assert member.hears_nothing()
-    events = job.fabric.status()["events"]
-    assert (events["contribution"], events["completed"], events["replica"]) == (3, 1, 3)
+    assert job.events() == {"contribution": 3, "completed": 1, "replica": 3}
     assert job.drops() == {}
 
 
@@ -123,16 +160,17 @@ def test_a_duplicate_is_dropped_while_open_and_answered_when_finished(job: Job) 
     assert np.array_equal(got, 3 * ones)
     assert header.check == check_word(header, got, ranks=3)
     assert first.hears_nothing() and third.hears_nothing()
-    assert job.fabric.status()["events"]["answered"] == 1
+    assert job.events()["answered"] == 1
 
 
 def test_generations_restart_the_set_and_old_ones_are_stale(job: Job) -> None:
     first = job.members[0]
     ones = np.ones(first.place["elements"], np.int32)
     for member in job.members[:2]:
-        member.send(member.header(generation=0), 100 * ones)   # never finished
+        member.send(member.header(generation=0), 100 * ones)  # never finished
+    job.wait_for("contribution", 2)  # the switch reads port by port: later packets of one may overtake another's
     for member in job.members:
-        member.send(member.header(generation=2), ones)         # same set, newer
+        member.send(member.header(generation=2), ones)  # same set, newer
     for member in job.members:
         header, got = member.receive()
         assert header.generation == 2
@@ -171,7 +209,7 @@ def test_a_wrong_field_is_dropped_under_its_own_counter(job: Job, reason: str) -
     first.send(first.header(**WRONG[reason]), ones)
     assert first.hears_nothing()
     assert job.drops() == {reason: 1}
-    assert job.fabric.status()["events"]["contribution"] == 0
+    assert job.events() == {}
 
 
 def test_a_spoofed_address_and_a_wrong_port_are_dropped(job: Job) -> None:
@@ -181,7 +219,7 @@ def test_a_spoofed_address_and_a_wrong_port_are_dropped(job: Job) -> None:
         spoofer.bind(("127.0.0.2", 0))
         first.send(first.header(), ones, through=spoofer)
     fabric = second.place["fabric"]
-    first.send(first.header(), ones, to=(fabric["address"], fabric["port"]))   # rank 0 through rank 1's port
+    first.send(first.header(), ones, to=(fabric["address"], fabric["port"]))  # rank 0 through rank 1's port
     assert first.hears_nothing()
     assert job.drops() == {"source": 2}
 
@@ -207,7 +245,7 @@ def test_a_packet_with_a_tail_is_dropped(job: Job) -> None:
 def test_a_packet_of_an_ended_job_is_dropped(job: Job) -> None:
     first = job.members[0]
     for rank in range(3):
-        assert job.fabric.call("DELETE", f"/jobs/demo/ranks/{rank}")[0] == 200
+        assert job.fabric.call("DELETE", f"{job.name}/{rank}")[0] == 200
     first.send(first.header(), np.ones(first.place["elements"], np.int32))
     assert first.hears_nothing()
     assert job.drops() == {"job": 1}

@@ -79,9 +79,7 @@ def api() -> Api:
     jobs = JobTable(switch, list(range(1, PORTS + 1)), lambda: here.seconds, lambda: 1_700_000_000.0)
     dumps: list[dict[str, Any]] = []
     endpoints = {port: f"127.0.0.1:{40000 + port}" for port in range(1, PORTS + 1)}
-    service = Service(
-        "1.2", "embedded", 64, layout.SLOTS, jobs, switch, endpoints, lambda: here.seconds, dumps.append
-    )
+    service = Service("1.2", "embedded", 64, layout.SLOTS, jobs, switch, endpoints, lambda: here.seconds, dumps.append)
     here = Api(create_app(service), switch, dumps)
     return here
 
@@ -94,9 +92,16 @@ def test_ranks_join_and_learn_their_place(api: Api) -> None:
     code, second = api.join(1)
     assert code == 200
     assert second == {
-        "state": "ready", "fabric": {"address": "127.0.0.1", "port": 40000 + second["switch_port"]},
-        "switch_port": second["switch_port"], "job_id": second["job_id"], "epoch": 1_700_000_000, "rank": 1,
-        "world_size": 2, "first_slot": 0, "slots": 128, "elements": 64,
+        "state": "ready",
+        "fabric": {"address": "127.0.0.1", "port": 40000 + second["switch_port"]},
+        "switch_port": second["switch_port"],
+        "job_id": second["job_id"],
+        "epoch": 1_700_000_000,
+        "rank": 1,
+        "world_size": 2,
+        "first_slot": 0,
+        "slots": 128,
+        "elements": 64,
     }
     code, polled = api.call("GET", "/jobs/demo/ranks/0")
     own = {"rank": 0, "switch_port": first["switch_port"], "fabric": first["fabric"]}
@@ -142,8 +147,13 @@ def test_a_full_switch_says_so(api: Api) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "/jobs/other"), ("GET", "/jobs/demo/ranks/1"), ("DELETE", "/jobs/demo/ranks/1"),
-     ("DELETE", "/jobs/other/ranks/0"), ("GET", "/jobs/other/ranks/0")],
+    [
+        ("GET", "/jobs/other"),
+        ("GET", "/jobs/demo/ranks/1"),
+        ("DELETE", "/jobs/demo/ranks/1"),
+        ("DELETE", "/jobs/other/ranks/0"),
+        ("GET", "/jobs/other/ranks/0"),
+    ],
 )
 def test_what_is_not_there_is_404(api: Api, method: str, path: str) -> None:
     api.join(0)
@@ -162,10 +172,17 @@ def test_heartbeats_carry_the_position(api: Api) -> None:
     code, job = api.call("GET", "/jobs/demo")
     assert code == 200
     assert {key: job[key] for key in ("name", "world_size", "state")} == {
-        "name": "demo", "world_size": 2, "state": "ready"}
+        "name": "demo",
+        "world_size": 2,
+        "state": "ready",
+    }
     assert job["ranks"][1] == {
-        "rank": 1, "address": "127.0.0.1:5001", "switch_port": job["ranks"][1]["switch_port"],
-        "last_heartbeat_s": 2.0, "position": 77, "state": "joined",
+        "rank": 1,
+        "address": "127.0.0.1:5001",
+        "switch_port": job["ranks"][1]["switch_port"],
+        "last_heartbeat_s": 2.0,
+        "position": 77,
+        "state": "joined",
     }
     assert job["ranks"][0]["last_heartbeat_s"] == 5.0
 
@@ -175,7 +192,7 @@ def test_polling_counts_as_a_sign_of_life(api: Api) -> None:
     api.seconds = LEASE_S - 1
     assert api.call("GET", "/jobs/demo/ranks/0")[0] == 200
     api.seconds = 2 * LEASE_S - 2
-    api.join(0, job="other")    # joining is when leases are looked at
+    api.join(0, job="other")  # joining is when leases are looked at
     assert api.call("GET", "/jobs/demo")[1]["ranks"][0]["state"] == "joined"
 
 
@@ -204,10 +221,17 @@ def test_status_says_what_is_going_on(api: Api) -> None:
     code, status = api.call("GET", "/status")
     assert code == 200
     assert status["version"] == "1.2"
-    assert status["switch"].items() >= {
-        "kind": "embedded", "p4rt": "127.0.0.1:50051", "program": "netfold-v1model-64", "elements": 64,
-        "slots": layout.SLOTS, "up": True,
-    }.items()
+    assert (
+        status["switch"].items()
+        >= {
+            "kind": "embedded",
+            "p4rt": "127.0.0.1:50051",
+            "program": "netfold-v1model-64",
+            "elements": 64,
+            "slots": layout.SLOTS,
+            "up": True,
+        }.items()
+    )
     assert [job["name"] for job in status["jobs"]] == ["demo"]
     assert (status["events"]["completed"], status["drops"]["stale"]) == (5, 1)
     assert set(status["events"]) == set(layout.EVENTS) and set(status["drops"]) == set(layout.DROPS)

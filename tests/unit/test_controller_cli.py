@@ -42,7 +42,7 @@ def process_of(child: subprocess.Popen[bytes]) -> Process:
     return found
 
 
-DEAD = Process(2**22 + 1, 1)    # above the largest pid there can be
+DEAD = Process(2**22 + 1, 1)  # above the largest pid there can be
 
 
 def state(controller: Process = DEAD, switch: Process | None = None) -> State:

@@ -51,8 +51,8 @@ def ask(names: Names, entities: list[p4runtime_pb2.Entity], **packet: int) -> Ve
     found = None
     for entry in (e.table_entry for e in entities if e.table_entry.table_id == table.preamble.id):
         hit = all(
-            packet[fields[m.field_id]] & int.from_bytes(m.ternary.mask, "big")
-            == int.from_bytes(m.ternary.value, "big") for m in entry.match
+            packet[fields[m.field_id]] & int.from_bytes(m.ternary.mask, "big") == int.from_bytes(m.ternary.value, "big")
+            for m in entry.match
         )
         if hit and (found is None or entry.priority > found.priority):
             found = entry
@@ -67,8 +67,12 @@ def ask(names: Names, entities: list[p4runtime_pb2.Entity], **packet: int) -> Ve
 def packet(**changes: int) -> dict[str, int]:
     """A right one, of rank 1, in the job's first slot."""
     right = {
-        "ingress_port": 12, "src_addr": int(IPv4Address(ADDRESS)), "job": 7, "epoch": 1_700_000_000,
-        "rank": 1, "slot": 128,
+        "ingress_port": 12,
+        "src_addr": int(IPv4Address(ADDRESS)),
+        "job": 7,
+        "epoch": 1_700_000_000,
+        "rank": 1,
+        "slot": 128,
     }
     return {**right, **changes}
 
@@ -118,7 +122,8 @@ def test_results_go_to_every_rank_by_its_own_address(names: Names, job: Job) -> 
     told = {}
     for entry in (e.table_entry for e in entities if e.table_entry.table_id == replicas):
         told[int.from_bytes(entry.match[0].exact.value, "big")] = [
-            int.from_bytes(p.value, "big") for p in entry.action.action.params]
+            int.from_bytes(p.value, "big") for p in entry.action.action.params
+        ]
     address = int(IPv4Address(ADDRESS))
     assert told == {21 + rank: [host_mac(11 + rank), address, 5000 + rank, rank] for rank in range(3)}
     group = next(e for e in entities if e.HasField("packet_replication_engine_entry"))
@@ -144,9 +149,7 @@ def test_ternary_entries_follow_the_specification(names: Names, job: Job) -> Non
             assert mask and value & ~mask == 0
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"), [(0, b"\0"), (255, b"\xff"), (256, b"\1\0"), (2**32 - 1, b"\xff" * 4)]
-)
+@pytest.mark.parametrize(("value", "expected"), [(0, b"\0"), (255, b"\xff"), (256, b"\1\0"), (2**32 - 1, b"\xff" * 4)])
 def test_values_are_as_short_as_can_be(value: int, expected: bytes) -> None:
     assert canonical(value) == expected
 
@@ -187,9 +190,7 @@ def damage(path: Path) -> None:
         ("lock.json", lambda path: path.write_text("{}"), "lock.json cannot be read"),
     ],
 )
-def test_a_damaged_artifact_is_named(
-    build: Path, victim: str, harm: Callable[[Path], None], says: str
-) -> None:
+def test_a_damaged_artifact_is_named(build: Path, victim: str, harm: Callable[[Path], None], says: str) -> None:
     harm(build / victim)
     with pytest.raises(ArtifactError, match=says) as refused:
         load_artifact(64, build)

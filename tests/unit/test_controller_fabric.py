@@ -132,16 +132,14 @@ def test_the_program_is_pushed_once(running: Running, fabric: P4RuntimeFabric) -
     artifact = load_artifact(64)
     assert fabric.push(artifact, FABRIC_ADDRESS)
     assert running.switch.config.p4_device_config == artifact.program
-    assert len(running.switch.entities) == 1     # the fabric's address
+    assert len(running.switch.entities) == 1  # the fabric's address
     assert fabric.program == "netfold-v1model-64"
     assert not fabric.push(artifact, FABRIC_ADDRESS)
     assert (running.switch.pushes, len(running.switch.entities)) == (1, 1)
     assert fabric.push(load_artifact(256), FABRIC_ADDRESS)
 
 
-def test_a_later_controller_takes_over_without_a_push(
-    running: Running, fabric: P4RuntimeFabric, job: Job
-) -> None:
+def test_a_later_controller_takes_over_without_a_push(running: Running, fabric: P4RuntimeFabric, job: Job) -> None:
     artifact = load_artifact(64)
     fabric.push(artifact, FABRIC_ADDRESS)
     fabric.install(job)
@@ -169,9 +167,7 @@ def test_entries_come_and_go_with_the_job(running: Running, fabric: P4RuntimeFab
 
 
 @pytest.mark.parametrize("number", range(11))
-def test_entries_are_installed_all_or_none(
-    running: Running, fabric: P4RuntimeFabric, job: Job, number: int
-) -> None:
+def test_entries_are_installed_all_or_none(running: Running, fabric: P4RuntimeFabric, job: Job, number: int) -> None:
     """Two replicas, a group, two verdicts per job, three per rank: eleven writes, any may fail."""
     fabric.push(load_artifact(64), FABRIC_ADDRESS)
     before = list(running.switch.entities)

@@ -176,9 +176,7 @@ def test_who_leaves_while_waiting_makes_room(world: World) -> None:
     assert world.join(0, world_size=5).world_size == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "rank", "says"), [("other", 0, "no job other; jobs: demo"), ("demo", 1, "rank 1")]
-)
+@pytest.mark.parametrize(("name", "rank", "says"), [("other", 0, "no job other; jobs: demo"), ("demo", 1, "rank 1")])
 def test_the_unknown_is_named(world: World, name: str, rank: int, says: str) -> None:
     world.join(0)
     with pytest.raises(RequestError, match=says) as refused:

@@ -18,8 +18,15 @@ ARROWS = {
     "hostlib": ("hostlib",),
     "emulation": ("emulation", "hostlib", "controller", "simulation"),
     "simulation": (
-        "simulation", "hostlib.schedule", "hostlib.checker", "hostlib.registry", "hostlib.mechanisms",
-        "hostlib.errors", "hostlib.layout", "hostlib.wire", "hostlib.quantity",
+        "simulation",
+        "hostlib.schedule",
+        "hostlib.checker",
+        "hostlib.registry",
+        "hostlib.mechanisms",
+        "hostlib.errors",
+        "hostlib.layout",
+        "hostlib.wire",
+        "hostlib.quantity",
     ),
 }
 
@@ -46,7 +53,8 @@ def modules(room: str) -> list[Path]:
 def test_imports_go_one_way(room: str) -> None:
     found = [(p, name) for p in modules(room) for name in imports(p) if name.split(".")[0] in ROOMS]
     wrong = [
-        f"{p.relative_to(ROOT)} imports {name}" for p, name in found
+        f"{p.relative_to(ROOT)} imports {name}"
+        for p, name in found
         if not any(name == allowed or name.startswith(allowed + ".") for allowed in ARROWS[room])
     ]
     assert modules(room), f"{room}/ holds no module"
