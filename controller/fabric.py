@@ -74,7 +74,7 @@ class P4RuntimeFabric:
         """Whether the P4Runtime stream to the switch is open."""
         return bool(self._client.stream_recv_thread.is_alive())
 
-    def push(self, artifact: Artifact, address: str, anew: bool = True) -> bool:
+    def push(self, artifact: Artifact, address: str, anew: bool = False) -> bool:
         """Make the switch run a program, unless it already does and need not start `anew`; whether it was pushed.
 
         Args:

@@ -17,7 +17,7 @@ from rich.progress import (
 
 
 class TrainingProgress:
-    """A progress bar over rank 0's steps; without a terminal, a line for every tenth part."""
+    """A progress bar over rank 0's steps; without a terminal, a line at the start and for every tenth part."""
 
     def __init__(self, console: Console, title: str, shown: bool) -> None:
         self._title, self._shown, self._console = title, shown, console
@@ -32,7 +32,7 @@ class TrainingProgress:
             disable=not (shown and console.is_terminal),
         )
         self._task = self._progress.add_task(title, total=None, loss="starting")
-        self._tenth = 0
+        self._tenth = -1
 
     def __enter__(self) -> Callable[[dict[str, Any]], None]:
         self._progress.start()

@@ -1,0 +1,95 @@
+"""Schedules and the registry: what mechanisms say they do, and the names they go by."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostlib.errors import HostlibError, UnknownNameError
+from hostlib.registry import choose, find, registered
+from hostlib.schedule import (
+    SWITCH,
+    Aggregate,
+    Multicast,
+    Receive,
+    Send,
+    describe,
+    link_elements,
+    piece_bounds,
+)
+
+
+@given(elements=st.integers(0, 10_000), pieces=st.integers(1, 64))
+def test_pieces_cover_the_tensor_evenly(elements: int, pieces: int) -> None:
+    bounds = piece_bounds(elements, pieces)
+    sizes = [end - start for start, end in bounds]
+    assert [start for start, _ in bounds] == [sum(sizes[:i]) for i in range(pieces)]
+    assert sum(sizes) == elements
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_registered_mechanisms() -> None:
+    assert set(registered()) >= {"gloo", "inagg+mcast", "ring"}
+    assert all(name == mechanism.name and mechanism.summary for name, mechanism in registered().items())
+    fabric = {name for name, mechanism in registered().items() if mechanism.needs_fabric}
+    assert "inagg+mcast" in fabric
+    assert fabric.isdisjoint({"gloo", "ring"})
+
+
+def test_ring_links_carry_2_n_minus_1_nths() -> None:
+    carried = link_elements(find("ring").schedule(4), 1000)
+    assert carried == {f"worker{rank}": (1500, 1500) for rank in range(4)}
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4, 32])
+def test_in_network_links_carry_the_tensor_once_each_way(world_size: int) -> None:
+    schedule = find("inagg+mcast").schedule(world_size)
+    workers = tuple(f"worker{rank}" for rank in range(world_size))
+    assert link_elements(schedule, 1001) == {node: (1001, 1001) for node in workers}
+    assert schedule.nodes[SWITCH] == (Aggregate(workers, 0), Multicast(workers, 0))
+
+
+def test_a_schedule_cannot_be_changed() -> None:
+    schedule = find("ring").schedule(2)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        schedule.pieces = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        (Send("worker1", 2), "send piece 2 to worker1"),
+        (Receive("worker1", 2, reduce=True), "receive piece 2 from worker1, add"),
+        (Receive("switch", 0, reduce=False), "receive piece 0 from switch, copy"),
+        (Aggregate(("worker0", "worker1"), 0), "sum piece 0 of worker0, worker1"),
+        (Multicast(("worker0", "worker1"), 0), "multicast piece 0 to worker0, worker1"),
+    ],
+)
+def test_operations_in_words(operation: Send | Receive | Aggregate | Multicast, words: str) -> None:
+    assert describe(operation) == words
+
+
+def test_choosing_a_strategy_and_a_mechanism() -> None:
+    assert (choose("ring").strategy, choose("ring").mechanism.name) == ("wfbp", "ring")
+    assert choose("bsp/ring").strategy == "bsp"
+    assert [str(choose(text)) for text in ("ring", "wfbp/ring", "bsp/ring")] == ["ring", "ring", "bsp/ring"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "legal"),
+    [("rong", "mechanism", "ring"), ("bsp/rong", "mechanism", "ring"), ("bps/ring", "strategy", "wfbp"), ("", "mechanism", "gloo")],
+)
+def test_an_unknown_name_is_answered_with_the_legal_ones(text: str, kind: str, legal: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"unknown {kind} ") as raised:
+        choose(text)
+    assert legal in raised.value.legal
+    assert "\n" not in str(raised.value)
+
+
+def test_a_yardstick_has_no_schedule() -> None:
+    with pytest.raises(HostlibError, match="gloo is a library's own collective and has no schedule"):
+        find("gloo").schedule(4)
