@@ -74,8 +74,18 @@ def train() -> Iterator[Callable[..., TrainingRun]]:
     runs: list[TrainingRun] = []
 
     def start(*options: str, epochs: int = 2000) -> TrainingRun:
-        command = [sys.executable, "-m", "hostlib", "train", "--epochs", str(epochs), "--deadline", str(DEADLINE_S),
-                   "--progress", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "hostlib",
+            "train",
+            "--epochs",
+            str(epochs),
+            "--deadline",
+            str(DEADLINE_S),
+            "--progress",
+            *options,
+        ]
         run = TrainingRun(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         runs.append(run)
         return run

@@ -58,7 +58,9 @@ def test_a_dropped_receive_is_found(dropped: int) -> None:
 
 def test_copying_where_one_should_add_loses_a_contribution() -> None:
     with pytest.raises(ScheduleError, match="worker0 ends with the contribution of rank 0 missing in piece 0"):
-        check(two((Send("worker1", 0), Receive("worker1", 0, False)), (Send("worker0", 0), Receive("worker0", 0, True))))
+        check(
+            two((Send("worker1", 0), Receive("worker1", 0, False)), (Send("worker0", 0), Receive("worker0", 0, True)))
+        )
 
 
 def test_adding_twice_is_counted() -> None:

@@ -81,7 +81,12 @@ def test_choosing_a_strategy_and_a_mechanism() -> None:
 
 @pytest.mark.parametrize(
     ("text", "kind", "legal"),
-    [("rong", "mechanism", "ring"), ("bsp/rong", "mechanism", "ring"), ("bps/ring", "strategy", "wfbp"), ("", "mechanism", "gloo")],
+    [
+        ("rong", "mechanism", "ring"),
+        ("bsp/rong", "mechanism", "ring"),
+        ("bps/ring", "strategy", "wfbp"),
+        ("", "mechanism", "gloo"),
+    ],
 )
 def test_an_unknown_name_is_answered_with_the_legal_ones(text: str, kind: str, legal: str) -> None:
     with pytest.raises(UnknownNameError, match=f"unknown {kind} ") as raised:
