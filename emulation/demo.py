@@ -194,7 +194,9 @@ def run_demo(config: DemoConfig, console: Console) -> DemoResult:
             runs[mechanism] = train(config, mechanism, url, console)
         described = status(url)
     if described is None:
-        raise DemoError("training went on without the controller, which died: its switch's counters are lost")
+        raise DemoError(
+            "training went on to its end, but the controller died: the switch could not be asked for its counters"
+        )
     result = _result(runs, described)
     _verify(result)
     write_whole(config.output / "result.json", result.as_json())

@@ -18,9 +18,25 @@ FAULTS = ("--loss", "0.02", "--duplicate", "0.02", "--reorder", "0.02", "--seed"
 
 def train(fabric: Fabric, result: Path, *options: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "hostlib", "train", "--controller", fabric.http, "--result", str(result), "--epochs", "2",
-         "--deadline", "20", *options],
-        cwd=ROOT, capture_output=True, text=True, timeout=110,
+        [
+            sys.executable,
+            "-m",
+            "hostlib",
+            "train",
+            "--controller",
+            fabric.http,
+            "--result",
+            str(result),
+            "--epochs",
+            "2",
+            "--deadline",
+            "20",
+            *options,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(result.read_text())
