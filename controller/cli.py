@@ -194,9 +194,14 @@ def stop(state_dir: Path) -> None:
     state = State.read(state_dir)
     if state is None:
         raise StateError("no controller is running")
-    stopped = [f"controller (pid {state.controller.pid})"] if state.controller.stop() else []
-    if state.switch is not None and state.switch.stop():
-        stopped.append(f"switch (pid {state.switch.pid})")
+    # The controller takes its switch with it; what was alive is what was stopped.
+    living = {"controller": state.controller, "switch": state.switch}
+    stopped = [
+        f"{name} (pid {process.pid})" for name, process in living.items() if process is not None and process.alive
+    ]
+    state.controller.stop()
+    if state.switch is not None:
+        state.switch.stop()
     State.forget(state_dir)
     (state_dir / "jobs.json").unlink(missing_ok=True)
     click.echo(f"stopped {' and '.join(stopped)}" if stopped else "nothing was running any more; state file removed")

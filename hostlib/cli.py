@@ -106,6 +106,8 @@ def train(result: Path | None, as_json: bool, progress: bool | None, **options: 
     from hostlib.launch import launch
 
     signal.signal(signal.SIGTERM, _interrupt)
+    if result is not None and not os.access(result.absolute().parent, os.W_OK):
+        raise RunError(f"cannot write {result}: its folder does not exist or is not writable")
     console = Console(stderr=True)
     shown = console.is_terminal if progress is None else progress
     with TrainingProgress(console, options["mechanism"], shown) as report:

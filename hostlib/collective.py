@@ -187,6 +187,12 @@ class LibraryCollective:
         self.reduced: list[int] = []
 
     def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
+        try:
+            _travelling(tensor, average)
+        except HostlibError as wrong:
+            refused: torch.futures.Future[Tensor] = torch.futures.Future()
+            refused.set_exception(wrong)
+            return refused
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.SUM
         started = time.monotonic()

@@ -24,10 +24,11 @@ class Liveness:
 
     Args:
         host, port: of the torch store; the connection is the thread's own, so that nothing blocks it.
+        group: names the counters; no two groups of ranks may share it.
     """
 
-    def __init__(self, host: str, port: int, rank: int, world_size: int) -> None:
-        self._rank, self._world_size = rank, world_size
+    def __init__(self, host: str, port: int, group: str, rank: int, world_size: int) -> None:
+        self._group, self._rank, self._world_size = group, rank, world_size
         self._connect = lambda: dist.TCPStore(
             host, port, is_master=False, timeout=STORE_TIMEOUT, wait_for_workers=False
         )
@@ -36,11 +37,14 @@ class Liveness:
         self._thread = threading.Thread(target=self._beat, name="liveness", daemon=True)
         self._thread.start()
 
+    def _key(self, rank: int) -> str:
+        return f"alive/{self._group}/{rank}"
+
     def _beat(self) -> None:
         try:
             store = self._connect()
             while not self._ended.wait(BEAT_S):
-                store.add(f"alive/{self._rank}", 1)
+                store.add(self._key(self._rank), 1)
         except RuntimeError:
             return  # The store's host is gone; the next operation of the main thread says so.
 
@@ -55,9 +59,9 @@ class Liveness:
             RunError: the store itself is gone, and with it whoever hosted it.
         """
         try:
-            before = [self._watch.add(f"alive/{rank}", 0) for rank in range(self._world_size)]
+            before = [self._watch.add(self._key(rank), 0) for rank in range(self._world_size)]
             time.sleep(WATCH_S)
-            after = [self._watch.add(f"alive/{rank}", 0) for rank in range(self._world_size)]
+            after = [self._watch.add(self._key(rank), 0) for rank in range(self._world_size)]
         except RuntimeError as wrong:
             raise RunError(
                 "the torch store is gone, and with it the process that hosted it (under torchrun: the agent or rank 0)"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from hostlib.errors import RunError
+from hostlib.errors import RunError, UnknownNameError
 from hostlib.join import DEFAULT_CONTROLLER
+
+MODEL_NAMES = ("lenet", "vgg")  # hostlib.models has them; here they can be checked without loading torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class TrainOptions:
     address: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
+        if self.model not in MODEL_NAMES:
+            raise UnknownNameError("model", self.model, MODEL_NAMES)
         for name in ("epochs", "batch_size", "lr", "bucket_mb", "deadline_s"):
             if not getattr(self, name) > 0:
                 raise RunError(

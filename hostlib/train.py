@@ -88,16 +88,15 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
     dist.init_process_group(
         "gloo", store=store, rank=here.rank, world_size=here.world_size, timeout=timedelta(seconds=options.deadline_s)
     )
-    liveness = Liveness(here.host, here.port, here.rank, here.world_size)
+    if here.rank == 0:
+        store.set("job", f"train-{uuid.uuid4().hex[:12]}")
+    job = store.get("job").decode()
+    liveness = Liveness(here.host, here.port, job, here.rank, here.world_size)
     started = time.monotonic()
     try:
         gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
         group = Group(here.rank, here.world_size, gloo, liveness, options.deadline_s)
-        if here.rank == 0:
-            store.set("job", f"train-{uuid.uuid4().hex[:12]}")
-        collective = create_collective(
-            choice.mechanism, group, options.controller, store.get("job").decode(), options.address
-        )
+        collective = create_collective(choice.mechanism, group, options.controller, job, options.address)
         try:
             run = Run(options, here, choice.strategy, model, digits(options.seed), collective, report)
             return run.go()

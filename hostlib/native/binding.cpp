@@ -44,6 +44,8 @@ nb::dict stats(const Engine &engine) {
 }  // namespace
 
 NB_MODULE(_engine, m) {
+    // A process group that lives until the interpreter ends is no leak worth a warning on the user's terminal.
+    nb::set_leak_warnings(false);
     m.doc() = "netfold's packet engine: one rank's end of the slot protocol (docs/protocol.md).";
 
     auto stalled = nb::exception<netfold::Stalled>(m, "Stalled", PyExc_TimeoutError);

@@ -75,3 +75,10 @@ def test_the_ranks_batches_are_the_single_workers_batch() -> None:
 def test_every_epoch_has_its_own_order() -> None:
     first, second = (next(batches(DIGITS, 16, 0, 4, seed=1, epoch=epoch)) for epoch in (0, 1))
     assert not torch.equal(first, second)
+
+
+def test_the_options_know_the_models_names() -> None:
+    from hostlib.models import MODELS
+    from hostlib.options import MODEL_NAMES
+
+    assert tuple(MODELS) == MODEL_NAMES
