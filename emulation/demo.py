@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -10,17 +11,19 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from controller.process import write_whole
+from controller.process import State, write_whole
 from emulation.errors import EmulationError
-from hostlib.errors import HostlibError
+from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.launch import die_with_parent, launch
 from hostlib.options import TrainOptions
 from hostlib.progress import TrainingProgress
+from hostlib.registry import choose, registered
 
 START_TIMEOUT_S = 120.0
 
@@ -90,12 +93,15 @@ def fabric(config: DemoConfig) -> Iterator[str]:
     state_dir = config.output / "fabric"
     state_dir.mkdir(parents=True, exist_ok=True)
     stop = [sys.executable, "-m", "controller", "stop", "--state-dir", str(state_dir)]
+    earlier = State.read(state_dir)
+    if earlier is not None and earlier.controller.alive:
+        raise DemoError(f"another demo is using {config.output}: wait for it, or choose another --output")
     # What a killed earlier demo may have left; when there is nothing this fails, and that is fine.
     subprocess.run(stop, capture_output=True)
     log = config.output / "controller.stderr"
     with log.open("wb") as stderr:
         # A session of its own: Ctrl-C reaches the demo alone, which then stops its children in order. And when the demo
-        # is killed, so is the controller; its switch then finds itself idle and ends.
+        # is killed, the controller is told to end, and takes its switch with it.
         controller = subprocess.Popen(
             [
                 sys.executable,
@@ -121,7 +127,7 @@ def fabric(config: DemoConfig) -> Iterator[str]:
             stdout=subprocess.DEVNULL,
             stderr=stderr,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),
         )
     try:
         yield _wait_for_controller(controller, state_dir / "controller.json", log)
@@ -182,9 +188,9 @@ def run_demo(config: DemoConfig, console: Console) -> DemoResult:
     """Train over every mechanism and compare.
 
     Raises:
-        DemoError: a run failed, ranks disagree, or the switch completed another number of slots than predicted.
+        DemoError: something that was asked for does not exist, a run failed, ranks disagree, or the switch completed another number of slots than predicted.
     """
-    config.output.mkdir(parents=True, exist_ok=True)
+    _require_runnable(config)
     (config.output / "result.json").unlink(missing_ok=True)
     with fabric(config) as url:
         console.print(f"controller at {url}, embedded switch running netfold-v1model-{config.elements}")
@@ -201,6 +207,22 @@ def run_demo(config: DemoConfig, console: Console) -> DemoResult:
     _verify(result)
     write_whole(config.output / "result.json", result.as_json())
     return result
+
+
+def _require_runnable(config: DemoConfig) -> None:
+    """Find out what cannot work before anything is started."""
+    try:
+        if not config.mechanisms:
+            raise UnknownNameError("mechanism", "", registered())
+        for name in config.mechanisms:
+            choose(name)
+        TrainOptions(model=config.model, world_size=config.world_size, deadline_s=config.deadline_s)
+    except HostlibError as wrong:
+        raise DemoError(str(wrong)) from wrong
+    try:
+        config.output.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        raise DemoError(f"cannot create {config.output}: {wrong.strerror}") from wrong
 
 
 def _result(runs: dict[str, dict[str, Any]], described: dict[str, Any]) -> DemoResult:

@@ -52,12 +52,12 @@ class Child:
         return f"rank {self.rank}: {message}"
 
 
-def die_with_parent() -> None:
-    """In a new child: be killed when the launcher dies, however it dies.
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """In a new child: get this signal when the parent dies, however it dies.
 
     Source: prctl(2), PR_SET_PDEATHSIG.
     """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def launch(options: TrainOptions, report: Callable[[Event], None]) -> dict[str, Any]:

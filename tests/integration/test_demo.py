@@ -31,9 +31,7 @@ def processes_of(output: Path) -> list[str]:
 
 
 def test_the_demo_leaves_its_result_and_nothing_else(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*DEMO, "--output", tmp_path, "--epochs", "6"], cwd=ROOT, capture_output=True, text=True, timeout=110
-    )
+    done = subprocess.run([*DEMO, "--output", tmp_path], cwd=ROOT, capture_output=True, text=True, timeout=115)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "result.json").read_text())
     assert set(result["mechanisms"]) == {"inagg+mcast", "ring", "gloo"}
@@ -41,7 +39,7 @@ def test_the_demo_leaves_its_result_and_nothing_else(tmp_path: Path) -> None:
         assert run["test_accuracy"] >= 0.95, name
         assert len(run["weights_sha256"]) == 4
         assert len(set(run["weights_sha256"])) == 1, name
-        assert run["steps"] == 132
+        assert run["steps"] == 264
         assert run["iteration_ms_median"] > 0
     switch = result["switch"]
     assert (switch["kind"], switch["program"]) == ("embedded", "netfold-v1model-256")
@@ -82,4 +80,38 @@ def test_a_killed_controller_does_not_stop_the_demos_training(tmp_path: Path) ->
     run = json.loads((tmp_path / "out" / "inagg+mcast.json").read_text())
     assert run["steps"] == 176
     assert "the controller died" in (tmp_path / "said").read_text().splitlines()[-1]
+    assert processes_of(tmp_path) == []
+
+
+def test_a_killed_demo_takes_everything_with_it(tmp_path: Path) -> None:
+    with (tmp_path / "said").open("w+") as said:
+        demo = subprocess.Popen([*DEMO, "--output", tmp_path / "out"], cwd=ROOT, stdout=said, stderr=said)
+        give_up = time.monotonic() + 60
+        while ": step " not in (tmp_path / "said").read_text():
+            assert demo.poll() is None and time.monotonic() < give_up
+        demo.kill()
+        demo.wait(10)
+    give_up = time.monotonic() + 20
+    while processes_of(tmp_path):
+        assert time.monotonic() < give_up, processes_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            ["--mechanisms", "ring,smoke-signals"],
+            "unknown mechanism 'smoke-signals'; legal are gloo, inagg+mcast, ring",
+        ),
+        (["--model", "resnet9000"], "unknown model 'resnet9000'; legal are lenet, vgg"),
+        (["--world-size", "0"], "--world-size must be at least 1, not 0"),
+        (["--loss", "3"], "the embedded switch did not start: loss 3.0 is not a probability in [0, 1)"),
+        (["--elements", "100"], "no program for 100 elements per packet; there are 64 and 256"),
+    ],
+)
+def test_what_cannot_run_starts_nothing(tmp_path: Path, options: list[str], says: str) -> None:
+    done = subprocess.run([*DEMO, "--output", tmp_path, *options], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: ") and says in lines[0]
     assert processes_of(tmp_path) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +73,21 @@ def test_torch_stays_out_of_what_does_not_need_it(package: str) -> None:
 def test_generated_files_fit_the_p4_sources(command: list[str]) -> None:
     done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(
+    shutil.which("p4c-bm2-ss") is None, reason="needs p4c-bm2-ss on PATH: docs/p4c.md says where it is packaged"
+)
+def test_the_artifacts_are_reproducible(tmp_path: Path) -> None:
+    copy = tmp_path / "p4"
+    shutil.copytree(ROOT / "p4", copy)
+    shutil.rmtree(copy / "build")
+    subprocess.run([sys.executable, copy / "build.py"], check=True, capture_output=True)
+    committed = json.loads((ROOT / "p4/build/lock.json").read_text())
+    if json.loads((copy / "build/lock.json").read_text())["p4c"] != committed["p4c"]:
+        pytest.skip(f"the p4c on PATH is not {committed['p4c']}, which compiled the committed artifacts")
+    for name in committed["artifacts"]:
+        assert (copy / "build" / name).read_bytes() == (ROOT / "p4/build" / name).read_bytes(), name
 
 
 def test_a_changed_artifact_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""What README and docs tell people to type exists, with those options; links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.conftest import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMAND = re.compile(r"(?:^ {4}|`|&& |\$\()((?:controller|hostlib|emulation|simulation) [a-z][^`|\n&)#]*)", re.M)
+
+
+def commands() -> list[tuple[str, str]]:
+    # A `\` of prose broken over two lines is still one command.
+    return sorted(
+        {(page.name, " ".join(found.split())) for page in PAGES for found in COMMAND.findall(page.read_text())}
+    )
+
+
+def test_there_are_commands_to_check() -> None:
+    assert ("README.md", "controller start") in commands()
+    assert len(commands()) >= 8
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_commands_parse(page: str, line: str) -> None:
+    room, *words = shlex.split(line)
+    command: click.Command = importlib.import_module(f"{room}.cli").main
+    while isinstance(command, click.Group):
+        assert words and words[0] in command.commands, f"{page}: {line}"
+        command = command.commands[words.pop(0)]
+    command.make_context(line, words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text())
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+def test_the_two_commands_are_make_targets() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^ {4}make (\w+)", (ROOT / "README.md").read_text(), re.M):
+        assert re.search(rf"^{target}:", makefile, re.M), target
