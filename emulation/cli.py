@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -99,6 +100,8 @@ def switch(
         emulation switch --program p4/build/netfold-v1model-64.json \\
             --p4info p4/build/netfold-v1model-64.p4info.txtpb --port 1=udp:127.0.0.1:9001 --loss 0.02 --seed 7
     """
+    # gRPC's own log would say everything twice; it is read when grpc is first imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from emulation.switch.port import Endpoint, Faults, PortSpec
     from emulation.switch.process import SwitchConfig, run_switch
 

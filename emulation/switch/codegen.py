@@ -10,50 +10,9 @@ from typing import Any
 
 from emulation.errors import ProgramError
 from emulation.switch.expression import Expressions, assign
+from emulation.switch.fold import INDEX, fold
+from emulation.switch.parsing import ParserWriter
 from emulation.switch.program import Action, Field, Header, Pipeline, Program, Table, c_name, c_type, source
-
-INDEX = re.compile(r"\[@(\d+)@\]")
-LOOP_MINIMUM = 8
-
-
-def fold(lines: list[str]) -> list[str]:
-    """Turn statements that repeat with running indices into loops, and the remaining index marks into plain indices.
-
-    `r[@0@] = f[@3@]; r[@1@] = f[@4@]; ...` becomes `for (i...) r[0 + i] = f[3 + i];`, also for groups of up to three
-    statements. This is what lets the compiler use SIMD on a vector of header fields and registers.
-    """
-    folded: list[str] = []
-    at = 0
-    while at < len(lines):
-        for period in (1, 2, 3):
-            count = _repeats(lines, at, period)
-            if count >= LOOP_MINIMUM:
-                folded.append(f"for (uint32_t i = 0; i < {count}; i++) {{")
-                folded += ["    " + INDEX.sub(r"[\1 + i]", line) for line in lines[at : at + period]]
-                folded.append("}")
-                at += count * period
-                break
-        else:
-            folded.append(INDEX.sub(r"[\1]", lines[at]))
-            at += 1
-    return folded
-
-
-def _repeats(lines: list[str], at: int, period: int) -> int:
-    """How often the `period` statements at `at` repeat with every index one higher each time."""
-    first = lines[at : at + period]
-    if len(first) < period or not all(INDEX.search(line) for line in first):
-        return 0
-    shapes = [INDEX.sub("[@@]", line) for line in first]
-    starts = [[int(n) for n in INDEX.findall(line)] for line in first]
-    count = 1
-    while True:
-        block = lines[at + count * period : at + (count + 1) * period]
-        if len(block) < period or [INDEX.sub("[@@]", line) for line in block] != shapes:
-            return count
-        if [[int(n) for n in INDEX.findall(line)] for line in block] != [[n + count for n in s] for s in starts]:
-            return count
-        count += 1
 
 
 class Generator:
@@ -76,7 +35,7 @@ class Generator:
             *(self._action(a) for a in self.program.actions),
             *(self._extract(h) for h in self.program.headers.values() if not h.metadata),
             *(self._emit(h) for h in self.program.headers.values() if not h.metadata),
-            self._parser(),
+            ParserWriter(self.program, self.expressions, self._primitive, self._metadata("parser_error")).write(),
             *(self._checksum(c) for c in self.program.json["checksums"]),
             self._pipeline(self.program.pipelines["ingress"]),
             self._pipeline(self.program.pipelines["egress"]),
@@ -259,112 +218,6 @@ class Generator:
             f"    (void)p;\n    if (!c->{header.c_name}.valid) return 0;\n{body}\n"
             f"    return {header.bits // 8};\n}}"
         )
-
-    # ---- parser -----------------------------------------------------------------------------------------------
-
-    def _parser(self) -> str:
-        parser = self.program.json["parsers"][0]
-        out = [
-            "// Leaves the rest of the packet as payload. An error ends parsing; the packet goes on to ingress.",
-            "static void parse(context_t *restrict c, const uint8_t *p, uint32_t bytes) {",
-            "    uint32_t at = 0, error = 0;",
-            f"    goto state_{parser['parse_states'][0]['id']};"
-            if parser["init_state"] is None
-            else f"    goto {self._state_label(parser, parser['init_state'])};",
-        ]
-        for state in parser["parse_states"]:
-            where = source(state)
-            out.append(f"state_{state['id']}:  // {state['name']}{f'  {where}' if where else ''}")
-            out += ["    " + line for op in state["parser_ops"] for line in self._parser_op(op, state["name"])]
-            out += ["    " + line for line in self._transition(parser, state)]
-        out += ["too_short:", f"    error = {self.program.errors.get('PacketTooShort', 1)};", "done:"]
-        out.append(self._set_metadata("parser_error", "error").rstrip("\n") or "    (void)error;")
-        out += [
-            "    c->payload = p + at;",
-            "    c->payload_bytes = bytes - at;",
-            "    return;",
-            "    goto too_short;",
-            "}",
-        ]
-        return INDEX.sub(r"[\1]", "\n".join(out))
-
-    @staticmethod
-    def _state_label(parser: dict[str, Any], name: str | None) -> str:
-        if name is None:
-            return "done"
-        return f"state_{next(s['id'] for s in parser['parse_states'] if s['name'] == name)}"
-
-    def _parser_op(self, op: dict[str, Any], state: str) -> list[str]:
-        kind, given = op["op"], op["parameters"]
-        if kind == "extract" and given[0]["type"] == "regular":
-            header = self.program.headers[given[0]["value"]]
-            size = header.bits // 8
-            return [
-                f"if (bytes - at < {size}) goto too_short;",
-                f"extract_{header.c_name}(c, p + at);",
-                f"at += {size};",
-            ]
-        if kind == "set":
-            return [assign(self.program.field(given[0]["value"]), self.expressions.code(given[1]))]
-        if kind == "verify":
-            condition, error = (self.expressions.code(g).text for g in given)
-            return [f"if (!({condition})) {{ error = (uint32_t)({error}); goto done; }}"]
-        if kind == "advance":
-            amount = self.expressions.code(given[0]).text
-            return [f"if (({amount}) / 8 > bytes - at) goto too_short;", f"at += (uint32_t)(({amount}) / 8);"]
-        if kind == "primitive":
-            nothing = Action(-1, f"parser state {state}", (), ())
-            return self._primitive(given[0], nothing)
-        raise ProgramError(f"parser state {state}: {kind} {given[0].get('type', '')} is not supported")
-
-    def _transition(self, parser: dict[str, Any], state: dict[str, Any]) -> list[str]:
-        out: list[str] = []
-        keys: list[tuple[str, int]] = []
-        for number, key in enumerate(state["transition_key"]):
-            if key["type"] == "field":
-                field = self.program.field(key["value"])
-                keys.append((f"(uint64_t)({field.ref})", field.width))
-            elif key["type"] == "lookahead":
-                offset, width = key["value"]
-                out.append(f"if ((bytes - at) * 8 < {offset + width}) goto too_short;")
-                out.append(f"uint64_t ahead_{state['id']}_{number} = get_bits(p + at, {offset}, {width});")
-                keys.append((f"ahead_{state['id']}_{number}", width))
-            else:
-                raise ProgramError(f"parser state {state['name']}: selecting on {key['type']} is not supported")
-        if out:
-            out = ["{", *out]
-        for transition in state["transitions"]:
-            target = f"goto {self._state_label(parser, transition['next_state'])};"
-            if transition["type"] == "default":
-                out.append(target)
-                break
-            if transition["type"] != "hexstr":
-                raise ProgramError(f"parser state {state['name']}: {transition['type']} transitions are not supported")
-            tests = self._tests(
-                keys, int(transition["value"], 16), None if transition["mask"] is None else int(transition["mask"], 16)
-            )
-            out.append(f"if ({' && '.join(tests) or 'true'}) {target}")
-        else:
-            out.append("goto done;")
-        if out[0] == "{":
-            out.append("}")
-        return out
-
-    @staticmethod
-    def _tests(keys: list[tuple[str, int]], value: int, mask: int | None) -> list[str]:
-        """One comparison per select key; the JSON packs keys into whole bytes each, the last one lowest."""
-        tests = []
-        for text, width in reversed(keys):
-            packed = (width + 7) // 8 * 8
-            here = (mask if mask is not None else -1) & (2**width - 1)
-            wanted = value & (2**width - 1) & here
-            if here == 2**width - 1:
-                tests.append(f"({text}) == UINT64_C({wanted:#x})")
-            elif here:
-                tests.append(f"(({text}) & UINT64_C({here:#x})) == UINT64_C({wanted:#x})")
-            value >>= packed
-            mask = None if mask is None else mask >> packed
-        return list(reversed(tests))
 
     # ---- checksums --------------------------------------------------------------------------------------------
 

@@ -245,9 +245,9 @@ def counter(controller: Controller, info: Any, name: str, index: int) -> int:
 )
 def test_what_cannot_start_says_why_in_one_line(options: list[str], says: str) -> None:
     done = subprocess.run([*SWITCH, *options], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    ours = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    lines = done.stderr.splitlines()
     assert done.returncode == 1
-    assert len(ours) == 1 and says in ours[0]
+    assert len(lines) == 1 and lines[0].startswith("error: ") and says in lines[0]
 
 
 def test_a_missing_compiler_is_said_at_once(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulation.errors import CompilerError, PortError, ProgramError
-from emulation.switch.codegen import Generator, fold
+from emulation.switch.codegen import Generator
 from emulation.switch.compiler import RUNTIME, compile_program, find_compiler
 from emulation.switch.expression import Expressions
+from emulation.switch.fold import fold
 from emulation.switch.port import Endpoint, Faults, PortSpec, open_ports
 from emulation.switch.program import Program
 from tests.conftest import ROOT

@@ -1,0 +1,48 @@
+"""Statements that repeat with running indices, as loops: what lets the C compiler use SIMD on vectors."""
+
+from __future__ import annotations
+
+import re
+
+INDEX = re.compile(r"\[@(\d+)@\]")
+LOOP_MINIMUM = 8
+
+
+def fold(lines: list[str]) -> list[str]:
+    """Turn statements that repeat with running indices into loops, and the remaining index marks into plain indices.
+
+    `r[@0@] = f[@3@]; r[@1@] = f[@4@]; ...` becomes `for (i...) r[0 + i] = f[3 + i];`, also for groups of up to three
+    statements. This is what lets the compiler use SIMD on a vector of header fields and registers.
+    """
+    folded: list[str] = []
+    at = 0
+    while at < len(lines):
+        for period in (1, 2, 3):
+            count = _repeats(lines, at, period)
+            if count >= LOOP_MINIMUM:
+                folded.append(f"for (uint32_t i = 0; i < {count}; i++) {{")
+                folded += ["    " + INDEX.sub(r"[\1 + i]", line) for line in lines[at : at + period]]
+                folded.append("}")
+                at += count * period
+                break
+        else:
+            folded.append(INDEX.sub(r"[\1]", lines[at]))
+            at += 1
+    return folded
+
+
+def _repeats(lines: list[str], at: int, period: int) -> int:
+    """How often the `period` statements at `at` repeat with every index one higher each time."""
+    first = lines[at : at + period]
+    if len(first) < period or not all(INDEX.search(line) for line in first):
+        return 0
+    shapes = [INDEX.sub("[@@]", line) for line in first]
+    starts = [[int(n) for n in INDEX.findall(line)] for line in first]
+    count = 1
+    while True:
+        block = lines[at + count * period : at + (count + 1) * period]
+        if len(block) < period or [INDEX.sub("[@@]", line) for line in block] != shapes:
+            return count
+        if [[int(n) for n in INDEX.findall(line)] for line in block] != [[n + count for n in s] for s in starts]:
+            return count
+        count += 1
