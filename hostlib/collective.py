@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -58,6 +59,12 @@ class Collective(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def gloo_reason(wrong: Exception) -> str:
+    """What Gloo says went wrong, without the place in its sources."""
+    lines = str(wrong).splitlines() or [repr(wrong)]
+    return re.sub(r"^\[[^\]]*\] *", "", lines[0])
 
 
 def chunks(elements: int, elements_per_packet: int) -> int:
@@ -157,7 +164,7 @@ class ScheduledCollective:
             future.set_exception(wrong)
         except Exception as wrong:
             # Gloo says only that a connection broke; who is missing, the counters tell.
-            reason = str(wrong).splitlines()[0]
+            reason = gloo_reason(wrong)
             future.set_exception(
                 self._group.liveness.explain(
                     time.monotonic() - started, lambda: RunError(f"a message between ranks failed: {reason}")
@@ -202,7 +209,7 @@ class LibraryCollective:
             try:
                 done.value()
             except Exception as wrong:
-                reason = str(wrong).splitlines()[0]
+                reason = gloo_reason(wrong)
                 raise self._group.liveness.explain(
                     time.monotonic() - started, lambda: RunError(f"a message between ranks failed: {reason}")
                 ) from wrong

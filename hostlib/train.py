@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hostlib.collective import Group, LibraryCollective, ScheduledCollective, chunks, create_collective
+from hostlib.collective import Group, LibraryCollective, ScheduledCollective, chunks, create_collective, gloo_reason
 from hostlib.data import Split, batches, digits
 from hostlib.errors import HostlibError, RunError
 from hostlib.hook import HookState, average_hook
@@ -30,6 +30,7 @@ from hostlib.registry import choose
 
 MOMENTUM = 0.9
 WARM_UP_STEPS = 5
+GLOO_GRACE_S = 10.0
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -117,7 +118,7 @@ def _unwrapped(wrong: Exception, liveness: Liveness, waited_s: float) -> Hostlib
         name, colon, message = line.partition("Error: ")
         if colon and name in ("MissingRank", "Fabric", "Run", "UnknownName", "Hostlib", "Join", "Schedule"):
             return RunError(message)
-    return liveness.explain(waited_s, lambda: RunError(text.splitlines()[0]))
+    return liveness.explain(waited_s, lambda: RunError(gloo_reason(wrong)))
 
 
 def _be_deterministic(seed: int) -> None:
