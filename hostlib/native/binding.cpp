@@ -23,6 +23,10 @@ void check_signals() {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
+void require(bool fits, const char *what) {
+    if (!fits) throw std::invalid_argument(what);
+}
+
 nb::dict stats(const Engine &engine) {
     const netfold::Stats s = engine.stats();
     nb::dict out;
@@ -94,16 +98,20 @@ NB_MODULE(_engine, m) {
     m.def("magnitude_code", [](Vector<const std::int32_t> x) { return netfold::magnitude_code(x.data(), x.size()); });
     m.def("may_overflow", &netfold::may_overflow);
     m.def("quantise", [](Vector<const float> x, Vector<std::int32_t> q, std::uint16_t code, int world_size) {
+        require(q.size() == x.size(), "quantise: both arrays must have the same size");
         netfold::quantise(x.data(), q.data(), x.size(), code, world_size);
     });
     m.def("dequantise", [](Vector<const std::int32_t> sum, Vector<float> x, std::uint16_t code, int world_size,
                            bool average) {
+        require(x.size() == sum.size(), "dequantise: both arrays must have the same size");
         netfold::dequantise(sum.data(), x.data(), sum.size(), code, world_size, average);
     });
     m.def("pack", [](Vector<const std::int32_t> q, Vector<std::uint8_t> wire) {
+        require(wire.size() == 4 * q.size(), "pack: the wire takes 4 bytes per element");
         return netfold::pack(q.data(), wire.data(), q.size());
     });
     m.def("unpack", [](Vector<const std::uint8_t> wire, Vector<std::int32_t> q) {
+        require(wire.size() == 4 * q.size(), "unpack: the wire holds 4 bytes per element");
         return netfold::unpack(wire.data(), q.data(), q.size());
     });
 }

@@ -57,6 +57,7 @@ void Engine::configure(const Place &place) {
     flights_.assign(static_cast<std::size_t>(place.slots), Flight{});
     block_.assign(static_cast<std::size_t>(place.elements), 0);
     position_ = 0;
+    broken_ = false;
     srtt_ns_ = rttvar_ns_ = 0;
     cancelled_ = false;
 }
@@ -78,6 +79,8 @@ void Engine::allreduce(std::int32_t *x, std::size_t count, double deadline_s, co
 
 void Engine::run(Tensor &tensor, double deadline_s, const std::function<void()> &poll) {
     if (place_.world_size == 0) throw std::invalid_argument("configure() comes first");
+    if (broken_) throw std::runtime_error("an earlier all-reduce ended half-way: configure() starts a new stream");
+    if (!(deadline_s > 0 && deadline_s < 1e9)) throw std::invalid_argument("the deadline must be in 0..1e9 seconds");
     if (tensor.count == 0) return;
     tensor.elements = static_cast<std::size_t>(place_.elements);
     tensor.chunks = (tensor.count + tensor.elements - 1) / tensor.elements;
@@ -88,6 +91,8 @@ void Engine::run(Tensor &tensor, double deadline_s, const std::function<void()> 
     const std::uint64_t received_before = stats_.chunks;
     std::uint64_t heard = received_before;
 
+    // Whatever throws below leaves chunks of this tensor in flight, and the switch with half of its stream.
+    broken_ = true;
     send_chunk(tensor, tensor.first, PROLOGUE);
     while (tensor.done < tensor.chunks) {
         // The self-clocking window: a slot's next chunk goes when its last result is there.
@@ -115,7 +120,7 @@ void Engine::run(Tensor &tensor, double deadline_s, const std::function<void()> 
         }
         if (cancelled_) throw Cancelled();
         if (now - heard_ns > deadline_ns)
-            throw Stalled(tensor.first + 1 + tensor.done, static_cast<double>(now - heard_ns) / 1e9);
+            throw Stalled(tensor.first + tensor.prologue_done + tensor.done, static_cast<double>(now - heard_ns) / 1e9);
         for (std::size_t slot = 0; slot < flights_.size(); slot++) {
             Flight &flight = flights_[slot];
             if (!flight.open || flight.due_ns > now) continue;
@@ -126,6 +131,7 @@ void Engine::run(Tensor &tensor, double deadline_s, const std::function<void()> 
         }
     }
     position_ = tensor.first + 1 + tensor.chunks;
+    broken_ = false;
 }
 
 void Engine::send_chunk(Tensor &tensor, std::uint64_t position, std::size_t chunk) {
@@ -212,6 +218,7 @@ void Engine::finish(Tensor &tensor, Flight &flight, std::uint16_t next_code) {
     if (flight.chunk == PROLOGUE) {
         if (tensor.integers && may_overflow(next_code, place_.world_size)) {
             position_ = tensor.first + 1;
+            broken_ = false;  // Every rank stops here alike, with nothing in flight.
             throw SumOverflow("the sum of " + std::to_string(place_.world_size) + " int32 tensors with values up to 2^"
                               + std::to_string(next_code - layout::EXPONENT_BIAS) + " may not fit int32");
         }

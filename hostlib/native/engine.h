@@ -54,6 +54,7 @@ public:
     void configure(const Place &place);
 
     // In place. `poll` is called about every 100 ms and may throw. Not for several threads at once.
+    // After an exception other than SumOverflow the stream is broken: every call throws until configure().
     void allreduce(float *x, std::size_t count, bool average, double deadline_s, const std::function<void()> &poll);
     void allreduce(std::int32_t *x, std::size_t count, double deadline_s, const std::function<void()> &poll);
 
@@ -84,7 +85,8 @@ private:
     Place place_;
     std::vector<Flight> flights_;     // by slot
     std::vector<std::int32_t> block_; // one packet's worth
-    std::uint64_t position_ = 0;
+    std::atomic<std::uint64_t> position_{0};  // the heartbeat's thread reads it
+    bool broken_ = false;  // an all-reduce threw half-way: this stream cannot go on
     std::int64_t srtt_ns_ = 0, rttvar_ns_ = 0;
     std::atomic<bool> cancelled_{false};
     Stats stats_;

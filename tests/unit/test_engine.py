@@ -124,6 +124,25 @@ def test_a_missing_rank_is_a_stall_within_the_deadline(fabric: Fabric) -> None:
     ranks.leave()
 
 
+def test_after_a_stall_the_engine_refuses_rather_than_mixing_tensors(fabric: Fabric) -> None:
+    ranks = Ranks(fabric, "after-stall", 2)
+    with pytest.raises(_engine.Stalled):
+        ranks.engines[0].allreduce(np.ones(6400, np.float32), False, 0.3)
+    around = np.full(2000, 7.0, np.float32)
+    with pytest.raises(RuntimeError, match="configure"):
+        ranks.engines[0].allreduce(around[:1], False, 0.3)
+    assert (around == 7).all()
+    ranks.leave()
+
+
+@pytest.mark.parametrize("deadline_s", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_deadline_that_is_none_is_refused(fabric: Fabric, deadline_s: float) -> None:
+    ranks = Ranks(fabric, "deadline", 1)
+    with pytest.raises(ValueError, match="the deadline must be"):
+        ranks.engines[0].allreduce(np.ones(1, np.float32), False, deadline_s)
+    ranks.leave()
+
+
 def test_another_thread_can_cancel(fabric: Fabric) -> None:
     ranks = Ranks(fabric, "cancel", 2)
     timer = threading.Timer(0.2, ranks.engines[0].cancel)

@@ -107,3 +107,15 @@ def test_integers_that_pass_the_overflow_test_cannot_overflow(x: np.ndarray, wor
     assert _engine.may_overflow(code, world_size) == kernel.may_overflow(code, world_size)
     if not kernel.may_overflow(code, world_size):
         assert np.abs(x.astype(np.int64)).max() * world_size < 2**31
+
+
+def test_arrays_of_unlike_sizes_are_refused() -> None:
+    x, q = np.ones(64, np.float32), np.ones(1, np.int32)
+    with pytest.raises(ValueError, match="quantise: both arrays"):
+        _engine.quantise(x, q, 201, 2)
+    with pytest.raises(ValueError, match="dequantise: both arrays"):
+        _engine.dequantise(q, x, 201, 2, False)
+    with pytest.raises(ValueError, match="4 bytes per element"):
+        _engine.pack(q, np.zeros(3, np.uint8))
+    with pytest.raises(ValueError, match="4 bytes per element"):
+        _engine.unpack(np.zeros(8, np.uint8), q)

@@ -28,7 +28,6 @@ ARROWS = {
         "hostlib.errors",
         "hostlib.layout",
         "hostlib.wire",
-        "hostlib.quantity",
     ),
 }
 
