@@ -53,7 +53,7 @@ def run_switch(config: SwitchConfig) -> None:
 
     def replace(new: Pipeline, old: Pipeline | None) -> None:
         if old is not None:
-            old.dataplane.close()
+            old.dataplane.stop()
         new.dataplane.attach(ports, config.destination, config.faults)
         new.dataplane.start()
 
@@ -82,7 +82,7 @@ def run_switch(config: SwitchConfig) -> None:
     finally:
         server.stop(grace=0.2).wait()
         if service.pipeline is not None:
-            service.pipeline.dataplane.close()
+            service.pipeline.dataplane.stop()
         for port in ports:
             port.socket.close()
         if config.ready_file is not None:
