@@ -9,10 +9,10 @@ import re
 from typing import Any
 
 from emulation.errors import ProgramError
-from emulation.switch.expression import Expressions, assign
+from emulation.switch.expression import NARROW, Code, Expressions, assign, unsigned
 from emulation.switch.fold import INDEX, fold
 from emulation.switch.parsing import ParserWriter
-from emulation.switch.program import Action, Field, Header, Pipeline, Program, Table, c_name, c_type, source
+from emulation.switch.program import Action, ConstEntry, Field, Header, Pipeline, Program, Table, c_name, c_type, source
 
 
 class Generator:
@@ -21,7 +21,7 @@ class Generator:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.expressions = Expressions(program)
-        self.registers = self._register_places()
+        self.register_widths = {r["name"]: int(r["bitwidth"]) for r in program.registers}
 
     def generate(self) -> str:
         """The whole program.
@@ -29,6 +29,14 @@ class Generator:
         Raises:
             ProgramError: a construct that is not supported.
         """
+        try:
+            return self._generate()
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, StopIteration) as wrong:
+            # The format is large and comes from outside: what is not as expected must not look like a crash.
+            raise ProgramError(f"not a BMv2 JSON program: {type(wrong).__name__}: {wrong}") from wrong
+
+    def _generate(self) -> str:
+        self.registers = self._register_places()
         parts = [
             "// Generated from a BMv2 JSON program. Do not edit.",
             self._state(),
@@ -137,22 +145,21 @@ class Generator:
             return [assign(self.program.field(given[0]["value"]), code(1))]
         if op == "register_read":
             array, column, size = self.registers[given[1]["value"]]
-            field, index = self.program.field(given[0]["value"]), code(2).text
-            kind = c_type(field.width, field.signed)
-            value = f"({index}) < {size} ? {array}[{index}][@{column}@] : 0"
-            return [f"{field.ref} = ({kind})({value});"]
+            field, index = self.program.field(given[0]["value"]), unsigned(code(2))
+            width = self.register_widths[given[1]["value"]]
+            # Beyond the end v1model leaves the value open; 0 keeps a run repeatable.
+            value = f"({index} < {size} ? {array}[{index}][@{column}@] : 0)"
+            return [assign(field, Code(f"({'int64_t' if width <= NARROW else 'i128'}){value}", width))]
         if op == "register_write":
             array, column, size = self.registers[given[0]["value"]]
-            index, value = code(1).text, code(2)
-            width = next(r["bitwidth"] for r in self.program.registers if r["name"] == given[0]["value"])
-            target = Field("", "", f"{array}[{index}][@{column}@]", width, False, 0)
-            return [f"if (({index}) < {size}) {assign(target, value)}"]
+            index, value = unsigned(code(1)), code(2)
+            target = Field("", "", f"{array}[{index}][@{column}@]", self.register_widths[given[0]["value"]], False, 0)
+            return [f"if ({index} < {size}) {assign(target, value)}"]
         if op == "count":
             counter = next(c for c in self.program.counters if c["name"] == given[0]["value"])
-            cell = f"counter_{counter['id']}[{code(1).text}]"
-            return [
-                f"if (({code(1).text}) < {counter['size']}) {{ {cell}.packets++; {cell}.bytes += c->packet_bytes; }}"
-            ]
+            index = unsigned(code(1))
+            cell = f"counter_{counter['id']}[{index}]"
+            return [f"if ({index} < {counter['size']}) {{ {cell}.packets++; {cell}.bytes += c->packet_bytes; }}"]
         if op == "mark_to_drop":
             lines = [self._set_metadata("egress_spec", "DROP_PORT"), self._set_metadata("mcast_grp", "0")]
             return [line.strip() for line in lines if line]
@@ -271,7 +278,7 @@ class Generator:
         def to(name: str | None) -> str:
             return f"goto {labels[name]};" if name is not None else "goto done;"
 
-        out = [f"static void {pipeline.name}(context_t *restrict c) {{", f"    {to(pipeline.first)}"]
+        out = [f"static void {pipeline.name}(context_t *restrict c) {{", "    (void)c;", f"    {to(pipeline.first)}"]
         for table in pipeline.tables:
             out += self._apply(table, to)
         for conditional in pipeline.conditionals:
@@ -372,7 +379,7 @@ static void process_packet(uint32_t port, const uint8_t *frame, uint32_t bytes, 
             out.append(f"    tables[{table.index}].fallback.action = {action};")
             for i, value in enumerate(default["action_data"] if default else ()):
                 out.append(f"    tables[{table.index}].fallback.params[{i}] = UINT64_C({int(value, 16)});")
-            out += [line for entry in table.entries for line in self._const_entry(table, entry)]
+            out += [self._const_entry(table, entry) for entry in table.entries]
             if table.entries:
                 out.append(f"    table_rebuild(&tables[{table.index}]);")
         out += ["}", "counter_t *nf_counter(uint32_t id) {", "    switch (id) {"]
@@ -380,25 +387,11 @@ static void process_packet(uint32_t port, const uint8_t *frame, uint32_t bytes, 
         return "\n".join([*out, "    default: return NULL;", "    }", "}"])
 
     @staticmethod
-    def _const_entry(table: Table, entry: dict[str, Any]) -> list[str]:
-        values, masks, priority = [], [], 2**31 - 1 - int(entry.get("priority", 1))
-        for key, match in zip(table.keys, entry["match_key"], strict=True):
-            full = 2**key.field.width - 1
-            if match["match_type"] == "exact":
-                mask = full
-            elif match["match_type"] == "lpm":
-                priority = match["prefix_length"]
-                mask = full ^ (full >> priority)
-            else:
-                mask = int(match["mask"], 16) if "mask" in match else full
-            masks.append(mask)
-            values.append(int(match["key"], 16) & mask)
-        data = [int(v, 16) for v in entry["action_entry"]["action_data"]]
-
-        def array(numbers: list[int]) -> str:
+    def _const_entry(table: Table, entry: ConstEntry) -> str:
+        def array(numbers: tuple[int, ...]) -> str:
             return "(const uint64_t[]){" + ", ".join(f"UINT64_C({n})" for n in [*numbers, 0]) + "}"
 
-        return [
-            f"    nf_table_insert({table.index}, {array(values)}, {array(masks)}, {priority}, "
-            f"{entry['action_entry']['action_id']}, {array(data)}, {len(data)});"
-        ]
+        return (
+            f"    nf_table_insert({table.index}, {array(entry.value)}, {array(entry.mask)}, {entry.priority}, "
+            f"{entry.action}, {array(entry.params)}, {len(entry.params)});"
+        )

@@ -64,6 +64,16 @@ def compile_program(generated: str, extra_flags: tuple[str, ...] = ()) -> Path:
     library = cache_dir() / f"{digest}.so"
     if library.exists():
         return library
+    try:
+        return _compile(compiler, flags, text, library)
+    except OSError as wrong:
+        raise CompilerError(
+            f"the compiled program cannot be kept in {library.parent}: {wrong.strerror}; "
+            "set XDG_CACHE_HOME to a folder that can be written"
+        ) from wrong
+
+
+def _compile(compiler: str, flags: tuple[str, ...], text: str, library: Path) -> Path:
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         c_file, partial = Path(scratch) / "program.c", Path(scratch) / "program.so"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import os
 import shutil
@@ -15,7 +16,8 @@ from pathlib import Path
 from emulation.errors import PortError
 from emulation.switch.port import Endpoint, Faults, OpenPort
 
-PORT_STATS = ("packets_in", "packets_out", "lost", "duplicated", "reordered", "not_udp", "send_failed")
+PORT_STATS = ("packets_in", "packets_out", "lost", "duplicated", "reordered", "not_udp", "send_failed", "oversized")
+CAPTURED_BYTES = 1 << 20
 
 
 class _Counter(ctypes.Structure):
@@ -36,7 +38,10 @@ class Dataplane:
         self._lib.nf_table_insert.restype = ctypes.c_uint32
         if self._lib.nf_init() < 0:
             raise PortError("out of file descriptors")
+        self._lib.nf_process.restype = ctypes.c_uint32
         self._thread: threading.Thread | None = None
+        self._closing = threading.Lock()
+        self._closed = False
         self._dirty: set[int] = set()
 
     def attach(self, ports: Sequence[OpenPort], destination: Endpoint | None, faults: Faults) -> None:
@@ -60,13 +65,33 @@ class Dataplane:
         self._thread = threading.Thread(target=self._lib.nf_run, name="dataplane", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop the loop and free what it holds; the ports stay open."""
-        if self._thread is not None:
-            self._lib.nf_stop()
-            self._thread.join()
-            self._thread = None
-        self._lib.nf_close()
+    def close(self) -> None:
+        """Stop the loop and unload the program; the ports stay open. Nothing but activity() may follow."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            if self._thread is not None:
+                self._lib.nf_stop()
+                self._thread.join()
+                self._thread = None
+            self._lib.nf_close()
+            # Python never unloads a library by itself, and each one holds all registers of its program.
+            _ctypes.dlclose(self._lib._handle)
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """One frame through the program, without sockets and faults; (port, frame) for each that leaves."""
+        out = ctypes.create_string_buffer(CAPTURED_BYTES)
+        with self.writing():
+            used = self._lib.nf_process(
+                ctypes.c_uint32(port), frame, ctypes.c_uint32(len(frame)), out, ctypes.c_uint32(CAPTURED_BYTES)
+            )
+        left, at = [], 0
+        while at < used:
+            egress, size = struct.unpack_from("=II", out, at)
+            left.append((egress, out.raw[at + 8 : at + 8 + size]))
+            at += 8 + size
+        return left
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -117,6 +142,11 @@ class Dataplane:
         self._lib.nf_table_hits(ctypes.c_uint32(table), ctypes.c_uint32(handle), out)
         return int(out[0]), int(out[1])
 
+    def set_hits(self, table: int, handle: int, packets: int, bytes_: int) -> None:
+        self._lib.nf_table_set_hits(
+            ctypes.c_uint32(table), ctypes.c_uint32(handle), ctypes.c_uint64(packets), ctypes.c_uint64(bytes_)
+        )
+
     def counter(self, counter: int, index: int) -> tuple[int, int]:
         """(packets, bytes) of one cell of an indirect counter."""
         cell = self._lib.nf_counter(ctypes.c_uint32(counter))[index]
@@ -139,8 +169,9 @@ class Dataplane:
         return dict(zip(PORT_STATS, map(int, out), strict=True))
 
     def activity(self) -> int:
-        """Grows while packets arrive."""
-        return int(self._lib.nf_activity())
+        """Grows while packets arrive; 0 when closed."""
+        with self._closing:
+            return 0 if self._closed else int(self._lib.nf_activity())
 
 
 def _array(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:

@@ -53,6 +53,11 @@ def assign(field: Field, value: Code) -> str:
     return f"{field.ref} = ({kind})(({value.text}) & {literal(2**field.width - 1).text});"
 
 
+def unsigned(value: Code) -> str:
+    """A value for comparing with a size: what is negative becomes larger than any."""
+    return f"({'uint64_t' if value.bits <= NARROW else 'u128'})({value.text})"
+
+
 class Expressions:
     """Translates expressions of one program."""
 
@@ -98,9 +103,9 @@ class Expressions:
         if op in ("<<", ">>"):
             return self._shift(op, left, right, e["right"])
         if op in ("+", "-"):
-            return self._sized(f"({{}} {op} {{}})", left, right, max(left.bits, right.bits) + 1)
+            return self._arithmetic(op, left, right, max(left.bits, right.bits) + 1)
         if op == "*":
-            return self._sized("({} * {})", left, right, left.bits + right.bits)
+            return self._arithmetic(op, left, right, left.bits + right.bits)
         if op == "&":
             masks = [c.bits for c in (left, right) if c.text.startswith(("INT64_C(", "(((i128)"))]
             both = self._sized("({} & {})", left, right, max(left.bits, right.bits))
@@ -122,7 +127,7 @@ class Expressions:
                 else Code(f"(~{right.wide()})", right.bits + 1)
             )
         if op == "-":
-            return self._sized("({} - {})", literal(0), right, right.bits + 1)
+            return self._arithmetic("-", literal(0), right, right.bits + 1)
         raise ProgramError(f"the operator {op} is not supported")
 
     @staticmethod
@@ -134,23 +139,31 @@ class Expressions:
         return Code(form.format(left.wide(), right.wide()), min(bits, WIDE))
 
     @staticmethod
+    def _arithmetic(op: str, left: Code, right: Code, bits: int) -> Code:
+        if bits <= NARROW:
+            return Code(f"({left.text} {op} {right.text})", bits)
+        # Through the unsigned type: what does not fit 128 bits is cut off there, not undefined.
+        return Code(f"((i128)((u128){left.wide()} {op} (u128){right.wide()}))", min(bits, WIDE))
+
+    @staticmethod
     def _shift(op: str, left: Code, right: Code, amount: dict[str, Any]) -> Code:
         while amount["type"] == "expression" and "op" not in amount["value"]:
             amount = amount["value"]
         constant = int(amount["value"], 16) if amount["type"] == "hexstr" else None
-        if constant is not None and constant > WIDE:
-            return literal(0)
         if op == ">>":
+            constant = None if constant is None else min(constant, WIDE)
             count = str(constant) if constant is not None else f"(({right.text}) > 126 ? 126 : ({right.text}))"
             return Code(
                 f"((int64_t)({left.wide()} >> {count}))" if left.bits <= NARROW else f"({left.wide()} >> {count})",
                 left.bits,
             )
+        if constant is not None and constant > WIDE:
+            return literal(0)
         if constant is not None and left.bits + constant <= NARROW:
             return Code(f"({left.text} * (INT64_C(1) << {constant}))", left.bits + constant)
         count = str(constant) if constant is not None else f"(({right.text}) > 126 ? 127 : ({right.text}))"
         # Through the unsigned type: shifting bits out is defined there.
-        return Code(f"((i128)((unsigned __int128)({left.text}) << {count}))", WIDE)
+        return Code(f"((i128)((u128)({left.text}) << {count}))", WIDE)
 
     @staticmethod
     def _cast(op: str, left: Code, width: int) -> Code:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emulation.errors import ProgramError
-from emulation.switch.expression import Expressions, assign
+from emulation.switch.expression import NARROW, Code, Expressions, assign, unsigned
 from emulation.switch.fold import INDEX
 from emulation.switch.program import Action, Field, Program, source
 
@@ -72,18 +72,34 @@ class ParserWriter:
                 f"extract_{header.c_name}(c, p + at);",
                 f"at += {size};",
             ]
+        if kind == "set" and given[1]["type"] == "lookahead":
+            lines, text, width = self._lookahead(given[1]["value"], state)
+            value = Code(f"({'int64_t' if width <= NARROW else 'i128'}){text}", width)
+            return [*lines, assign(self.program.field(given[0]["value"]), value)]
         if kind == "set":
             return [assign(self.program.field(given[0]["value"]), self.expressions.code(given[1]))]
         if kind == "verify":
             condition, error = (self.expressions.code(g).text for g in given)
             return [f"if (!({condition})) {{ error = (uint32_t)({error}); goto done; }}"]
         if kind == "advance":
-            amount = self.expressions.code(given[0]).text
-            return [f"if (({amount}) / 8 > bytes - at) goto too_short;", f"at += (uint32_t)(({amount}) / 8);"]
+            amount = unsigned(self.expressions.code(given[0]))
+            return [f"if ({amount} / 8 > bytes - at) goto too_short;", f"at += (uint32_t)({amount} / 8);"]
         if kind == "primitive":
             nothing = Action(-1, f"parser state {state}", (), ())
             return self.primitive(given[0], nothing)
         raise ProgramError(f"parser state {state}: {kind} {given[0].get('type', '')} is not supported")
+
+    @staticmethod
+    def _lookahead(value: list[int], state: str) -> tuple[list[str], str, int]:
+        """(check that so much is there, the bits as C, their number) of a look at what comes next."""
+        offset, width = value
+        if width > 64:
+            raise ProgramError(f"parser state {state}: a lookahead of {width} bits; 64 is the most here")
+        return (
+            [f"if ((uint64_t)(bytes - at) * 8 < {offset + width}) goto too_short;"],
+            f"get_bits(p + at, {offset}, {width})",
+            width,
+        )
 
     def _transition(self, parser: dict[str, Any], state: dict[str, Any]) -> list[str]:
         out: list[str] = []
@@ -93,9 +109,8 @@ class ParserWriter:
                 field = self.program.field(key["value"])
                 keys.append((f"(uint64_t)({field.ref})", field.width))
             elif key["type"] == "lookahead":
-                offset, width = key["value"]
-                out.append(f"if ((bytes - at) * 8 < {offset + width}) goto too_short;")
-                out.append(f"uint64_t ahead_{state['id']}_{number} = get_bits(p + at, {offset}, {width});")
+                lines, text, width = self._lookahead(key["value"], state["name"])
+                out += [*lines, f"uint64_t ahead_{state['id']}_{number} = {text};"]
                 keys.append((f"ahead_{state['id']}_{number}", width))
             else:
                 raise ProgramError(f"parser state {state['name']}: selecting on {key['type']} is not supported")

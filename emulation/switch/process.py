@@ -53,7 +53,7 @@ def run_switch(config: SwitchConfig) -> None:
 
     def replace(new: Pipeline, old: Pipeline | None) -> None:
         if old is not None:
-            old.dataplane.stop()
+            old.dataplane.close()
         new.dataplane.attach(ports, config.destination, config.faults)
         new.dataplane.start()
 
@@ -63,6 +63,7 @@ def run_switch(config: SwitchConfig) -> None:
             service.commit(_load(config.program, config.p4info))
         server, p4rt_port = serve(service, str(config.p4rt))
     except EmulationError:
+        service.close()
         for port in ports:
             port.socket.close()
         raise
@@ -81,8 +82,7 @@ def run_switch(config: SwitchConfig) -> None:
         _wait(stopping, service, config.exit_when_idle_s)
     finally:
         server.stop(grace=0.2).wait()
-        if service.pipeline is not None:
-            service.pipeline.dataplane.stop()
+        service.close()
         for port in ports:
             port.socket.close()
         if config.ready_file is not None:
@@ -99,7 +99,8 @@ def _load(program: Path, p4info: Path) -> Pipeline:
 def _wait(stopping: threading.Event, service: SwitchService, exit_when_idle_s: float | None) -> None:
     last_activity, idle_since = -1, time.monotonic()
     while not stopping.wait(POLL_S):
-        activity = service.pipeline.dataplane.activity() if service.pipeline is not None else 0
+        running = service.pipeline
+        activity = running.dataplane.activity() if running is not None else 0
         if service.streams > 0 or activity != last_activity:
             last_activity, idle_since = activity, time.monotonic()
         elif exit_when_idle_s is not None and time.monotonic() - idle_since > exit_when_idle_s:

@@ -13,6 +13,9 @@ from typing import Any
 from emulation.errors import ProgramError
 
 RUN_MINIMUM = 8  # so many consecutive 32-bit fields become one C array
+MAX_KEYS = 16  # these two size arrays in runtime/runtime.h
+MAX_PARAMS = 16
+FIRST_PRIORITY = 2**31 - 1  # of a constant entry; BMv2 counts downwards from the most important one, 1
 MATCH_KINDS = ("exact", "lpm", "ternary", "optional")
 UNSUPPORTED = (
     "header_stacks",
@@ -71,6 +74,17 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
+class ConstEntry:
+    """An entry that the program brings along: values and masks in key order; the higher priority wins."""
+
+    value: tuple[int, ...]
+    mask: tuple[int, ...]
+    priority: int
+    action: int
+    params: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A match table; `index` is its place in the generated code's array."""
 
@@ -81,7 +95,7 @@ class Table:
     next_tables: dict[str, str | None]
     base_default_next: str | None
     default: dict[str, Any] | None
-    entries: tuple[dict[str, Any], ...]
+    entries: tuple[ConstEntry, ...]
     source: str
 
 
@@ -148,6 +162,10 @@ class Program:
             for a in self.json["actions"]
         ]
         for action in self.actions:
+            if len(action.params) > MAX_PARAMS:
+                raise ProgramError(
+                    f"action {action.name} has {len(action.params)} parameters; {MAX_PARAMS} are the most"
+                )
             for name, width in action.params:
                 if width > 64:
                     raise ProgramError(f"action {action.name}: parameter {name} is {width} bits wide; 64 is the most")
@@ -192,6 +210,8 @@ class Program:
                     f"table {described['name']}: match kind {key['match_type']} is not one of {', '.join(MATCH_KINDS)}"
                 )
             keys.append(Key(key.get("name", ".".join(key["target"])), key["match_type"], self.field(key["target"])))
+        if len(keys) > MAX_KEYS:
+            raise ProgramError(f"table {described['name']} has {len(keys)} keys; {MAX_KEYS} are the most")
         table = Table(
             len(self.tables),
             described["name"],
@@ -200,7 +220,7 @@ class Program:
             described["next_tables"],
             described.get("base_default_next"),
             described.get("default_entry"),
-            tuple(described.get("entries", ())),
+            tuple(_const_entry(keys, entry) for entry in described.get("entries", ())),
             source(described),
         )
         self.tables.append(table)
@@ -212,6 +232,26 @@ class Program:
         if name == "$valid$":
             return Field(header, name, f"c->{self.headers[header].c_name}.valid", 1, False, 0)
         return self.fields[(header, name)]
+
+
+def _const_entry(keys: list[Key], described: dict[str, Any]) -> ConstEntry:
+    values, masks, prefix = [], [], None
+    for key, match in zip(keys, described["match_key"], strict=True):
+        full = 2**key.field.width - 1
+        mask = full
+        if match["match_type"] == "lpm":
+            prefix = match["prefix_length"]
+            mask = full ^ (full >> prefix)
+        elif "mask" in match:
+            mask = int(match["mask"], 16) & full
+        masks.append(mask)
+        values.append(int(match["key"], 16) & mask)
+    # The longest prefix wins only in a table that has nothing but exact keys beside its lpm key.
+    if prefix is None or any(key.kind in ("ternary", "optional") for key in keys):
+        prefix = FIRST_PRIORITY - int(described.get("priority", 1))
+    action = described["action_entry"]
+    params = tuple(int(value, 16) for value in action["action_data"])
+    return ConstEntry(tuple(values), tuple(masks), prefix, action["action_id"], params)
 
 
 def _runs(fields: list[tuple[str, int, bool, int]]) -> dict[int, tuple[int, int]]:

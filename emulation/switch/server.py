@@ -180,7 +180,10 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             if request.action == VERIFY_AND_COMMIT:
                 self.commit(pipeline)
             elif request.action == VERIFY_AND_SAVE:
+                self._discard_saved()
                 self._saved = pipeline
+            else:
+                pipeline.dataplane.close()
         else:
             raise RequestError(
                 grpc.StatusCode.UNIMPLEMENTED,
@@ -191,8 +194,23 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
     def commit(self, pipeline: Pipeline) -> None:
         """Make a pipeline the running one."""
         with self._lock:
+            if self._saved is not pipeline:
+                self._discard_saved()
             old, self.pipeline, self._saved = self.pipeline, pipeline, None
             self._replaced(pipeline, old)
+
+    def _discard_saved(self) -> None:
+        if self._saved is not None:
+            self._saved.dataplane.close()
+            self._saved = None
+
+    def close(self) -> None:
+        """Stop the packets and let go of the programs; later calls find no pipeline."""
+        with self._lock:
+            self._discard_saved()
+            if self.pipeline is not None:
+                self.pipeline.dataplane.close()
+                self.pipeline = None
 
     def GetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
         try:

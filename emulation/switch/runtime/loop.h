@@ -20,7 +20,7 @@ typedef struct {
     uint32_t inside_address;         // what the rebuilt headers call the destination (host order)
     uint16_t inside_port;
     fault_t in, out;
-    uint64_t packets_in, packets_out, not_udp, send_failed;
+    uint64_t packets_in, packets_out, not_udp, send_failed, oversized;
     uint32_t queued;                 // frames waiting in tx
     struct mmsghdr tx[BATCH];
     struct iovec tx_iov[BATCH];
@@ -80,6 +80,7 @@ static void transmit(uint32_t number, const uint8_t *frame, uint32_t bytes) {
     bool udp = bytes >= HEADROOM && load16(frame + 12) == 0x0800 && frame[14] == 0x45 && frame[23] == 17;
     uint32_t datagram = udp ? load16(frame + 38) : 0;
     if (!udp || datagram < 8 || 34 + datagram > bytes) { p->not_udp++; return; }
+    if (datagram - 8 > FRAME_BYTES) { p->oversized++; return; }
     if (p->queued == BATCH) flush(p);
     uint32_t i = p->queued++;
     memcpy(p->tx_bytes[i], frame + HEADROOM, datagram - 8);
@@ -164,6 +165,7 @@ static bool receive(uint32_t number) {
     }
     int n = recvmmsg(p->fd, rx, BATCH, MSG_DONTWAIT, NULL);
     for (int i = 0; i < n; i++) {
+        if (rx[i].msg_hdr.msg_flags & MSG_TRUNC) { p->oversized++; continue; }
         uint32_t bytes = rebuild(p, number, frames[i], rx[i].msg_len, &from[i]);
         for (int copies = faults(&p->in, number, false, frames[i], bytes); copies > 0; copies--)
             arrive(number, frames[i], bytes);
@@ -241,20 +243,49 @@ void nf_stop(void) {
     if (write(wake, &one, sizeof one) < 0) { /* the counter is full: it is awake already */ }
 }
 
+// Frees everything; nothing but unloading may follow.
 void nf_close(void) {
     close(wake);
     for (uint32_t i = 0; i < HELD; i++) if (held[i].used) free(held[i].frame);
+    for (uint32_t i = 0; i < MAX_PORTS; i++) free(ports[i].tx_bytes);
+    for (uint32_t i = 0; i < MAX_GROUPS; i++) free(groups[i].replicas);
+    for (uint32_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        table_forget_tuples(&tables[i]);
+        for (uint32_t k = 0; k < tables[i].count; k++) free(tables[i].entries[k]);
+        free(tables[i].entries);
+    }
 }
 
 // Grows while anything arrives: how an idle switch is told from a busy one.
 uint64_t nf_activity(void) { return atomic_load(&activity); }
 
-// packets_in, packets_out, lost, duplicated, held back (both directions together), not UDP, send failed.
+// packets_in, packets_out, lost, duplicated, held back (both directions together), not UDP, send failed, too large.
 void nf_port_stats(uint32_t number, uint64_t *out) {
     const port_t *p = &ports[number];
     uint64_t all[] = {p->packets_in, p->packets_out, p->in.lost + p->out.lost, p->in.duplicated + p->out.duplicated,
-                      p->in.held + p->out.held, p->not_udp, p->send_failed};
+                      p->in.held + p->out.held, p->not_udp, p->send_failed,
+                      p->oversized};
     memcpy(out, all, sizeof all);
+}
+
+typedef struct { uint8_t *out; uint32_t room, used; } captured_t;
+
+static void capture(void *to, uint32_t port, const uint8_t *frame, uint32_t bytes) {
+    captured_t *c = to;
+    if (c->room - c->used >= 8 + bytes) {
+        memcpy(c->out + c->used, &port, 4);
+        memcpy(c->out + c->used + 4, &bytes, 4);
+        memcpy(c->out + c->used + 8, frame, bytes);
+        c->used += 8 + bytes;
+    }
+}
+
+// One frame through the program without any port, under nf_lock: what leaves is written to `out` as (port, bytes,
+// frame) one behind the other. Returns how much was written.
+uint32_t nf_process(uint32_t port, const uint8_t *frame, uint32_t bytes, uint8_t *out, uint32_t room) {
+    captured_t captured = {out, room, 0};
+    process_packet(port, frame, bytes, capture, &captured);
+    return captured.used;
 }
 
 static void entry_set(entry_t *e, int32_t action, const uint64_t *params, uint32_t count) {
@@ -296,6 +327,11 @@ void nf_table_hits(uint32_t table, uint32_t handle, uint64_t *out) {
     const entry_t *e = handle == 0 ? &tables[table].fallback : tables[table].entries[handle - 1];
     out[0] = e->hits.packets;
     out[1] = e->hits.bytes;
+}
+
+void nf_table_set_hits(uint32_t table, uint32_t handle, uint64_t packets, uint64_t bytes) {
+    entry_t *e = handle == 0 ? &tables[table].fallback : tables[table].entries[handle - 1];
+    e->hits = (counter_t){packets, bytes};
 }
 
 void nf_group(uint32_t group, const uint16_t *port_and_instance, uint32_t count) {

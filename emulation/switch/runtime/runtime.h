@@ -11,7 +11,9 @@
 #include <string.h>
 
 typedef __int128 i128;
+typedef unsigned __int128 u128;
 
+// MAX_KEYS and MAX_PARAMS: program.py refuses what has more.
 enum { DROP_PORT = 511, MAX_KEYS = 16, MAX_PARAMS = 16, MAX_GROUPS = 65536 };
 
 // ---- bits of a packet, most significant first -------------------------------------------------------------------
