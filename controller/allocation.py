@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
 from controller.errors import RequestError
 
 
@@ -35,28 +38,34 @@ class SlotPool:
         self._taken.pop(first, None)
 
 
-class NumberPool:
-    """Numbers from a range, lowest first."""
+T = TypeVar("T")
 
-    def __init__(self, numbers: range | list[int], what: str) -> None:
-        self._free = sorted(numbers)
+
+class NumberPool(Generic[T]):
+    """Numbers, or other things that are told apart, handed out in the order they are given in."""
+
+    def __init__(self, numbers: Iterable[T], what: str) -> None:
+        self._order = {number: place for place, number in enumerate(numbers)}
+        self._free = list(self._order)
         self._what = what
 
-    def take(self) -> int:
-        """The lowest free number.
+    def take(self, fits: Callable[[T], bool] | None = None) -> T:
+        """The first free one that fits.
 
         Raises:
             RequestError: 503, none is free.
         """
-        if not self._free:
+        found = next((number for number in self._free if fits is None or fits(number)), None)
+        if found is None:
             raise RequestError(503, f"no {self._what} is free on this switch: wait for a job to end")
-        return self._free.pop(0)
+        self._free.remove(found)
+        return found
 
-    def reserve(self, number: int) -> None:
+    def reserve(self, number: T) -> None:
         if number in self._free:
             self._free.remove(number)
 
-    def give_back(self, number: int) -> None:
+    def give_back(self, number: T) -> None:
         if number not in self._free:
             self._free.append(number)
-            self._free.sort()
+            self._free.sort(key=self._order.__getitem__)

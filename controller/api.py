@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from controller.errors import ControllerError, SwitchError
-from controller.job import Job, JobTable, Rank
+from controller.errors import ControllerError, RequestError
+from controller.job import Job, JobTable, Joining, Rank
+from hostlib import layout
 
 
 class Join(BaseModel):
-    """What a rank says of itself. `address` and `udp_port`: where its packets come from and results go."""
+    """What a rank, or a server, says of itself.
+
+    `address` and `udp_ports`: where its packets come from and results go, one port per pool of slots. `mac`: only
+    where hosts are not on the embedded switch's loopback ports. `policy`: see controller.job.POLICIES.
+    """
 
     model_config = {"extra": "forbid"}
     world_size: int
     address: IPv4Address
-    udp_port: int = Field(ge=1, le=65535)
+    udp_ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(min_length=1)
+    mac: str | None = Field(default=None, pattern="^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$")
+    policy: str = "sum"
+
+    def joining(self, rank: int) -> Joining:
+        mac = None if self.mac is None else int(self.mac.replace(":", ""), 16)
+        return Joining(rank, self.world_size, str(self.address), tuple(self.udp_ports), mac, self.policy)
 
 
 class Heartbeat(BaseModel):
@@ -34,18 +46,12 @@ class Heartbeat(BaseModel):
     position: int = Field(default=0, ge=0)
 
 
-class Counters(Protocol):
-    """What the API reads of a switch."""
+class Switches(Protocol):
+    """What the API reads of the switches."""
 
-    program: str
-    p4rt: str
+    def require_up(self) -> None: ...
 
-    @property
-    def up(self) -> bool: ...
-
-    def counts(self) -> tuple[dict[str, int], dict[str, int]]: ...
-
-    def ports(self) -> dict[int, dict[str, int]]: ...
+    def describe(self) -> list[dict[str, Any]]: ...
 
 
 @dataclass(slots=True)
@@ -53,7 +59,7 @@ class Service:
     """The controller's state behind the API; one lock around all of it.
 
     Attributes:
-        endpoints: switch port -> the ADDRESS:PORT where a rank on that port reaches the fabric.
+        endpoints: (switch, port) -> the ADDRESS:PORT where a rank on that port reaches the fabric.
         changed: called with the job table's dump after every change.
     """
 
@@ -62,8 +68,8 @@ class Service:
     elements: int
     slots: int
     jobs: JobTable
-    switch: Counters
-    endpoints: dict[int, str]
+    switches: Switches
+    endpoints: dict[tuple[str, int], str]
     clock: Callable[[], float]
     changed: Callable[[dict[str, Any]], None]
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -78,16 +84,21 @@ class Service:
 
     def place(self, job: Job, rank: Rank) -> dict[str, Any]:
         """What a rank is told of its place in a job."""
-        address, _, port = self.endpoints[rank.switch_port].rpartition(":")
-        told = {"state": job.state, "fabric": {"address": address, "port": int(port)}, "switch_port": rank.switch_port}
+        address, _, port = self.endpoints[rank.switch, rank.switch_port].rpartition(":")
+        told = {
+            "state": job.state,
+            "fabric": {"address": address, "port": int(port)},
+            "switch": rank.switch,
+            "switch_port": rank.switch_port,
+        }
         if job.state == "ready":
             told |= {
                 "job_id": job.job_id,
                 "epoch": job.epoch,
                 "rank": rank.rank,
                 "world_size": job.world_size,
-                "first_slot": job.first_slot,
-                "slots": job.slots,
+                "policy": job.policy,
+                "pools": [{"first_slot": pool.first_slot, "slots": pool.slots} for pool in job.pools],
                 "elements": self.elements,
             }
         return told
@@ -96,50 +107,49 @@ class Service:
         ranks = [
             {
                 "rank": rank.rank,
-                "address": f"{rank.address}:{rank.udp_port}",
+                "address": f"{rank.address}:{rank.udp_ports[0]}",
+                "switch": rank.switch,
                 "switch_port": rank.switch_port,
                 "last_heartbeat_s": round(self.clock() - rank.heartbeat, 1),
                 "position": rank.position,
                 "state": rank.state,
             }
-            for rank in sorted(job.ranks.values(), key=lambda r: r.rank)
+            for rank in sorted(job.everybody, key=lambda r: r.rank)
         ]
         return {
             "name": job.name,
             "job_id": job.job_id,
             "epoch": job.epoch,
             "world_size": job.world_size,
+            "policy": job.policy,
             "state": job.state,
-            "first_slot": job.first_slot,
-            "slots": job.slots,
+            "pools": [{"first_slot": pool.first_slot, "slots": pool.slots} for pool in job.pools],
             "ranks": ranks,
         }
 
     def status(self) -> dict[str, Any]:
-        events, drops, ports, up = {}, {}, {}, self.switch.up
-        if up:
-            try:
-                events, drops = self.switch.counts()
-                ports = self.switch.ports()
-            except SwitchError:
-                up = False
+        """Counters are per switch, and `events` and `drops` over all of them."""
+        switches = self.switches.describe()
         with self.lock:
             jobs = [self.describe(job) for job in self.jobs.jobs.values()]
         return {
             "version": self.version,
-            "switch": {
-                "kind": self.kind,
-                "p4rt": self.switch.p4rt,
-                "program": self.switch.program,
-                "elements": self.elements,
-                "slots": self.slots,
-                "up": up,
-            },
+            "kind": self.kind,
+            "elements": self.elements,
+            "slots": self.slots,
+            "up": all(switch["up"] for switch in switches),
+            "switches": switches,
             "jobs": jobs,
-            "events": events,
-            "drops": drops,
-            "ports": {str(number): counts for number, counts in sorted(ports.items())},
+            "events": _summed(switch["events"] for switch in switches),
+            "drops": _summed(switch["drops"] for switch in switches),
         }
+
+
+def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
 
 
 def create_app(service: Service) -> FastAPI:
@@ -167,33 +177,71 @@ def create_app(service: Service) -> FastAPI:
         with service.lock:
             return service.describe(service.jobs.find(job))
 
-    @app.post("/jobs/{job}/ranks/{rank}")
-    def join(job: str, rank: int, body: Join) -> dict[str, Any]:
-        """A rank joins; it may ask again. When all have joined, `state` is `ready` and says which slots are theirs."""
-        if not service.switch.up:
-            raise SwitchError(f"the switch at {service.switch.p4rt} is gone")
+    def joined(job: str, rank: int, body: Join) -> dict[str, Any]:
+        service.switches.require_up()
         with service.changing() as jobs:
-            joined = jobs.join(job, rank, body.world_size, str(body.address), body.udp_port)
-            return service.place(joined, joined.ranks[rank])
+            jobs.join(job, body.joining(rank))
+            return service.place(*jobs.member(job, rank))
 
-    @app.get("/jobs/{job}/ranks/{rank}")
-    def place(job: str, rank: int) -> dict[str, Any]:
-        """The same answer as joining gave: how a rank waits for the others. Counts as a sign of life."""
+    def polled(job: str, rank: int) -> dict[str, Any]:
         with service.lock:
-            found = service.jobs.heartbeat(job, rank, service.jobs.find(job, rank).ranks[rank].position)
-            return service.place(found, found.ranks[rank])
+            found, member = service.jobs.member(job, rank)
+            service.jobs.heartbeat(job, rank, member.position)
+            return service.place(found, member)
 
-    @app.post("/jobs/{job}/ranks/{rank}/heartbeat")
-    def heartbeat(job: str, rank: int, body: Heartbeat) -> dict[str, Any]:
-        """A sign of life."""
+    def beaten(job: str, rank: int, body: Heartbeat) -> dict[str, Any]:
         with service.lock:
             return {"state": service.jobs.heartbeat(job, rank, body.position).state}
 
-    @app.delete("/jobs/{job}/ranks/{rank}")
-    def leave(job: str, rank: int) -> dict[str, Any]:
-        """A rank is done."""
+    def left(job: str, rank: int) -> dict[str, Any]:
         with service.changing() as jobs:
             jobs.leave(job, rank)
         return {"state": "left"}
 
+    @app.post("/jobs/{job}/ranks/{rank}")
+    def join(job: str, rank: int, body: Join) -> dict[str, Any]:
+        """A rank joins; it may ask again. When all have joined, `state` is `ready` and says which slots are theirs."""
+        return joined(job, _worker(rank), body)
+
+    @app.get("/jobs/{job}/ranks/{rank}")
+    def place(job: str, rank: int) -> dict[str, Any]:
+        """The same answer as joining gave: how a rank waits for the others. Counts as a sign of life."""
+        return polled(job, _worker(rank))
+
+    @app.post("/jobs/{job}/ranks/{rank}/heartbeat")
+    def heartbeat(job: str, rank: int, body: Heartbeat) -> dict[str, Any]:
+        """A sign of life."""
+        return beaten(job, _worker(rank), body)
+
+    @app.delete("/jobs/{job}/ranks/{rank}")
+    def leave(job: str, rank: int) -> dict[str, Any]:
+        """A rank is done."""
+        return left(job, _worker(rank))
+
+    @app.post("/jobs/{job}/server")
+    def join_server(job: str, body: Join) -> dict[str, Any]:
+        """The server of a job joins, as a rank does."""
+        return joined(job, layout.RANK_ALL, body)
+
+    @app.get("/jobs/{job}/server")
+    def place_server(job: str) -> dict[str, Any]:
+        """The same answer as joining gave."""
+        return polled(job, layout.RANK_ALL)
+
+    @app.post("/jobs/{job}/server/heartbeat")
+    def heartbeat_server(job: str, body: Heartbeat) -> dict[str, Any]:
+        """A sign of life."""
+        return beaten(job, layout.RANK_ALL, body)
+
+    @app.delete("/jobs/{job}/server")
+    def leave_server(job: str) -> dict[str, Any]:
+        """The server is done."""
+        return left(job, layout.RANK_ALL)
+
     return app
+
+
+def _worker(rank: int) -> int:
+    if rank == layout.RANK_ALL:
+        raise RequestError(422, f"rank {rank} stands for everybody: a server joins at /jobs/NAME/server")
+    return rank

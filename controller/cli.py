@@ -18,6 +18,7 @@ from rich.table import Table
 
 from controller.errors import ControllerError, StateError
 from controller.process import State, running
+from controller.topology import Topology, single
 
 START_TIMEOUT_S = 90.0
 
@@ -58,6 +59,10 @@ def main() -> None:
     help="Where the HTTP API listens; port 0 takes any.",
 )
 @click.option("--elements", default=256, show_default=True, help="int32 values per packet: 64 or 256.")
+@click.option(
+    "--tree", default=0, metavar="LEAVES", help="Embedded: so many leaf switches under a root [default: one]."
+)
+@click.option("--ports", default=32, show_default=True, help="Embedded: ports for ranks, per switch.")
 @click.option("--switch", metavar="ADDRESS:PORT", help="P4Runtime address of a running switch [default: start one].")
 @click.option(
     "--switch-ports",
@@ -65,6 +70,11 @@ def main() -> None:
     help='With --switch: JSON file {"PORT": "ADDRESS:PORT", ...}, where a rank on each port sends to.',
 )
 @click.option("--device-id", default=1, show_default=True, help="With --switch: its P4Runtime device id.")
+@click.option(
+    "--topology",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Several running switches, as a JSON file (docs/topology.md).",
+)
 @click.option("--fabric-address", default="10.255.255.254", show_default=True, help="The fabric's own IPv4 address.")
 @click.option("--loss", default=0.0, help="Embedded switch: probability that a packet is lost.")
 @click.option("--duplicate", default=0.0, help="Embedded switch: probability that a packet comes twice.")
@@ -72,7 +82,16 @@ def main() -> None:
 @click.option("--seed", default=0, help="Embedded switch: seed of these faults.")
 @click.option("--foreground", is_flag=True, help="Stay in the foreground until SIGTERM or Ctrl-C.")
 @state_dir_option
-def start(foreground: bool, state_dir: Path, switch_ports: Path | None, **options: Any) -> None:
+def start(
+    foreground: bool,
+    state_dir: Path,
+    switch: str | None,
+    switch_ports: Path | None,
+    device_id: int,
+    topology: Path | None,
+    fabric_address: str,
+    **options: Any,
+) -> None:
     """Start a controller and, unless --switch names one, an embedded P4 switch.
 
     \b
@@ -87,13 +106,27 @@ def start(foreground: bool, state_dir: Path, switch_ports: Path | None, **option
         return
     from controller.daemon import DaemonConfig, run_controller
 
-    ports = None
-    if switch_ports is not None:
-        try:
-            ports = {str(int(number)): str(address) for number, address in json.loads(switch_ports.read_text()).items()}
-        except (ValueError, AttributeError) as wrong:
-            raise ControllerError(f'{switch_ports} is not a JSON object {{"PORT": "ADDRESS:PORT"}}: {wrong}') from wrong
-    run_controller(DaemonConfig(state_dir=state_dir, switch_ports=ports, **options))
+    given = _given(switch, switch_ports, device_id, topology, fabric_address)
+    run_controller(DaemonConfig(state_dir=state_dir, topology=given, fabric_address=fabric_address, **options))
+
+
+def _given(
+    switch: str | None, switch_ports: Path | None, device_id: int, topology: Path | None, fabric_address: str
+) -> Topology | None:
+    """The switches that run already; None when embedded ones are to be started."""
+    if topology is not None:
+        if switch is not None:
+            raise ControllerError("--switch and --topology both say which switches there are: give one")
+        return Topology.read(topology)
+    if switch is None:
+        return None
+    if switch_ports is None:
+        raise ControllerError("--switch needs --switch-ports: a JSON file that says where ranks reach each port")
+    try:
+        ports = {int(number): str(address) for number, address in json.loads(switch_ports.read_text()).items()}
+    except (ValueError, AttributeError) as wrong:
+        raise ControllerError(f'{switch_ports} is not a JSON object {{"PORT": "ADDRESS:PORT"}}: {wrong}') from wrong
+    return single(switch, device_id, fabric_address, ports)
 
 
 def _require(*modules: str) -> None:
@@ -117,8 +150,10 @@ def _start_in_background(state_dir: Path) -> None:
         while time.monotonic() < give_up:
             state = State.read(state_dir)
             if state is not None and state.controller.pid == child.pid:
-                own = f", embedded switch pid {state.switch.pid}" if state.switch else ""
-                click.echo(f"controller at {state.http} (pid {child.pid}), switch at {state.p4rt}{own}")
+                click.echo(f"controller at {state.http} (pid {child.pid})")
+                for switch in state.topology.switches:
+                    own = f", embedded, pid {state.processes[switch.name].pid}" if state.processes else ""
+                    click.echo(f"{switch.name} at {switch.p4rt}{own}")
                 return
             if child.poll() is not None:
                 lines = [line for line in log.read_text().splitlines() if line.strip()]
@@ -141,10 +176,10 @@ def status(as_json: bool, state_dir: Path) -> None:
     if state is None:
         raise StateError("no controller is running (controller start)")
     if not state.controller.alive:
-        alive = state.switch is not None and state.switch.alive
+        alive = [f"{name} (pid {process.pid})" for name, process in state.processes.items() if process.alive]
         raise StateError(
             f"the controller (pid {state.controller.pid}) has died"
-            + (f"; its switch (pid {state.switch.pid}) runs on" if alive and state.switch else "")
+            + (f"; {', '.join(alive)} still running" if alive else "")
             + ": controller start takes over, controller stop cleans up"
         )
     try:
@@ -160,12 +195,14 @@ def status(as_json: bool, state_dir: Path) -> None:
 
 
 def _print_status(described: dict[str, Any]) -> None:
-    console, switch = Console(), described["switch"]
+    console = Console()
     console.print(f"controller {described['http']} (pid {described['pid']}), version {described['version']}")
-    console.print(
-        f"switch     {switch['kind']}, {switch['program']}, P4Runtime {switch['p4rt']}, "
-        f"{'up' if switch['up'] else '[red]gone[/red]'}"
-    )
+    for switch in described["switches"]:
+        console.print(
+            f"{switch['name']:<10} {described['kind']}, {switch['program']}, P4Runtime {switch['p4rt']}, "
+            + (f"under {switch['parent']}, " if switch["parent"] else "")
+            + ("up" if switch["up"] else "[red]gone[/red]")
+        )
     jobs = Table("job", "state", "epoch", "ranks", "slots", "slowest position", title="jobs", title_justify="left")
     for job in described["jobs"]:
         positions = [rank["position"] for rank in job["ranks"]]
@@ -174,34 +211,31 @@ def _print_status(described: dict[str, Any]) -> None:
             job["state"],
             str(job["epoch"]),
             f"{len(job['ranks'])}/{job['world_size']}",
-            f"{job['first_slot']}..{job['first_slot'] + job['slots'] - 1}",
+            ", ".join(f"{p['first_slot']}..{p['first_slot'] + p['slots'] - 1}" for p in job["pools"]),
             str(min(positions, default=0)),
         )
     console.print(jobs if described["jobs"] else "jobs       none")
-    counts = Table("counter", "packets", title="switch counters", title_justify="left")
-    for name, packets in described["events"].items():
-        counts.add_row(name, f"{packets:,}")
-    for name, packets in described["drops"].items():
-        if packets:
-            counts.add_row(f"dropped: {name}", f"{packets:,}")
+    names = [switch["name"] for switch in described["switches"]]
+    counts = Table("counter", *names, title="packets", title_justify="left")
+    for kind, prefix in (("events", ""), ("drops", "dropped: ")):
+        for name, total in described[kind].items():
+            if total:
+                counts.add_row(prefix + name, *(f"{s[kind].get(name, 0):,}" for s in described["switches"]))
     console.print(counts)
 
 
 @main.command()
 @state_dir_option
 def stop(state_dir: Path) -> None:
-    """Stop the controller and the switch it started, also when the controller itself is dead already."""
+    """Stop the controller and the switches it started, also when the controller itself is dead already."""
     state = State.read(state_dir)
     if state is None:
         raise StateError("no controller is running")
-    # The controller takes its switch with it; what was alive is what was stopped.
-    living = {"controller": state.controller, "switch": state.switch}
-    stopped = [
-        f"{name} (pid {process.pid})" for name, process in living.items() if process is not None and process.alive
-    ]
-    state.controller.stop()
-    if state.switch is not None:
-        state.switch.stop()
+    # The controller takes its switches with it; what was alive is what was stopped.
+    living = {"controller": state.controller, **state.processes}
+    stopped = [f"{name} (pid {process.pid})" for name, process in living.items() if process.alive]
+    for process in living.values():
+        process.stop()
     State.forget(state_dir)
     (state_dir / "jobs.json").unlink(missing_ok=True)
     click.echo(f"stopped {' and '.join(stopped)}" if stopped else "nothing was running any more; state file removed")

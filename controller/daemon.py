@@ -1,4 +1,4 @@
-"""The controller as a process: switch, P4Runtime session, jobs and HTTP server together."""
+"""The controller as a process: switches, P4Runtime sessions, jobs and HTTP server together."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,16 @@ from controller.artifact import Artifact, load_artifact
 from controller.errors import ControllerError, StateError, SwitchError
 from controller.fabric import P4RuntimeFabric
 from controller.job import JobTable
+from controller.network import Network
 from controller.process import Process, State, running, write_whole
+from controller.share import HOSTS_PER_SWITCH
+from controller.topology import Switch, Topology
 from hostlib import layout
 
 JOBS_FILE = "jobs.json"
 SWITCH_START_TIMEOUT_S = 60.0
-SWITCH_PORTS = 32
+LARGEST_TREE = 16
+UPLINK, FIRST_DOWNLINK = 100, 101  # of embedded trees
 SWITCH_IDLE_S = 60
 FABRIC_ADDRESS = "10.255.255.254"
 EXPIRE_EVERY_S = 2.0
@@ -42,16 +47,17 @@ class DaemonConfig:
     """What one controller is started with.
 
     Attributes:
-        switch: P4Runtime address of a switch that runs already; None starts an embedded one.
-        switch_ports: with `switch`: port number -> ADDRESS:PORT where a rank on it reaches the fabric.
+        topology: switches that run already; None starts embedded ones.
+        tree: of embedded switches: leaves under one root; 0 for a single switch.
+        ports: of each embedded switch that ranks are on.
     """
 
     http: str
     state_dir: Path
     elements: int = 256
-    switch: str | None = None
-    device_id: int = 1
-    switch_ports: dict[str, str] | None = None
+    topology: Topology | None = None
+    tree: int = 0
+    ports: int = 32
     fabric_address: str = FABRIC_ADDRESS
     seed: int = 0
     loss: float = 0.0
@@ -60,17 +66,15 @@ class DaemonConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
-    """A switch that the controller can reach; `process` when it is the controller's own to stop."""
+class Switches:
+    """The switches that the controller can reach; `processes` are its own to stop."""
 
-    p4rt: str
-    device_id: int
-    ports: dict[str, str]
-    process: Process | None
+    topology: Topology
+    processes: dict[str, Process]
 
     def stop(self) -> None:
-        if self.process is not None:
-            self.process.stop()
+        for process in self.processes.values():
+            process.stop()
 
 
 def netfold_version() -> str:
@@ -81,7 +85,7 @@ def netfold_version() -> str:
 
 
 def run_controller(config: DaemonConfig) -> None:
-    """Run until SIGTERM or SIGINT; then stop the switch that was started, too.
+    """Run until SIGTERM or SIGINT; then stop the switches that were started, too.
 
     Raises:
         ControllerError: it could not start; nothing is left running.
@@ -116,47 +120,49 @@ def _run(config: DaemonConfig) -> None:
     artifact = load_artifact(config.elements)
     listener = _listen(config.http)
     try:
-        switch, kept = _switch(config, earlier)
+        switches, kept = _switches(config, earlier)
         try:
-            _serve(config, artifact, listener, switch, kept)
+            _serve(config, artifact, listener, switches, kept)
         finally:
-            switch.stop()
+            switches.stop()
             State.forget(config.state_dir)
             (config.state_dir / JOBS_FILE).unlink(missing_ok=True)
     finally:
         listener.close()
 
 
-def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, switch: Switch, kept: bool) -> None:
+def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, switches: Switches, kept: bool) -> None:
     # Election ids from the clock: a controller that comes later outbids one that went.
-    fabric = P4RuntimeFabric(switch.p4rt, switch.device_id, time.time_ns())
+    election_id = time.time_ns()
+    topology = switches.topology
+    network = Network(topology, lambda switch: P4RuntimeFabric(switch.p4rt, switch.device_id, election_id))
     try:
         # Entries that no kept job explains must not stay: without one, the program is pushed anew.
         jobs_file = config.state_dir / JOBS_FILE
-        pushed = fabric.push(artifact, config.fabric_address, anew=not (kept and jobs_file.exists()))
-        jobs = JobTable(fabric, [int(n) for n in switch.ports], time.monotonic, time.time)
+        pushed = network.push(artifact, anew=not (kept and jobs_file.exists()))
+        jobs = JobTable(network, topology, time.monotonic, time.time)
         if not pushed:
             _restore(jobs, jobs_file)
         service = Service(
             version=netfold_version(),
-            kind="embedded" if switch.process else "external",
+            kind="embedded" if switches.processes else "external",
             elements=artifact.elements,
             slots=layout.SLOTS,
             jobs=jobs,
-            switch=fabric,
-            endpoints={int(n): address for n, address in switch.ports.items()},
+            switches=network,
+            endpoints={(s.name, n): address for s in topology.switches for n, address in s.ports.items()},
             clock=time.monotonic,
             changed=lambda dump: write_whole(jobs_file, dump),
         )
         service.changed(jobs.dump())
-        _run_http(config, listener, switch, service)
+        _run_http(config, listener, switches, service)
         with contextlib.suppress(SwitchError):
             jobs.end_all()
     finally:
-        fabric.close()
+        network.close()
 
 
-def _run_http(config: DaemonConfig, listener: socket.socket, switch: Switch, service: Service) -> None:
+def _run_http(config: DaemonConfig, listener: socket.socket, switches: Switches, service: Service) -> None:
     server = uvicorn.Server(
         uvicorn.Config(create_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
     )
@@ -167,15 +173,8 @@ def _run_http(config: DaemonConfig, listener: socket.socket, switch: Switch, ser
     threading.Thread(target=_expire, args=(service, ended), daemon=True).start()
     here = Process.of(os.getpid())
     assert here is not None
-    State(
-        here,
-        _url(listener),
-        switch.p4rt,
-        switch.device_id,
-        switch.process,
-        switch.ports,
-        str(config.state_dir / "controller.log"),
-    ).write(config.state_dir)
+    log = str(config.state_dir / "controller.log")
+    State(here, _url(listener), switches.topology, switches.processes, log).write(config.state_dir)
     try:
         server.run(sockets=[listener])
     finally:
@@ -222,54 +221,71 @@ def _restore(jobs: JobTable, path: Path) -> None:
         raise StateError(f"{path} is damaged: {wrong}; remove it and restart the switch") from wrong
 
 
-# ---- the switch -------------------------------------------------------------------------------------------------
+# ---- the switches -----------------------------------------------------------------------------------------------
 
 
-def _switch(config: DaemonConfig, earlier: State | None) -> tuple[Switch, bool]:
-    """The switch to use, and whether it is one that an earlier controller of this state directory used."""
-    if config.switch is not None:
-        if not config.switch_ports:
-            raise ControllerError("--switch needs --switch-ports: a JSON file that says where ranks reach each port")
-        kept = earlier is not None and earlier.p4rt == config.switch
-        return Switch(config.switch, config.device_id, config.switch_ports, None), kept
-    if earlier is not None and earlier.switch is not None and earlier.switch.alive:
-        return Switch(earlier.p4rt, earlier.device_id, earlier.switch_ports, earlier.switch), True
-    return _start_switch(config), False
+def _switches(config: DaemonConfig, earlier: State | None) -> tuple[Switches, bool]:
+    """The switches to use, and whether they are those that an earlier controller of this state directory used."""
+    if config.topology is not None:
+        kept = earlier is not None and earlier.topology == config.topology
+        return Switches(config.topology, {}), kept
+    if earlier is not None and earlier.processes:
+        if all(process.alive for process in earlier.processes.values()):
+            return Switches(earlier.topology, earlier.processes), True
+        for process in earlier.processes.values():
+            process.stop()
+    return _start_switches(config), False
 
 
-def _start_switch(config: DaemonConfig) -> Switch:
-    """Start an embedded switch as a process of its own: it must outlive a controller that is killed."""
+def _start_switches(config: DaemonConfig) -> Switches:
+    """Start embedded switches as processes of their own: they must outlive a controller that is killed."""
     config.state_dir.mkdir(parents=True, exist_ok=True)
-    ready, said = config.state_dir / "switch.json", config.state_dir / "switch.log"
-    ready.unlink(missing_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "emulation",
-        "switch",
-        "--p4rt",
-        "127.0.0.1:0",
-        "--udp-ports",
-        str(SWITCH_PORTS),
-        "--udp-destination",
-        f"{config.fabric_address}:{layout.NETFOLD_UDP_PORT}",
-        "--ready-file",
-        str(ready),
-        "--exit-when-idle",
-        str(SWITCH_IDLE_S),
-        "--seed",
-        str(config.seed),
-        "--loss",
-        str(config.loss),
-        "--duplicate",
-        str(config.duplicate),
-        "--reorder",
-        str(config.reorder),
-    ]
-    with said.open("wb") as log:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    if not 0 <= config.tree <= LARGEST_TREE:
+        raise ControllerError(f"--tree {config.tree} is not in 0..{LARGEST_TREE} leaves")
+    if not 1 <= config.ports <= HOSTS_PER_SWITCH:
+        raise ControllerError(f"--ports {config.ports} is not in 1..{HOSTS_PER_SWITCH}")
+    processes: dict[str, Process] = {}
     try:
-        described = _wait_ready(child, ready, said)
+        wires = [f"{FIRST_DOWNLINK + leaf}=wire:127.0.0.1:0" for leaf in range(config.tree)]
+        root, said = _start_switch(config, processes, "root" if config.tree else "switch", wires)
+        switches = [root]
+        for leaf in range(config.tree):
+            downlink = FIRST_DOWNLINK + leaf
+            wire = f"{UPLINK}=wire:127.0.0.1:0,{said['wires'][str(downlink)]}"
+            started, _ = _start_switch(config, processes, f"leaf{leaf}", [wire], leaf + 1)
+            switches.append(replace(started, parent="root", uplink=UPLINK, downlink=downlink))
+        return Switches(Topology(tuple(switches)), processes)
+    except BaseException:
+        for process in processes.values():
+            process.stop()
+        raise
+
+
+def _start_switch(
+    config: DaemonConfig, processes: dict[str, Process], name: str, wires: list[str], number: int = 0
+) -> tuple[Switch, dict[str, Any]]:
+    """Start the switch and enter it into `processes`; what it is, and what its ready file says."""
+    ready, log = config.state_dir / f"{name}.json", config.state_dir / f"{name}.log"
+    ready.unlink(missing_ok=True)
+    address = str(IPv4Address(config.fabric_address) - number)
+    options = {
+        "--p4rt": "127.0.0.1:0",
+        "--udp-ports": config.ports,
+        "--udp-destination": f"{address}:{layout.NETFOLD_UDP_PORT}",
+        "--ready-file": ready,
+        "--exit-when-idle": SWITCH_IDLE_S,
+        "--seed": config.seed * LARGEST_TREE + number,
+        "--loss": config.loss,
+        "--duplicate": config.duplicate,
+        "--reorder": config.reorder,
+    }
+    command = [sys.executable, "-m", "emulation", "switch"]
+    command += [str(word) for option in options.items() for word in option]
+    command += [word for wire in wires for word in ("--port", wire)]
+    with log.open("wb") as said:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+    try:
+        described = _wait_ready(child, ready, log)
         process = Process.of(child.pid)
         if process is None:
             raise SwitchError("the embedded switch died right after it started")
@@ -277,9 +293,11 @@ def _start_switch(config: DaemonConfig) -> Switch:
         child.kill()
         child.wait()
         raise
+    processes[name] = process
     # Reaped when it ends, so that it never looks alive as a zombie.
     threading.Thread(target=child.wait, daemon=True).start()
-    return Switch(described["p4rt"], described["device_id"], described["ports"], process)
+    ports = {int(n): endpoint for n, endpoint in described["ports"].items()}
+    return Switch(name, described["p4rt"], described["device_id"], address, ports), described
 
 
 def _wait_ready(child: subprocess.Popen[bytes], ready: Path, said: Path) -> dict[str, Any]:

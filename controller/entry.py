@@ -1,8 +1,8 @@
-"""A job as P4Runtime updates: its multicast group, its replicas, and the membership entries with their verdicts."""
+"""A share of a job as P4Runtime updates: multicast group, replicas, and membership entries with their verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -10,11 +10,11 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from controller.errors import ArtifactError
-from controller.job import Job, Rank
+from controller.share import Above, Member, Share
 from hostlib import layout
 
 # Priorities of membership entries: the more an entry says, the earlier it is asked (docs/adr/0004).
-ADMIT, WRONG_SLOT, WRONG_SOURCE, WRONG_RANK, WRONG_EPOCH = 50, 40, 30, 20, 10
+ADMIT, WRONG_SLOT, WRONG_OPERATION, WRONG_SOURCE, WRONG_RANK, WRONG_EPOCH = 60, 50, 40, 30, 20, 10
 Field = tuple[int, int]  # value, mask
 
 
@@ -72,41 +72,99 @@ class Names:
         """What is sent to this IPv4 address is for the fabric itself."""
         return self.entry("fabric_address", {"hdr.ipv4.dst_addr": int(IPv4Address(address))}, "to_fabric", {})
 
-    def job(self, job: Job) -> list[p4runtime_pb2.Entity]:
-        """Everything of one job, in the order to insert it: who may send comes last."""
-        group = p4runtime_pb2.Entity()
-        multicast = group.packet_replication_engine_entry.multicast_group_entry
-        multicast.multicast_group_id = job.group
-        for rank in job.ranks.values():
-            multicast.replicas.add(egress_port=rank.switch_port, instance=rank.replica)
-        return [*(self._replica(rank) for rank in job.ranks.values()), group, *self._membership(job)]
+    def job(self, shares: Iterable[Share]) -> list[p4runtime_pb2.Entity]:
+        """All of one job's pools on one switch, in the order to insert them: who may send comes last."""
+        shares = list(shares)
+        entities = [self._replica(member) for share in shares for member in share.members if member.replica]
+        entities += [self._group(share) for share in shares]
+        entities += [entity for share in shares for entity in self._membership(share)]
+        # Pools of one job refuse the same things with the same entries.
+        return list({entity.SerializeToString(deterministic=True): entity for entity in entities}.values())
 
-    def _replica(self, rank: Rank) -> p4runtime_pb2.Entity:
+    def _group(self, share: Share) -> p4runtime_pb2.Entity:
+        entity = p4runtime_pb2.Entity()
+        group = entity.packet_replication_engine_entry.multicast_group_entry
+        group.multicast_group_id = share.group
+        for member in share.members:
+            if member.replica:
+                group.replicas.add(egress_port=member.port, instance=member.replica)
+        return entity
+
+    def _replica(self, member: Member) -> p4runtime_pb2.Entity:
         params = {
-            "mac": host_mac(rank.switch_port),
-            "address": int(IPv4Address(rank.address)),
-            "udp_port": rank.udp_port,
-            "rank": rank.rank,
+            "mac": member.mac,
+            "address": int(IPv4Address(member.address)),
+            "udp_port": member.udp_port,
+            "rank": member.rank,
         }
-        return self.entry("replicas", {"egress_rid": rank.replica}, "address_replica", params)
+        return self.entry("replicas", {"egress_rid": member.replica}, "address_replica", params)
 
-    def _membership(self, job: Job) -> Iterator[p4runtime_pb2.Entity]:
-        this_job: dict[str, Field] = {"job": (job.job_id, 0xFFFF)}
-        this_epoch = {**this_job, "epoch": (job.epoch, 0xFFFFFFFF)}
+    def _membership(self, share: Share) -> Iterator[p4runtime_pb2.Entity]:
+        this_job: dict[str, Field] = {"job": (share.job_id, 0xFFFF)}
+        this_epoch = {**this_job, "epoch": (share.epoch, 0xFFFFFFFF)}
         yield self._refuse(this_job, WRONG_EPOCH, layout.DROP_EPOCH)
         yield self._refuse(this_epoch, WRONG_RANK, layout.DROP_RANK)
-        slots = {"slot": (job.first_slot, 0xFFFF ^ (job.slots - 1))}
-        for rank in job.ranks.values():
-            this_rank = {**this_epoch, "rank": (rank.rank, 0xFFFF)}
-            source = {
-                **this_rank,
-                "ingress_port": (rank.switch_port, 0x1FF),
-                "src_addr": (int(IPv4Address(rank.address)), 0xFFFFFFFF),
-            }
-            yield self._refuse(this_rank, WRONG_SOURCE, layout.DROP_SOURCE)
-            yield self._refuse(source, WRONG_SLOT, layout.DROP_SLOT)
-            params = {"member": 1 << rank.rank, "full": (1 << job.world_size) - 1, "group": job.group}
-            yield self.entry("membership", {**source, **slots}, "admit", params, ADMIT)
+        for bit, member in enumerate(share.members):
+            operation, action, params = self._from_member(share, bit, member)
+            yield from self._sender(share, this_epoch, member, operation, action, params)
+        if share.above is not None:
+            operation, action, params = self._from_above(share)
+            yield from self._sender(share, this_epoch, share.above, operation, action, params)
+
+    def _sender(
+        self,
+        share: Share,
+        this_epoch: dict[str, Field],
+        sender: Member | Above,
+        operation: int,
+        action: str,
+        params: dict[str, int],
+    ) -> Iterator[p4runtime_pb2.Entity]:
+        """One sender's entry, and the wider ones under it."""
+        this_rank = {**this_epoch, "rank": (sender.rank, 0xFFFF)}
+        source = {
+            **this_rank,
+            "ingress_port": (sender.port, 0x1FF),
+            "src_addr": (int(IPv4Address(sender.address)), 0xFFFFFFFF),
+        }
+        asked = {**source, "operation": (operation, 0xFF)}
+        slots = {"slot": (share.first_slot, 0xFFFF ^ (share.slots - 1))}
+        yield self._refuse(this_rank, WRONG_SOURCE, layout.DROP_SOURCE)
+        yield self._refuse(source, WRONG_OPERATION, layout.DROP_OPERATION)
+        yield self._refuse(asked, WRONG_SLOT, layout.DROP_SLOT)
+        yield self.entry("membership", {**asked, **slots}, action, params, ADMIT)
+
+    @staticmethod
+    def _from_member(share: Share, bit: int, member: Member) -> tuple[int, str, dict[str, int]]:
+        """(operation, action, parameters) of what a member may send."""
+        bits = {"member": 1 << bit, "full": (1 << len(share.members)) - 1}
+        above = share.above
+        if above is None:
+            return layout.OPERATION_CONTRIBUTION, "contribute", {**bits, "group": share.group}
+        up = {
+            "port": above.port,
+            "mac": above.mac,
+            "address": int(IPv4Address(above.address)),
+            "udp_port": above.udp_port,
+        }
+        # A parent knows this switch as one rank; a server is told whose packet made it speak.
+        rank = above.rank if above.kind == "parent" else member.rank
+        if share.policy == "chunk":
+            return layout.OPERATION_NACK, "ask", {**up, "rank": rank}
+        if share.policy == "shared":
+            return layout.OPERATION_CONTRIBUTION, "contribute_shared", {**bits, **up, "offset": share.offset}
+        operation = layout.OPERATION_CONTRIBUTION if above.kind == "parent" else layout.OPERATION_SUM
+        return layout.OPERATION_CONTRIBUTION, "contribute_up", {**bits, **up, "operation": operation, "rank": rank}
+
+    @staticmethod
+    def _from_above(share: Share) -> tuple[int, str, dict[str, int]]:
+        """(operation, action, parameters) of what the parent or server may send."""
+        if share.policy == "chunk":
+            return layout.OPERATION_CHUNK, "chunk_down", {"group": share.group}
+        if share.policy == "shared":
+            return layout.OPERATION_RESULT, "result_shared", {"group": share.group, "offset": share.offset}
+        full = (1 << len(share.members)) - 1
+        return layout.OPERATION_RESULT, "result_down", {"full": full, "group": share.group}
 
     def _refuse(self, match: dict[str, Field], priority: int, reason: int) -> p4runtime_pb2.Entity:
         return self.entry("membership", match, "refuse", {"reason": reason}, priority)

@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import grpc
 from google.protobuf import text_format
@@ -21,7 +21,7 @@ from p4runtime_sh.p4runtime import (
 from controller.artifact import Artifact
 from controller.entry import Names
 from controller.errors import SwitchError
-from controller.job import Job
+from controller.share import Share
 from hostlib import layout
 
 CONNECT_TIMEOUT_S = 10.0
@@ -117,17 +117,17 @@ class P4RuntimeFabric:
 
     # ---- jobs -------------------------------------------------------------------------------------------------
 
-    def install(self, job: Job) -> None:
-        """Insert a job's entries, all or none.
+    def install(self, shares: Sequence[Share]) -> None:
+        """Insert what this switch is told of one job, all or nothing.
 
         Raises:
-            SwitchError: the switch refused one, or is gone; what was inserted has been taken back.
+            SwitchError: the switch refused an entry, or is gone; what was inserted has been taken back.
         """
-        self._write(INSERT, self.names().job(job))
+        self._write(INSERT, self.names().job(shares))
 
-    def remove(self, job: Job) -> None:
-        """Delete a job's entries: who may send goes first."""
-        self._write(DELETE, reversed(self.names().job(job)))
+    def remove(self, shares: Sequence[Share]) -> None:
+        """Delete it again: who may send goes first."""
+        self._write(DELETE, reversed(self.names().job(shares)))
 
     def _write(self, how: int, entities: Iterable[p4runtime_pb2.Entity]) -> None:
         # One update per request: the library's error iterator never ends on a batch in which an earlier one succeeded.
@@ -163,7 +163,7 @@ class P4RuntimeFabric:
         Raises:
             SwitchError: the switch is gone.
         """
-        cells = {index: 0 for index in range(32)}
+        cells = {index: 0 for index in range(layout.EVENT_CELLS)}
         for name in ("events", "egress_events"):
             for index, packets, _ in self._cells(name):
                 cells[index] += packets

@@ -2,138 +2,262 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from controller.allocation import NumberPool, SlotPool
 from controller.errors import RequestError
+from controller.share import HOSTS_PER_SWITCH
+from controller.topology import Topology
 from hostlib import layout
 
-LARGEST_WORLD = 32
-SLOTS_PER_JOB = 128
+LARGEST_WORLD = 512
+LARGEST_POOLS = 4
+SLOTS_PER_POOL = 128
 LEASE_S = 30.0
+JOB_IDS = 1024
+
+# sum: the switches sum and multicast; server: they sum, a server finishes; shared: so, in slots that jobs overbook;
+# chunk: a server's chunks are multicast.
+POLICIES = ("sum", "server", "shared", "chunk")
 
 
 @dataclass(slots=True)
 class Rank:
-    """One member of a job. Times are seconds of the injected clock."""
+    """One member of a job, or its server. Times are seconds of the injected clock; one UDP port per pool of slots."""
 
     rank: int
     address: str
-    udp_port: int
+    udp_ports: list[int]
+    mac: int | None
+    switch: str
     switch_port: int
-    replica: int
+    replicas: list[int]
     heartbeat: float
     position: int = 0
     state: str = "joined"  # joined, lost, left
 
 
 @dataclass(slots=True)
+class Pool:
+    """A range of slots with the multicast group of its results."""
+
+    first_slot: int
+    slots: int
+    group: int
+    offset: int = 0
+
+
+@dataclass(slots=True)
 class Job:
-    """One life of one job on the switch."""
+    """One life of one job on the switches.
+
+    Attributes:
+        leaves: switch name -> its replica ids under its parent, one per pool.
+    """
 
     name: str
     job_id: int
     epoch: int
     world_size: int
-    first_slot: int
-    slots: int
-    group: int
+    policy: str
+    pools: list[Pool]
     state: str = "waiting"  # waiting for ranks, ready
     ranks: dict[int, Rank] = field(default_factory=dict)
+    server: Rank | None = None
+    leaves: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def everybody(self) -> list[Rank]:
+        return [*self.ranks.values(), *([self.server] if self.server else [])]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.ranks) == self.world_size and (self.policy == "sum" or self.server is not None)
 
     @property
     def over(self) -> bool:
-        return all(rank.state != "joined" for rank in self.ranks.values())
+        return all(rank.state != "joined" for rank in self.everybody)
 
 
 class Fabric(Protocol):
-    """What jobs need of a switch. Errors are SwitchError; install is all or nothing."""
+    """What jobs need of the switches. Errors are SwitchError; install is all or nothing."""
 
     def install(self, job: Job) -> None: ...
 
     def remove(self, job: Job) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What a rank, or a server (rank RANK_ALL), says of itself."""
+
+    rank: int
+    world_size: int
+    address: str
+    udp_ports: tuple[int, ...]
+    mac: int | None = None
+    policy: str = "sum"
+
+
 class JobTable:
-    """All jobs of one switch.
+    """All jobs of one fabric.
 
     Args:
         fabric: where entries go.
-        ports: switch port numbers that ranks can be given.
+        topology: the switches, and the ports that ranks can be given.
         clock: monotonic seconds.
         now: seconds since 1970, where epochs come from.
     """
 
-    def __init__(self, fabric: Fabric, ports: list[int], clock: Callable[[], float], now: Callable[[], float]) -> None:
+    def __init__(
+        self, fabric: Fabric, topology: Topology, clock: Callable[[], float], now: Callable[[], float]
+    ) -> None:
         self._fabric = fabric
+        self._topology = topology
         self._clock = clock
         self._now = now
+        # A job has the same slots on every switch it uses.
         self._slots = SlotPool(layout.SLOTS)
-        self._ports = NumberPool(ports, "switch port")
-        self._ids = NumberPool(range(1, 1024), "job id")
+        self._shared: int | None = None
+        # Leaves first: a rank next to its own switch, the server at the root.
+        places = [(s.name, n) for s in reversed(topology.switches) for n in sorted(s.ports)]
+        self._ports = NumberPool(sorted(places, key=lambda place: self._order(place[0])), "switch port")
+        self._ids = NumberPool(range(1, JOB_IDS), "job id")
         self._replicas = NumberPool(range(1, 1024), "replica id")
         self._last_epoch = 0
         self.jobs: dict[str, Job] = {}
 
-    def join(self, name: str, rank: int, world_size: int, address: str, udp_port: int) -> Job:
-        """A rank joins; the first one creates the job, the last one gets the entries installed.
+    def _order(self, switch: str) -> tuple[int, int]:
+        depth = len(self._topology.path(switch))
+        return -depth, [s.name for s in self._topology.switches].index(switch)
+
+    def join(self, name: str, asked: Joining) -> Job:
+        """A rank or server joins; the first one creates the job, the last one gets the entries installed.
 
         Raises:
-            RequestError: 422 for impossible numbers, 409 for what contradicts the job, 503 when the switch is full.
+            RequestError: 422 for impossible numbers, 409 for what contradicts the job, 503 when the fabric is full.
             SwitchError: the entries could not be installed; the rank has not joined.
         """
-        if not 1 <= world_size <= LARGEST_WORLD:
-            raise RequestError(
-                422, f"world size {world_size} is not in 1..{LARGEST_WORLD}: one switch sums so many ranks"
-            )
-        if not 0 <= rank < world_size:
-            raise RequestError(422, f"rank {rank} is not in 0..{world_size - 1}, the ranks of world size {world_size}")
+        self._check(asked)
         self.expire()
         job = self.jobs.get(name)
-        if job is not None and job.world_size != world_size:
-            raise RequestError(409, f"job {name} has world size {job.world_size}; rank {rank} came with {world_size}")
-        known = job.ranks.get(rank) if job is not None else None
+        who = "the server" if asked.rank == layout.RANK_ALL else f"rank {asked.rank}"
+        if job is not None and job.world_size != asked.world_size:
+            raise RequestError(409, f"job {name} has world size {job.world_size}; {who} came with {asked.world_size}")
+        if job is not None and job.policy != asked.policy:
+            raise RequestError(409, f"job {name} has policy {job.policy}; {who} came with {asked.policy}")
+        if job is not None and len(job.pools) != len(asked.udp_ports):
+            raise RequestError(
+                409, f"job {name} has {len(job.pools)} pools of slots; {who} came with {len(asked.udp_ports)} UDP ports"
+            )
+        known = self._known(job, asked.rank)
         if job is not None and known is not None:
-            moved = (known.address, known.udp_port) != (address, udp_port)
-            if moved and job.state == "waiting":
-                # A worker that was started again before the others came: nothing is installed yet.
-                known.address, known.udp_port, moved = address, udp_port, False
-            if moved:
-                raise RequestError(
-                    409, f"rank {rank} of job {name} has already joined from {known.address}:{known.udp_port}"
-                )
-            known.heartbeat = self._clock()
-            known.state = "joined" if known.state == "lost" else known.state
+            self._again(job, known, asked, who)
             return job
         created = job is None
-        job = job or self._create(name, world_size)
+        job = job or self._create(name, asked)
         try:
-            member = Rank(rank, address, udp_port, self._ports.take(), 0, self._clock())
-            job.ranks[rank] = member
-            member.replica = self._replicas.take()
-            if len(job.ranks) == world_size:
+            self._admit(job, asked)
+            if job.complete:
+                self._place_leaves(job)
                 self._fabric.install(job)
                 job.state = "ready"
         except Exception:
-            self._forget_rank(job, rank)
+            self._forget_rank(job, asked.rank)
+            self._forget_leaves(job)
             if created:
                 self._forget(job)
             raise
         return job
 
-    def _create(self, name: str, world_size: int) -> Job:
-        first = self._slots.take(SLOTS_PER_JOB)
-        try:
-            job_id = self._ids.take()
-        except RequestError:
-            self._slots.give_back(first)
-            raise
+    @staticmethod
+    def _check(asked: Joining) -> None:
+        if not 1 <= asked.world_size <= LARGEST_WORLD:
+            raise RequestError(422, f"world size {asked.world_size} is not in 1..{LARGEST_WORLD}")
+        if asked.rank != layout.RANK_ALL and not 0 <= asked.rank < asked.world_size:
+            raise RequestError(
+                422,
+                f"rank {asked.rank} is not in 0..{asked.world_size - 1}, the ranks of world size {asked.world_size}",
+            )
+        if asked.policy not in POLICIES:
+            raise RequestError(422, f"no policy {asked.policy}; there are {', '.join(POLICIES)}")
+        if asked.policy == "sum" and asked.rank == layout.RANK_ALL:
+            raise RequestError(422, "policy sum has no server; server, shared and chunk do")
+        if not 1 <= len(asked.udp_ports) <= LARGEST_POOLS:
+            raise RequestError(422, f"{len(asked.udp_ports)} UDP ports: a job has 1 to {LARGEST_POOLS} pools of slots")
+
+    @staticmethod
+    def _known(job: Job | None, rank: int) -> Rank | None:
+        if job is None:
+            return None
+        return job.server if rank == layout.RANK_ALL else job.ranks.get(rank)
+
+    def _again(self, job: Job, known: Rank, asked: Joining, who: str) -> None:
+        if (known.address, known.udp_ports) != (asked.address, list(asked.udp_ports)):
+            if job.state != "waiting":
+                raise RequestError(
+                    409, f"{who} of job {job.name} has already joined from {known.address}:{known.udp_ports[0]}"
+                )
+            # A worker that was started again before the others came: nothing is installed yet.
+            known.address, known.udp_ports = asked.address, list(asked.udp_ports)
+        known.heartbeat = self._clock()
+        known.state = "joined" if known.state == "lost" else known.state
+
+    def _create(self, name: str, asked: Joining) -> Job:
+        job_id = self._ids.take()
         self._last_epoch = max(self._last_epoch + 1, int(self._now()))
-        job = Job(name, job_id, self._last_epoch & 0xFFFFFFFF, world_size, first, SLOTS_PER_JOB, job_id)
+        job = Job(name, job_id, self._last_epoch & 0xFFFFFFFF, asked.world_size, asked.policy, [])
         self.jobs[name] = job
+        try:
+            for number in range(len(asked.udp_ports)):
+                job.pools.append(self._pool(job, number))
+        except RequestError:
+            self._forget(job)
+            raise
         return job
+
+    def _pool(self, job: Job, number: int) -> Pool:
+        group = job.job_id + JOB_IDS * number
+        if job.policy != "shared":
+            return Pool(self._slots.take(SLOTS_PER_POOL), SLOTS_PER_POOL, group)
+        if number > 0:
+            raise RequestError(422, "shared slots are one pool: join with one UDP port")
+        if self._shared is None:
+            self._shared = self._slots.take(SLOTS_PER_POOL)
+        return Pool(0, SLOTS_PER_POOL, group, self._shared | self._hash(job))
+
+    @staticmethod
+    def _hash(job: Job) -> int:
+        """Where in the pool a job's slots begin; a xor, so two slots of a job never meet."""
+        return zlib.crc32(struct.pack(">HI", job.job_id, job.epoch)) % SLOTS_PER_POOL
+
+    def _admit(self, job: Job, asked: Joining) -> None:
+        is_server = asked.rank == layout.RANK_ALL
+        # A server stands at the root, where the sums come out; so do the workers whose slots are shared there.
+        at_root = is_server or job.policy == "shared"
+        place = self._ports.take((lambda p: p[0] == self._topology.root.name) if at_root else None)
+        member = Rank(asked.rank, asked.address, list(asked.udp_ports), asked.mac, *place, [], self._clock())
+        if is_server:
+            job.server = member
+            return
+        job.ranks[asked.rank] = member
+        member.replicas = [self._replicas.take() for _ in job.pools]
+
+    def _place_leaves(self, job: Job) -> None:
+        for name in {above for rank in job.ranks.values() for above in self._topology.path(rank.switch)}:
+            if self._topology.switch(name).parent is not None:
+                job.leaves[name] = [self._replicas.take() for _ in job.pools]
+        for switch in self._topology.switches:
+            below = [rank for rank in job.ranks.values() if rank.switch == switch.name]
+            members = len(below) + sum(child.name in job.leaves for child in self._topology.children(switch.name))
+            if members > HOSTS_PER_SWITCH:
+                raise RequestError(
+                    422, f"{members} ranks on {switch.name}: one switch sums {HOSTS_PER_SWITCH}; more need a tree"
+                )
 
     def find(self, name: str, rank: int | None = None) -> Job:
         """A job by name, and optionally with this rank in it.
@@ -144,14 +268,25 @@ class JobTable:
         job = self.jobs.get(name)
         if job is None:
             raise RequestError(404, f"there is no job {name}; jobs: {', '.join(sorted(self.jobs)) or 'none'}")
-        if rank is not None and rank not in job.ranks:
-            raise RequestError(404, f"rank {rank} has not joined job {name}")
+        if rank is not None and self._known(job, rank) is None:
+            who = "the server" if rank == layout.RANK_ALL else f"rank {rank}"
+            raise RequestError(404, f"{who} has not joined job {name}")
         return job
+
+    def member(self, name: str, rank: int) -> tuple[Job, Rank]:
+        """A job and its rank, or its server (RANK_ALL).
+
+        Raises:
+            RequestError: 404.
+        """
+        job = self.find(name, rank)
+        known = self._known(job, rank)
+        assert known is not None
+        return job, known
 
     def heartbeat(self, name: str, rank: int, position: int) -> Job:
         """A rank is alive, and so far through its stream of slots."""
-        job = self.find(name, rank)
-        member = job.ranks[rank]
+        job, member = self.member(name, rank)
         member.heartbeat, member.position = self._clock(), position
         if member.state == "lost":
             member.state = "joined"
@@ -159,8 +294,8 @@ class JobTable:
 
     def leave(self, name: str, rank: int) -> None:
         """A rank is done; the last one takes the job's entries with it."""
-        job = self.find(name, rank)
-        job.ranks[rank].state = "left"
+        job, member = self.member(name, rank)
+        member.state = "left"
         if job.state == "waiting":
             self._forget_rank(job, rank)
         if job.over:
@@ -169,7 +304,7 @@ class JobTable:
     def expire(self) -> None:
         """Ranks without a heartbeat for LEASE_S are lost; jobs without a living rank end."""
         for job in list(self.jobs.values()):
-            for rank in job.ranks.values():
+            for rank in job.everybody:
                 if rank.state == "joined" and self._clock() - rank.heartbeat > LEASE_S:
                     rank.state = "lost"
             if job.over:
@@ -188,18 +323,33 @@ class JobTable:
             self._forget(job)
 
     def _forget_rank(self, job: Job, rank: int) -> None:
-        member = job.ranks.pop(rank, None)
+        if rank == layout.RANK_ALL:
+            member, job.server = job.server, None
+        else:
+            member = job.ranks.pop(rank, None)
         if member is not None:
-            self._ports.give_back(member.switch_port)
-            if member.replica:
-                self._replicas.give_back(member.replica)
+            self._ports.give_back((member.switch, member.switch_port))
+            for replica in member.replicas:
+                self._replicas.give_back(replica)
+
+    def _forget_leaves(self, job: Job) -> None:
+        for replicas in job.leaves.values():
+            for replica in replicas:
+                self._replicas.give_back(replica)
+        job.leaves.clear()
 
     def _forget(self, job: Job) -> None:
-        for rank in list(job.ranks):
+        for rank in [*job.ranks, layout.RANK_ALL]:
             self._forget_rank(job, rank)
-        self._slots.give_back(job.first_slot)
+        self._forget_leaves(job)
+        if job.policy != "shared":
+            for pool in job.pools:
+                self._slots.give_back(pool.first_slot)
         self._ids.give_back(job.job_id)
         self.jobs.pop(job.name, None)
+        if self._shared is not None and not any(other.policy == "shared" for other in self.jobs.values()):
+            self._slots.give_back(self._shared)
+            self._shared = None
 
     # ---- surviving the controller's own death -----------------------------------------------------------------
 
@@ -211,13 +361,23 @@ class JobTable:
         """Take over the jobs of an earlier life; every lease starts anew."""
         self._last_epoch = dumped["last_epoch"]
         for described in dumped["jobs"]:
-            ranks = {
-                int(number): Rank(**{**rank, "heartbeat": self._clock()}) for number, rank in described["ranks"].items()
-            }
-            job = Job(**{**described, "ranks": ranks})
+            ranks = {int(number): self._revived(rank) for number, rank in described["ranks"].items()}
+            server = self._revived(described["server"]) if described["server"] else None
+            pools = [Pool(**pool) for pool in described["pools"]]
+            job = Job(**{**described, "ranks": ranks, "server": server, "pools": pools})
             self.jobs[job.name] = job
-            self._slots.reserve(job.first_slot, job.slots)
             self._ids.reserve(job.job_id)
-            for rank in ranks.values():
-                self._ports.reserve(rank.switch_port)
-                self._replicas.reserve(rank.replica)
+            for pool in job.pools:
+                if job.policy == "shared":
+                    self._shared = pool.offset & -SLOTS_PER_POOL
+                    self._slots.reserve(self._shared, SLOTS_PER_POOL)
+                else:
+                    self._slots.reserve(pool.first_slot, pool.slots)
+            for rank in job.everybody:
+                self._ports.reserve((rank.switch, rank.switch_port))
+            for replicas in [*(rank.replicas for rank in job.everybody), *job.leaves.values()]:
+                for replica in replicas:
+                    self._replicas.reserve(replica)
+
+    def _revived(self, rank: dict[str, Any]) -> Rank:
+        return Rank(**{**rank, "heartbeat": self._clock()})

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.errors import StateError
+from controller.errors import ControllerError, StateError
+from controller.topology import Topology
 
 STATE_FILE = "controller.json"
 
@@ -63,14 +64,16 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What STATE_DIR/controller.json says of a controller and of the switch it started (None: it was given one)."""
+    """What STATE_DIR/controller.json says of a controller and its switches.
+
+    Attributes:
+        processes: the switches that the controller started, by name; none when it was given them.
+    """
 
     controller: Process
     http: str
-    p4rt: str
-    device_id: int
-    switch: Process | None
-    switch_ports: dict[str, str]
+    topology: Topology
+    processes: dict[str, Process]
     log: str
 
     def write(self, directory: Path) -> None:
@@ -80,10 +83,8 @@ class State:
                 "pid": self.controller.pid,
                 "start_time": self.controller.start_time,
                 "http": self.http,
-                "p4rt": self.p4rt,
-                "device_id": self.device_id,
-                "switch": asdict(self.switch) if self.switch else None,
-                "switch_ports": self.switch_ports,
+                "switches": self.topology.as_json(),
+                "processes": {name: asdict(process) for name, process in self.processes.items()},
                 "log": self.log,
             },
         )
@@ -98,19 +99,16 @@ class State:
         path = directory / STATE_FILE
         try:
             said = json.loads(path.read_text())
-            switch = Process(**said["switch"]) if said["switch"] else None
             return cls(
                 Process(said["pid"], said["start_time"]),
                 said["http"],
-                said["p4rt"],
-                said["device_id"],
-                switch,
-                said["switch_ports"],
+                Topology.of_json(said["switches"]),
+                {name: Process(**process) for name, process in said["processes"].items()},
                 said["log"],
             )
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as wrong:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ControllerError) as wrong:
             raise StateError(f"{path} is not a controller's state file: {wrong}; remove it") from wrong
 
     @staticmethod

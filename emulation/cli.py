@@ -48,8 +48,9 @@ def main() -> None:
     "--port",
     "ports",
     multiple=True,
-    metavar="N=udp:ADDRESS:PORT",
-    help="Switch port N on a UDP socket. Repeat for more.",
+    metavar="N=KIND:ADDRESS:PORT",
+    help="Switch port N on a UDP socket: udp to a host, wire to another switch (its other end after a comma, unless "
+    "that one sends first). Repeat for more.",
 )
 @click.option("--udp-ports", default=0, metavar="COUNT", help="Ports 1..COUNT on free UDP ports of 127.0.0.1.")
 @click.option(

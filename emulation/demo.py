@@ -226,10 +226,11 @@ def _require_runnable(config: DemoConfig) -> None:
 
 
 def _result(runs: dict[str, dict[str, Any]], described: dict[str, Any]) -> DemoResult:
-    events, ports = described["events"], described["ports"]
+    events, (switch,) = described["events"], described["switches"]
+    ports = switch["ports"]
     switch = {
-        "kind": described["switch"]["kind"],
-        "program": described["switch"]["program"],
+        "kind": described["kind"],
+        "program": switch["program"],
         "slots_completed": events["completed"],
         "packets_in": sum(port["packets_in"] for port in ports.values()),
         "replicas_out": events["replica"],

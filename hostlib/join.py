@@ -32,14 +32,20 @@ class Place:
     elements: int
     fabric_address: str
     fabric_port: int
+    switch: str
     switch_port: int
 
     @classmethod
     def told(cls, answer: dict[str, Any]) -> Place:
-        fields = ("job_id", "epoch", "rank", "world_size", "first_slot", "slots", "elements", "switch_port")
+        fields = ("job_id", "epoch", "rank", "world_size", "elements", "switch", "switch_port")
+        (pool,) = answer["pools"]
         fabric = answer["fabric"]
         return cls(
-            **{name: answer[name] for name in fields}, fabric_address=fabric["address"], fabric_port=fabric["port"]
+            **{name: answer[name] for name in fields},
+            first_slot=pool["first_slot"],
+            slots=pool["slots"],
+            fabric_address=fabric["address"],
+            fabric_port=fabric["port"],
         )
 
 
@@ -88,7 +94,7 @@ def join(
     controller = controller.rstrip("/")
     url = f"{controller}/jobs/{quote(job, safe='')}/ranks/{rank}"
     give_up = time.monotonic() + deadline_s
-    body = {"world_size": world_size, "address": address, "udp_port": udp_port}
+    body = {"world_size": world_size, "address": address, "udp_ports": [udp_port]}
     with httpx.Client(timeout=max(1.0, min(deadline_s, 30.0))) as client:
         try:
             answer = _answer(client.post(url, json=body))

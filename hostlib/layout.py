@@ -5,6 +5,11 @@ NETFOLD_MAGIC = 20038
 NETFOLD_VERSION = 1
 OPERATION_CONTRIBUTION = 1
 OPERATION_RESULT = 2
+OPERATION_SUM = 3
+OPERATION_CHUNK = 4
+OPERATION_NACK = 5
+FLAG_AGAIN = 1
+RANK_ALL = 65535
 CHECK_SLOT = 0x9e3779b1
 CHECK_GENERATION = 0x85ebca77
 CHECK_EXPONENT = 0xc2b2ae3d
@@ -12,30 +17,40 @@ CHECK_EPOCH = 0x27d4eb2f
 EXPONENT_ZERO = 0
 EXPONENT_BIAS = 200
 EXPONENT_SPECIAL = 65535
-EVENT_CONTRIBUTION = 0
+EVENT_ABSORBED = 0
 EVENT_COMPLETED = 1
-EVENT_ANSWERED = 2
-EVENT_REPLICA = 3
-DROP_MALFORMED = 8
-DROP_VERSION = 9
-DROP_TRUNCATED = 10
-DROP_SIZE = 11
-DROP_OPERATION = 12
-DROP_JOB = 13
-DROP_EPOCH = 14
-DROP_RANK = 15
-DROP_SOURCE = 16
-DROP_SLOT = 17
-DROP_STALE = 18
-DROP_DUPLICATE = 19
-DROP_CHECKSUM = 20
-DROP_NO_ROUTE = 21
-DROP_TTL = 22
-DROP_PARSER = 23
-DROP_REFLECTED = 24
-DROP_NO_REPLICA = 25
+EVENT_SENT_UP = 2
+EVENT_UP_AGAIN = 3
+EVENT_DOWN = 4
+EVENT_ANSWERED = 5
+EVENT_COLLISION = 6
+EVENT_RELAYED = 7
+EVENT_CHUNK = 8
+EVENT_NACK_UP = 9
+EVENT_REPLICA = 10
+DROP_MALFORMED = 16
+DROP_VERSION = 17
+DROP_TRUNCATED = 18
+DROP_SIZE = 19
+DROP_OPERATION = 20
+DROP_JOB = 21
+DROP_EPOCH = 22
+DROP_RANK = 23
+DROP_SOURCE = 24
+DROP_SLOT = 25
+DROP_STALE = 26
+DROP_DUPLICATE = 27
+DROP_UNASKED = 28
+DROP_CHECKSUM = 29
+DROP_NO_ROUTE = 30
+DROP_TTL = 31
+DROP_PARSER = 32
+DROP_REFLECTED = 33
+DROP_NO_REPLICA = 34
 
 SLOTS = 512
+EVENT_CELLS = 64
+CREDIT = 255
 
 HEADER_FORMAT = ">HBBHHIIHHHHII"
 HEADER_FIELDS = (
@@ -49,36 +64,44 @@ HEADER_FIELDS = (
     "slot",
     "element_count",
     "exponent",
-    "reserved",
+    "flags",
     "next_exponent",
     "check",
 )
 HEADER_BYTES = 32
 
 EVENTS = {
-    "contribution": 0,
+    "absorbed": 0,
     "completed": 1,
-    "answered": 2,
-    "replica": 3,
+    "sent_up": 2,
+    "up_again": 3,
+    "down": 4,
+    "answered": 5,
+    "collision": 6,
+    "relayed": 7,
+    "chunk": 8,
+    "nack_up": 9,
+    "replica": 10,
 }
 
 DROPS = {
-    "malformed": 8,
-    "version": 9,
-    "truncated": 10,
-    "size": 11,
-    "operation": 12,
-    "job": 13,
-    "epoch": 14,
-    "rank": 15,
-    "source": 16,
-    "slot": 17,
-    "stale": 18,
-    "duplicate": 19,
-    "checksum": 20,
-    "no_route": 21,
-    "ttl": 22,
-    "parser": 23,
-    "reflected": 24,
-    "no_replica": 25,
+    "malformed": 16,
+    "version": 17,
+    "truncated": 18,
+    "size": 19,
+    "operation": 20,
+    "job": 21,
+    "epoch": 22,
+    "rank": 23,
+    "source": 24,
+    "slot": 25,
+    "stale": 26,
+    "duplicate": 27,
+    "unasked": 28,
+    "checksum": 29,
+    "no_route": 30,
+    "ttl": 31,
+    "parser": 32,
+    "reflected": 33,
+    "no_replica": 34,
 }

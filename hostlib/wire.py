@@ -30,7 +30,7 @@ class Header:
     slot: int = 0
     element_count: int = 0
     exponent: int = 0
-    reserved: int = 0
+    flags: int = 0
     next_exponent: int = 0
     check: int = 0
 

@@ -59,6 +59,13 @@ class Dataplane:
                 ctypes.c_double(faults.reorder),
                 ctypes.c_uint64(faults.seed),
             )
+            if port.wire:
+                (peer,) = struct.unpack(">I", socket.inet_aton(port.peer.address if port.peer else "0.0.0.0"))
+                self._lib.nf_wire(
+                    ctypes.c_uint32(port.number),
+                    ctypes.c_uint32(peer),
+                    ctypes.c_uint16(port.peer.port if port.peer else 0),
+                )
 
     def start(self) -> None:
         """Let packets through."""

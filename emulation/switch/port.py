@@ -1,4 +1,4 @@
-"""Switch ports on loopback: one UDP socket each, no root needed."""
+"""Switch ports on loopback, to hosts and to other switches: one UDP socket each, no root needed."""
 
 from __future__ import annotations
 
@@ -41,24 +41,38 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class PortSpec:
-    """Port `number` of the switch, on UDP socket `bind`."""
+    """Port `number` of the switch, on UDP socket `bind`.
+
+    Attributes:
+        wire: the port leads to another switch; its datagrams are whole Ethernet frames.
+        peer: of a wire: its other end; None for whoever sends first.
+    """
 
     number: int
     bind: Endpoint
+    wire: bool = False
+    peer: Endpoint | None = None
 
     @classmethod
     def parse(cls, text: str) -> PortSpec:
-        """From `N=udp:ADDRESS:PORT`.
+        """From `N=udp:ADDRESS:PORT` or `N=wire:ADDRESS:PORT[,ADDRESS:PORT]`.
 
         Raises:
             PortError: not of that form, or a number that no v1model port can have.
         """
         number, equals, where = text.partition("=")
-        if not equals or not number.isdigit() or not where.startswith("udp:"):
-            raise PortError(f"port {text!r} is not NUMBER=udp:ADDRESS:PORT (as in 1=udp:127.0.0.1:9001)")
+        kind, colon, endpoints = where.partition(":")
+        if not equals or not number.isdigit() or not colon or kind not in ("udp", "wire"):
+            raise PortError(
+                f"port {text!r} is neither NUMBER=udp:ADDRESS:PORT (as in 1=udp:127.0.0.1:9001) "
+                "nor NUMBER=wire:ADDRESS:PORT[,ADDRESS:PORT]"
+            )
         if not 0 <= int(number) <= HIGHEST_PORT:
             raise PortError(f"port {number} is not in 0..{HIGHEST_PORT}")
-        return cls(int(number), Endpoint.parse(where.removeprefix("udp:")))
+        own, comma, peer = endpoints.partition(",")
+        if comma and kind == "udp":
+            raise PortError(f"port {text!r}: only a wire has another end")
+        return cls(int(number), Endpoint.parse(own), kind == "wire", Endpoint.parse(peer) if comma else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +96,8 @@ class OpenPort:
 
     number: int
     socket: socket.socket
+    wire: bool = False
+    peer: Endpoint | None = None
 
     @property
     def endpoint(self) -> Endpoint:
@@ -103,11 +119,13 @@ def open_ports(specs: list[PortSpec]) -> list[OpenPort]:
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
-        opened.append(OpenPort(spec.number, sock))
+        opened.append(OpenPort(spec.number, sock, spec.wire, spec.peer))
         try:
             sock.bind((spec.bind.address, spec.bind.port))
         except OSError as wrong:
             for port in opened:
                 port.socket.close()
             raise PortError(f"port {spec.number}: cannot bind udp {spec.bind}: {wrong.strerror}") from wrong
+        if spec.peer is not None:
+            sock.sendto(b"", (spec.peer.address, spec.peer.port))  # So that it knows where this end is.
     return opened

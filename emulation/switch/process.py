@@ -75,7 +75,8 @@ def run_switch(config: SwitchConfig) -> None:
                     "pid": os.getpid(),
                     "p4rt": f"{config.p4rt.address}:{p4rt_port}",
                     "device_id": config.device_id,
-                    "ports": {str(port.number): str(port.endpoint) for port in ports},
+                    "ports": {str(port.number): str(port.endpoint) for port in ports if not port.wire},
+                    "wires": {str(port.number): str(port.endpoint) for port in ports if port.wire},
                     "program": str(config.program) if config.program else None,
                 },
             )

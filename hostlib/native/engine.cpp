@@ -46,7 +46,7 @@ struct Engine::Tensor {
 
 void Engine::configure(const Place &place) {
     const auto power_of_two = [](int n) { return n > 0 && (n & (n - 1)) == 0; };
-    if (place.world_size < 1 || place.world_size > 32) throw std::invalid_argument("world size must be in 1..32");
+    if (place.world_size < 1 || place.world_size > 512) throw std::invalid_argument("world size must be in 1..512");
     if (place.rank >= place.world_size) throw std::invalid_argument("rank must be below the world size");
     if (!power_of_two(place.slots)) throw std::invalid_argument("slots must be a power of two");
     if (place.elements < 1 || place.elements > 2048) throw std::invalid_argument("elements must be in 1..2048");
@@ -170,7 +170,7 @@ void Engine::transmit(Tensor &tensor, Flight &flight, std::size_t slot) {
     }
     Header header{layout::OPERATION_CONTRIBUTION, place_.job, place_.rank, place_.epoch, flight.generation,
                   static_cast<std::uint16_t>(place_.first_slot + slot), static_cast<std::uint16_t>(tensor.elements),
-                  flight.exponent, doubled(flight.next_code), 0};
+                  flight.exponent, flight.resent ? layout::FLAG_AGAIN : std::uint16_t{0}, doubled(flight.next_code), 0};
     header.check = pack(block_.data(), packet + layout::HEADER_BYTES, tensor.elements) + position_check(header);
     write_header(packet, header);
     flight.sent_ns = now_ns();

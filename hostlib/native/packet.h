@@ -12,7 +12,7 @@ struct Header {
     std::uint8_t operation;
     std::uint16_t job, rank;
     std::uint32_t epoch, generation;
-    std::uint16_t slot, element_count, exponent;
+    std::uint16_t slot, element_count, exponent, flags;
     std::uint32_t next_exponent, check;
 };
 
@@ -32,7 +32,7 @@ inline void write_header(std::uint8_t *p, const Header &h) {
     put16(p + layout::OFFSET_SLOT, h.slot);
     put16(p + layout::OFFSET_ELEMENT_COUNT, h.element_count);
     put16(p + layout::OFFSET_EXPONENT, h.exponent);
-    put16(p + layout::OFFSET_RESERVED, 0);
+    put16(p + layout::OFFSET_FLAGS, h.flags);
     put32(p + layout::OFFSET_NEXT_EXPONENT, h.next_exponent);
     put32(p + layout::OFFSET_CHECK, h.check);
 }
@@ -43,7 +43,7 @@ inline bool read_header(const std::uint8_t *p, Header &h) {
     if (p[layout::OFFSET_VERSION] != layout::NETFOLD_VERSION) return false;
     h = {p[layout::OFFSET_OPERATION], get16(p + layout::OFFSET_JOB), get16(p + layout::OFFSET_RANK),
          get32(p + layout::OFFSET_EPOCH), get32(p + layout::OFFSET_GENERATION), get16(p + layout::OFFSET_SLOT),
-         get16(p + layout::OFFSET_ELEMENT_COUNT), get16(p + layout::OFFSET_EXPONENT),
+         get16(p + layout::OFFSET_ELEMENT_COUNT), get16(p + layout::OFFSET_EXPONENT), get16(p + layout::OFFSET_FLAGS),
          get32(p + layout::OFFSET_NEXT_EXPONENT), get32(p + layout::OFFSET_CHECK)};
     return true;
 }

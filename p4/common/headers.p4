@@ -58,7 +58,10 @@ header vector_t {
 }
 #undef FIELD
 
-const bit<16> AGGREGATION_DATAGRAM_BYTES = 8 + 32 + 4 * ELEMENTS;
+// UDP lengths, and what IPv4 adds to them.
+const bit<16> NACK_DATAGRAM_BYTES   = 8 + 32;
+const bit<16> VECTOR_DATAGRAM_BYTES = 8 + 32 + 4 * ELEMENTS;
+const bit<16> IPV4_BYTES            = 20;
 
 struct headers_t {
     ethernet_t ethernet;

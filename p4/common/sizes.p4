@@ -12,6 +12,8 @@
 #define SLOT_MASK 0x1ff
 #define PORTS 512            // every value of a 9-bit port
 #define REPLICAS 1024        // receivers of results, over all jobs
-#define MEMBERSHIPS 4096     // about three entries per rank and two per job
+#define MEMBERSHIPS 4096     // about four entries per rank and pool of slots, and two per job
+#define EVENT_CELLS 64       // cells of the event counters
+#define CREDIT 255           // collisions in a row that a shared slot's owner survives
 
 #endif

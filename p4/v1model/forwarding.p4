@@ -2,7 +2,8 @@
 control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     action drop(bit<8> reason) {
         meta.verdict = VERDICT_DROP;
-        meta.reason = reason;
+        meta.event = reason;
+        mark_to_drop(standard_metadata);
     }
 
     action answer_arp(bit<48> mac) {

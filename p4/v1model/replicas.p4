@@ -1,8 +1,9 @@
-// Egress: each replica of a result is addressed to its own rank (by egress_rid); a flooded frame does not go back to
+// Egress: each replica of a result or chunk is addressed to its own rank (by egress_rid); a flooded frame does not go back to
 // where it came from. Replica id 0 belongs to plain multicast and floods, which leave as they are.
 control Replicas(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     action address_replica(bit<48> mac, bit<32> address, bit<16> udp_port, bit<16> rank) {
         meta.verdict = VERDICT_COMPLETE;
+        meta.event = EVENT_REPLICA;
         hdr.ethernet.dst_mac = mac;
         hdr.ipv4.dst_addr = address;
         hdr.udp.dst_port = udp_port;
@@ -10,7 +11,8 @@ control Replicas(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     }
     action no_replica() {
         meta.verdict = VERDICT_DROP;
-        meta.reason = DROP_NO_REPLICA;
+        meta.event = DROP_NO_REPLICA;
+        mark_to_drop(standard_metadata);
     }
     @name(".replicas") table replicas {
         key = { standard_metadata.egress_rid : exact @name("egress_rid"); }
@@ -25,7 +27,8 @@ control Replicas(inout headers_t hdr, inout metadata_t meta, inout standard_meta
         } else if (standard_metadata.mcast_grp != 0
                    && standard_metadata.egress_port == standard_metadata.ingress_port) {
             meta.verdict = VERDICT_DROP;
-            meta.reason = DROP_REFLECTED;
+            meta.event = DROP_REFLECTED;
+            mark_to_drop(standard_metadata);
         }
     }
 }

@@ -1,61 +1,98 @@
-// The state of one slot's set: epoch, generation and bitmap (rule 2), with the sums of the check words (rule 7) and
-// the maximum of the next exponents. A newer generation or another epoch starts the set afresh: nothing is ever
-// cleared beforehand.
+// The state of one slot's set: epoch, generation and bitmap (rules 2, 4 and 5). A newer generation or another epoch
+// starts the set afresh: nothing is ever cleared beforehand. The bitmap is also the set's state: some ranks' bits are
+// `partial`, all of them are finished or `sent-up`, as the job's entries say, and DONE is `done`.
 control Slot(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(SLOT_SETS) epochs;
     register<bit<32>>(SLOT_SETS) generations;
-    register<bit<32>>(SLOT_SETS) bitmaps;
-    register<bit<32>>(SLOT_SETS) checks;
-    register<bit<32>>(SLOT_SETS) exponents;
+    register<seen_t>(SLOT_SETS) bitmaps;
 
     bit<32> epoch;
     bit<32> generation;
-    bit<32> seen;
-    bit<32> check;
-    bit<32> exponent;
+    seen_t seen;
+    bool fresh;
+    bool stale;
+
+    action drop(bit<8> reason) {
+        meta.verdict = VERDICT_DROP;
+        meta.event = reason;
+    }
+
+    // The set goes on with these ranks.
+    action join(work_t work, seen_t ranks) {
+        meta.work = work;
+        seen = ranks;
+    }
 
     apply {
-        // The index is masked here, whatever the membership entries say.
-        meta.set = ((bit<32>) hdr.netfold.slot & SLOT_MASK) << 1 | (hdr.netfold.generation & 1);
         epochs.read(epoch, meta.set);
         generations.read(generation, meta.set);
         bitmaps.read(seen, meta.set);
-        checks.read(check, meta.set);
-        exponents.read(exponent, meta.set);
 
         // Serial number arithmetic (RFC 1982), in the signed form: the unsigned one compiles into something else on
         // Tofino, and the two programs should read alike.
         int<32> ahead = (int<32>) (hdr.netfold.generation - generation);
-        meta.reason = 0;
-        if (epoch != hdr.netfold.epoch || ahead > 0) {
-            meta.verdict = VERDICT_FRESH;
-            seen = meta.member;
-            epochs.write(meta.set, hdr.netfold.epoch);
-            generations.write(meta.set, hdr.netfold.generation);
-        } else if (ahead < 0) {
-            meta.verdict = VERDICT_DROP;
-            meta.reason = DROP_STALE;
-        } else if (seen & meta.member == 0) {
-            meta.verdict = VERDICT_ADD;
-            seen = seen | meta.member;
-            hdr.netfold.check = hdr.netfold.check + check;
-            if (exponent > hdr.netfold.next_exponent) {
-                hdr.netfold.next_exponent = exponent;
+        fresh = epoch != hdr.netfold.epoch || ahead > 0;
+        stale = !fresh && ahead < 0;
+
+        if (stale) {
+            drop(DROP_STALE);
+        } else if (meta.role == ROLE_DOWN) {
+            if (!fresh && seen == meta.full) {
+                join(WORK_STORE, seen | DONE);
+                meta.verdict = VERDICT_COMPLETE;
+                meta.event = EVENT_DOWN;
+            } else {
+                drop(DROP_UNASKED);
             }
-        } else if (seen == meta.full) {
+        } else if (meta.role == ROLE_CHUNK) {
+            if (fresh) {
+                join(WORK_STORE, DONE);
+                meta.verdict = VERDICT_COMPLETE;
+                meta.event = EVENT_CHUNK;
+            } else {
+                drop(DROP_DUPLICATE);
+            }
+        } else if (meta.role == ROLE_NACK) {
+            if (!fresh && seen & DONE != 0) {
+                meta.work = WORK_LOAD;
+                meta.verdict = VERDICT_ANSWER;
+                meta.event = EVENT_ANSWERED;
+            } else {
+                meta.verdict = VERDICT_UP;
+                meta.event = EVENT_NACK_UP;
+            }
+        } else if (fresh || seen & meta.member == 0) {
+            if (fresh) {
+                join(WORK_STORE, meta.member);
+            } else {
+                join(WORK_ADD, seen | meta.member);
+            }
+            if (seen != meta.full) {
+                meta.verdict = VERDICT_ABSORBED;
+                meta.event = EVENT_ABSORBED;
+            } else if (meta.role == ROLE_CONTRIBUTE) {
+                meta.verdict = VERDICT_COMPLETE;
+                meta.event = EVENT_COMPLETED;
+            } else {
+                meta.verdict = VERDICT_UP;
+                meta.event = EVENT_SENT_UP;
+            }
+        } else if (seen == meta.full && meta.role != ROLE_CONTRIBUTE) {
+            meta.work = WORK_LOAD;
+            meta.verdict = VERDICT_UP;
+            meta.event = EVENT_UP_AGAIN;
+        } else if (seen & meta.full == meta.full) {
+            meta.work = WORK_LOAD;
             meta.verdict = VERDICT_ANSWER;
-            hdr.netfold.check = check;
-            hdr.netfold.next_exponent = exponent;
+            meta.event = EVENT_ANSWERED;
         } else {
-            meta.verdict = VERDICT_DROP;
-            meta.reason = DROP_DUPLICATE;
+            drop(DROP_DUPLICATE);
         }
 
-        if (meta.verdict == VERDICT_FRESH || meta.verdict == VERDICT_ADD) {
+        if (meta.work == WORK_STORE || meta.work == WORK_ADD) {
+            epochs.write(meta.set, hdr.netfold.epoch);
+            generations.write(meta.set, hdr.netfold.generation);
             bitmaps.write(meta.set, seen);
-            checks.write(meta.set, hdr.netfold.check);
-            exponents.write(meta.set, hdr.netfold.next_exponent);
         }
-        meta.last = seen == meta.full;
     }
 }

@@ -1,4 +1,5 @@
-// The elements: one register array per element, all under the same index, so that one packet touches one row.
+// The elements and their check word (rule 7): one register array each, all under the same index, so that one packet
+// touches one row.
 #define VALUES(i) register<bit<32>>(SLOT_SETS) values_##i;
 #define STORE(i)  values_##i.write(meta.set, hdr.vector.e##i);
 #define LOAD(i)   values_##i.read(hdr.vector.e##i, meta.set);
@@ -8,24 +9,31 @@
 
 control Vector(inout headers_t hdr, inout metadata_t meta) {
     FOR_EACH_ELEMENT(VALUES)
+    register<bit<32>>(SLOT_SETS) checks;
 
     action store() {
         FOR_EACH_ELEMENT(STORE)
+        checks.write(meta.set, hdr.netfold.check);
     }
     action load() {
+        hdr.vector.setValid();      // a NACK came without
         FOR_EACH_ELEMENT(LOAD)
+        checks.read(hdr.netfold.check, meta.set);
     }
     action add() {
         bit<32> value;
         FOR_EACH_ELEMENT(ADD)
+        checks.read(value, meta.set);
+        hdr.netfold.check = hdr.netfold.check + value;
+        checks.write(meta.set, hdr.netfold.check);
     }
 
     apply {
-        if (meta.verdict == VERDICT_FRESH) {
+        if (meta.work == WORK_STORE) {
             store();
-        } else if (meta.verdict == VERDICT_ADD) {
+        } else if (meta.work == WORK_ADD) {
             add();
-        } else if (meta.verdict == VERDICT_ANSWER) {
+        } else if (meta.work == WORK_LOAD) {
             load();
         }
     }

@@ -1,4 +1,6 @@
-// The packet loop: UDP ports in, the generated program, UDP ports out, with seeded faults in between. Follows the
+// The packet loop: ports in, the generated program, ports out, with seeded faults in between. A port is a UDP socket:
+// to hosts, whose datagrams get the headers a NIC would have brought, or one end of a wire to another switch, whose
+// datagrams are whole frames. Follows the
 // generated code in its translation unit. Exported: nf_* (called from dataplane.py with the lock rules given there).
 #pragma once
 
@@ -19,6 +21,9 @@ typedef struct {
     int fd;                          // a bound UDP socket; -1: no such port
     uint32_t inside_address;         // what the rebuilt headers call the destination (host order)
     uint16_t inside_port;
+    bool wire;
+    bool peer_fixed;                 // else: whoever was heard last
+    struct sockaddr_in peer;         // of a wire: the other end; port 0: not heard from yet
     fault_t in, out;
     uint64_t packets_in, packets_out, not_udp, send_failed, oversized;
     uint32_t queued;                 // frames waiting in tx
@@ -75,21 +80,31 @@ static void flush(port_t *p) {
     p->queued = 0;
 }
 
-static void transmit(uint32_t number, const uint8_t *frame, uint32_t bytes) {
-    port_t *p = &ports[number];
-    bool udp = bytes >= HEADROOM && load16(frame + 12) == 0x0800 && frame[14] == 0x45 && frame[23] == 17;
-    uint32_t datagram = udp ? load16(frame + 38) : 0;
-    if (!udp || datagram < 8 || 34 + datagram > bytes) { p->not_udp++; return; }
-    if (datagram - 8 > FRAME_BYTES) { p->oversized++; return; }
+static void enqueue(port_t *p, const uint8_t *payload, uint32_t bytes, struct sockaddr_in to) {
+    if (bytes > FRAME_BYTES) { p->oversized++; return; }
     if (p->queued == BATCH) flush(p);
     uint32_t i = p->queued++;
-    memcpy(p->tx_bytes[i], frame + HEADROOM, datagram - 8);
-    p->tx_iov[i] = (struct iovec){p->tx_bytes[i], datagram - 8};
-    p->tx_to[i] = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(load16(frame + 36)),
-                                       .sin_addr = {htonl(load32(frame + 30))}};
+    memcpy(p->tx_bytes[i], payload, bytes);
+    p->tx_iov[i] = (struct iovec){p->tx_bytes[i], bytes};
+    p->tx_to[i] = to;
     p->tx[i].msg_hdr = (struct msghdr){.msg_name = &p->tx_to[i], .msg_namelen = sizeof p->tx_to[i],
                                        .msg_iov = &p->tx_iov[i], .msg_iovlen = 1};
     p->packets_out++;
+}
+
+static void transmit(uint32_t number, const uint8_t *frame, uint32_t bytes) {
+    port_t *p = &ports[number];
+    if (p->wire) {
+        if (p->peer.sin_port == 0) p->send_failed++;
+        else enqueue(p, frame, bytes, p->peer);
+        return;
+    }
+    bool udp = bytes >= HEADROOM && load16(frame + 12) == 0x0800 && frame[14] == 0x45 && frame[23] == 17;
+    uint32_t datagram = udp ? load16(frame + 38) : 0;
+    if (!udp || datagram < 8 || 34 + datagram > bytes) { p->not_udp++; return; }
+    enqueue(p, frame + HEADROOM, datagram - 8,
+            (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(load16(frame + 36)),
+                                 .sin_addr = {htonl(load32(frame + 30))}});
 }
 
 static void hold(uint32_t port, bool outgoing, const uint8_t *frame, uint32_t bytes, uint64_t due_ns) {
@@ -166,6 +181,12 @@ static bool receive(uint32_t number) {
     int n = recvmmsg(p->fd, rx, BATCH, MSG_DONTWAIT, NULL);
     for (int i = 0; i < n; i++) {
         if (rx[i].msg_hdr.msg_flags & MSG_TRUNC) { p->oversized++; continue; }
+        if (p->wire) {
+            if (!p->peer_fixed) p->peer = from[i];
+            // An empty datagram only says where the other end is. Losses are drawn where a frame enters the wire.
+            if (rx[i].msg_len > 0) arrive(number, frames[i] + HEADROOM, rx[i].msg_len);
+            continue;
+        }
         uint32_t bytes = rebuild(p, number, frames[i], rx[i].msg_len, &from[i]);
         for (int copies = faults(&p->in, number, false, frames[i], bytes); copies > 0; copies--)
             arrive(number, frames[i], bytes);
@@ -208,6 +229,15 @@ void nf_port(uint32_t number, int fd, uint32_t inside_address, uint16_t inside_p
     p->in = (fault_t){loss, duplicate, reorder, seed * 2 + 1 + ((uint64_t)number << 32), 0, 0, 0};
     p->out = (fault_t){loss, duplicate, reorder, seed * 2 + 2 + ((uint64_t)number << 40), 0, 0, 0};
     if (p->tx_bytes == NULL) p->tx_bytes = malloc(sizeof(uint8_t[BATCH][FRAME_BYTES]));
+}
+
+// The port is one end of a wire; peer_port 0: the other end will be heard from.
+void nf_wire(uint32_t number, uint32_t peer_address, uint16_t peer_port) {
+    port_t *p = &ports[number];
+    p->wire = true;
+    p->peer_fixed = peer_port != 0;
+    p->peer = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(peer_port),
+                                   .sin_addr = {htonl(peer_address)}};
 }
 
 void nf_lock(void) { atomic_fetch_add(&writers, 1); pthread_mutex_lock(&lock); atomic_fetch_sub(&writers, 1); }

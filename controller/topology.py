@@ -1,0 +1,131 @@
+"""Switches and how they are wired: one, or a tree whose ranks are spread over its leaves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.errors import ControllerError
+
+SWITCH_MAC = 0x0200_0000_0001
+LEAF_RANK = 0x8000  # What switch i of a topology is to its parent: rank LEAF_RANK + i, above every worker's.
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One switch.
+
+    Attributes:
+        address: its own fabric address.
+        ports: port number -> ADDRESS:PORT where a rank on it reaches the fabric.
+        parent: name of the switch above; with `uplink`, this switch's port to it, and `downlink`, its port to here.
+    """
+
+    name: str
+    p4rt: str
+    device_id: int
+    address: str
+    ports: dict[int, str]
+    parent: str | None = None
+    uplink: int = 0
+    downlink: int = 0
+    mac: int = SWITCH_MAC
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A tree of switches, parents before their children.
+
+    Raises:
+        ControllerError: it is not a tree, or names, addresses or ports are given twice.
+    """
+
+    switches: tuple[Switch, ...]
+
+    def __post_init__(self) -> None:
+        if not self.switches:
+            raise ControllerError("a topology needs a switch")
+        for what in ("name", "p4rt", "address"):
+            values = [getattr(switch, what) for switch in self.switches]
+            twice = next((v for v in values if values.count(v) > 1), None)
+            if twice is not None:
+                raise ControllerError(f"topology: two switches have the {what} {twice}")
+        seen: dict[str, Switch] = {}
+        used: set[tuple[str, int]] = set()
+        for switch in self.switches:
+            if (switch.parent is None) != (not seen):
+                raise ControllerError(f"topology: the first switch is the root and has no parent, unlike {switch.name}")
+            if switch.parent is not None and switch.parent not in seen:
+                raise ControllerError(f"topology: {switch.name} comes before its parent {switch.parent}, or has none")
+            ends = [(switch.name, port) for port in switch.ports]
+            if switch.parent is not None:
+                ends += [(switch.name, switch.uplink), (switch.parent, switch.downlink)]
+            for end in ends:
+                if end in used:
+                    raise ControllerError(f"topology: port {end[1]} of {end[0]} is used twice")
+                used.add(end)
+            seen[switch.name] = switch
+
+    @property
+    def root(self) -> Switch:
+        return self.switches[0]
+
+    def switch(self, name: str) -> Switch:
+        return next(switch for switch in self.switches if switch.name == name)
+
+    def children(self, name: str) -> list[Switch]:
+        return [switch for switch in self.switches if switch.parent == name]
+
+    def path(self, name: str) -> list[str]:
+        """The switch and everything above it, up to the root."""
+        found = [name]
+        while (parent := self.switch(found[-1]).parent) is not None:
+            found.append(parent)
+        return found
+
+    def rank_of(self, name: str) -> int:
+        """What a switch is to its parent."""
+        return LEAF_RANK + [switch.name for switch in self.switches].index(name)
+
+    def as_json(self) -> list[dict[str, Any]]:
+        return [asdict(switch) for switch in self.switches]
+
+    @classmethod
+    def of_json(cls, described: list[dict[str, Any]]) -> Topology:
+        """The inverse of as_json.
+
+        Raises:
+            ControllerError: see Topology; or a key that a switch does not have.
+        """
+        try:
+            return cls(
+                tuple(
+                    Switch(**{**switch, "ports": {int(n): str(a) for n, a in switch["ports"].items()}})
+                    for switch in described
+                )
+            )
+        except (TypeError, ValueError, KeyError, AttributeError) as wrong:
+            raise ControllerError(
+                f"topology: {wrong}; a switch has name, p4rt, device_id, address, ports "
+                "and, below another, parent, uplink, downlink"
+            ) from wrong
+
+    @classmethod
+    def read(cls, path: Path) -> Topology:
+        """From a JSON file: {"switches": [...]}.
+
+        Raises:
+            ControllerError: it cannot be read, or see Topology.
+        """
+        try:
+            described = json.loads(path.read_text())["switches"]
+        except (OSError, ValueError, KeyError, TypeError) as wrong:
+            raise ControllerError(f'{path} is not a JSON object {{"switches": [...]}}: {wrong}') from wrong
+        return cls.of_json(described)
+
+
+def single(p4rt: str, device_id: int, address: str, ports: dict[int, str]) -> Topology:
+    """One switch and nothing else."""
+    return Topology((Switch("switch", p4rt, device_id, address, ports),))

@@ -1,0 +1,106 @@
+"""A tree of switches with real packets and real engines: the sums are those of one switch, whatever gets lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from hostlib._engine import Engine
+from hostlib.collective import chunks
+from hostlib.join import FabricSession, join
+from tests.conftest import Fabric
+
+LEAVES, RANKS_PER_LEAF, ELEMENTS = 4, 2, 64
+WORLD_SIZE = LEAVES * RANKS_PER_LEAF
+DEADLINE_S = 60.0
+SIZES = (1, ELEMENTS, ELEMENTS + 1, 128 * ELEMENTS, 40_000, 3)
+
+
+def join_all(fabric: Fabric, job: str, world_size: int, stack: ExitStack) -> list[tuple[Engine, FabricSession]]:
+    """Every rank's engine, configured."""
+
+    def one(rank: int) -> tuple[Engine, FabricSession]:
+        engine = Engine("127.0.0.1")
+        session = join(
+            fabric.http, job, rank, world_size, engine.address, engine.port, DEADLINE_S, lambda: engine.position
+        )
+        place = session.place
+        engine.configure(
+            place.fabric_address,
+            place.fabric_port,
+            place.job_id,
+            place.epoch,
+            place.rank,
+            place.world_size,
+            place.first_slot,
+            place.slots,
+            place.elements,
+        )
+        return engine, session
+
+    with ThreadPoolExecutor(world_size) as pool:
+        joined = list(pool.map(one, range(world_size)))
+    for _, session in joined:
+        stack.callback(session.leave)
+    return joined
+
+
+def reduce_all(ranks: list[tuple[Engine, FabricSession]], tensors: list[np.ndarray]) -> list[np.ndarray]:
+    """All-reduce rank by rank's tensor, at the same time; what each rank got."""
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        list(pool.map(lambda r: ranks[r][0].allreduce(tensors[r], False, DEADLINE_S), range(len(ranks))))
+    return tensors
+
+
+@pytest.mark.parametrize("loss", ["0", "0.05"])
+def test_a_two_level_tree_sums_exactly_under_loss_on_every_link(
+    start_fabric: Callable[..., Fabric], loss: str
+) -> None:
+    options = ("--tree", str(LEAVES), "--ports", str(RANKS_PER_LEAF), "--elements", str(ELEMENTS))
+    fabric = start_fabric(*options, "--loss", loss, "--seed", "3")
+    draw = np.random.default_rng(11)
+    with ExitStack() as stack:
+        ranks = join_all(fabric, "tree", WORLD_SIZE, stack)
+        assert [session.place.switch for _, session in ranks].count("leaf0") == RANKS_PER_LEAF
+        expected = 0
+        for size in SIZES:
+            own = [draw.integers(-(2**27), 2**27, size, dtype=np.int32) for _ in ranks]
+            total = np.sum(own, axis=0, dtype=np.int32)
+            for got in reduce_all(ranks, own):
+                assert np.array_equal(got, total)
+            reals = [draw.standard_normal(size).astype(np.float32) for _ in ranks]
+            exact = np.sum(reals, axis=0, dtype=np.float64)
+            first, *others = reduce_all(ranks, reals)
+            assert np.allclose(first, exact, atol=1e-5)
+            assert all(np.array_equal(first.view(np.int32), other.view(np.int32)) for other in others)
+            expected += 2 * chunks(size, ELEMENTS)
+        status = fabric.status()
+        stats = [engine.stats() for engine, _ in ranks]
+    root, *leaves = status["switches"]
+    # Every slot's sum is made once at each leaf and once at the root, whatever came twice.
+    assert root["events"]["completed"] == expected
+    assert [leaf["events"]["sent_up"] for leaf in leaves] == [expected] * LEAVES
+    assert [leaf["events"]["down"] for leaf in leaves] == [expected] * LEAVES
+    retransmits = sum(stat["retransmits"] for stat in stats) / (expected * WORLD_SIZE)
+    if float(loss):
+        # Between leaf and root both ways, too: a sum sent up again, and a result that came a second time.
+        assert all(leaf["events"]["up_again"] > 0 for leaf in leaves)
+        assert root["events"]["answered"] > 0
+        # A slot loses nothing with 0.95 ^ 16 = 0.44; everybody waits for it and asks again, a few times in a row.
+        assert 0.05 < retransmits < 6
+    assert sum(stat["damaged"] for stat in stats) == 0
+
+
+def test_ranks_that_fit_under_one_leaf_do_not_use_the_root(start_fabric: Callable[..., Fabric]) -> None:
+    fabric = start_fabric("--tree", "2", "--ports", "2", "--elements", str(ELEMENTS))
+    with ExitStack() as stack:
+        ranks = join_all(fabric, "small", 2, stack)
+        for got in reduce_all(ranks, [np.full(1000, rank + 1, np.int32) for rank in range(2)]):
+            assert np.array_equal(got, np.full(1000, 3, np.int32))
+        root, leaf, _ = fabric.status()["switches"]
+    assert leaf["events"]["completed"] == chunks(1000, ELEMENTS)
+    assert sum(root["events"].values()) + sum(root["drops"].values()) == 0
