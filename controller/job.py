@@ -174,10 +174,12 @@ class JobTable:
             raise
         return job
 
-    @staticmethod
-    def _check(asked: Joining) -> None:
-        if not 1 <= asked.world_size <= LARGEST_WORLD:
-            raise RequestError(422, f"world size {asked.world_size} is not in 1..{LARGEST_WORLD}")
+    def _check(self, asked: Joining) -> None:
+        alone = len(self._topology.switches) == 1
+        largest = HOSTS_PER_SWITCH if alone else LARGEST_WORLD
+        if not 1 <= asked.world_size <= largest:
+            why = f": one switch sums {HOSTS_PER_SWITCH} ranks, more need a tree" if alone else ""
+            raise RequestError(422, f"world size {asked.world_size} is not in 1..{largest}{why}")
         if asked.rank != layout.RANK_ALL and not 0 <= asked.rank < asked.world_size:
             raise RequestError(
                 422,

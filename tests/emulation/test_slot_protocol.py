@@ -34,7 +34,7 @@ class Member:
             job=self.place["job_id"],
             rank=self.place["rank"],
             epoch=self.place["epoch"],
-            slot=self.place["first_slot"],
+            slot=self.place["pools"][0]["first_slot"],
             element_count=self.place["elements"],
         )
         return replace(base, **changes)
@@ -116,7 +116,7 @@ def job(fabric: Fabric, request: pytest.FixtureRequest) -> Iterator[Job]:
         sock.bind(("127.0.0.1", 0))
         sock.settimeout(5)
         sockets.append(sock)
-        body = {"world_size": 3, "address": "127.0.0.1", "udp_port": sock.getsockname()[1]}
+        body = {"world_size": 3, "address": "127.0.0.1", "udp_ports": [sock.getsockname()[1]]}
         code, answer = fabric.call("POST", f"{path}/{rank}", body)
         assert code == 200, answer
     places = [fabric.call("GET", f"{path}/{rank}")[1] for rank in range(3)]
@@ -136,11 +136,11 @@ def test_the_last_contribution_becomes_everybodys_result(job: Job) -> None:
         header, got = member.receive()
         assert np.array_equal(got, sum(vectors))
         assert (header.operation, header.rank) == (layout.OPERATION_RESULT, rank)
-        assert (header.generation, header.slot) == (0, member.place["first_slot"])
+        assert (header.generation, header.slot) == (0, member.place["pools"][0]["first_slot"])
         assert header.next_exponent == doubled(102)
         assert header.check == check_word(header, got, ranks=3)
         assert member.hears_nothing()
-    assert job.events() == {"contribution": 3, "completed": 1, "replica": 3}
+    assert job.events() == {"absorbed": 2, "completed": 1, "replica": 3}
     assert job.drops() == {}
 
 
@@ -168,7 +168,7 @@ def test_generations_restart_the_set_and_old_ones_are_stale(job: Job) -> None:
     ones = np.ones(first.place["elements"], np.int32)
     for member in job.members[:2]:
         member.send(member.header(generation=0), 100 * ones)  # never finished
-    job.wait_for("contribution", 2)  # the switch reads port by port: later packets of one may overtake another's
+    job.wait_for("absorbed", 2)  # the switch reads port by port: later packets of one may overtake another's
     for member in job.members:
         member.send(member.header(generation=2), ones)  # same set, newer
     for member in job.members:

@@ -130,11 +130,11 @@ def test_a_killed_switch_ends_the_run_and_is_blamed(
     fabric = start_fabric()
     run = train("--mechanism", "inagg+mcast", "--controller", fabric.http)
     run.wait_for_step()
-    os.kill(fabric.state["switch"]["pid"], signal.SIGKILL)
+    os.kill(fabric.state["processes"]["switch"]["pid"], signal.SIGKILL)
     assert run.end(within_s=DEADLINE_S + 15) == 1
     assert "no answer from the switch at 127.0.0.1:" in run.error()
     assert "all ranks are alive" in run.error()
-    assert fabric.status()["switch"]["up"] is False
+    assert fabric.status()["up"] is False
 
 
 def test_training_goes_on_without_the_controller(
@@ -152,7 +152,7 @@ def test_training_goes_on_without_the_controller(
         weights[name] = json.loads(result.read_text())["weights_sha256"]
     assert len(set(weights["undisturbed"] + weights["disturbed"])) == 1
     stopped = controller("stop", "--state-dir", fabric.state_dir)
-    assert stopped.stdout == f"stopped switch (pid {fabric.state['switch']['pid']})\n"
+    assert stopped.stdout == f"stopped switch (pid {fabric.state['processes']['switch']['pid']})\n"
 
 
 def test_interrupting_leaves_nothing_behind(train: Callable[..., TrainingRun]) -> None:

@@ -57,9 +57,7 @@ def reduce_all(ranks: list[tuple[Engine, FabricSession]], tensors: list[np.ndarr
 
 
 @pytest.mark.parametrize("loss", ["0", "0.05"])
-def test_a_two_level_tree_sums_exactly_under_loss_on_every_link(
-    start_fabric: Callable[..., Fabric], loss: str
-) -> None:
+def test_a_two_level_tree_sums_exactly_under_loss_on_every_link(start_fabric: Callable[..., Fabric], loss: str) -> None:
     options = ("--tree", str(LEAVES), "--ports", str(RANKS_PER_LEAF), "--elements", str(ELEMENTS))
     fabric = start_fabric(*options, "--loss", loss, "--seed", "3")
     draw = np.random.default_rng(11)

@@ -13,41 +13,36 @@ from fastapi import FastAPI
 from controller.api import Service, create_app
 from controller.errors import SwitchError
 from controller.job import LEASE_S, Job, JobTable
+from controller.topology import single
 from hostlib import layout
 
 PORTS = 4
 
 
 @dataclass
-class MemorySwitch:
-    """Both of what jobs and what the API need of a switch."""
+class MemorySwitches:
+    """Both of what jobs and what the API need of the switches."""
 
-    program: str = "netfold-v1model-64"
-    p4rt: str = "127.0.0.1:50051"
     up: bool = True
-    breaks: bool = False
     installed: list[str] = field(default_factory=list)
 
-    def _use(self) -> None:
-        if self.breaks:
-            raise SwitchError(f"the switch at {self.p4rt} is gone")
+    def require_up(self) -> None:
+        if not self.up:
+            raise SwitchError("the switch at 127.0.0.1:50051 is gone")
 
     def install(self, job: Job) -> None:
-        self._use()
+        self.require_up()
         self.installed.append(job.name)
 
     def remove(self, job: Job) -> None:
-        self._use()
+        self.require_up()
         self.installed.remove(job.name)
 
-    def counts(self) -> tuple[dict[str, int], dict[str, int]]:
-        self._use()
+    def describe(self) -> list[dict[str, Any]]:
         events, drops = dict.fromkeys(layout.EVENTS, 0), dict.fromkeys(layout.DROPS, 0)
-        return {**events, "completed": 5}, {**drops, "stale": 1}
-
-    def ports(self) -> dict[int, dict[str, int]]:
-        self._use()
-        return {1: {"packets_in": 5, "bytes_in": 500, "packets_out": 4, "bytes_out": 400}}
+        root = {"name": "root", "up": True, "events": {**events, "completed": 5}, "drops": {**drops, "stale": 1}}
+        leaf = {"name": "leaf", "up": self.up, "events": {**events, "sent_up": 5}, "drops": {**drops, "stale": 2}}
+        return [root, leaf if self.up else {**leaf, "events": {}, "drops": {}}]
 
 
 @dataclass
@@ -55,7 +50,7 @@ class Api:
     """The application, and what lies behind it."""
 
     app: FastAPI
-    switch: MemorySwitch
+    switch: MemorySwitches
     dumps: list[dict[str, Any]]
     seconds: float = 0.0
 
@@ -69,16 +64,18 @@ class Api:
         return reply.status_code, reply.json()
 
     def join(self, rank: int, world_size: int = 2, job: str = "demo", **changes: Any) -> tuple[int, Any]:
-        body = {"world_size": world_size, "address": "127.0.0.1", "udp_port": 5000 + rank, **changes}
+        body = {"world_size": world_size, "address": "127.0.0.1", "udp_ports": [5000 + rank], **changes}
         return self.call("POST", f"/jobs/{job}/ranks/{rank}", body)
 
 
 @pytest.fixture
 def api() -> Api:
-    switch = MemorySwitch()
-    jobs = JobTable(switch, list(range(1, PORTS + 1)), lambda: here.seconds, lambda: 1_700_000_000.0)
+    switch = MemorySwitches()
+    ports = {port: f"127.0.0.1:{40000 + port}" for port in range(1, PORTS + 1)}
+    topology = single("127.0.0.1:50051", 1, "10.255.255.254", ports)
+    jobs = JobTable(switch, topology, lambda: here.seconds, lambda: 1_700_000_000.0)
     dumps: list[dict[str, Any]] = []
-    endpoints = {port: f"127.0.0.1:{40000 + port}" for port in range(1, PORTS + 1)}
+    endpoints = {("switch", port): address for port, address in ports.items()}
     service = Service("1.2", "embedded", 64, layout.SLOTS, jobs, switch, endpoints, lambda: here.seconds, dumps.append)
     here = Api(create_app(service), switch, dumps)
     return here
@@ -94,13 +91,14 @@ def test_ranks_join_and_learn_their_place(api: Api) -> None:
     assert second == {
         "state": "ready",
         "fabric": {"address": "127.0.0.1", "port": 40000 + second["switch_port"]},
+        "switch": "switch",
         "switch_port": second["switch_port"],
         "job_id": second["job_id"],
         "epoch": 1_700_000_000,
         "rank": 1,
         "world_size": 2,
-        "first_slot": 0,
-        "slots": 128,
+        "policy": "sum",
+        "pools": [{"first_slot": 0, "slots": 128}],
         "elements": 64,
     }
     code, polled = api.call("GET", "/jobs/demo/ranks/0")
@@ -116,8 +114,14 @@ def test_ranks_join_and_learn_their_place(api: Api) -> None:
         (2, {}, 422, "rank 2 is not in 0..1"),
         (-1, {}, 422, "rank -1"),
         (1, {"world_size": 33}, 422, "world size 33"),
-        (1, {"udp_port": 0}, 422, "body.udp_port"),
-        (1, {"udp_port": 65536}, 422, "body.udp_port"),
+        (1, {"udp_ports": [0]}, 422, "body.udp_ports.0"),
+        (1, {"udp_ports": [65536]}, 422, "body.udp_ports.0"),
+        (1, {"udp_ports": []}, 422, "body.udp_ports"),
+        (1, {"udp_ports": [1, 2]}, 409, "has 1 pools of slots; rank 1 came with 2 UDP ports"),
+        (1, {"mac": "nonsense"}, 422, "body.mac"),
+        (1, {"policy": "free"}, 422, "no policy free; there are sum, server, shared, chunk"),
+        (1, {"policy": "server"}, 409, "has policy sum; rank 1 came with server"),
+        (layout.RANK_ALL, {}, 422, "a server joins at /jobs/NAME/server"),
         (1, {"address": "nonsense"}, 422, "body.address"),
         (1, {"wordl_size": 2}, 422, "body.wordl_size"),
         (1, {"world_size": None}, 422, "body.world_size"),
@@ -128,7 +132,7 @@ def test_a_wrong_join_is_refused_in_one_line(
     api: Api, rank: Any, changes: dict[str, Any], code: int, says: str
 ) -> None:
     api.join(0)
-    body = {"world_size": 2, "address": "127.0.0.1", "udp_port": 5000, **changes}
+    body = {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000], **changes}
     got, answer = api.call("POST", f"/jobs/demo/ranks/{rank}", body)
     assert got == code
     assert list(answer) == ["detail"]
@@ -178,6 +182,7 @@ def test_heartbeats_carry_the_position(api: Api) -> None:
     assert job["ranks"][1] == {
         "rank": 1,
         "address": "127.0.0.1:5001",
+        "switch": "switch",
         "switch_port": job["ranks"][1]["switch_port"],
         "last_heartbeat_s": 2.0,
         "position": 77,
@@ -220,29 +225,38 @@ def test_status_says_what_is_going_on(api: Api) -> None:
     code, status = api.call("GET", "/status")
     assert code == 200
     assert status["version"] == "1.2"
-    assert (
-        status["switch"].items()
-        >= {
-            "kind": "embedded",
-            "p4rt": "127.0.0.1:50051",
-            "program": "netfold-v1model-64",
-            "elements": 64,
-            "slots": layout.SLOTS,
-            "up": True,
-        }.items()
-    )
+    assert status.items() >= {"kind": "embedded", "elements": 64, "slots": layout.SLOTS, "up": True}.items()
+    assert [switch["name"] for switch in status["switches"]] == ["root", "leaf"]
     assert [job["name"] for job in status["jobs"]] == ["demo"]
-    assert (status["events"]["completed"], status["drops"]["stale"]) == (5, 1)
+    assert (status["events"]["completed"], status["events"]["sent_up"], status["drops"]["stale"]) == (5, 5, 3)
     assert set(status["events"]) == set(layout.EVENTS) and set(status["drops"]) == set(layout.DROPS)
-    assert status["ports"]["1"]["bytes_in"] == 500
 
 
-@pytest.mark.parametrize("how", ["the stream ended", "a read failed"])
-def test_a_dead_switch_is_down_and_takes_nobody(api: Api, how: str) -> None:
+def test_a_dead_switch_is_down_and_takes_nobody(api: Api) -> None:
     api.join(0)
-    api.switch.breaks, api.switch.up = True, how == "a read failed"
+    api.switch.up = False
     code, status = api.call("GET", "/status")
-    assert (code, status["switch"]["up"]) == (200, False)
+    assert (code, status["up"], status["events"]["completed"]) == (200, False, 5)
     assert [job["name"] for job in status["jobs"]] == ["demo"]
     code, answer = api.join(1)
     assert (code, answer["detail"]) == (503, "the switch at 127.0.0.1:50051 is gone")
+
+
+def test_a_server_joins_like_a_rank(api: Api) -> None:
+    api.join(0, world_size=1, policy="server")
+    assert api.call("GET", "/jobs/demo/server")[0] == 404
+    body = {"world_size": 1, "address": "127.0.0.1", "udp_ports": [7000], "policy": "server"}
+    code, place = api.call("POST", "/jobs/demo/server", body)
+    assert (code, place["state"], place["rank"], place["policy"]) == (200, "ready", layout.RANK_ALL, "server")
+    assert api.call("GET", "/jobs/demo/server")[1] == place
+    assert api.call("POST", "/jobs/demo/server/heartbeat", {"position": 3}) == (200, {"state": "ready"})
+    assert [rank["position"] for rank in api.call("GET", "/jobs/demo")[1]["ranks"]] == [0, 3]
+    assert api.call("DELETE", "/jobs/demo/server") == (200, {"state": "left"})
+    assert api.call("DELETE", "/jobs/demo/ranks/0") == (200, {"state": "left"})
+    assert api.switch.installed == []
+
+
+def test_a_job_of_the_sum_policy_has_no_server(api: Api) -> None:
+    body = {"world_size": 1, "address": "127.0.0.1", "udp_ports": [7000]}
+    code, answer = api.call("POST", "/jobs/demo/server", body)
+    assert (code, answer["detail"]) == (422, "policy sum has no server; server, shared and chunk do")

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from controller.cli import main
 from controller.errors import StateError
 from controller.process import STATE_FILE, Process, State, start_time, write_whole
+from controller.topology import single
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,8 +47,9 @@ DEAD = Process(2**22 + 1, 1)  # above the largest pid there can be
 
 
 def state(controller: Process = DEAD, switch: Process | None = None) -> State:
-    ports = {"1": "127.0.0.1:3"}
-    return State(controller, "http://127.0.0.1:1", "127.0.0.1:2", 1, switch, ports, "controller.log")
+    topology = single("127.0.0.1:2", 1, "10.255.255.254", {1: "127.0.0.1:3"})
+    processes = {"switch": switch} if switch else {}
+    return State(controller, "http://127.0.0.1:1", topology, processes, "controller.log")
 
 
 # ---- processes and the state file ----
@@ -142,7 +144,7 @@ def test_a_wrong_option_is_exit_code_2(tmp_path: Path) -> None:
 def test_stop_ends_the_switch_of_a_dead_controller(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     state(switch=process_of(sleeper)).write(tmp_path)
     asked = CliRunner().invoke(main, ["status", "--state-dir", str(tmp_path)])
-    assert f"its switch (pid {sleeper.pid}) runs on" in str(asked.exception)
+    assert f"; switch (pid {sleeper.pid}) still running" in str(asked.exception)
     done = CliRunner().invoke(main, ["stop", "--state-dir", str(tmp_path)])
     assert done.output == f"stopped switch (pid {sleeper.pid})\n"
     assert sleeper.wait(5) == -15
@@ -187,6 +189,8 @@ def test_an_http_port_in_use_starts_nothing(tmp_path: Path) -> None:
         (["--http", "nowhere"], "is not ADDRESS:PORT"),
         (["--http", "127.0.0.1:65536"], "is not ADDRESS:PORT"),
         (["--switch", "127.0.0.1:1"], "--switch needs --switch-ports"),
+        (["--tree", "17"], "--tree 17 is not in 0..16 leaves"),
+        (["--ports", "33"], "--ports 33 is not in 1..32"),
     ],
 )
 def test_what_cannot_start_says_why(tmp_path: Path, options: list[str], says: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import text_format
@@ -14,9 +15,9 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from controller.artifact import load_artifact
-from controller.entry import Names, canonical, host_mac
+from controller.entry import Names, canonical
 from controller.errors import ArtifactError
-from controller.job import Job, Rank
+from controller.share import Above, Member, Share
 from hostlib import layout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,10 +33,17 @@ def names(request: pytest.FixtureRequest) -> Names:
     return Names(p4info(request.param))
 
 
+EPOCH = 1_700_000_000
+MEMBERS = tuple(Member(rank, 11 + rank, 0xAA00 + rank, ADDRESS, 5000 + rank, 21 + rank) for rank in range(3))
+ABOVE = "10.0.0.9"
+PARENT = Above("parent", 99, 0xBB, ABOVE, 4793, 0x8002)
+SERVER = Above("server", 99, 0xBB, ABOVE, 7000)
+UP = {"port": 99, "mac": 0xBB, "address": int(IPv4Address(ABOVE))}
+
+
 @pytest.fixture
-def job() -> Job:
-    ranks = {rank: Rank(rank, ADDRESS, 5000 + rank, 11 + rank, 21 + rank, 0.0) for rank in range(3)}
-    return Job("demo", 7, 1_700_000_000, 3, 128, 128, 7, "ready", ranks)
+def job() -> list[Share]:
+    return [Share(7, EPOCH, 128, 128, 7, MEMBERS)]
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,9 @@ def packet(**changes: int) -> dict[str, int]:
     right = {
         "ingress_port": 12,
         "src_addr": int(IPv4Address(ADDRESS)),
+        "operation": layout.OPERATION_CONTRIBUTION,
         "job": 7,
-        "epoch": 1_700_000_000,
+        "epoch": EPOCH,
         "rank": 1,
         "slot": 128,
     }
@@ -79,9 +88,9 @@ def packet(**changes: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("slot", [128, 200, 255])
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_members_are_admitted_in_all_their_slots(names: Names, job: Job, rank: int, slot: int) -> None:
+def test_members_are_admitted_in_all_their_slots(names: Names, job: list[Share], rank: int, slot: int) -> None:
     verdict = ask(names, names.job(job), **packet(rank=rank, ingress_port=11 + rank, slot=slot))
-    assert verdict == Verdict("admit", {"member": 1 << rank, "full": 0b111, "group": 7})
+    assert verdict == Verdict("contribute", {"member": 1 << rank, "full": 0b111, "group": 7})
 
 
 @pytest.mark.parametrize(
@@ -92,6 +101,9 @@ def test_members_are_admitted_in_all_their_slots(names: Names, job: Job, rank: i
         ({"slot": 0xFFFF}, "slot"),
         ({"ingress_port": 11}, "source"),
         ({"src_addr": int(IPv4Address("127.0.0.2"))}, "source"),
+        ({"operation": layout.OPERATION_RESULT}, "operation"),
+        ({"operation": layout.OPERATION_NACK, "slot": 0}, "operation"),
+        ({"operation": layout.OPERATION_RESULT, "ingress_port": 11}, "source"),
         ({"rank": 3}, "rank"),
         ({"rank": 3, "slot": 0}, "rank"),
         ({"epoch": 1_699_999_999}, "epoch"),
@@ -99,24 +111,25 @@ def test_members_are_admitted_in_all_their_slots(names: Names, job: Job, rank: i
     ],
 )
 def test_what_is_wrong_is_refused_by_its_own_reason(
-    names: Names, job: Job, changes: dict[str, int], reason: str
+    names: Names, job: list[Share], changes: dict[str, int], reason: str
 ) -> None:
     verdict = ask(names, names.job(job), **packet(**changes))
     assert verdict == Verdict("refuse", {"reason": layout.DROPS[reason]})
 
 
-def test_another_job_meets_no_entry(names: Names, job: Job) -> None:
+def test_another_job_meets_no_entry(names: Names, job: list[Share]) -> None:
     assert ask(names, names.job(job), **packet(job=8)) is None
 
 
 def test_the_whole_world_of_32_fits_the_mask(names: Names) -> None:
-    ranks = {rank: Rank(rank, ADDRESS, 5000, 1 + rank, 1 + rank, 0.0) for rank in range(32)}
-    job = Job("large", 1, 1, 32, 0, 128, 1, "ready", ranks)
-    verdict = ask(names, names.job(job), **packet(job=1, epoch=1, rank=31, ingress_port=32, slot=0))
-    assert verdict == Verdict("admit", {"member": 1 << 31, "full": 0xFFFFFFFF, "group": 1})
+    members = tuple(Member(rank, 1 + rank, 0, ADDRESS, 5000, 1 + rank) for rank in range(32))
+    verdict = ask(
+        names, names.job([Share(1, 1, 0, 128, 1, members)]), **packet(job=1, epoch=1, rank=31, ingress_port=32, slot=0)
+    )
+    assert verdict == Verdict("contribute", {"member": 1 << 31, "full": 0xFFFFFFFF, "group": 1})
 
 
-def test_results_go_to_every_rank_by_its_own_address(names: Names, job: Job) -> None:
+def test_results_go_to_every_rank_by_its_own_address(names: Names, job: list[Share]) -> None:
     entities = names.job(job)
     replicas = names._tables["replicas"].preamble.id
     told = {}
@@ -125,21 +138,94 @@ def test_results_go_to_every_rank_by_its_own_address(names: Names, job: Job) -> 
             int.from_bytes(p.value, "big") for p in entry.action.action.params
         ]
     address = int(IPv4Address(ADDRESS))
-    assert told == {21 + rank: [host_mac(11 + rank), address, 5000 + rank, rank] for rank in range(3)}
+    assert told == {21 + rank: [0xAA00 + rank, address, 5000 + rank, rank] for rank in range(3)}
     group = next(e for e in entities if e.HasField("packet_replication_engine_entry"))
     multicast = group.packet_replication_engine_entry.multicast_group_entry
     assert multicast.multicast_group_id == 7
     assert [(r.egress_port, r.instance) for r in multicast.replicas] == [(11, 21), (12, 22), (13, 23)]
 
 
-def test_nobody_is_admitted_before_results_have_a_way_out(names: Names, job: Job) -> None:
+def from_above(**changes: int) -> dict[str, int]:
+    """A packet of the parent or server."""
+    return packet(ingress_port=99, src_addr=int(IPv4Address(ABOVE)), **changes)
+
+
+def test_sums_of_a_leaf_go_up_as_one_rank_and_results_come_down(names: Names) -> None:
+    entities = names.job([Share(7, EPOCH, 128, 128, 7, MEMBERS, PARENT)])
+    up = {**UP, "udp_port": 4793, "operation": layout.OPERATION_CONTRIBUTION, "rank": 0x8002}
+    assert ask(names, entities, **packet()) == Verdict("contribute_up", {"member": 2, "full": 7, **up})
+    result = {"operation": layout.OPERATION_RESULT, "rank": 0x8002}
+    assert ask(names, entities, **from_above(**result)) == Verdict("result_down", {"full": 7, "group": 7})
+    wrong = {
+        "slot": from_above(**result, slot=0),
+        "source": packet(**result),
+        "operation": from_above(rank=0x8002),
+        "rank": from_above(operation=layout.OPERATION_RESULT, rank=0x8003),
+    }
+    for reason, asked in wrong.items():
+        assert ask(names, entities, **asked) == Verdict("refuse", {"reason": layout.DROPS[reason]}), reason
+
+
+def test_sums_for_a_server_say_whose_packet_it_was(names: Names) -> None:
+    entities = names.job([Share(7, EPOCH, 128, 128, 7, MEMBERS, SERVER)])
+    up = {**UP, "udp_port": 7000, "operation": layout.OPERATION_SUM, "rank": 1}
+    assert ask(names, entities, **packet()) == Verdict("contribute_up", {"member": 2, "full": 7, **up})
+    result = {"operation": layout.OPERATION_RESULT, "rank": layout.RANK_ALL}
+    assert ask(names, entities, **from_above(**result)) == Verdict("result_down", {"full": 7, "group": 7})
+
+
+def test_shared_slots_lie_where_the_offset_says(names: Names) -> None:
+    entities = names.job([Share(7, EPOCH, 0, 128, 7, MEMBERS, SERVER, "shared", 0x1A5)])
+    up = {**UP, "udp_port": 7000, "offset": 0x1A5}
+    assert ask(names, entities, **packet(slot=5)) == Verdict("contribute_shared", {"member": 2, "full": 7, **up})
+    assert ask(names, entities, **packet(slot=128)) == Verdict("refuse", {"reason": layout.DROP_SLOT})
+    result = {"operation": layout.OPERATION_RESULT, "rank": layout.RANK_ALL, "slot": 5}
+    assert ask(names, entities, **from_above(**result)) == Verdict("result_shared", {"group": 7, "offset": 0x1A5})
+
+
+def test_chunks_come_from_above_and_ranks_may_only_ask(names: Names) -> None:
+    entities = names.job([Share(7, EPOCH, 128, 128, 7, MEMBERS, SERVER, "chunk")])
+    chunk = {"operation": layout.OPERATION_CHUNK, "rank": layout.RANK_ALL}
+    assert ask(names, entities, **from_above(**chunk)) == Verdict("chunk_down", {"group": 7})
+    nack = packet(operation=layout.OPERATION_NACK)
+    assert ask(names, entities, **nack) == Verdict("ask", {**UP, "udp_port": 7000, "rank": 1})
+    assert ask(names, entities, **packet()) == Verdict("refuse", {"reason": layout.DROP_OPERATION})
+
+
+def test_pools_of_a_job_have_slots_and_groups_of_their_own(names: Names) -> None:
+    second = tuple(Member(m.rank, m.port, m.mac, m.address, m.udp_port + 100, m.replica + 100) for m in MEMBERS)
+    entities = names.job([Share(7, EPOCH, 128, 128, 7, MEMBERS), Share(7, EPOCH, 256, 64, 8, second)])
+    assert len({e.SerializeToString(deterministic=True) for e in entities}) == len(entities)
+    assert ask(names, entities, **packet(slot=200)) == Verdict("contribute", {"member": 2, "full": 7, "group": 7})
+    assert ask(names, entities, **packet(slot=319)) == Verdict("contribute", {"member": 2, "full": 7, "group": 8})
+    assert ask(names, entities, **packet(slot=320)) == Verdict("refuse", {"reason": layout.DROP_SLOT})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"members": ()}, "0 members"),
+        ({"members": MEMBERS * 11}, "33 members"),
+        ({"slots": 100}, "not an aligned power of two"),
+        ({"first_slot": 64}, "not an aligned power of two"),
+        ({"policy": "free"}, "no policy free"),
+        ({"policy": "chunk"}, "needs a server above"),
+        ({"policy": "shared", "above": PARENT}, "not a parent"),
+    ],
+)
+def test_a_share_that_contradicts_itself_is_refused(job: list[Share], changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        replace(job[0], **changes)
+
+
+def test_nobody_is_admitted_before_results_have_a_way_out(names: Names, job: list[Share]) -> None:
     entities = names.job(job)
     group = next(i for i, e in enumerate(entities) if e.HasField("packet_replication_engine_entry"))
     membership = names._tables["membership"].preamble.id
     assert all(i > group for i, e in enumerate(entities) if e.table_entry.table_id == membership)
 
 
-def test_ternary_entries_follow_the_specification(names: Names, job: Job) -> None:
+def test_ternary_entries_follow_the_specification(names: Names, job: list[Share]) -> None:
     """P4Runtime 1.3, 9.1.1: a priority above 0; no field without a mask; no value bits outside it."""
     membership = names._tables["membership"].preamble.id
     for entry in (e.table_entry for e in names.job(job) if e.table_entry.table_id == membership):

@@ -15,7 +15,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from controller.artifact import load_artifact
 from controller.errors import SwitchError
 from controller.fabric import P4RuntimeFabric
-from controller.job import Job, Rank
+from controller.share import Member, Share
 from hostlib import layout
 
 FABRIC_ADDRESS = "10.255.255.254"
@@ -123,9 +123,9 @@ def fabric(running: Running) -> Iterator[P4RuntimeFabric]:
 
 
 @pytest.fixture
-def job() -> Job:
-    ranks = {rank: Rank(rank, "127.0.0.1", 5000 + rank, 1 + rank, 1 + rank, 0.0) for rank in range(2)}
-    return Job("demo", 1, 99, 2, 0, 128, 1, "ready", ranks)
+def job() -> list[Share]:
+    members = tuple(Member(rank, 1 + rank, 0xAA, "127.0.0.1", 5000 + rank, 1 + rank) for rank in range(2))
+    return [Share(1, 99, 0, 128, 1, members)]
 
 
 def test_the_program_is_pushed_once(running: Running, fabric: P4RuntimeFabric) -> None:
@@ -139,7 +139,9 @@ def test_the_program_is_pushed_once(running: Running, fabric: P4RuntimeFabric) -
     assert fabric.push(load_artifact(256), FABRIC_ADDRESS)
 
 
-def test_a_later_controller_takes_over_without_a_push(running: Running, fabric: P4RuntimeFabric, job: Job) -> None:
+def test_a_later_controller_takes_over_without_a_push(
+    running: Running, fabric: P4RuntimeFabric, job: list[Share]
+) -> None:
     artifact = load_artifact(64)
     fabric.push(artifact, FABRIC_ADDRESS)
     fabric.install(job)
@@ -157,7 +159,7 @@ def test_an_earlier_election_id_does_not_become_primary(running: Running, fabric
         P4RuntimeFabric(running.address, 1, 9)
 
 
-def test_entries_come_and_go_with_the_job(running: Running, fabric: P4RuntimeFabric, job: Job) -> None:
+def test_entries_come_and_go_with_the_job(running: Running, fabric: P4RuntimeFabric, job: list[Share]) -> None:
     fabric.push(load_artifact(64), FABRIC_ADDRESS)
     before = list(running.switch.entities)
     fabric.install(job)
@@ -166,9 +168,11 @@ def test_entries_come_and_go_with_the_job(running: Running, fabric: P4RuntimeFab
     assert running.switch.entities == before
 
 
-@pytest.mark.parametrize("number", range(11))
-def test_entries_are_installed_all_or_none(running: Running, fabric: P4RuntimeFabric, job: Job, number: int) -> None:
-    """Two replicas, a group, two verdicts per job, three per rank: eleven writes, any may fail."""
+@pytest.mark.parametrize("number", range(13))
+def test_entries_are_installed_all_or_none(
+    running: Running, fabric: P4RuntimeFabric, job: list[Share], number: int
+) -> None:
+    """Two replicas, a group, two verdicts per job, four per rank: thirteen writes, any may fail."""
     fabric.push(load_artifact(64), FABRIC_ADDRESS)
     before = list(running.switch.entities)
     running.switch.refuse_write = number
@@ -177,7 +181,7 @@ def test_entries_are_installed_all_or_none(running: Running, fabric: P4RuntimeFa
     assert len(str(refused.value).splitlines()) == 1
     assert running.switch.entities == before
     fabric.install(job)
-    assert len(running.switch.entities) == len(before) + 11
+    assert len(running.switch.entities) == len(before) + 13
 
 
 def test_counters_of_both_pipelines_are_summed(running: Running, fabric: P4RuntimeFabric) -> None:
@@ -186,13 +190,13 @@ def test_counters_of_both_pipelines_are_summed(running: Running, fabric: P4Runti
     ids = {name: fabric.names().counter_id(name) for name in counters}
     assert len(set(ids.values())) == 4
     running.switch.cells = {
-        ids["events"]: {layout.EVENT_CONTRIBUTION: (6, 0), layout.DROP_STALE: (2, 0), 31: (9, 0)},
+        ids["events"]: {layout.EVENT_ABSORBED: (6, 0), layout.DROP_STALE: (2, 0), 63: (9, 0)},
         ids["egress_events"]: {layout.EVENT_REPLICA: (4, 0), layout.DROP_STALE: (1, 0)},
         ids["port_in"]: {1: (5, 500), 2: (0, 0), 7: (1, 60)},
         ids["port_out"]: {1: (4, 400), 3: (2, 20)},
     }
     events, drops = fabric.counts()
-    assert events == {**dict.fromkeys(layout.EVENTS, 0), "contribution": 6, "replica": 4}
+    assert events == {**dict.fromkeys(layout.EVENTS, 0), "absorbed": 6, "replica": 4}
     assert drops == {**dict.fromkeys(layout.DROPS, 0), "stale": 3}
     assert fabric.ports() == {
         1: {"packets_in": 5, "bytes_in": 500, "packets_out": 4, "bytes_out": 400},
@@ -201,7 +205,7 @@ def test_counters_of_both_pipelines_are_summed(running: Running, fabric: P4Runti
     }
 
 
-def test_a_switch_that_dies_is_down(running: Running, fabric: P4RuntimeFabric, job: Job) -> None:
+def test_a_switch_that_dies_is_down(running: Running, fabric: P4RuntimeFabric, job: list[Share]) -> None:
     fabric.push(load_artifact(64), FABRIC_ADDRESS)
     assert fabric.up
     running.stop()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controller.allocation import NumberPool, SlotPool
-from controller.errors import RequestError, SwitchError
-from controller.job import LARGEST_WORLD, LEASE_S, SLOTS_PER_JOB, Job, JobTable
+from controller.errors import ControllerError, RequestError, SwitchError
+from controller.job import LEASE_S, SLOTS_PER_POOL, Job, JobTable, Joining
+from controller.topology import LEAF_RANK, Switch, Topology, single
+from controller.tree import shares
 from hostlib import layout
 
 
@@ -44,15 +48,20 @@ class World:
     """A job table and everything around it."""
 
     ports: int = 8
+    topology: Topology | None = None
     fabric: MemoryFabric = field(default_factory=MemoryFabric)
     clock: Clock = field(default_factory=Clock)
     now: Clock = field(default_factory=lambda: Clock(1_700_000_000.0))
 
     def __post_init__(self) -> None:
-        self.table = JobTable(self.fabric, list(range(1, self.ports + 1)), self.clock, self.now)
+        ports = {port: "127.0.0.1:1" for port in range(1, self.ports + 1)}
+        topology = self.topology or single("127.0.0.1:2", 1, "10.255.255.254", ports)
+        self.table = JobTable(self.fabric, topology, self.clock, self.now)
 
-    def join(self, rank: int, world_size: int = 2, name: str = "demo", udp_port: int | None = None) -> Job:
-        return self.table.join(name, rank, world_size, "127.0.0.1", udp_port or 5000 + rank)
+    def join(self, rank: int, world_size: int = 2, name: str = "demo", policy: str = "sum", pools: int = 1) -> Job:
+        """Rank RANK_ALL is the server."""
+        udp_ports = tuple(5000 + rank % 1000 + 1000 * pool for pool in range(pools))
+        return self.table.join(name, Joining(rank, world_size, "127.0.0.1", udp_ports, policy=policy))
 
 
 @pytest.fixture
@@ -66,11 +75,11 @@ def test_the_last_rank_makes_the_job_ready(world: World) -> None:
     job = world.join(1)
     assert job.state == "ready"
     assert world.fabric.installed == ["demo"]
-    assert (job.first_slot, job.slots) == (0, SLOTS_PER_JOB)
+    assert [(pool.first_slot, pool.slots) for pool in job.pools] == [(0, SLOTS_PER_POOL)]
     assert job.job_id != 0
     assert len({rank.switch_port for rank in job.ranks.values()}) == 2
-    assert len({rank.replica for rank in job.ranks.values()}) == 2
-    assert 0 not in {rank.replica for rank in job.ranks.values()}
+    replicas = {replica for rank in job.ranks.values() for replica in rank.replicas}
+    assert len(replicas) == 2 and 0 not in replicas
 
 
 def test_a_world_of_one_is_ready_at_once(world: World) -> None:
@@ -88,7 +97,7 @@ def test_joining_again_changes_nothing(world: World) -> None:
     ("rank", "world_size", "says"),
     [
         (0, 0, "world size 0 is not in"),
-        (0, LARGEST_WORLD + 1, f"world size {LARGEST_WORLD + 1} is not in"),
+        (0, 33, "world size 33 is not in 1..32: one switch sums 32 ranks, more need a tree"),
         (2, 2, "rank 2 is not in 0..1"),
         (-1, 2, "rank -1 is not in 0..1"),
     ],
@@ -111,9 +120,9 @@ def test_a_rank_cannot_be_taken_over_from_another_address(world: World) -> None:
     world.join(0)
     world.join(1)
     with pytest.raises(RequestError, match="already joined") as refused:
-        world.join(1, udp_port=9999)
+        world.table.join("demo", Joining(1, 2, "127.0.0.1", (9999,)))
     assert refused.value.status == 409
-    assert world.table.jobs["demo"].ranks[1].udp_port == 5001
+    assert world.table.jobs["demo"].ranks[1].udp_ports == [5001]
 
 
 def test_without_a_port_nothing_is_left_half_joined() -> None:
@@ -129,14 +138,14 @@ def test_without_a_port_nothing_is_left_half_joined() -> None:
 
 
 def test_slots_run_out_and_come_back(world: World) -> None:
-    fitting = layout.SLOTS // SLOTS_PER_JOB
+    fitting = layout.SLOTS // SLOTS_PER_POOL
     jobs = [world.join(0, 1, f"job{n}") for n in range(fitting)]
-    assert sorted(job.first_slot for job in jobs) == list(range(0, layout.SLOTS, SLOTS_PER_JOB))
-    with pytest.raises(RequestError, match=f"no {SLOTS_PER_JOB} slots are free") as refused:
+    assert sorted(job.pools[0].first_slot for job in jobs) == list(range(0, layout.SLOTS, SLOTS_PER_POOL))
+    with pytest.raises(RequestError, match=f"no {SLOTS_PER_POOL} slots are free") as refused:
         world.join(0, 1, "one too many")
     assert refused.value.status == 503
     world.table.leave("job1", 0)
-    assert world.join(0, 1, "next").first_slot == jobs[1].first_slot
+    assert world.join(0, 1, "next").pools[0].first_slot == jobs[1].pools[0].first_slot
 
 
 def test_a_refused_installation_leaves_the_others_waiting(world: World) -> None:
@@ -156,7 +165,7 @@ def test_a_refused_installation_of_a_new_job_leaves_no_job(world: World) -> None
         world.join(0, world_size=1)
     assert world.table.jobs == {}
     world.fabric.refuses = False
-    assert world.join(0, world_size=1).first_slot == 0
+    assert world.join(0, world_size=1).pools[0].first_slot == 0
 
 
 def test_the_last_to_leave_takes_the_entries_along(world: World) -> None:
@@ -239,16 +248,130 @@ def test_a_restarted_controller_takes_the_jobs_over(world: World) -> None:
 
     fresh = later.join(0, 1, "fresh")
     taken = [job for name, job in later.table.jobs.items() if name != "fresh"]
-    assert fresh.first_slot not in {job.first_slot for job in taken}
+    assert fresh.pools[0].first_slot not in {job.pools[0].first_slot for job in taken}
     assert fresh.job_id not in {job.job_id for job in taken}
     assert fresh.epoch > max(job.epoch for job in taken)
     ports = [rank.switch_port for job in later.table.jobs.values() for rank in job.ranks.values()]
-    replicas = [rank.replica for job in later.table.jobs.values() for rank in job.ranks.values()]
+    replicas = [n for job in later.table.jobs.values() for rank in job.ranks.values() for n in rank.replicas]
     assert len(set(ports)) == len(ports)
     assert len(set(replicas)) == len(replicas)
     later.table.leave("demo", 0)
     later.table.leave("demo", 1)
     assert "demo" not in world.fabric.installed
+
+
+# ---- trees, servers and pools ----
+
+
+def tree(leaves: int = 4, ports: int = 2) -> Topology:
+    root = Switch("root", "127.0.0.1:100", 1, "10.0.0.100", {1: "127.0.0.1:1"})
+    below = [
+        Switch(
+            f"leaf{n}", f"127.0.0.1:{n + 1}", 1, f"10.0.0.{n + 1}", dict.fromkeys(range(1, ports + 1), "127.0.0.1:1")
+        )
+        for n in range(leaves)
+    ]
+    return Topology((root, *(replace(leaf, parent="root", uplink=50, downlink=60 + n) for n, leaf in enumerate(below))))
+
+
+def test_ranks_fill_the_leaves_and_leaves_are_ranks_of_the_root() -> None:
+    topology = tree()
+    world = World(topology=topology)
+    job = [world.join(rank, 8) for rank in range(8)][-1]
+    assert [job.ranks[rank].switch for rank in range(8)] == [f"leaf{n // 2}" for n in range(8)]
+    told = shares(job, topology)
+    assert list(told) == ["root", "leaf0", "leaf1", "leaf2", "leaf3"]
+    (root,), (leaf,) = told["root"], told["leaf2"]
+    assert root.above is None
+    assert [(m.rank, m.port, m.address) for m in root.members] == [
+        (LEAF_RANK + 1 + n, 60 + n, f"10.0.0.{n + 1}") for n in range(4)
+    ]
+    assert [m.rank for m in leaf.members] == [4, 5]
+    assert leaf.above is not None
+    assert (leaf.above.kind, leaf.above.rank, leaf.above.port) == ("parent", LEAF_RANK + 3, 50)
+    replicas = [m.replica for parts in told.values() for share in parts for m in share.members]
+    assert len(set(replicas)) == 12 and 0 not in replicas
+
+
+def test_a_job_under_one_leaf_stays_there() -> None:
+    topology = tree()
+    world = World(topology=topology)
+    job = [world.join(rank, 2) for rank in range(2)][-1]
+    told = shares(job, topology)
+    assert list(told) == ["leaf0"] and told["leaf0"][0].above is None
+
+
+def test_512_ranks_fit_a_tree_of_16_leaves() -> None:
+    topology = tree(16, 32)
+    world = World(topology=topology)
+    job = [world.join(rank, 512) for rank in range(512)][-1]
+    told = shares(job, topology)
+    assert job.state == "ready" and len(told["root"][0].members) == 16
+    assert all(len(told[f"leaf{n}"][0].members) == 32 for n in range(16))
+    for rank in range(512):
+        world.table.leave("demo", rank)
+    assert [world.join(rank, 512).state for rank in range(512)][-1] == "ready"
+
+
+@pytest.mark.parametrize("policy", ["server", "chunk"])
+def test_a_server_stands_at_the_root(policy: str) -> None:
+    topology = tree()
+    world = World(topology=topology)
+    job = [world.join(rank, 2, policy=policy) for rank in range(2)][-1]
+    assert job.state == "waiting"
+    world.join(layout.RANK_ALL, 2, policy=policy)
+    assert job.state == "ready" and job.server is not None and job.server.switch == "root"
+    told = shares(job, topology)
+    assert list(told) == ["root", "leaf0"]
+    assert [told[name][0].above.kind for name in told] == ["server", "parent"]  # type: ignore[union-attr]
+
+
+def test_shared_slots_are_overbooked_at_different_offsets(world: World) -> None:
+    jobs = []
+    for n in range(8):
+        world.table._ports.give_back(("switch", 1))  # ports are not what this is about
+        world.table._ports.give_back(("switch", 2))
+        world.join(0, 1, f"job{n}", "shared")
+        jobs.append(world.join(layout.RANK_ALL, 1, f"job{n}", "shared"))
+    assert all((job.pools[0].first_slot, job.pools[0].slots) == (0, SLOTS_PER_POOL) for job in jobs)
+    assert {job.pools[0].offset // SLOTS_PER_POOL for job in jobs} == {0}  # one pool of 128 slots for all eight
+    assert len({job.pools[0].offset for job in jobs}) > 4
+    assert world.join(0, 1, "own").pools[0].first_slot == SLOTS_PER_POOL
+
+
+def test_pools_have_slots_groups_and_replicas_of_their_own(world: World) -> None:
+    job = world.join(0, 1, pools=2)
+    assert [pool.first_slot for pool in job.pools] == [0, SLOTS_PER_POOL]
+    assert len({pool.group for pool in job.pools}) == 2 and len(set(job.ranks[0].replicas)) == 2
+    with pytest.raises(RequestError, match="5 UDP ports: a job has 1 to 4 pools"):
+        world.join(0, 1, "other", pools=5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"name": "root"}, "two switches have the name root"),
+        ({"address": "10.0.0.100"}, "two switches have the address"),
+        ({"parent": None}, "has no parent, unlike leaf0"),
+        ({"parent": "nobody"}, "comes before its parent nobody"),
+        ({"uplink": 1}, "port 1 of leaf0 is used twice"),
+        ({"downlink": 1}, "port 1 of root is used twice"),
+    ],
+)
+def test_a_topology_that_is_no_tree_is_refused(changes: dict[str, Any], says: str) -> None:
+    root, leaf = tree(1).switches
+    with pytest.raises(ControllerError, match=says):
+        Topology((root, replace(leaf, **changes)))
+
+
+def test_a_topology_file_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "topology.json"
+    path.write_text(json.dumps({"switches": tree().as_json()}))
+    assert Topology.read(path) == tree()
+    for content, says in (("[]", "is not a JSON object"), ('{"switches": [{"name": "x"}]}', "a switch has name")):
+        path.write_text(content)
+        with pytest.raises(ControllerError, match=says):
+            Topology.read(path)
 
 
 def test_slot_ranges_are_aligned_and_never_overlap() -> None:

@@ -31,7 +31,7 @@ class Ranks:
         self.engines = [Engine("127.0.0.1") for _ in range(world_size)]
         self.path, self.fabric = f"/jobs/{job}/ranks", fabric
         for rank, engine in enumerate(self.engines):
-            body = {"world_size": world_size, "address": engine.address, "udp_port": engine.port}
+            body = {"world_size": world_size, "address": engine.address, "udp_ports": [engine.port]}
             assert fabric.call("POST", f"{self.path}/{rank}", body)[0] == 200
         for rank, engine in enumerate(self.engines):
             place = fabric.call("GET", f"{self.path}/{rank}")[1]
@@ -42,8 +42,8 @@ class Ranks:
                 place["epoch"],
                 rank,
                 world_size,
-                place["first_slot"],
-                place["slots"],
+                place["pools"][0]["first_slot"],
+                place["pools"][0]["slots"],
                 place["elements"],
                 window,
             )
@@ -193,12 +193,12 @@ def test_damaged_results_are_noticed_and_asked_for_again(tmp_path_factory: pytes
         engines = [Engine("127.0.0.1") for _ in range(2)]
         wires = []
         for rank, engine in enumerate(engines):
-            body = {"world_size": 2, "address": "127.0.0.1", "udp_port": 1}
+            body = {"world_size": 2, "address": "127.0.0.1", "udp_ports": [1]}
             place = fabric.call("POST", f"/jobs/damage/ranks/{rank}", body)[1]
             wire = DamagingWire((place["fabric"]["address"], place["fabric"]["port"]), ("127.0.0.1", engine.port), 10)
             wires.append(wire)
             # The controller is told the wire's port: results go through it, too.
-            body["udp_port"] = wire.socket.getsockname()[1]
+            body["udp_ports"] = [wire.socket.getsockname()[1]]
             fabric.call("POST", f"/jobs/damage/ranks/{rank}", body)
         for rank, engine in enumerate(engines):
             place = fabric.call("GET", f"/jobs/damage/ranks/{rank}")[1]
@@ -210,8 +210,8 @@ def test_damaged_results_are_noticed_and_asked_for_again(tmp_path_factory: pytes
                 place["epoch"],
                 rank,
                 2,
-                place["first_slot"],
-                place["slots"],
+                place["pools"][0]["first_slot"],
+                place["pools"][0]["slots"],
                 place["elements"],
             )
         tensors = [np.random.default_rng(rank).standard_normal(20_000).astype(np.float32) for rank in range(2)]
