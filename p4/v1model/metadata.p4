@@ -35,6 +35,7 @@ struct metadata_t {
     seen_t    member;        // this rank's bit
     seen_t    full;          // the bits of all ranks
     bit<16>   group;         // multicast group of results and chunks
+    bool      claimed;       // a shared slot, by this very packet
     bit<16>   offset;        // of shared slots: where this job's slots lie in the pool
     bit<32>   set;           // register index: masked slot ++ lowest generation bit
     bit<9>    up_port;       // the parent or server

@@ -41,6 +41,7 @@ control ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         meta.verdict = VERDICT_FORWARD;
         meta.work = WORK_NONE;
         meta.offset = 0;
+        meta.claimed = false;
         meta.for_fabric = false;
         if (hdr.ipv4.isValid()) {
             fabric_address.apply();

@@ -1,13 +1,19 @@
-// Shared slots: many jobs overbook one pool. A contribution must claim its slot before anything is stored there; one
-// that finds the slot taken goes on to its job's server unaggregated. A slot is given back when its result passes, and
-// an owner that is gone loses it after CREDIT collisions without a packet of its own. A packet that was sent before
+// Shared slots: many jobs overbook one pool. A contribution must own its set before anything is stored there; one that
+// finds the set taken goes on to its job's server unaggregated. A set is given back when its result passes, and an
+// owner that is gone loses it after CREDIT collisions without a packet of its own. A packet that was sent before
 // never claims: its result may be out already, and nobody else would come.
 control Sharing(inout headers_t hdr, inout metadata_t meta) {
-    register<bit<32>>(SLOT_SETS) owners;    // epochs; each belongs to one job's life
-    register<bit<8>>(SLOT_SETS) credits;    // 0: free
+    register<bit<32>>(SLOT_SETS) owners;    // epochs; each belongs to one job's life, none is 0
+    register<bit<32>>(SLOT_SETS) credits;   // 0: free
 
     bit<32> owner;
-    bit<8> credit;
+    bit<32> credit;
+
+    action collide() {
+        meta.verdict = VERDICT_UP;
+        meta.event = EVENT_COLLISION;
+        meta.up_operation = OPERATION_CONTRIBUTION;
+    }
 
     apply {
         owners.read(owner, meta.set);
@@ -16,20 +22,22 @@ control Sharing(inout headers_t hdr, inout metadata_t meta) {
             meta.verdict = VERDICT_COMPLETE;
             meta.event = EVENT_RELAYED;
             if (owner == hdr.netfold.epoch) {
+                owner = 0;
                 credit = 0;
+            }
+        } else if (hdr.netfold.flags & FLAG_AGAIN != 0) {
+            if (owner != hdr.netfold.epoch) {
+                collide();
             }
         } else if (owner == hdr.netfold.epoch) {
             credit = CREDIT;
-        } else if (credit == 0 && hdr.netfold.flags & FLAG_AGAIN == 0) {
+        } else if (credit == 0) {
             owner = hdr.netfold.epoch;
             credit = CREDIT;
+            meta.claimed = true;
         } else {
-            meta.verdict = VERDICT_UP;
-            meta.event = EVENT_COLLISION;
-            meta.up_operation = OPERATION_CONTRIBUTION;
-            if (credit != 0) {
-                credit = credit - 1;
-            }
+            credit = credit - 1;
+            collide();
         }
         owners.write(meta.set, owner);
         credits.write(meta.set, credit);

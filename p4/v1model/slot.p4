@@ -1,5 +1,5 @@
 // The state of one slot's set: epoch, generation and bitmap (rules 2, 4 and 5). A newer generation or another epoch
-// starts the set afresh: nothing is ever cleared beforehand. The bitmap is also the set's state: some ranks' bits are
+// (of a shared slot: a claim) starts the set afresh: nothing is ever cleared beforehand. The bitmap is also the set's state: some ranks' bits are
 // `partial`, all of them are finished or `sent-up`, as the job's entries say, and DONE is `done`.
 control Slot(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(SLOT_SETS) epochs;
@@ -9,8 +9,6 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
     bit<32> epoch;
     bit<32> generation;
     seen_t seen;
-    bool fresh;
-    bool stale;
 
     action drop(bit<8> reason) {
         meta.verdict = VERDICT_DROP;
@@ -31,18 +29,38 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
         // Serial number arithmetic (RFC 1982), in the signed form: the unsigned one compiles into something else on
         // Tofino, and the two programs should read alike.
         int<32> ahead = (int<32>) (hdr.netfold.generation - generation);
-        fresh = epoch != hdr.netfold.epoch || ahead > 0;
-        stale = !fresh && ahead < 0;
+        bool equal = epoch == hdr.netfold.epoch && ahead == 0;
+        bool fresh = epoch != hdr.netfold.epoch || ahead > 0;
+        if (meta.role == ROLE_SHARED) {
+            // The owner's set is its own in every generation, but only a claim starts it.
+            equal = !meta.claimed && ahead == 0;
+            fresh = meta.claimed;
+        }
 
-        if (stale) {
-            drop(DROP_STALE);
-        } else if (meta.role == ROLE_DOWN) {
-            if (!fresh && seen == meta.full) {
+        if (meta.role == ROLE_DOWN) {
+            if (equal && seen == meta.full) {
                 join(WORK_STORE, seen | DONE);
                 meta.verdict = VERDICT_COMPLETE;
                 meta.event = EVENT_DOWN;
             } else {
                 drop(DROP_UNASKED);
+            }
+        } else if (meta.role == ROLE_NACK) {
+            if (equal && seen & DONE != 0) {
+                meta.work = WORK_LOAD;
+                meta.verdict = VERDICT_ANSWER;
+                meta.event = EVENT_ANSWERED;
+            } else {
+                meta.verdict = VERDICT_UP;
+                meta.event = EVENT_NACK_UP;
+            }
+        } else if (!fresh && !equal) {
+            if (meta.role == ROLE_SHARED) {
+                meta.verdict = VERDICT_UP;
+                meta.event = EVENT_COLLISION;
+                meta.up_operation = OPERATION_CONTRIBUTION;
+            } else {
+                drop(DROP_STALE);
             }
         } else if (meta.role == ROLE_CHUNK) {
             if (fresh) {
@@ -51,15 +69,6 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
                 meta.event = EVENT_CHUNK;
             } else {
                 drop(DROP_DUPLICATE);
-            }
-        } else if (meta.role == ROLE_NACK) {
-            if (!fresh && seen & DONE != 0) {
-                meta.work = WORK_LOAD;
-                meta.verdict = VERDICT_ANSWER;
-                meta.event = EVENT_ANSWERED;
-            } else {
-                meta.verdict = VERDICT_UP;
-                meta.event = EVENT_NACK_UP;
             }
         } else if (fresh || seen & meta.member == 0) {
             if (fresh) {
