@@ -2,7 +2,7 @@
 #ifndef NETFOLD_SIZES_P4
 #define NETFOLD_SIZES_P4
 
-// E, the int32 elements that one packet carries: 64 or 256 here. Given on p4c's command line.
+// E, the int32 elements that one packet carries: 64 or 256 for v1model, 32 or 64 for TNA. Given to the compiler.
 #ifndef ELEMENTS
 #define ELEMENTS 256
 #endif
@@ -10,6 +10,7 @@
 #define SLOTS 512            // slots per switch, shared out among the jobs by the controller
 #define SLOT_SETS 1024       // two sets per slot: consecutive generations never share one
 #define SLOT_MASK 0x1ff
+#define SLOT_BITS 9
 #define PORTS 512            // every value of a 9-bit port
 #define REPLICAS 1024        // receivers of results, over all jobs
 #define MEMBERSHIPS 4096     // about four entries per rank and pool of slots, and two per job

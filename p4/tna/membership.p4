@@ -1,0 +1,93 @@
+// Who may send what (rule 1), as in ../v1model/membership.p4: the same table, actions and entries. The parser has
+// judged what needs no table.
+control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
+                   in ingress_intrinsic_metadata_t intrinsic) {
+    action refuse(bit<8> reason) {
+        meta.verdict = VERDICT_DROP;
+        meta.event = reason;
+    }
+
+    action contribute(bit<32> member, bit<32> full, bit<16> group) {
+        meta.role = ROLE_CONTRIBUTE;
+        meta.member = member;
+        meta.full = full;
+        meta.group = group;
+        meta.slot = hdr.netfold.slot;
+    }
+    action contribute_up(bit<32> member, bit<32> full, bit<9> port, bit<48> mac, bit<32> address, bit<16> udp_port,
+                         bit<8> operation, bit<16> rank) {
+        meta.role = ROLE_UP;
+        meta.member = member;
+        meta.full = full;
+        meta.up_port = port;
+        meta.up_mac = mac;
+        meta.up_address = address;
+        meta.up_udp_port = udp_port;
+        meta.up_operation = operation;
+        meta.up_rank = rank;
+        meta.slot = hdr.netfold.slot;
+    }
+    action contribute_shared(bit<32> member, bit<32> full, bit<9> port, bit<48> mac, bit<32> address,
+                             bit<16> udp_port, bit<16> offset) {
+        meta.role = ROLE_SHARED;
+        meta.member = member;
+        meta.full = full;
+        meta.up_port = port;
+        meta.up_mac = mac;
+        meta.up_address = address;
+        meta.up_udp_port = udp_port;
+        meta.up_operation = OPERATION_SUM;
+        meta.up_rank = hdr.netfold.rank;
+        meta.slot = hdr.netfold.slot ^ offset;
+    }
+    action result_down(bit<32> full, bit<16> group) {
+        meta.role = ROLE_DOWN;
+        meta.full = full;
+        meta.group = group;
+        meta.slot = hdr.netfold.slot;
+    }
+    action result_shared(bit<16> group, bit<16> offset) {
+        meta.role = ROLE_RELAY;
+        meta.group = group;
+        meta.slot = hdr.netfold.slot ^ offset;
+    }
+    action chunk_down(bit<16> group) {
+        meta.role = ROLE_CHUNK;
+        meta.member = DONE;
+        meta.group = group;
+        meta.slot = hdr.netfold.slot;
+    }
+    action ask(bit<9> port, bit<48> mac, bit<32> address, bit<16> udp_port, bit<16> rank) {
+        meta.role = ROLE_NACK;
+        meta.up_port = port;
+        meta.up_mac = mac;
+        meta.up_address = address;
+        meta.up_udp_port = udp_port;
+        meta.up_operation = OPERATION_NACK;
+        meta.up_rank = rank;
+        meta.slot = hdr.netfold.slot;
+    }
+
+    @name(".membership") table members {
+        key = {
+            intrinsic.ingress_port : ternary @name("ingress_port");
+            hdr.ipv4.src_addr      : ternary @name("src_addr");
+            hdr.netfold.operation  : ternary @name("operation");
+            hdr.netfold.job        : ternary @name("job");
+            hdr.netfold.epoch      : ternary @name("epoch");
+            hdr.netfold.rank       : ternary @name("rank");
+            hdr.netfold.slot       : ternary @name("slot");
+        }
+        actions = {
+            contribute; contribute_up; contribute_shared; result_down; result_shared; chunk_down; ask; refuse;
+        }
+        default_action = refuse(DROP_JOB);
+        size = MEMBERSHIPS;
+    }
+
+    apply {
+        if (meta.sound == 1 && meta.checksum_error == 0 && meta.role == ROLE_NONE) {
+            members.apply();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+// What the controls tell each other about one packet, and the headers that never leave the switch.
+#include "../common/verdicts.p4"
+
+typedef bit<16> index_t;
+
+const bit<32> DONE = 0xffffffff;        // a bitmap: the stored values came from above; so at most 31 ranks
+
+// Between ingress and egress, in front of the frame.
+header bridge_t {
+    bit<8>   flooded;                   // a frame that must not go back to where it came from
+    @padding bit<7> pad;
+    PortId_t ingress_port;
+}
+
+// In front of a result on its way through ingress a second time: where it goes then, and whose high halves it takes.
+header harvest_t {
+    bit<16> group;
+    @padding bit<7> pad;
+    PortId_t port;
+    index_t slot;
+}
+
+struct ingress_headers_t {
+    bridge_t   bridge;
+    harvest_t  harvest;
+    ethernet_t ethernet;
+    arp_t      arp;
+    ipv4_t     ipv4;
+    udp_t      udp;
+    netfold_t  netfold;
+    vector_t   vector;
+}
+
+struct ingress_metadata_t {
+    bit<1>    ours;          // on the fabric's UDP port
+    bit<1>    sound;         // all that needs no state is right
+    bit<8>    event;         // an EVENT_ or a DROP_, counted at the end
+    bit<1>    checksum_error;
+    bit<1>    to_fabric;
+    role_t    role;
+    verdict_t verdict;
+    bit<32>   member;        // this rank's bit
+    bit<32>   full;          // the bits of all ranks
+    bit<16>   group;
+    bit<16>   slot;          // the job's slot, moved into a shared pool where it is shared
+    bit<9>    up_port;
+    bit<48>   up_mac;
+    bit<32>   up_address;
+    bit<16>   up_udp_port;
+    bit<8>    up_operation;
+    bit<16>   up_rank;
+    bit<1>    fresh;         // from the positions: another epoch or a newer generation
+    bit<4>    claim;         // from the positions of a shared slot: which of its comparisons held
+    bit<1>    started;       // the set starts afresh with this packet
+    bit<32>   seen;          // the set's bitmap before this packet; 0: another generation
+    bit<32>   hit;           // this rank's bit in it
+    bit<32>   missing;       // the ranks that are not in it yet
+}
+
+struct egress_headers_t {
+    bridge_t   bridge;
+    ethernet_t ethernet;
+    ipv4_t     ipv4;
+    udp_t      udp;
+    netfold_t  netfold;
+}
+
+struct egress_metadata_t {
+    verdict_t verdict;
+    bit<8>    event;
+    PortId_t  elsewhere;     // 0 when the frame goes out where it came in
+}

@@ -1,0 +1,88 @@
+// netfold's data plane for Tofino 1 (TNA): what ../v1model/netfold.p4 is for v1model, in twelve stages. 32 elements in
+// one pass, or 64 with one recirculation of what carries stored values. Stage by stage: 0 membership, 1 positions,
+// 2 bitmaps, 3-11 elements; the verdict is reached beside them.
+#include <core.p4>
+#include <tna.p4>
+
+const PortId_t RECIRCULATION_PORT = 68;     // of pipe 0; every port of a job is in that pipe
+
+#include "../common/headers.p4"
+#include "metadata.p4"
+#include "parser.p4"
+#include "membership.p4"
+#include "sharing.p4"
+#include "slot.p4"
+#include "vector.p4"
+#include "exponent.p4"
+#include "result.p4"
+#include "forwarding.p4"
+#include "replicas.p4"
+#include "counters.p4"
+#include "checksum.p4"
+
+control ingress(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
+                in ingress_intrinsic_metadata_t intrinsic,
+                in ingress_intrinsic_metadata_from_parser_t from_parser,
+                inout ingress_intrinsic_metadata_for_deparser_t deparser_metadata,
+                inout ingress_intrinsic_metadata_for_tm_t manager) {
+    Membership() membership;
+    Slot() slot;
+    Vector() vector;
+    Exponent() exponent;
+    Result() result;
+    Forwarding() forwarding;
+    IngressCounters() counters;
+
+    action to_fabric() { meta.to_fabric = 1; }
+    action to_hosts() { meta.to_fabric = 0; }
+    @name(".fabric_address") table fabric_address {
+        key = { hdr.ipv4.dst_addr : exact; }
+        actions = { to_fabric; to_hosts; }
+        const default_action = to_hosts();
+        size = 64;
+    }
+
+    apply {
+        hdr.bridge.setValid();
+        hdr.bridge.flooded = 0;
+        hdr.bridge.ingress_port = intrinsic.ingress_port;
+        // Looked up side by side: the address decides whether membership's answer counts.
+        fabric_address.apply();
+        membership.apply(hdr, meta, intrinsic);
+        if (meta.role == ROLE_HARVEST || (meta.ours == 1 && meta.to_fabric == 1)) {
+            if (meta.checksum_error == 1) {
+                meta.verdict = VERDICT_DROP;
+                meta.event = DROP_CHECKSUM;
+            } else if (meta.sound == 0) {
+                meta.verdict = VERDICT_DROP;
+                if (meta.event == 0) {
+                    meta.event = DROP_TRUNCATED;
+                }
+            }
+            slot.apply(hdr, meta);
+            vector.apply(hdr, meta);
+            exponent.apply(hdr, meta);
+            result.apply(hdr, meta, intrinsic, deparser_metadata, manager);
+        } else {
+            forwarding.apply(hdr, meta, intrinsic, from_parser, deparser_metadata, manager);
+        }
+        counters.apply(meta, intrinsic);
+    }
+}
+
+control egress(inout egress_headers_t hdr, inout egress_metadata_t meta,
+               in egress_intrinsic_metadata_t intrinsic,
+               in egress_intrinsic_metadata_from_parser_t from_parser,
+               inout egress_intrinsic_metadata_for_deparser_t deparser_metadata,
+               inout egress_intrinsic_metadata_for_output_port_t output_port) {
+    Replicas() replicas;
+    EgressCounters() counters;
+
+    apply {
+        replicas.apply(hdr, meta, intrinsic, deparser_metadata);
+        counters.apply(meta, intrinsic);
+    }
+}
+
+Pipeline(ingress_parser(), ingress(), ingress_deparser(), egress_parser(), egress(), egress_deparser()) pipe;
+Switch(pipe) main;

@@ -1,0 +1,180 @@
+// What becomes of a packet (verdict and event), and where it leaves to (rules 3, 4 and 5), as in ../v1model/slot.p4 and
+// ../v1model/result.p4. Runs beside the elements: `hit` and `missing` first, then one table for the verdict, then one
+// for the way out. With 64 elements, what carries stored values passes ingress once more before it leaves.
+control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
+               in ingress_intrinsic_metadata_t intrinsic,
+               inout ingress_intrinsic_metadata_for_deparser_t deparser_metadata,
+               inout ingress_intrinsic_metadata_for_tm_t manager) {
+    bit<32> after;
+
+    action compare() {
+        meta.hit = meta.seen & meta.member;
+        after = meta.seen | meta.member;
+    }
+    action subtract() {
+        meta.missing = after ^ meta.full;
+    }
+
+    action decide(verdict_t verdict, bit<8> event) {
+        meta.verdict = verdict;
+        meta.event = event;
+    }
+    table outcome {
+        key = {
+            meta.role    : exact;
+            meta.claim   : ternary;
+            meta.fresh   : ternary;
+            meta.started : ternary;
+            meta.seen    : ternary;
+            meta.hit     : ternary;
+            meta.missing : ternary;
+        }
+        actions = { decide; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (ROLE_DOWN, _, _, _, 0, _, _): decide(VERDICT_DROP, DROP_UNASKED);
+            (ROLE_DOWN, _, _, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_DOWN);
+            (ROLE_RELAY, _, _, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_RELAYED);
+            (ROLE_CHUNK, _, _, 1, _, _, _): decide(VERDICT_COMPLETE, EVENT_CHUNK);
+            (ROLE_CHUNK, _, _, 0, 0, _, _): decide(VERDICT_DROP, DROP_STALE);
+            (ROLE_CHUNK, _, _, 0, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+            (ROLE_NACK, _, _, _, DONE, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
+            (ROLE_NACK, _, _, _, _, _, _): decide(VERDICT_UP, EVENT_NACK_UP);
+            // Another's shared slot, or another generation in this job's own.
+            (ROLE_SHARED, HELD_NEITHER, _, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
+            (ROLE_SHARED, _, 1, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
+            (ROLE_SHARED, _, _, 0, 0, _, _): decide(VERDICT_UP, EVENT_COLLISION);
+            (ROLE_CONTRIBUTE, _, _, 0, 0, _, _): decide(VERDICT_DROP, DROP_STALE);
+            (ROLE_UP, _, _, 0, 0, _, _): decide(VERDICT_DROP, DROP_STALE);
+            (ROLE_UP, _, _, _, DONE, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
+            // Not in the set yet ...
+            (ROLE_CONTRIBUTE, _, _, _, _, 0, 0): decide(VERDICT_COMPLETE, EVENT_COMPLETED);
+            (ROLE_UP, _, _, _, _, 0, 0): decide(VERDICT_UP, EVENT_SENT_UP);
+            (ROLE_SHARED, _, _, _, _, 0, 0): decide(VERDICT_UP, EVENT_SENT_UP);
+            (ROLE_CONTRIBUTE, _, _, _, _, 0, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
+            (ROLE_UP, _, _, _, _, 0, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
+            (ROLE_SHARED, _, _, _, _, 0, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
+            // ... or again.
+            (ROLE_CONTRIBUTE, _, _, _, _, _, 0): decide(VERDICT_ANSWER, EVENT_ANSWERED);
+            (ROLE_UP, _, _, _, _, _, 0): decide(VERDICT_UP, EVENT_UP_AGAIN);
+            (ROLE_SHARED, _, _, _, _, _, 0): decide(VERDICT_UP, EVENT_UP_AGAIN);
+            (ROLE_CONTRIBUTE, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+            (ROLE_UP, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+            (ROLE_SHARED, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+        }
+        size = 64;
+    }
+
+    // The fabric speaks from the address it was spoken to.
+#define SPEAK_AS_FABRIC \
+        hdr.ethernet.src_mac = hdr.ethernet.dst_mac; \
+        hdr.ipv4.src_addr = hdr.ipv4.dst_addr; \
+        hdr.udp.src_port = hdr.udp.dst_port; \
+        hdr.udp.checksum = 0; \
+        hdr.ipv4.ttl = 64;
+#define UP \
+        SPEAK_AS_FABRIC \
+        hdr.ethernet.dst_mac = meta.up_mac; \
+        hdr.ipv4.dst_addr = meta.up_address; \
+        hdr.udp.dst_port = meta.up_udp_port; \
+        hdr.netfold.rank = meta.up_rank;
+#define BACK \
+        bit<48> mac = hdr.ethernet.src_mac; \
+        bit<32> address = hdr.ipv4.src_addr; \
+        bit<16> udp_port = hdr.udp.src_port; \
+        SPEAK_AS_FABRIC \
+        hdr.ethernet.dst_mac = mac; \
+        hdr.ipv4.dst_addr = address; \
+        hdr.udp.dst_port = udp_port; \
+        hdr.netfold.flags = 0;
+
+#if ELEMENTS == 32
+#define LEAVE_TO(where) manager.ucast_egress_port = where;
+#define LEAVE_TO_GROUP manager.mcast_grp_a = meta.group;
+#else
+    // Once more through ingress, for the high halves.
+#define ROUND_AGAIN \
+        hdr.harvest.setValid(); \
+        hdr.harvest.slot = meta.slot; \
+        hdr.bridge.setInvalid(); \
+        manager.ucast_egress_port = RECIRCULATION_PORT; \
+        manager.bypass_egress = 1;
+#define LEAVE_TO(where) ROUND_AGAIN hdr.harvest.port = where; hdr.harvest.group = 0;
+#define LEAVE_TO_GROUP ROUND_AGAIN hdr.harvest.group = meta.group;
+#endif
+
+    action result_to_group() {
+        SPEAK_AS_FABRIC
+        hdr.netfold.operation = OPERATION_RESULT;
+        hdr.netfold.flags = 0;
+        LEAVE_TO_GROUP
+    }
+    action on_to_group() {      // as it came: a result or chunk from above
+        SPEAK_AS_FABRIC
+        hdr.netfold.flags = 0;
+        manager.mcast_grp_a = meta.group;
+    }
+    action sum_up() {
+        UP
+        hdr.netfold.operation = meta.up_operation;
+        LEAVE_TO(meta.up_port)
+    }
+    action on_up() {            // as it came: a collision or NACK
+        UP
+        manager.ucast_egress_port = meta.up_port;
+    }
+    action result_back() {
+        BACK
+        hdr.netfold.operation = OPERATION_RESULT;
+        LEAVE_TO(intrinsic.ingress_port)
+    }
+    action chunk_back() {
+        BACK
+        hdr.netfold.operation = OPERATION_CHUNK;
+        hdr.vector.setValid();
+        hdr.udp.datagram_bytes = VECTOR_DATAGRAM_BYTES;
+        hdr.ipv4.total_bytes = VECTOR_DATAGRAM_BYTES + IPV4_BYTES;
+        LEAVE_TO(intrinsic.ingress_port)
+    }
+    action drop() {
+        deparser_metadata.drop_ctl = 1;
+    }
+    table way_out {
+        key = {
+            meta.event : exact;
+            meta.role  : ternary;
+        }
+        actions = { result_to_group; on_to_group; sum_up; on_up; result_back; chunk_back; drop; }
+        const default_action = drop();
+        const entries = {
+            (EVENT_COMPLETED, _): result_to_group();
+            (EVENT_DOWN, _): on_to_group();
+            (EVENT_RELAYED, _): on_to_group();
+            (EVENT_CHUNK, _): on_to_group();
+            (EVENT_SENT_UP, _): sum_up();
+            (EVENT_UP_AGAIN, _): sum_up();
+            (EVENT_COLLISION, _): on_up();
+            (EVENT_NACK_UP, _): on_up();
+            (EVENT_ANSWERED, ROLE_NACK): chunk_back();
+            (EVENT_ANSWERED, _): result_back();
+        }
+        size = 16;
+    }
+
+    action harvested() {
+        manager.mcast_grp_a = hdr.harvest.group;
+        manager.ucast_egress_port = hdr.harvest.port;
+        hdr.harvest.setInvalid();
+    }
+
+    apply {
+        if (meta.role == ROLE_HARVEST) {
+            harvested();
+        } else {
+            compare();
+            subtract();
+            outcome.apply();
+            way_out.apply();
+        }
+    }
+}

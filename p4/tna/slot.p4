@@ -1,0 +1,146 @@
+// The state of one slot's set (rules 2, 4 and 5), in two register pairs, because a stateful action compares at most
+// twice. `positions` says whether the set starts afresh, `bitmaps` who was there before: 0 for another generation,
+// which is unambiguous, since a started set is never empty; all ones for values from above. A set of a shared slot has
+// (credit, owner) for a position: the gate of sharing.p4 is a look at the same register.
+struct position_t {
+    bit<32> generation;      // of a shared slot: credit
+    bit<32> epoch;
+}
+struct ranks_t {
+    bit<32> generation;
+    bit<32> seen;
+}
+
+#define AT place.get({meta.slot[SLOT_BITS - 1:0], hdr.netfold.generation[0:0]})
+
+control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
+    Register<position_t, index_t>(SLOT_SETS) positions;
+    Register<ranks_t, index_t>(SLOT_SETS) bitmaps;
+    Hash<index_t>(HashAlgorithm_t.IDENTITY) place;
+
+    // A contribution or chunk. Serial number arithmetic (RFC 1982) in the signed form.
+    RegisterAction<position_t, index_t, bit<1>>(positions) advancing = {
+        void apply(inout position_t set, out bit<1> fresh) {
+            fresh = 0;
+            if (set.epoch != hdr.netfold.epoch || (int<32>) (hdr.netfold.generation - set.generation) > 0) {
+                fresh = 1;
+                set.generation = hdr.netfold.generation;
+                set.epoch = hdr.netfold.epoch;
+            }
+        }
+    };
+    // What may not start a set: 1 when it is another epoch's.
+    RegisterAction<position_t, index_t, bit<1>>(positions) looking = {
+        void apply(inout position_t set, out bit<1> other) {
+            other = 0;
+            if (set.epoch != hdr.netfold.epoch) {
+                other = 1;
+            }
+        }
+    };
+    RegisterAction<position_t, index_t, bit<4>>(positions) claiming = {
+        void apply(inout position_t set, out bit<4> held) {
+            bool own = set.epoch == hdr.netfold.epoch;
+            bool free = set.generation == 0;
+            if (own || free) {
+                set.epoch = hdr.netfold.epoch;
+                set.generation = CREDIT;
+            } else {
+                set.generation = set.generation - 1;
+            }
+            held = this.predicate(own, free);
+        }
+    };
+    RegisterAction<position_t, index_t, bit<1>>(positions) releasing = {
+        void apply(inout position_t set) {
+            if (set.epoch == hdr.netfold.epoch) {
+                set.epoch = 0;
+                set.generation = 0;
+            }
+        }
+    };
+
+    action advance() { meta.fresh = advancing.execute(AT); }
+    action look()    { meta.fresh = looking.execute(AT); }
+    action claim()   { meta.claim = claiming.execute(AT); }
+    action release() { releasing.execute(AT); }
+    table position {
+        key = {
+            meta.to_fabric           : exact;
+            meta.role                : exact;
+            hdr.netfold.flags[0:0]   : ternary;
+        }
+        actions = { advance; look; claim; release; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (1, ROLE_CONTRIBUTE, _): advance();
+            (1, ROLE_UP, _): advance();
+            (1, ROLE_CHUNK, _): advance();
+            (1, ROLE_DOWN, _): look();
+            (1, ROLE_NACK, _): look();
+            (1, ROLE_SHARED, 1): look();
+            (1, ROLE_SHARED, 0): claim();
+            (1, ROLE_RELAY, _): release();
+        }
+        size = 16;
+    }
+
+    RegisterAction<ranks_t, index_t, bit<32>>(bitmaps) starting = {
+        void apply(inout ranks_t set) {
+            set.generation = hdr.netfold.generation;
+            set.seen = meta.member;
+        }
+    };
+    RegisterAction<ranks_t, index_t, bit<32>>(bitmaps) joining = {
+        void apply(inout ranks_t set, out bit<32> before) {
+            before = 0;
+            if (set.generation == hdr.netfold.generation) {
+                before = set.seen;
+                set.seen = set.seen | meta.member;
+            }
+        }
+    };
+    RegisterAction<ranks_t, index_t, bit<32>>(bitmaps) finishing = {
+        void apply(inout ranks_t set, out bit<32> before) {
+            before = 0;
+            if (set.generation == hdr.netfold.generation && set.seen == meta.full) {
+                before = set.seen;
+                set.seen = DONE;
+            }
+        }
+    };
+
+    action start()  { starting.execute(AT); meta.started = 1; }
+    action join()   { meta.seen = joining.execute(AT); }
+    action finish() { meta.seen = finishing.execute(AT); }
+    table bitmap {
+        key = {
+            meta.to_fabric : exact;
+            meta.role      : exact;
+            meta.fresh     : ternary;
+            meta.claim     : ternary;
+        }
+        actions = { start; join; finish; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (1, ROLE_CONTRIBUTE, 1, _): start();
+            (1, ROLE_UP, 1, _): start();
+            (1, ROLE_CHUNK, 1, _): start();
+            (1, ROLE_CONTRIBUTE, 0, _): join();
+            (1, ROLE_UP, 0, _): join();
+            (1, ROLE_CHUNK, 0, _): join();      // with the bits of nobody new: only to see
+            (1, ROLE_NACK, 0, _): join();
+            (1, ROLE_DOWN, 0, _): finish();
+            (1, ROLE_SHARED, 0, HELD_FREE): start();
+            (1, ROLE_SHARED, 0, HELD_OWN): join();
+            (1, ROLE_SHARED, 0, HELD_OWN_FREE): join();
+            (1, ROLE_SHARED, 0, 0): join();     // sent again: looked, and it is its own
+        }
+        size = 16;
+    }
+
+    apply {
+        position.apply();
+        bitmap.apply();
+    }
+}
