@@ -58,10 +58,9 @@ header vector_t {
 }
 #undef FIELD
 
-// UDP lengths, and what IPv4 adds to them.
-const bit<16> NACK_DATAGRAM_BYTES   = 8 + 32;
-const bit<16> VECTOR_DATAGRAM_BYTES = 8 + 32 + 4 * ELEMENTS;
-const bit<16> IPV4_BYTES            = 20;
+// The UDP length, and what IPv4 adds to it.
+const bit<16> DATAGRAM_BYTES = 8 + 32 + 4 * ELEMENTS;
+const bit<16> IPV4_BYTES     = 20;
 
 struct headers_t {
     ethernet_t ethernet;

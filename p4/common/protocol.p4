@@ -1,7 +1,7 @@
 // The wire format: declared here and nowhere else. p4/generate.py makes hostlib/layout.py, hostlib/native/layout.h
 // and docs/protocol.md's diagram and tables from this file; a test fails when they differ.
 //
-// One packet = Ethernet / IPv4 / UDP / netfold_t / ELEMENTS x int32, all in network byte order. A NACK has no vector.
+// One packet = Ethernet / IPv4 / UDP / netfold_t / ELEMENTS x int32, all in network byte order.
 #ifndef NETFOLD_PROTOCOL_P4
 #define NETFOLD_PROTOCOL_P4
 
@@ -13,7 +13,7 @@ const bit<8> OPERATION_CONTRIBUTION = 1;   // rank -> switch, leaf -> parent: va
 const bit<8> OPERATION_RESULT       = 2;   // switch -> rank, parent or server -> switch: the sum over all ranks
 const bit<8> OPERATION_SUM          = 3;   // switch -> server: the sum over all ranks, for the server to finish
 const bit<8> OPERATION_CHUNK        = 4;   // server -> switch -> ranks: the server's own words, not summed
-const bit<8> OPERATION_NACK         = 5;   // rank -> switch -> server: the chunk of this slot and generation is missing
+const bit<8> OPERATION_NACK         = 5;   // rank -> switch -> server: the chunk of this slot is missing; zeros
 
 const bit<16> FLAG_AGAIN = 1;              // sent before: never claims a shared slot
 const bit<16> RANK_ALL   = 0xffff;         // the rank of what a server sends to everybody

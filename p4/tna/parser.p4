@@ -51,16 +51,16 @@ parser ingress_parser(packet_in packet, out ingress_headers_t hdr, out ingress_m
         meta.ours = 1;
         packet.extract(hdr.netfold);
         transition select(hdr.netfold.magic, hdr.netfold.version, hdr.netfold.operation, hdr.netfold.element_count) {
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_NACK, ELEMENTS): nack;
             (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_CONTRIBUTION, ELEMENTS): vector;
             (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_RESULT, ELEMENTS): vector;
             (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_SUM, ELEMENTS): vector;
             (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_CHUNK, ELEMENTS): vector;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_NACK, _): wrong_size;
+            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_NACK, ELEMENTS): vector;
             (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_CONTRIBUTION, _): wrong_size;
             (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_RESULT, _): wrong_size;
             (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_SUM, _): wrong_size;
             (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_CHUNK, _): wrong_size;
+            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_NACK, _): wrong_size;
             (NETFOLD_MAGIC, NETFOLD_VERSION, _, _): wrong_operation;
             (NETFOLD_MAGIC, _, _, _): wrong_version;
             default: malformed;
@@ -82,18 +82,11 @@ parser ingress_parser(packet_in packet, out ingress_headers_t hdr, out ingress_m
         meta.event = DROP_MALFORMED;
         transition accept;
     }
-    state nack {
-        transition select(hdr.udp.datagram_bytes, hdr.ipv4.total_bytes) {
-            (NACK_DATAGRAM_BYTES, NACK_DATAGRAM_BYTES + IPV4_BYTES): right;
-            (0 .. NACK_DATAGRAM_BYTES - 1, _): accept;   // truncated
-            default: malformed;
-        }
-    }
     state vector {
         packet.extract(hdr.vector);
         transition select(hdr.udp.datagram_bytes, hdr.ipv4.total_bytes) {
-            (VECTOR_DATAGRAM_BYTES, VECTOR_DATAGRAM_BYTES + IPV4_BYTES): right;
-            (0 .. VECTOR_DATAGRAM_BYTES - 1, _): accept;   // truncated
+            (DATAGRAM_BYTES, DATAGRAM_BYTES + IPV4_BYTES): right;
+            (0 .. DATAGRAM_BYTES - 1, _): accept;   // truncated
             default: malformed;
         }
     }

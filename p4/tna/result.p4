@@ -131,9 +131,6 @@ control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
     action chunk_back() {
         BACK
         hdr.netfold.operation = OPERATION_CHUNK;
-        hdr.vector.setValid();
-        hdr.udp.datagram_bytes = VECTOR_DATAGRAM_BYTES;
-        hdr.ipv4.total_bytes = VECTOR_DATAGRAM_BYTES + IPV4_BYTES;
         LEAVE_TO(intrinsic.ingress_port)
     }
     action drop() {

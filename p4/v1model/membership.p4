@@ -82,10 +82,6 @@ control Membership(inout headers_t hdr, inout metadata_t meta, inout standard_me
     }
 
     apply {
-        bit<16> datagram_bytes = VECTOR_DATAGRAM_BYTES;
-        if (hdr.netfold.isValid() && hdr.netfold.operation == OPERATION_NACK) {
-            datagram_bytes = NACK_DATAGRAM_BYTES;
-        }
         if (standard_metadata.checksum_error == 1) {
             refuse(DROP_CHECKSUM);
         } else if (!hdr.netfold.isValid()) {
@@ -98,11 +94,9 @@ control Membership(inout headers_t hdr, inout metadata_t meta, inout standard_me
             refuse(DROP_OPERATION);
         } else if (hdr.netfold.element_count != ELEMENTS) {
             refuse(DROP_SIZE);
-        } else if (!hdr.vector.isValid() && hdr.netfold.operation != OPERATION_NACK) {
+        } else if (!hdr.vector.isValid() || hdr.udp.datagram_bytes < DATAGRAM_BYTES) {
             refuse(DROP_TRUNCATED);
-        } else if (hdr.udp.datagram_bytes < datagram_bytes) {
-            refuse(DROP_TRUNCATED);
-        } else if (hdr.udp.datagram_bytes > datagram_bytes
+        } else if (hdr.udp.datagram_bytes > DATAGRAM_BYTES
                    || hdr.ipv4.total_bytes != hdr.udp.datagram_bytes + IPV4_BYTES) {
             refuse(DROP_MALFORMED);
         } else {

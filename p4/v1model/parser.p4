@@ -30,9 +30,8 @@ parser parse(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state parse_netfold {
         packet.extract(hdr.netfold);
-        transition select(hdr.netfold.magic, hdr.netfold.version, hdr.netfold.element_count, hdr.netfold.operation) {
-            (NETFOLD_MAGIC, NETFOLD_VERSION, ELEMENTS, OPERATION_NACK): accept;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, ELEMENTS, _): parse_vector;
+        transition select(hdr.netfold.magic, hdr.netfold.version, hdr.netfold.element_count) {
+            (NETFOLD_MAGIC, NETFOLD_VERSION, ELEMENTS): parse_vector;
             default: accept;
         }
     }

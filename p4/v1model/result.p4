@@ -35,8 +35,6 @@ control Result(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.ipv4.dst_addr = address;
         hdr.udp.dst_port = udp_port;
         hdr.netfold.flags = 0;
-        hdr.udp.datagram_bytes = VECTOR_DATAGRAM_BYTES;
-        hdr.ipv4.total_bytes = VECTOR_DATAGRAM_BYTES + IPV4_BYTES;
         standard_metadata.egress_spec = standard_metadata.ingress_port;
     }
 

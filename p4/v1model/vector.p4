@@ -16,7 +16,6 @@ control Vector(inout headers_t hdr, inout metadata_t meta) {
         checks.write(meta.set, hdr.netfold.check);
     }
     action load() {
-        hdr.vector.setValid();      // a NACK came without
         FOR_EACH_ELEMENT(LOAD)
         checks.read(hdr.netfold.check, meta.set);
     }

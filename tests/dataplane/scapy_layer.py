@@ -1,0 +1,41 @@
+"""The aggregation header for scapy, made from hostlib/layout.py. For tests and for looking at captures.
+
+>>> from scapy.layers.inet import IP, UDP
+>>> packet = IP() / UDP(dport=4793) / Netfold(job=7, rank=1, element_count=2, elements=[5, -5])
+>>> Netfold(bytes(packet[Netfold])).elements
+[5, -5]
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from scapy.fields import ByteField, FieldListField, IntField, ShortField, SignedIntField
+from scapy.layers.inet import UDP
+from scapy.packet import Packet, bind_layers
+
+from hostlib import layout
+
+_FIELDS = {"B": ByteField, "H": ShortField, "I": IntField}
+_DEFAULTS = {
+    "magic": layout.NETFOLD_MAGIC,
+    "version": layout.NETFOLD_VERSION,
+    "operation": layout.OPERATION_CONTRIBUTION,
+}
+
+
+class Netfold(Packet):  # type: ignore[misc]
+    """Header and vector."""
+
+    name = "netfold"
+    fields_desc: ClassVar = [
+        *(
+            _FIELDS[code](name, _DEFAULTS.get(name, 0))
+            for code, name in zip(layout.HEADER_FORMAT.lstrip(">"), layout.HEADER_FIELDS, strict=True)
+        ),
+        FieldListField("elements", [], SignedIntField("element", 0), count_from=lambda packet: packet.element_count),
+    ]
+
+
+bind_layers(UDP, Netfold, dport=layout.NETFOLD_UDP_PORT)
+bind_layers(UDP, Netfold, sport=layout.NETFOLD_UDP_PORT)

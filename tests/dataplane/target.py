@@ -1,0 +1,280 @@
+"""Where a packet test can run: the embedded switch in this process, or BMv2 in a network namespace of its own.
+
+A target takes whole frames on its ports and says which frames left, on which port, and that nothing else did.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import secrets
+import select
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+from p4.v1 import p4runtime_pb2_grpc
+
+from controller.artifact import load_artifact
+from controller.entry import Names
+from emulation.switch.pipeline import Pipeline, load_config
+
+Frames = list[tuple[int, bytes]]
+PORTS = range(1, 11)
+FABRIC = "10.255.255.254"
+SWITCH_MAC = "02:00:00:00:00:01"
+COUNTERS = ("events", "egress_events")
+INSERT, DELETE = p4rt.Update.INSERT, p4rt.Update.DELETE
+
+
+class Target(Protocol):
+    """One switch that runs netfold's program."""
+
+    name: str
+    elements: int
+    names: Names
+
+    def write(self, how: int, entities: Iterable[p4rt.Entity]) -> None:
+        """Insert or delete entries."""
+
+    def send(self, port: int, frame: bytes) -> Frames:
+        """One frame in; all that leave because of it, by port, in the order of each port."""
+
+    def counts(self) -> dict[str, dict[int, int]]:
+        """Packets by counter and index; zeros left out."""
+
+    def reset(self) -> None:
+        """No entries, and registers and counters as at the start."""
+
+    def close(self) -> None: ...
+
+
+def _names(elements: int) -> Names:
+    return Names(text_format.Parse(load_artifact(elements).p4info, p4info_pb2.P4Info()))
+
+
+class Embedded:
+    """The embedded switch's data plane, one call per packet."""
+
+    def __init__(self, elements: int) -> None:
+        self.name, self.elements, self.names = "embedded", elements, _names(elements)
+        self._pipeline = self._load()
+
+    def _load(self) -> Pipeline:
+        artifact = load_artifact(self.elements)
+        return Pipeline(load_config(artifact.program, artifact.p4info))
+
+    def reset(self) -> None:
+        self.close()
+        self._pipeline = self._load()
+
+    def write(self, how: int, entities: Iterable[p4rt.Entity]) -> None:
+        with self._pipeline.dataplane.writing():
+            for entity in entities:
+                self._pipeline.update(p4rt.Update(type=how, entity=entity))  # type: ignore[arg-type]
+
+    def send(self, port: int, frame: bytes) -> Frames:
+        return sorted(self._pipeline.dataplane.process(port, frame), key=lambda left: left[0])
+
+    def counts(self) -> dict[str, dict[int, int]]:
+        return {name: _nonzero(self._pipeline.read(_asked(self.names, name))) for name in COUNTERS}
+
+    def close(self) -> None:
+        self._pipeline.dataplane.close()
+
+
+def _asked(names: Names, counter: str) -> p4rt.Entity:
+    entity = p4rt.Entity()
+    entity.counter_entry.counter_id = names.counter_id(counter)
+    return entity
+
+
+def _nonzero(entities: Iterable[p4rt.Entity]) -> dict[int, int]:
+    cells = ((e.counter_entry.index.index, e.counter_entry.data.packet_count) for e in entities)
+    return {index: packets for index, packets in cells if packets}
+
+
+# ---- BMv2 -------------------------------------------------------------------------------------------------------
+
+BMV2 = "simple_switch_grpc"
+START_S, ANSWER_S = 20.0, 5.0
+# A frame that is flooded to every port behind the one under test: BMv2 takes packets one by one and has one queue per
+# port, so when the mark is seen there, what came before it has been. No test uses the port that marks come from.
+MARK_PORT, MARK_GROUP, MARK_MAC = max(PORTS), 4095, bytes.fromhex("06fe00000001")
+MARK = MARK_MAC + bytes.fromhex("06fe00000002") + b"\x88\xb5"
+
+
+class Bmv2:
+    """`simple_switch_grpc` between veth pairs, in a network namespace of its own. Needs root."""
+
+    def __init__(self, elements: int) -> None:
+        self.name, self.elements, self.names = "bmv2", elements, _names(elements)
+        self._stack = ExitStack()
+        self._marks = 0
+        self._own: list[p4rt.Entity] = []
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        space = f"netfold-test-{os.getpid()}-{secrets.token_hex(2)}"
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        _ip("netns", "add", space)
+        self._stack.callback(_ip, "netns", "delete", space)
+        _inside(space, lambda: Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1"))
+        for port in PORTS:
+            _ip("-n", space, "link", "add", f"s{port}", "type", "veth", "peer", "name", f"h{port}")
+            for end in (f"s{port}", f"h{port}"):
+                _ip("-n", space, "link", "set", end, "up", "arp", "off", "mtu", "2000")
+        _ip("-n", space, "link", "set", "lo", "up")
+        self._sockets = _inside(space, lambda: {port: _raw(f"h{port}") for port in PORTS})
+        for each in self._sockets.values():
+            self._stack.callback(each.close)
+        address = f"unix:{folder}/p4rt"
+        command = ["ip", "netns", "exec", space, BMV2, "--no-p4", "--device-id", "1"]
+        command += [word for port in PORTS for word in ("-i", f"{port}@s{port}")]
+        log = self._stack.enter_context((folder / "log").open("wb"))
+        process = subprocess.Popen([*command, "--", "--grpc-server-addr", address], stdout=log, stderr=log)
+        self._stack.callback(process.wait, 10)
+        self._stack.callback(process.terminate)
+        channel = self._stack.enter_context(grpc.insecure_channel(address))
+        grpc.channel_ready_future(channel).result(START_S)
+        self._stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        self._become_primary()
+        self.reset()
+
+    def _become_primary(self) -> None:
+        hello = p4rt.StreamMessageRequest()
+        hello.arbitration.device_id = 1
+        hello.arbitration.election_id.low = 1
+        ended = threading.Event()
+        self._stack.callback(ended.set)
+
+        def requests() -> Any:
+            yield hello
+            ended.wait()
+
+        self._stream = self._stub.StreamChannel(requests())  # kept: the session ends with it
+        next(self._stream)
+        self._stack.callback(self._stream.cancel)
+
+    def reset(self) -> None:
+        if self._own:
+            self.write(DELETE, self._own)  # A new program finds the multicast groups of the old one.
+        artifact = load_artifact(self.elements)
+        request = p4rt.SetForwardingPipelineConfigRequest(
+            device_id=1, action=p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
+        )
+        request.election_id.low = 1
+        request.config.p4_device_config = artifact.program
+        text_format.Parse(artifact.p4info, request.config.p4info)
+        self._stub.SetForwardingPipelineConfig(request, timeout=START_S)
+        group = p4rt.Entity()
+        multicast = group.packet_replication_engine_entry.multicast_group_entry
+        multicast.multicast_group_id = MARK_GROUP
+        for port in PORTS:
+            if port != MARK_PORT:
+                multicast.replicas.add(egress_port=port)
+        mark = self.names.entry("l2", {"dst_mac": int.from_bytes(MARK_MAC, "big")}, "l2_flood", {"group": MARK_GROUP})
+        self._own = [group, mark]
+        self.write(INSERT, self._own)
+
+    def write(self, how: int, entities: Iterable[p4rt.Entity]) -> None:
+        for entity in entities:
+            request = p4rt.WriteRequest(device_id=1)
+            request.election_id.low = 1
+            request.updates.add(type=how, entity=entity)
+            self._stub.Write(request, timeout=ANSWER_S)
+
+    def send(self, port: int, frame: bytes) -> Frames:
+        self._marks += 1
+        mark = MARK + self._marks.to_bytes(46, "big")
+        self._sockets[port].send(frame)
+        self._sockets[MARK_PORT].send(mark)
+        left: Frames = []
+        awaited = {each: number for number, each in self._sockets.items() if number != MARK_PORT}
+        give_up = time.monotonic() + ANSWER_S
+        while awaited:
+            ready, _, _ = select.select(list(awaited), [], [], max(0.0, give_up - time.monotonic()))
+            assert ready, f"{BMV2} did not answer on ports {sorted(awaited.values())}"
+            for each in ready:
+                data, address = each.recvfrom(4096)
+                if address[2] == socket.PACKET_OUTGOING:  # type: ignore[attr-defined]
+                    continue
+                if data == mark:
+                    del awaited[each]
+                else:
+                    left.append((awaited[each], data))
+        return sorted(left, key=lambda each: each[0])
+
+    def counts(self) -> dict[str, dict[int, int]]:
+        found = {}
+        for name in COUNTERS:
+            request = p4rt.ReadRequest(device_id=1, entities=[_asked(self.names, name)])
+            found[name] = _nonzero(e for part in self._stub.Read(request, timeout=ANSWER_S) for e in part.entities)
+        return found
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
+
+
+def _raw(interface: str) -> socket.socket:
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # ETH_P_ALL
+    made.bind((interface, 0))
+    return made
+
+
+def _inside(space: str, do: Callable[[], Any]) -> Any:
+    """Call `do` in a network namespace, in a thread that ends there."""
+    found: list[Any] = []
+
+    def run() -> None:
+        with open(f"/run/netns/{space}") as entry:
+            if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), 0x40000000) != 0:  # CLONE_NEWNET
+                return
+        found.append(do())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if not found:
+        raise OSError(ctypes.get_errno(), f"cannot work in network namespace {space}")
+    return found[0]
+
+
+# ---- which are here ---------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def absent(name: str) -> str | None:
+    """Why a target cannot be used here; None when it can."""
+    if name == "embedded":
+        return None
+    if name == "bmv2":
+        if shutil.which(BMV2) is None:
+            return f"needs {BMV2} on PATH: docs/p4c.md says where it is packaged"
+        if os.geteuid() != 0:
+            return f"needs root, for the network namespace that {BMV2} runs in"
+        return None
+    return "needs a Tofino model, which nobody packages: docs/tofino.md"
+
+
+KINDS: dict[str, Callable[[int], Target]] = {"embedded": Embedded, "bmv2": Bmv2}

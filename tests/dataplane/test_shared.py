@@ -1,0 +1,161 @@
+"""Slots that jobs overbook: docs/protocol.md, "Shared slots"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from controller.share import Member, Share
+from hostlib import layout
+from tests.dataplane.packets import SERVER, Bench, Made, packet, share, told, vector
+from tests.dataplane.target import Target
+from tests.dataplane.test_hierarchy import copies, sum_up
+
+AGAIN = {"flags": layout.FLAG_AGAIN}
+POOL = 256  # an offset's high bits: where the pool begins
+
+
+@pytest.fixture
+def bench(target: Target) -> Iterator[Bench]:
+    """A pool that nobody has owned yet."""
+    target.reset()
+    made = Bench(target)
+    yield made
+    made.clear()
+
+
+def shared(count: int = 2, offset: int = POOL) -> Share:
+    return share(count, above=SERVER, policy="shared", offset=offset)
+
+
+def passed_on(made: Made) -> tuple[int, Made]:
+    """A contribution that found its slot taken: only its addresses change."""
+    up = told(made, replace(SERVER, rank=made.header.rank), made.elements, made.header.check)
+    return SERVER.port, up
+
+
+def contribute(bench: Bench, job: Share, member: Member, seed: int, **fields: int) -> Made:
+    made = packet(job, member, vector(bench.elements, seed), **fields)
+    bench.expect(member.port, made, [], "absorbed")
+    return made
+
+
+def test_a_free_slot_is_claimed_and_given_back_by_the_result(bench: Bench) -> None:
+    mine, other = shared(), shared()
+    bench.install_entities([e for job in (mine, other) for e in bench.target.names.job([job])])
+    first, second = mine.members
+    contribute(bench, mine, first, 1)
+    vectors = [vector(bench.elements, seed) for seed in (1, 2)]
+    made = packet(mine, second, vectors[1])
+    bench.expect(second.port, made, [sum_up(made, SERVER, vectors, second.rank)], "sent_up")
+    # Not done before the result has passed: the other job is sent on, and this one's sum again.
+    blocked = packet(other, other.members[0], vector(bench.elements, 7))
+    bench.expect(other.members[0].port, blocked, [passed_on(blocked)], "collision")
+    again = packet(mine, first, vectors[0], **AGAIN)
+    bench.expect(first.port, again, [sum_up(again, SERVER, vectors, first.rank)], "up_again")
+    result = packet(mine, SERVER, vector(bench.elements, 9), of=2)
+    bench.expect(SERVER.port, result, copies(result, mine), "relayed", replica=2)
+    contribute(bench, other, other.members[0], 7)
+    # It is the other's now; a late result of the first is passed on and frees nothing.
+    bench.expect(SERVER.port, result, copies(result, mine), "relayed", replica=2)
+    late = packet(mine, second, vectors[1])
+    bench.expect(second.port, late, [passed_on(late)], "collision")
+
+
+def test_a_collision_passes_unchanged(bench: Bench) -> None:
+    owner, other = shared(1), shared(1)
+    owner_job, other_job = (bench.target.names.job([job]) for job in (owner, other))
+    bench.install_entities([*owner_job, *other_job])
+    one = owner.members[0]
+    made = packet(owner, one, vector(bench.elements, 1))
+    bench.expect(one.port, made, [sum_up(made, SERVER, [made.elements], one.rank)], "sent_up")
+    fields = {"exponent": 17, "next_exponent": 0x12345678, "check": 0xDEADBEEF, "flags": 0x8000}
+    two = other.members[0]
+    blocked = packet(other, two, vector(bench.elements, 2), **fields)
+    bench.expect(two.port, blocked, [passed_on(blocked)], "collision")
+
+
+def test_what_was_sent_before_never_claims(bench: Bench) -> None:
+    job = shared()
+    bench.install(job)
+    first, second = job.members
+    late = packet(job, first, vector(bench.elements, 1), **AGAIN)
+    bench.expect(first.port, late, [passed_on(late)], "collision")
+    # In a set that its job owns it counts.
+    contribute(bench, job, second, 2)
+    made = packet(job, first, vector(bench.elements, 1), **AGAIN)
+    vectors = [vector(bench.elements, seed) for seed in (1, 2)]
+    bench.expect(first.port, made, [sum_up(made, SERVER, vectors, first.rank)], "sent_up")
+
+
+def test_another_generation_in_its_own_set_is_a_collision(bench: Bench) -> None:
+    job = shared()
+    bench.install(job)
+    first, second = job.members
+    contribute(bench, job, first, 1, generation=4)
+    for generation in (2, 6):
+        made = packet(job, second, vector(bench.elements, 2), generation=generation)
+        bench.expect(second.port, made, [passed_on(made)], "collision")
+    contribute(bench, job, second, 3, generation=5)  # the other set
+    vectors = [vector(bench.elements, seed) for seed in (1, 2)]
+    made = packet(job, second, vectors[1], generation=4)
+    bench.expect(second.port, made, [sum_up(made, SERVER, vectors, second.rank)], "sent_up")
+
+
+def test_an_owner_that_is_gone_loses_its_slot(bench: Bench) -> None:
+    gone, job = shared(), shared()
+    bench.install_entities([e for each in (gone, job) for e in bench.target.names.job([each])])
+    contribute(bench, gone, gone.members[0], 1)
+    first = job.members[0]
+    made = packet(job, first, vector(bench.elements, 2))
+    for _ in range(layout.CREDIT):
+        bench.expect(first.port, made, [passed_on(made)], "collision")
+    again = packet(job, first, vector(bench.elements, 2), **AGAIN)
+    bench.expect(first.port, again, [passed_on(again)], "collision")  # neither claims nor counts
+    contribute(bench, job, first, 2)
+    late = packet(gone, gone.members[1], vector(bench.elements, 3))
+    bench.expect(gone.members[1].port, late, [passed_on(late)], "collision")
+
+
+def test_an_owner_that_speaks_keeps_its_slot(bench: Bench) -> None:
+    owner, job = shared(), shared()
+    bench.install_entities([e for each in (owner, job) for e in bench.target.names.job([each])])
+    one = owner.members[0]
+    contribute(bench, owner, one, 1)
+    first = job.members[0]
+    made = packet(job, first, vector(bench.elements, 2))
+    for _ in range(3):
+        for _ in range(layout.CREDIT - 1):
+            bench.target.send(first.port, made.frame())
+        bench.expect(one.port, packet(owner, one, vector(bench.elements, 1)), [], "duplicate")
+    bench.expect(first.port, made, [passed_on(made)], "collision")
+
+
+@pytest.mark.parametrize("offset", [POOL, POOL + 1, POOL + 127])
+def test_the_offset_moves_the_slots(bench: Bench, offset: int) -> None:
+    """Slot k of one job and slot k xor offset of another are the same."""
+    owner, other = shared(1, POOL), shared(1, offset)
+    bench.install_entities([e for each in (owner, other) for e in bench.target.names.job([each])])
+    one, two = owner.members[0], other.members[0]
+    made = packet(owner, one, vector(bench.elements, 1), slot=5)
+    bench.expect(one.port, made, [sum_up(made, SERVER, [made.elements], one.rank)], "sent_up")
+    for slot in range(128):
+        made = packet(other, two, vector(bench.elements, slot), slot=slot)
+        if slot == 5 ^ (offset - POOL):
+            bench.expect(two.port, made, [passed_on(made)], "collision")
+        else:
+            bench.expect(two.port, made, [sum_up(made, SERVER, [made.elements], two.rank)], "sent_up")
+    outside = packet(other, two, vector(bench.elements, 1), slot=128)
+    bench.expect(two.port, outside, [], "slot")
+
+
+def test_slots_of_ones_own_are_not_the_pool(bench: Bench) -> None:
+    """A job under the sum policy takes no notice of owners, and the other way round."""
+    own, other = share(2, first_slot=POOL), shared(2)
+    bench.install_entities([e for each in (own, other) for e in bench.target.names.job([each])])
+    contribute(bench, other, other.members[0], 1)
+    made = packet(own, own.members[0], np.ones(bench.elements, np.int32))
+    bench.expect(own.members[0].port, made, [], "absorbed")
