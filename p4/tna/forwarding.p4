@@ -66,16 +66,30 @@ control Forwarding(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         size = 1024;
     }
 
+    action route() {
+        meta.routed = 1;
+    }
+
     apply {
+        // IP multicast needs no router's MAC.
+        if (hdr.ipv4.isValid()) {
+            if (router_mac.apply().hit) {
+                route();
+            } else if (hdr.ipv4.dst_addr[31:28] == 0xe) {
+                route();
+            }
+        }
         // What the parser could not finish, other than the fabric's own packets.
         if (from_parser.parser_err != 0) {
             drop(DROP_PARSER);
-        } else if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST && arp.apply().hit) {
-            meta.verdict = VERDICT_FORWARD;
-        } else if (hdr.ipv4.isValid() && (router_mac.apply().hit || hdr.ipv4.dst_addr[31:28] == 0xe)) {
+        } else if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST) {
+            if (!arp.apply().hit) {
+                l2.apply();
+            }
+        } else if (meta.routed == 1) {
             if (meta.checksum_error == 1) {
                 drop(DROP_CHECKSUM);
-            } else if (hdr.ipv4.ttl == 0 || hdr.ipv4.ttl == 1) {
+            } else if (hdr.ipv4.ttl[7:1] == 0) {
                 drop(DROP_TTL);
             } else {
                 ipv4.apply();

@@ -42,7 +42,7 @@ control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
     }
     action result_down(bit<32> full, bit<16> group) {
         meta.role = ROLE_DOWN;
-        meta.full = full;
+        meta.member = full;     // a stateful unit has two inputs: generation, and this
         meta.group = group;
         meta.slot = hdr.netfold.slot;
     }

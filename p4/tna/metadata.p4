@@ -37,6 +37,7 @@ struct ingress_metadata_t {
     bit<8>    event;         // an EVENT_ or a DROP_, counted at the end
     bit<1>    checksum_error;
     bit<1>    to_fabric;
+    bit<1>    routed;        // to the router's MAC, or IP multicast
     role_t    role;
     verdict_t verdict;
     bit<32>   member;        // this rank's bit

@@ -50,20 +50,22 @@ parser ingress_parser(packet_in packet, out ingress_headers_t hdr, out ingress_m
     state parse_netfold {
         meta.ours = 1;
         packet.extract(hdr.netfold);
-        transition select(hdr.netfold.magic, hdr.netfold.version, hdr.netfold.operation, hdr.netfold.element_count) {
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_CONTRIBUTION, ELEMENTS): vector;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_RESULT, ELEMENTS): vector;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_SUM, ELEMENTS): vector;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_CHUNK, ELEMENTS): vector;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_NACK, ELEMENTS): vector;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_CONTRIBUTION, _): wrong_size;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_RESULT, _): wrong_size;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_SUM, _): wrong_size;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_CHUNK, _): wrong_size;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_NACK, _): wrong_size;
-            (NETFOLD_MAGIC, NETFOLD_VERSION, _, _): wrong_operation;
-            (NETFOLD_MAGIC, _, _, _): wrong_version;
+        // A state compares 32 bits.
+        transition select(hdr.netfold.magic, hdr.netfold.version, hdr.netfold.operation) {
+            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_CONTRIBUTION): judge_size;
+            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_RESULT): judge_size;
+            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_SUM): judge_size;
+            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_CHUNK): judge_size;
+            (NETFOLD_MAGIC, NETFOLD_VERSION, OPERATION_NACK): judge_size;
+            (NETFOLD_MAGIC, NETFOLD_VERSION, _): wrong_operation;
+            (NETFOLD_MAGIC, _, _): wrong_version;
             default: malformed;
+        }
+    }
+    state judge_size {
+        transition select(hdr.netfold.element_count) {
+            ELEMENTS: parse_vector;
+            default: wrong_size;
         }
     }
     state wrong_size {
@@ -82,11 +84,17 @@ parser ingress_parser(packet_in packet, out ingress_headers_t hdr, out ingress_m
         meta.event = DROP_MALFORMED;
         transition accept;
     }
-    state vector {
+    state parse_vector {
         packet.extract(hdr.vector);
-        transition select(hdr.udp.datagram_bytes, hdr.ipv4.total_bytes) {
-            (DATAGRAM_BYTES, DATAGRAM_BYTES + IPV4_BYTES): right;
-            (0 .. DATAGRAM_BYTES - 1, _): accept;   // truncated
+        transition select(hdr.udp.datagram_bytes) {
+            DATAGRAM_BYTES: judge_length;
+            0 .. DATAGRAM_BYTES - 1: accept;    // truncated
+            default: malformed;
+        }
+    }
+    state judge_length {
+        transition select(hdr.ipv4.total_bytes) {
+            DATAGRAM_BYTES + IPV4_BYTES: right;
             default: malformed;
         }
     }

@@ -40,15 +40,13 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
     };
     RegisterAction<position_t, index_t, bit<4>>(positions) claiming = {
         void apply(inout position_t set, out bit<4> held) {
-            bool own = set.epoch == hdr.netfold.epoch;
-            bool free = set.generation == 0;
-            if (own || free) {
+            held = this.predicate(set.epoch == hdr.netfold.epoch, set.generation == 0);
+            if (set.epoch == hdr.netfold.epoch || set.generation == 0) {
                 set.epoch = hdr.netfold.epoch;
                 set.generation = CREDIT;
             } else {
                 set.generation = set.generation - 1;
             }
-            held = this.predicate(own, free);
         }
     };
     RegisterAction<position_t, index_t, bit<1>>(positions) releasing = {
@@ -103,7 +101,7 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
     RegisterAction<ranks_t, index_t, bit<32>>(bitmaps) finishing = {
         void apply(inout ranks_t set, out bit<32> before) {
             before = 0;
-            if (set.generation == hdr.netfold.generation && set.seen == meta.full) {
+            if (set.generation == hdr.netfold.generation && set.seen == meta.member) {
                 before = set.seen;
                 set.seen = DONE;
             }

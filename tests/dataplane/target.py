@@ -66,15 +66,19 @@ def _names(elements: int) -> Names:
 
 
 class Embedded:
-    """The embedded switch's data plane, one call per packet."""
+    """The embedded switch's data plane, one call per packet.
 
-    def __init__(self, elements: int) -> None:
+    Args:
+        program: other BMv2 JSON than the committed one, with the same P4Info.
+    """
+
+    def __init__(self, elements: int, program: bytes | None = None) -> None:
         self.name, self.elements, self.names = "embedded", elements, _names(elements)
+        self._program = program or load_artifact(elements).program
         self._pipeline = self._load()
 
     def _load(self) -> Pipeline:
-        artifact = load_artifact(self.elements)
-        return Pipeline(load_config(artifact.program, artifact.p4info))
+        return Pipeline(load_config(self._program, load_artifact(self.elements).p4info))
 
     def reset(self) -> None:
         self.close()
