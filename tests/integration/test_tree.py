@@ -84,6 +84,8 @@ def test_a_two_level_tree_sums_exactly_under_loss_on_every_link(start_fabric: Ca
     assert [leaf["events"]["sent_up"] for leaf in leaves] == [expected] * LEAVES
     assert [leaf["events"]["down"] for leaf in leaves] == [expected] * LEAVES
     retransmits = sum(stat["retransmits"] for stat in stats) / (expected * WORLD_SIZE)
+    print(f"loss {loss}: {retransmits:.2f} retransmissions per chunk and rank; up again per leaf", end=" ")
+    print([leaf["events"]["up_again"] for leaf in leaves], "answered by the root", root["events"]["answered"])
     if float(loss):
         # Between leaf and root both ways, too: a sum sent up again, and a result that came a second time.
         assert all(leaf["events"]["up_again"] > 0 for leaf in leaves)
