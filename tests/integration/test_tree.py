@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +18,7 @@ import pytest
 from hostlib._engine import Engine
 from hostlib.collective import chunks
 from hostlib.join import FabricSession, join
-from tests.conftest import Fabric
+from tests.conftest import ROOT, Fabric, controller
 
 LEAVES, RANKS_PER_LEAF, ELEMENTS = 4, 2, 64
 WORLD_SIZE = LEAVES * RANKS_PER_LEAF
@@ -104,3 +110,42 @@ def test_ranks_that_fit_under_one_leaf_do_not_use_the_root(start_fabric: Callabl
         root, leaf, _ = fabric.status()["switches"]
     assert leaf["events"]["completed"] == chunks(1000, ELEMENTS)
     assert sum(root["events"].values()) + sum(root["drops"].values()) == 0
+
+
+def test_training_over_a_tree_ends_with_the_weights_of_one_switch(
+    start_fabric: Callable[..., Fabric], tmp_path: Path
+) -> None:
+    options = ["--world-size", "4", "--epochs", "1", "--seed", "5"]
+    weights = []
+    for name, tree in (("one", ()), ("tree", ("--tree", "2", "--ports", "2", "--loss", "0.01"))):
+        fabric = start_fabric(*tree)
+        result = tmp_path / f"{name}.json"
+        command = [sys.executable, "-m", "hostlib", "train", "--controller", fabric.http, "--result", str(result)]
+        done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        weights += json.loads(result.read_text())["weights_sha256"]
+    assert len(set(weights)) == 1
+
+
+def test_a_restarted_controller_takes_the_whole_tree_over(
+    start_fabric: Callable[..., Fabric],
+) -> None:
+    fabric = start_fabric("--tree", "2", "--ports", "1", "--elements", str(ELEMENTS))
+    with ExitStack() as stack:
+        ranks = join_all(fabric, "kept", 2, stack)
+        os.kill(fabric.state["pid"], signal.SIGKILL)
+        tensors = [np.full(500, rank + 1, np.int32) for rank in range(2)]
+        assert all(np.array_equal(got, np.full(500, 3, np.int32)) for got in reduce_all(ranks, tensors))
+        port = fabric.http.rpartition(":")[2]
+        again = controller(
+            "start", "--http", f"127.0.0.1:{port}", "--state-dir", fabric.state_dir, "--elements", str(ELEMENTS)
+        )
+        assert again.returncode == 0, again.stderr
+        status = fabric.status()
+        assert [switch["name"] for switch in status["switches"]] == ["root", "leaf0", "leaf1"] and status["up"]
+        assert [job["name"] for job in status["jobs"]] == ["kept"]
+        # What it found is what it goes on with: slots, entries, counters.
+        tensors = [np.full(500, rank + 1, np.int32) for rank in range(2)]
+        assert all(np.array_equal(got, np.full(500, 3, np.int32)) for got in reduce_all(ranks, tensors))
+        assert fabric.status()["events"]["completed"] == 2 * chunks(500, ELEMENTS)
+    assert fabric.status()["jobs"] == []

@@ -200,11 +200,27 @@ def test_without_a_compiler_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     "text",
-    ["1", "x=udp:127.0.0.1:1", "1=tcp:127.0.0.1:1", "511=udp:127.0.0.1:1", "1=udp:127.0.0.1", "1=udp:127.0.0.1:70000"],
+    [
+        "1",
+        "x=udp:127.0.0.1:1",
+        "1=tcp:127.0.0.1:1",
+        "511=udp:127.0.0.1:1",
+        "1=udp:127.0.0.1",
+        "1=udp:127.0.0.1:70000",
+        "1=udp:127.0.0.1:1,127.0.0.1:2",
+        "1=wire:127.0.0.1:1,",
+        "1=wire:127.0.0.1:1,127.0.0.1",
+    ],
 )
 def test_wrong_port_specifications_are_refused(text: str) -> None:
     with pytest.raises(PortError):
         PortSpec.parse(text)
+
+
+def test_a_wire_may_know_its_other_end() -> None:
+    known = PortSpec.parse("7=wire:127.0.0.1:0,127.0.0.1:9001")
+    assert (known.number, known.wire, known.peer) == (7, True, Endpoint("127.0.0.1", 9001))
+    assert PortSpec.parse("7=wire:127.0.0.1:9001") == PortSpec(7, Endpoint("127.0.0.1", 9001), True)
 
 
 def test_ports_are_opened_all_or_none() -> None:
