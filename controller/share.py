@@ -77,6 +77,8 @@ class Share:
             raise ValueError(f"{len(self.members)} members: a switch sums 1 to {HOSTS_PER_SWITCH}")
         if self.slots <= 0 or self.slots & (self.slots - 1) or self.first_slot % self.slots:
             raise ValueError(f"slots {self.first_slot}+{self.slots} are not an aligned power of two")
+        if self.epoch == 0:
+            raise ValueError("epoch 0 is nobody's")
         if self.policy not in ("sum", "shared", "chunk"):
             raise ValueError(f"no policy {self.policy}; there are sum, shared and chunk")
         if self.policy != "sum" and self.above is None:

@@ -47,6 +47,7 @@ DROP_TTL = 31
 DROP_PARSER = 32
 DROP_REFLECTED = 33
 DROP_NO_REPLICA = 34
+DROP_OPTIONS = 35
 
 SLOTS = 512
 EVENT_CELLS = 64
@@ -104,4 +105,5 @@ DROPS = {
     "parser": 32,
     "reflected": 33,
     "no_replica": 34,
+    "options": 35,
 }

@@ -53,6 +53,7 @@ inline constexpr std::uint8_t DROP_TTL = 31;
 inline constexpr std::uint8_t DROP_PARSER = 32;
 inline constexpr std::uint8_t DROP_REFLECTED = 33;
 inline constexpr std::uint8_t DROP_NO_REPLICA = 34;
+inline constexpr std::uint8_t DROP_OPTIONS = 35;
 
 // Byte offsets of the header's fields.
 inline constexpr std::size_t OFFSET_MAGIC = 0;

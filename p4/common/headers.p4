@@ -9,6 +9,7 @@
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP  = 0x0806;
 const bit<8>  IP_PROTOCOL_UDP = 17;
+const bit<3>  MORE_FRAGMENTS  = 1;
 const bit<16> ARP_REQUEST = 1;
 const bit<16> ARP_REPLY   = 2;
 

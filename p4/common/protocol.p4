@@ -77,5 +77,6 @@ const bit<8> DROP_TTL        = 31;
 const bit<8> DROP_PARSER     = 32;      // not even Ethernet, ARP, IPv4 or UDP
 const bit<8> DROP_REFLECTED  = 33;      // a flooded frame on its way back to the port it came from (egress)
 const bit<8> DROP_NO_REPLICA = 34;      // a result for a replica that no entry describes (egress)
+const bit<8> DROP_OPTIONS    = 35;      // IPv4 options, which are not routed
 
 #endif

@@ -1,4 +1,4 @@
-// IPv4 header checksums. The UDP checksum of what leaves the fabric is 0 ("not computed", RFC 768): the check word
+// IPv4 header checksums. What is only switched keeps its own, right or wrong: the damage is for its receiver to see. The UDP checksum of what leaves the fabric is 0 ("not computed", RFC 768): the check word
 // covers the payload end to end.
 #define IPV4_CHECKSUM_FIELDS { \
     hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.total_bytes, hdr.ipv4.identification, \
@@ -14,7 +14,7 @@ control verify_checksums(inout headers_t hdr, inout metadata_t meta) {
 
 control compute_checksums(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5, IPV4_CHECKSUM_FIELDS, hdr.ipv4.checksum,
+        update_checksum(meta.rewritten, IPV4_CHECKSUM_FIELDS, hdr.ipv4.checksum,
                         HashAlgorithm.csum16);
     }
 }

@@ -44,10 +44,12 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_me
         hdr.ethernet.src_mac = src_mac;
         hdr.ethernet.dst_mac = dst_mac;
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        meta.rewritten = true;
         standard_metadata.egress_spec = port;
     }
     action ipv4_replicate(bit<16> group) {
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        meta.rewritten = true;
         standard_metadata.mcast_grp = group;
     }
     @name(".ipv4") table ipv4 {
@@ -58,12 +60,15 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_me
     }
 
     apply {
-        if (standard_metadata.parser_error != error.NoError) {
+        // A UDP datagram to port 4793 of a host may hold anything.
+        if (standard_metadata.parser_error != error.NoError && !hdr.udp.isValid()) {
             drop(DROP_PARSER);
         } else if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST && arp.apply().hit) {
             meta.verdict = VERDICT_FORWARD;
         } else if (hdr.ipv4.isValid() && (router_mac.apply().hit || hdr.ipv4.dst_addr[31:28] == 0xe)) {
-            if (standard_metadata.checksum_error == 1) {
+            if (hdr.ipv4.ihl != 5) {
+                drop(DROP_OPTIONS);
+            } else if (standard_metadata.checksum_error == 1) {
                 drop(DROP_CHECKSUM);
             } else if (hdr.ipv4.ttl <= 1) {
                 drop(DROP_TTL);

@@ -43,6 +43,7 @@ control ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         meta.offset = 0;
         meta.claimed = false;
         meta.for_fabric = false;
+        meta.rewritten = false;
         if (hdr.ipv4.isValid()) {
             fabric_address.apply();
         }

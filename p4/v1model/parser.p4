@@ -16,8 +16,8 @@ parser parse(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
-        transition select(hdr.ipv4.ihl, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
-            (5, 0, IP_PROTOCOL_UDP): parse_udp;
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+            (4, 5, 0 &&& MORE_FRAGMENTS, 0, IP_PROTOCOL_UDP): parse_udp;
             default: accept;
         }
     }

@@ -8,6 +8,7 @@ control Result(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.udp.src_port = hdr.udp.dst_port;
         hdr.udp.checksum = 0;
         hdr.ipv4.ttl = 64;
+        meta.rewritten = true;
     }
 
     action to_group() {
