@@ -1,33 +1,36 @@
-"""`make p4`: compile the P4 programs with p4c when it is there, else verify the committed artifacts.
+"""`make p4`: compile the P4 programs whose compiler is on PATH, and verify the committed artifacts of the others.
 
-Both leave p4/build/ as its lock.json says: sha256 of every source and artifact, and the version of p4c.
+Both leave p4/build/ as its lock.json says: sha256 of every source and artifact, and the version of the compiler; for
+v1model (p4c-bm2-ss) at the top, for TNA (bf-p4c) under "tofino".
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 P4 = Path(__file__).resolve().parent
 BUILD = P4 / "build"
 LOCK = BUILD / "lock.json"
-ELEMENTS = (64, 256)
-COMPILER = "p4c-bm2-ss"
+PAGE = P4.parent / "docs/tofino.md"
+MARK = "<!-- generated from p4/build/netfold-tna-*.resources.json -->"
+Section = dict[str, Any]  # of the lock: compiler version, sources, artifacts
 
 
-def digests(paths: list[Path]) -> dict[str, str]:
-    """sha256 by path relative to p4/, in sorted order."""
-    return {p.relative_to(P4).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(paths)}
-
-
-def sources() -> list[Path]:
-    return [*P4.glob("common/*.p4"), *P4.glob("v1model/*.p4")]
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "missing"
 
 
 def run(*command: str) -> str:
@@ -38,21 +41,65 @@ def run(*command: str) -> str:
     return done.stdout + done.stderr
 
 
-def compile_program(elements: int, into: Path) -> list[str]:
-    """Compile the v1model program for one vector size; the names of the artifacts."""
+@dataclass(frozen=True)
+class Target:
+    """One way to compile the program, for some vector sizes.
+
+    Attributes:
+        name: folder of its sources beside common/.
+        compile_program: elements, folder to write into -> names of the artifacts.
+    """
+
+    name: str
+    compiler: str
+    version: str
+    elements: tuple[int, ...]
+    compile_program: Callable[[int, Path], list[str]]
+
+    def sources(self) -> dict[str, str]:
+        """sha256 by path relative to p4/."""
+        paths = sorted([*P4.glob("common/*.p4"), *P4.glob(f"{self.name}/*.p4")])
+        return {path.relative_to(P4).as_posix(): digest(path) for path in paths}
+
+    def build(self) -> Section:
+        """Compile all sizes; artifacts and lock change together or not at all."""
+        found = re.search(self.version, run(self.compiler, "--version"))
+        with tempfile.TemporaryDirectory(dir=P4) as scratch:
+            names = [name for e in self.elements for name in self.compile_program(e, Path(scratch))]
+            BUILD.mkdir(exist_ok=True)
+            for name in names:
+                shutil.move(Path(scratch) / name, BUILD / name)
+        version = found.group(1) if found else "unknown"
+        print(f"p4: compiled {len(self.elements)} {self.name} programs with {self.compiler} {version}")
+        return {
+            "p4c": version,
+            "sources": self.sources(),
+            "artifacts": {name: digest(BUILD / name) for name in sorted(names)},
+        }
+
+    def verify(self, locked: Section) -> Section:
+        """Raise SystemExit, with one line naming the file, unless sources and artifacts are the locked ones."""
+        artifacts = {name: digest(BUILD / name) for name in locked["artifacts"]}
+        for kind, now, before in (
+            ("source", self.sources(), locked["sources"]),
+            ("artifact", artifacts, locked["artifacts"]),
+        ):
+            for name in sorted(now.keys() | before.keys()):
+                if now.get(name) != before.get(name):
+                    raise SystemExit(
+                        f"error: {kind} {name} does not fit p4/build/lock.json: install {self.compiler} "
+                        "(docs/p4c.md, docs/tofino.md) and run make p4, or restore the file with git"
+                    )
+        print(f"p4: {self.name} artifacts fit their lock (compiled by {self.compiler} {locked['p4c']})")
+        return locked
+
+
+def compile_v1model(elements: int, into: Path) -> list[str]:
+    """BMv2 JSON and P4Info."""
     program = f"netfold-v1model-{elements}"
     json_file, p4info = into / f"{program}.json", into / f"{program}.p4info.txtpb"
-    run(
-        COMPILER,
-        "--std",
-        "p4-16",
-        f"-DELEMENTS={elements}",
-        "-o",
-        str(json_file),
-        "--p4runtime-files",
-        str(p4info),
-        "v1model/netfold.p4",
-    )
+    options = ["--std", "p4-16", f"-DELEMENTS={elements}", "-o", str(json_file), "--p4runtime-files", str(p4info)]
+    run(V1MODEL.compiler, *options, "v1model/netfold.p4")
     # The compiler writes the name of its input file in several spellings; one spelling keeps artifacts reproducible.
     described = json.loads(json_file.read_text())
     described["program"] = "v1model/netfold.p4"
@@ -60,48 +107,129 @@ def compile_program(elements: int, into: Path) -> list[str]:
     return [json_file.name, p4info.name]
 
 
-def build() -> None:
-    """Compile everything; artifacts and lock change together or not at all."""
-    found = re.search(r"Version (\S+)", run(COMPILER, "--version"))
-    version = found.group(1) if found else "unknown"
-    with tempfile.TemporaryDirectory(dir=P4) as scratch:
-        names = [name for e in ELEMENTS for name in compile_program(e, Path(scratch))]
-        BUILD.mkdir(exist_ok=True)
+def compile_tna(elements: int, into: Path) -> list[str]:
+    """P4Info; what a switch's driver loads (binary, context, BF-RT schema); what of the chip the program takes."""
+    program = f"netfold-tna-{elements}"
+    out = into / program
+    p4info, loaded, resources = (into / f"{program}{end}" for end in (".p4info.txtpb", ".tar.gz", ".resources.json"))
+    # -g makes the compiler say what it used. Counters are P4Runtime's own in P4Info, as v1model's are.
+    options = ["--target", "tofino", "--arch", "tna", "-g", f"-DELEMENTS={elements}", "-o", str(out)]
+    options += ["--p4runtime-files", str(p4info), "--p4runtime-force-std-externs"]
+    run(TNA.compiler, *options, "tna/netfold.p4")
+    used = json.loads((out / "pipe/logs/metrics.json").read_text())
+    once = {used["run_id"]: "0" * len(used["run_id"]), used["build_date"]: "-"}
+    archive(loaded, out, ("pipe/tofino.bin", "pipe/context.json", "bfrt.json"), once)
+    stages = json.loads((out / "pipe/logs/resources.json").read_text())["resources"]["mau"]["mau_stages"]
+    resources.write_text(json.dumps(summary(elements, used, stages), indent=1) + "\n")
+    return [p4info.name, loaded.name, resources.name]
+
+
+def archive(path: Path, root: Path, names: Iterable[str], once: dict[str, str]) -> None:
+    """Pack files without what differs from one run to the next: `once`, dates and owners."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
         for name in names:
-            shutil.move(Path(scratch) / name, BUILD / name)
-    lock = {
-        "p4c": version,
-        "sources": digests(sources()),
-        "artifacts": {n: hashlib.sha256((BUILD / n).read_bytes()).hexdigest() for n in sorted(names)},
-    }
-    LOCK.write_text(json.dumps(lock, indent=1) + "\n")
-    print(f"p4: compiled {len(ELEMENTS)} programs with p4c {version}")
+            data = (root / name).read_bytes()
+            if name.endswith("context.json"):
+                data = re.sub(rb'("build_date": ")[^"]*', rb"\1-", data)
+            for before, after in once.items():
+                data = data.replace(before.encode(), after.encode())
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    path.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
 
 
-def verify() -> None:
-    """Raise SystemExit, with one line naming the file, unless sources and artifacts are those of the lock."""
-    if not LOCK.exists():
-        raise SystemExit(f"error: {LOCK} is missing: install p4c (docs/p4c.md) and run make p4")
-    lock = json.loads(LOCK.read_text())
-    artifacts = {
-        n: hashlib.sha256((BUILD / n).read_bytes()).hexdigest() if (BUILD / n).exists() else "missing"
-        for n in lock["artifacts"]
+# What a Tofino 1 has in a stage, by the compiler's names.
+PER_STAGE = {"meter_alus": 4, "rams": 80, "map_rams": 48, "tcams": 24, "gateways": 16, "logical_tables": 16}
+CONTAINERS = {8: 64, 16: 96, 32: 64}
+
+
+def summary(elements: int, used: dict[str, Any], stages: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a program takes of a Tofino 1: the compiler's own figures."""
+
+    def taken(of: dict[str, Any]) -> int:
+        return next(len(found) for found in of.values() if isinstance(found, list))
+
+    return {
+        "elements": elements,
+        "stages": [
+            {name: taken(stage[name]) for name in PER_STAGE}
+            | {"tables": sorted({each["table_name"] for each in stage["logical_tables"]["ids"]})}
+            for stage in stages
+        ],
+        "phv": {each["bit_width"]: each["containers_occupied"] for each in used["phv"]["normal"]},
+        "parser_rows": {gress: found["tcam_rows"] for gress, found in used["parser"].items()},
+        "latency_cycles": {each["gress"]: each["cycles"] for each in used["mau"]["latency"]},
     }
-    for kind, now, locked in (
-        ("source", digests(sources()), lock["sources"]),
-        ("artifact", artifacts, lock["artifacts"]),
-    ):
-        for name in sorted(now.keys() | locked.keys()):
-            if now.get(name) != locked.get(name):
-                raise SystemExit(
-                    f"error: {kind} {name} does not fit p4/build/lock.json: install p4c (docs/p4c.md) "
-                    "and run make p4, or restore the file with git"
-                )
-    print(f"p4: artifacts fit their lock (compiled by p4c {lock['p4c']}; no {COMPILER} on PATH)")
+
+
+def describe(programs: Iterable[dict[str, Any]], version: str) -> str:
+    """The tables of docs/tofino.md."""
+    out = [f"Compiled by p4c {version} (`bf-p4c`), figures of its reports.", ""]
+    for program in programs:
+        stages = program["stages"]
+        out += [
+            f"### {program['elements']} elements",
+            "",
+            "| stage | tables | stateful ALUs | SRAM | map RAM | TCAM | gateways |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for number, stage in enumerate(stages):
+            figures = [stage[name] for name in ("meter_alus", "rams", "map_rams", "tcams", "gateways")]
+            out.append(f"| {number} | {holds(stage['tables'])} | {' | '.join(map(str, figures))} |")
+        sums = [
+            f"{sum(s[name] for s in stages)} of {PER_STAGE[name] * len(stages)}"
+            for name in ("meter_alus", "rams", "map_rams", "tcams", "gateways")
+        ]
+        out.append(f"| all {len(stages)} | | {' | '.join(sums)} |")
+        phv = ", ".join(f"{program['phv'][str(w)]} of {n} with {w} bits" for w, n in CONTAINERS.items())
+        rows, cycles = program["parser_rows"], program["latency_cycles"]
+        out += [
+            "",
+            f"PHV containers: {phv}. Parser: {rows['ingress']} rows in ingress, {rows['egress']} in egress. "
+            f"Latency: {cycles['ingress']} and {cycles['egress']} cycles.",
+            "",
+        ]
+    return "\n".join(out)
+
+
+def holds(tables: list[str]) -> str:
+    """The tables of a stage by name: those of the elements counted, those without a name of their own left out."""
+    named = [t.removeprefix("ingress.").removeprefix(".") for t in tables if not t.startswith(("tbl_", "cond"))]
+    elements = [t for t in named if re.fullmatch(r"vector\.work_e\w\w", t)]
+    counted = [f"{len(elements)} element units"] if elements else []
+    return ", ".join([*(f"`{t}`" for t in named if t not in elements), *counted])
+
+
+def page(text: str, version: str) -> str:
+    """docs/tofino.md with its tables made anew."""
+    programs = [json.loads((BUILD / f"netfold-tna-{e}.resources.json").read_text()) for e in TNA.elements]
+    before, _, after = text.split(MARK)
+    return f"{before}{MARK}\n\n{describe(programs, version)}\n{MARK}{after}"
+
+
+V1MODEL = Target("v1model", "p4c-bm2-ss", r"Version (\S+)", (64, 256), compile_v1model)
+TNA = Target("tna", "bf-p4c", r"p4c (\S+ \(SHA: \w+)", (32, 64), compile_tna)
+
+
+def main(verify_only: bool) -> None:
+    lock: Section = json.loads(LOCK.read_text()) if LOCK.exists() else {}
+    if verify_only or shutil.which(V1MODEL.compiler) is None:
+        if not lock:
+            raise SystemExit(f"error: {LOCK} is missing: install p4c (docs/p4c.md) and run make p4")
+        V1MODEL.verify(lock)
+    else:
+        lock |= V1MODEL.build()
+        LOCK.write_text(json.dumps(lock, indent=1) + "\n")
+    if not verify_only and shutil.which(TNA.compiler):
+        lock["tofino"] = TNA.build()
+        LOCK.write_text(json.dumps(lock, indent=1) + "\n")
+        if PAGE.exists():
+            PAGE.write_text(page(PAGE.read_text(), lock["tofino"]["p4c"]))
+    elif "tofino" in lock:
+        TNA.verify(lock["tofino"])
 
 
 if __name__ == "__main__":
-    if "--verify" in sys.argv[1:] or shutil.which(COMPILER) is None:
-        verify()
-    else:
-        build()
+    main("--verify" in sys.argv[1:])

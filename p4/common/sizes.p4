@@ -7,13 +7,21 @@
 #define ELEMENTS 256
 #endif
 
+#ifndef __TARGET_TOFINO__
 #define SLOTS 512            // slots per switch, shared out among the jobs by the controller
 #define SLOT_SETS 1024       // two sets per slot: consecutive generations never share one
 #define SLOT_MASK 0x1ff
 #define SLOT_BITS 9
+#define MEMBERSHIPS 4096     // about four entries per rank and pool of slots, and two per job
+#else
+#define SLOTS 2048           // a memory block holds 4096 words
+#define SLOT_SETS 4096
+#define SLOT_MASK 0x7ff
+#define SLOT_BITS 11
+#define MEMBERSHIPS 2048     // more would not fit one stage
+#endif
 #define PORTS 512            // every value of a 9-bit port
 #define REPLICAS 1024        // receivers of results, over all jobs
-#define MEMBERSHIPS 4096     // about four entries per rank and pool of slots, and two per job
 #define EVENT_CELLS 64       // cells of the event counters
 #define CREDIT 255           // collisions in a row that a shared slot's owner survives
 

@@ -14,13 +14,13 @@ control IngressCounters(in ingress_metadata_t meta, in ingress_intrinsic_metadat
     }
 }
 
-control EgressCounters(in egress_metadata_t meta, in egress_intrinsic_metadata_t intrinsic) {
+control EgressCounters(in egress_headers_t hdr, in egress_metadata_t meta, in egress_intrinsic_metadata_t intrinsic) {
     Counter<bit<32>, bit<8>>(EVENT_CELLS, CounterType_t.PACKETS) egress_events;
     Counter<bit<64>, PortId_t>(PORTS, CounterType_t.PACKETS_AND_BYTES) port_out;
 
     apply {
         if (meta.verdict != VERDICT_DROP) {
-            port_out.count(intrinsic.egress_port);
+            port_out.count(intrinsic.egress_port, sizeInBytes(hdr.bridge));
         }
         if (meta.verdict != VERDICT_FORWARD) {
             egress_events.count(meta.event);

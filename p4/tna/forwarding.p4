@@ -32,7 +32,7 @@ control Forwarding(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
     action l2_forward(bit<9> port) { manager.ucast_egress_port = port; }
     action l2_flood(bit<16> group) {
         manager.mcast_grp_a = group;
-        hdr.bridge.flooded = 1;
+        hdr.bridge.kind = KIND_FLOODED;
     }
     @name(".l2") table l2 {
         key = { hdr.ethernet.dst_mac : exact @name("dst_mac"); }
@@ -57,7 +57,7 @@ control Forwarding(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
     action ipv4_replicate(bit<16> group) {
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         manager.mcast_grp_a = group;
-        hdr.bridge.flooded = 1;
+        hdr.bridge.kind = KIND_FLOODED;
     }
     @name(".ipv4") table ipv4 {
         key = { hdr.ipv4.dst_addr : lpm @name("dst_addr"); }
@@ -65,6 +65,10 @@ control Forwarding(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         default_action = drop(DROP_NO_ROUTE);
         size = 1024;
     }
+
+    // What TTL - 1 is to the checksum (RFC 1624).
+    action age()   { hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100; }
+    action carry() { hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0101; }
 
     action route() {
         meta.routed = 1;
@@ -79,20 +83,27 @@ control Forwarding(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
                 route();
             }
         }
-        // What the parser could not finish, other than the fabric's own packets.
-        if (from_parser.parser_err != 0) {
+        // A UDP datagram to port 4793 of a host may hold anything.
+        if (from_parser.parser_err != 0 && !hdr.udp.isValid()) {
             drop(DROP_PARSER);
         } else if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST) {
             if (!arp.apply().hit) {
                 l2.apply();
             }
         } else if (meta.routed == 1) {
-            if (meta.checksum_error == 1) {
+            if (hdr.ipv4.ihl != 5) {
+                drop(DROP_OPTIONS);
+            } else if (meta.checksum_error == 1) {
                 drop(DROP_CHECKSUM);
             } else if (hdr.ipv4.ttl[7:1] == 0) {
                 drop(DROP_TTL);
             } else {
                 ipv4.apply();
+                if (hdr.ipv4.checksum[15:8] == 0xff) {
+                    carry();
+                } else {
+                    age();
+                }
             }
         } else {
             l2.apply();

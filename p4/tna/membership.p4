@@ -1,7 +1,44 @@
-// Who may send what (rule 1), as in ../v1model/membership.p4: the same table, actions and entries. The parser has
-// judged what needs no table.
+#define OPERATIONS OPERATION_CONTRIBUTION .. OPERATION_NACK
+
+// Who may send what (rule 1), as in ../v1model/membership.p4: the same table, actions and entries. What is wrong
+// whoever sends it is a table, too, and both are looked up at once.
 control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
-                   in ingress_intrinsic_metadata_t intrinsic) {
+                   in ingress_intrinsic_metadata_t intrinsic,
+                   in ingress_intrinsic_metadata_from_parser_t from_parser) {
+    action flawed(bit<8> reason) { meta.flaw = reason; }
+    // Where the parser ran out of packet, the header it was at may count as valid; the next one does not.
+    table flaws {
+        key = {
+            meta.checksum_error    : ternary;
+            hdr.netfold.isValid()  : ternary;
+            hdr.vector.isValid()   : ternary;
+            from_parser.parser_err : ternary;
+            hdr.netfold.magic      : ternary;
+            hdr.netfold.version    : ternary;
+            hdr.netfold.operation  : range;
+            hdr.udp.datagram_bytes : range;
+            hdr.ipv4.total_bytes   : ternary;
+        }
+        actions = { flawed; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (1, _, _, _, _, _, _, _, _): flawed(DROP_CHECKSUM);
+            (_, false, _, _, _, _, _, _, _): flawed(DROP_TRUNCATED);
+            // Of this version and size ...
+            (_, _, true, 0, _, _, OPERATIONS, DATAGRAM_BYTES .. DATAGRAM_BYTES, DATAGRAM_BYTES + IPV4_BYTES): NoAction();
+            (_, _, true, 0, _, _, OPERATIONS, DATAGRAM_BYTES .. 0xffff, _): flawed(DROP_MALFORMED);
+            (_, _, true, _, _, _, OPERATIONS, _, _): flawed(DROP_TRUNCATED);
+            (_, _, true, _, _, _, _, _, _): flawed(DROP_OPERATION);
+            // ... or not.
+            (_, _, false, 0, NETFOLD_MAGIC, NETFOLD_VERSION, OPERATIONS, _, _): flawed(DROP_SIZE);
+            (_, _, false, 0, NETFOLD_MAGIC, NETFOLD_VERSION, _, _, _): flawed(DROP_OPERATION);
+            (_, _, false, 0, NETFOLD_MAGIC, _, _, _, _): flawed(DROP_VERSION);
+            (_, _, false, 0, _, _, _, _, _): flawed(DROP_MALFORMED);
+            (_, _, false, _, _, _, _, _, _): flawed(DROP_TRUNCATED);
+        }
+        size = 16;
+    }
+
     action refuse(bit<8> reason) {
         meta.verdict = VERDICT_DROP;
         meta.event = reason;
@@ -86,8 +123,9 @@ control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
     }
 
     apply {
-        if (meta.sound == 1 && meta.checksum_error == 0 && meta.role == ROLE_NONE) {
-            members.apply();
-        }
+        flaws.apply();
+        members.apply();
     }
 }
+
+#undef OPERATIONS

@@ -5,19 +5,25 @@ typedef bit<16> index_t;
 
 const bit<32> DONE = 0xffffffff;        // a bitmap: the stored values came from above; so at most 31 ranks
 
+typedef bit<8> kind_t;                  // of a frame, in egress
+const kind_t KIND_PASSING = 0;
+const kind_t KIND_FLOODED = 1;          // must not go back to where it came from
+const kind_t KIND_SPOKEN  = 2;          // by the fabric itself
+
 // Between ingress and egress, in front of the frame.
 header bridge_t {
-    bit<8>   flooded;                   // a frame that must not go back to where it came from
+    kind_t kind;
     @padding bit<7> pad;
     PortId_t ingress_port;
 }
 
-// In front of a result on its way through ingress a second time: where it goes then, and whose high halves it takes.
+// In front of a result on its way through ingress a second time: where it goes then (a group, or else a port), and
+// whose high halves it takes.
 header harvest_t {
     bit<16> group;
     @padding bit<7> pad;
     PortId_t port;
-    index_t slot;
+    bit<16> slot;
 }
 
 struct ingress_headers_t {
@@ -32,14 +38,13 @@ struct ingress_headers_t {
 }
 
 struct ingress_metadata_t {
-    bit<1>    ours;          // on the fabric's UDP port
-    bit<1>    sound;         // all that needs no state is right
-    bit<8>    event;         // an EVENT_ or a DROP_, counted at the end
     bit<1>    checksum_error;
-    bit<1>    to_fabric;
+    bit<1>    to_fabric;     // by its address
     bit<1>    routed;        // to the router's MAC, or IP multicast
     role_t    role;
     verdict_t verdict;
+    bit<8>    event;         // counted at the end: an EVENT_ or a DROP_
+    bit<8>    flaw;          // the DROP_ of what needs no membership to be wrong
     bit<32>   member;        // this rank's bit
     bit<32>   full;          // the bits of all ranks
     bit<16>   group;

@@ -42,28 +42,24 @@ control ingress(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         size = 64;
     }
 
+    // Flat, because tables after a join wait for the last one of each branch.
     apply {
         hdr.bridge.setValid();
-        hdr.bridge.flooded = 0;
+        hdr.bridge.kind = KIND_PASSING;
         hdr.bridge.ingress_port = intrinsic.ingress_port;
         // Looked up side by side: the address decides whether membership's answer counts.
         fabric_address.apply();
-        membership.apply(hdr, meta, intrinsic);
-        if (meta.role == ROLE_HARVEST || (meta.ours == 1 && meta.to_fabric == 1)) {
-            if (meta.checksum_error == 1) {
-                meta.verdict = VERDICT_DROP;
-                meta.event = DROP_CHECKSUM;
-            } else if (meta.sound == 0) {
-                meta.verdict = VERDICT_DROP;
-                if (meta.event == 0) {
-                    meta.event = DROP_TRUNCATED;
-                }
-            }
+        if (meta.role == ROLE_NONE) {
+            membership.apply(hdr, meta, intrinsic, from_parser);
+        }
+        if (meta.role == ROLE_HARVEST
+            || (meta.to_fabric == 1 && hdr.udp.isValid() && hdr.udp.dst_port == NETFOLD_UDP_PORT)) {
             slot.apply(hdr, meta);
+            result.apply(hdr, meta, intrinsic, deparser_metadata, manager);
             vector.apply(hdr, meta);
             exponent.apply(hdr, meta);
-            result.apply(hdr, meta, intrinsic, deparser_metadata, manager);
         } else {
+            meta.verdict = VERDICT_FORWARD;
             forwarding.apply(hdr, meta, intrinsic, from_parser, deparser_metadata, manager);
         }
         counters.apply(meta, intrinsic);
@@ -80,7 +76,7 @@ control egress(inout egress_headers_t hdr, inout egress_metadata_t meta,
 
     apply {
         replicas.apply(hdr, meta, intrinsic, deparser_metadata);
-        counters.apply(meta, intrinsic);
+        counters.apply(hdr, meta, intrinsic);
     }
 }
 

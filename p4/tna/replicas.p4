@@ -31,7 +31,7 @@ control Replicas(inout egress_headers_t hdr, inout egress_metadata_t meta,
         compare();
         if (intrinsic.egress_rid != 0) {
             replicas.apply();
-        } else if (hdr.bridge.flooded == 1 && meta.elsewhere == 0) {
+        } else if (hdr.bridge.kind == KIND_FLOODED && meta.elsewhere == 0) {
             meta.verdict = VERDICT_DROP;
             meta.event = DROP_REFLECTED;
             deparser_metadata.drop_ctl = 1;

@@ -58,6 +58,7 @@ control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
             (ROLE_CONTRIBUTE, _, _, _, _, _, 0): decide(VERDICT_ANSWER, EVENT_ANSWERED);
             (ROLE_UP, _, _, _, _, _, 0): decide(VERDICT_UP, EVENT_UP_AGAIN);
             (ROLE_SHARED, _, _, _, _, _, 0): decide(VERDICT_UP, EVENT_UP_AGAIN);
+            (ROLE_SHARED, 0, _, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);   // sent again: only the server knows
             (ROLE_CONTRIBUTE, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
             (ROLE_UP, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
             (ROLE_SHARED, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
@@ -71,7 +72,8 @@ control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr; \
         hdr.udp.src_port = hdr.udp.dst_port; \
         hdr.udp.checksum = 0; \
-        hdr.ipv4.ttl = 64;
+        hdr.ipv4.ttl = 64; \
+        hdr.bridge.kind = KIND_SPOKEN;
 #define UP \
         SPEAK_AS_FABRIC \
         hdr.ethernet.dst_mac = meta.up_mac; \
@@ -100,7 +102,7 @@ control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         manager.ucast_egress_port = RECIRCULATION_PORT; \
         manager.bypass_egress = 1;
 #define LEAVE_TO(where) ROUND_AGAIN hdr.harvest.port = where; hdr.harvest.group = 0;
-#define LEAVE_TO_GROUP ROUND_AGAIN hdr.harvest.group = meta.group;
+#define LEAVE_TO_GROUP  ROUND_AGAIN hdr.harvest.port = 0; hdr.harvest.group = meta.group;
 #endif
 
     action result_to_group() {
@@ -133,45 +135,51 @@ control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         hdr.netfold.operation = OPERATION_CHUNK;
         LEAVE_TO(intrinsic.ingress_port)
     }
-    action drop() {
+    action stop() {
         deparser_metadata.drop_ctl = 1;
+    }
+    action harvested_to_group() {
+        manager.mcast_grp_a = hdr.harvest.group;
+        hdr.bridge.kind = KIND_SPOKEN;
+        hdr.harvest.setInvalid();
+    }
+    action harvested_to_port() {
+        manager.ucast_egress_port = hdr.harvest.port;
+        hdr.bridge.kind = KIND_SPOKEN;
+        hdr.harvest.setInvalid();
     }
     table way_out {
         key = {
-            meta.event : exact;
-            meta.role  : ternary;
+            meta.event        : ternary;
+            meta.role         : ternary;
+            hdr.harvest.group : ternary;
         }
-        actions = { result_to_group; on_to_group; sum_up; on_up; result_back; chunk_back; drop; }
-        const default_action = drop();
+        actions = {
+            result_to_group; on_to_group; sum_up; on_up; result_back; chunk_back; harvested_to_group;
+            harvested_to_port; stop;
+        }
+        const default_action = stop();
         const entries = {
-            (EVENT_COMPLETED, _): result_to_group();
-            (EVENT_DOWN, _): on_to_group();
-            (EVENT_RELAYED, _): on_to_group();
-            (EVENT_CHUNK, _): on_to_group();
-            (EVENT_SENT_UP, _): sum_up();
-            (EVENT_UP_AGAIN, _): sum_up();
-            (EVENT_COLLISION, _): on_up();
-            (EVENT_NACK_UP, _): on_up();
-            (EVENT_ANSWERED, ROLE_NACK): chunk_back();
-            (EVENT_ANSWERED, _): result_back();
+            (_, ROLE_HARVEST, 0): harvested_to_port();
+            (_, ROLE_HARVEST, _): harvested_to_group();
+            (EVENT_COMPLETED, _, _): result_to_group();
+            (EVENT_DOWN, _, _): on_to_group();
+            (EVENT_RELAYED, _, _): on_to_group();
+            (EVENT_CHUNK, _, _): on_to_group();
+            (EVENT_SENT_UP, _, _): sum_up();
+            (EVENT_UP_AGAIN, _, _): sum_up();
+            (EVENT_COLLISION, _, _): on_up();
+            (EVENT_NACK_UP, _, _): on_up();
+            (EVENT_ANSWERED, ROLE_NACK, _): chunk_back();
+            (EVENT_ANSWERED, _, _): result_back();
         }
         size = 16;
     }
 
-    action harvested() {
-        manager.mcast_grp_a = hdr.harvest.group;
-        manager.ucast_egress_port = hdr.harvest.port;
-        hdr.harvest.setInvalid();
-    }
-
     apply {
-        if (meta.role == ROLE_HARVEST) {
-            harvested();
-        } else {
-            compare();
-            subtract();
-            outcome.apply();
-            way_out.apply();
-        }
+        compare();
+        subtract();
+        outcome.apply();
+        way_out.apply();
     }
 }

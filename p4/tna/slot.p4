@@ -1,10 +1,10 @@
 // The state of one slot's set (rules 2, 4 and 5), in two register pairs, because a stateful action compares at most
 // twice. `positions` says whether the set starts afresh, `bitmaps` who was there before: 0 for another generation,
-// which is unambiguous, since a started set is never empty; all ones for values from above. A set of a shared slot has
-// (credit, owner) for a position: the gate of sharing.p4 is a look at the same register.
+// which is unambiguous, since a started set is never empty; all ones for values from above. The position of a shared
+// slot's set is its gate: see sharing.p4.
 struct position_t {
-    bit<32> generation;      // of a shared slot: credit
-    bit<32> epoch;
+    bit<32> generation;      // of a shared slot: collisions
+    bit<32> epoch;           // of a shared slot: owner
 }
 struct ranks_t {
     bit<32> generation;
@@ -14,7 +14,7 @@ struct ranks_t {
 #define AT place.get({meta.slot[SLOT_BITS - 1:0], hdr.netfold.generation[0:0]})
 
 control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
-    Register<position_t, index_t>(SLOT_SETS) positions;
+    Register<position_t, index_t>(SLOT_SETS, {CREDIT, 0}) positions;
     Register<ranks_t, index_t>(SLOT_SETS) bitmaps;
     Hash<index_t>(HashAlgorithm_t.IDENTITY) place;
 
@@ -40,12 +40,12 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
     };
     RegisterAction<position_t, index_t, bit<4>>(positions) claiming = {
         void apply(inout position_t set, out bit<4> held) {
-            held = this.predicate(set.epoch == hdr.netfold.epoch, set.generation == 0);
-            if (set.epoch == hdr.netfold.epoch || set.generation == 0) {
+            held = this.predicate(set.epoch == hdr.netfold.epoch, set.generation >= CREDIT);
+            if (set.epoch == hdr.netfold.epoch || set.generation >= CREDIT) {
                 set.epoch = hdr.netfold.epoch;
-                set.generation = CREDIT;
+                set.generation = 0;
             } else {
-                set.generation = set.generation - 1;
+                set.generation = set.generation + 1;
             }
         }
     };
@@ -53,7 +53,7 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
         void apply(inout position_t set) {
             if (set.epoch == hdr.netfold.epoch) {
                 set.epoch = 0;
-                set.generation = 0;
+                set.generation = CREDIT;
             }
         }
     };
@@ -64,23 +64,29 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
     action release() { releasing.execute(AT); }
     table position {
         key = {
-            meta.to_fabric           : exact;
-            meta.role                : exact;
-            hdr.netfold.flags[0:0]   : ternary;
+            meta.flaw              : exact;
+            meta.role              : exact;
+            hdr.netfold.flags[0:0] : ternary @name("again");
         }
         actions = { advance; look; claim; release; NoAction; }
         const default_action = NoAction();
         const entries = {
-            (1, ROLE_CONTRIBUTE, _): advance();
-            (1, ROLE_UP, _): advance();
-            (1, ROLE_CHUNK, _): advance();
-            (1, ROLE_DOWN, _): look();
-            (1, ROLE_NACK, _): look();
-            (1, ROLE_SHARED, 1): look();
-            (1, ROLE_SHARED, 0): claim();
-            (1, ROLE_RELAY, _): release();
+            (0, ROLE_CONTRIBUTE, _): advance();
+            (0, ROLE_UP, _): advance();
+            (0, ROLE_CHUNK, _): advance();
+            (0, ROLE_DOWN, _): look();
+            (0, ROLE_NACK, _): look();
+            (0, ROLE_SHARED, 1): look();
+            (0, ROLE_SHARED, 0): claim();
+            (0, ROLE_RELAY, _): release();
         }
         size = 16;
+    }
+
+    action drop() {
+        meta.role = ROLE_NONE;
+        meta.verdict = VERDICT_DROP;
+        meta.event = meta.flaw;
     }
 
     RegisterAction<ranks_t, index_t, bit<32>>(bitmaps) starting = {
@@ -113,32 +119,34 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
     action finish() { meta.seen = finishing.execute(AT); }
     table bitmap {
         key = {
-            meta.to_fabric : exact;
-            meta.role      : exact;
-            meta.fresh     : ternary;
-            meta.claim     : ternary;
+            meta.role  : exact;
+            meta.fresh : ternary;
+            meta.claim : ternary;
         }
         actions = { start; join; finish; NoAction; }
         const default_action = NoAction();
         const entries = {
-            (1, ROLE_CONTRIBUTE, 1, _): start();
-            (1, ROLE_UP, 1, _): start();
-            (1, ROLE_CHUNK, 1, _): start();
-            (1, ROLE_CONTRIBUTE, 0, _): join();
-            (1, ROLE_UP, 0, _): join();
-            (1, ROLE_CHUNK, 0, _): join();      // with the bits of nobody new: only to see
-            (1, ROLE_NACK, 0, _): join();
-            (1, ROLE_DOWN, 0, _): finish();
-            (1, ROLE_SHARED, 0, HELD_FREE): start();
-            (1, ROLE_SHARED, 0, HELD_OWN): join();
-            (1, ROLE_SHARED, 0, HELD_OWN_FREE): join();
-            (1, ROLE_SHARED, 0, 0): join();     // sent again: looked, and it is its own
+            (ROLE_CONTRIBUTE, 1, _): start();
+            (ROLE_UP, 1, _): start();
+            (ROLE_CHUNK, 1, _): start();
+            (ROLE_CONTRIBUTE, 0, _): join();
+            (ROLE_UP, 0, _): join();
+            (ROLE_CHUNK, 0, _): join();      // with the bits of nobody new: only to see
+            (ROLE_NACK, 0, _): join();
+            (ROLE_DOWN, 0, _): finish();
+            (ROLE_SHARED, 0, HELD_FREE): start();
+            (ROLE_SHARED, 0, HELD_OWN): join();
+            (ROLE_SHARED, 0, HELD_OWN_FREE): join();
+            (ROLE_SHARED, 0, 0): join();     // sent again: looked, and it is its own
         }
         size = 16;
     }
 
     apply {
         position.apply();
+        if (meta.flaw != 0) {
+            drop();
+        }
         bitmap.apply();
     }
 }

@@ -10,7 +10,8 @@
     (_, 1, _, _): store; \
     (ROLE_DOWN, 0, 0, _): NoAction(); \
     (ROLE_DOWN, 0, _, _): store; \
-    (ROLE_NACK, 0, _, _): load; \
+    (ROLE_NACK, 0, DONE, _): load; \
+    (ROLE_NACK, 0, _, _): NoAction(); \
     (ROLE_CHUNK, 0, _, _): NoAction(); \
     (_, 0, 0, _): NoAction(); \
     REPEATED(0, load) REPEATED(1, load) REPEATED(2, load) REPEATED(3, load) REPEATED(4, load) REPEATED(5, load) \

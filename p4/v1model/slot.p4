@@ -94,6 +94,11 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
             meta.work = WORK_LOAD;
             meta.verdict = VERDICT_ANSWER;
             meta.event = EVENT_ANSWERED;
+        } else if (meta.role == ROLE_SHARED && hdr.netfold.flags & FLAG_AGAIN != 0) {
+            // The others may have their result, and this set be a late packet's claim: only the server knows.
+            meta.verdict = VERDICT_UP;
+            meta.event = EVENT_COLLISION;
+            meta.up_operation = OPERATION_CONTRIBUTION;
         } else {
             drop(DROP_DUPLICATE);
         }

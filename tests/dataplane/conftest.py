@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.dataplane.packets import Bench
-from tests.dataplane.target import KINDS, Target, absent
+from tests.dataplane.target import BMV2, KINDS, Target, absent
 
 
-@pytest.fixture(scope="session", params=["embedded-64", "embedded-256", "bmv2-64", "bmv2-256"])
+@pytest.fixture(scope="session", params=["embedded-64", "embedded-256", "bmv2-64", "bmv2-256", "tofino-64"])
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     kind, elements = request.param.split("-")
     reason = absent(kind)
@@ -19,6 +20,14 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     started = KINDS[kind](int(elements))
     yield started
     started.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def versions(record_testsuite_property: Callable[[str, object], None]) -> None:
+    """For docs/targets.md: tests/dataplane/report.py."""
+    if absent("bmv2") is None:
+        told = subprocess.run([BMV2, "--version"], capture_output=True, text=True, timeout=20)
+        record_testsuite_property("bmv2", told.stdout.split()[0])
 
 
 @pytest.fixture

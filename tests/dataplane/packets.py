@@ -85,6 +85,11 @@ class Made:
         )
 
 
+def ends(job: Share) -> tuple[Sender, ...]:
+    """Everybody who sends to the switch for this job."""
+    return (*job.members, *([job.above] if job.above is not None else []))
+
+
 FABRIC_END = (SWITCH_MAC, FABRIC, layout.NETFOLD_UDP_PORT)
 
 
@@ -135,6 +140,12 @@ class Bench:
 
     def __post_init__(self) -> None:
         self._fabric = [self.target.names.fabric_address(FABRIC)]
+        self.target.write(INSERT, self._fabric)
+
+    def reset(self) -> None:
+        """The same on a target that begins anew: slots that nobody has owned, counters at 0."""
+        self.clear()
+        self.target.reset()
         self.target.write(INSERT, self._fabric)
 
     @property

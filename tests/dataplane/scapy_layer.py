@@ -1,7 +1,9 @@
 """The aggregation header for scapy, made from hostlib/layout.py. For tests and for looking at captures.
 
 >>> from scapy.layers.inet import IP, UDP
->>> packet = IP() / UDP(dport=4793) / Netfold(job=7, rank=1, element_count=2, elements=[5, -5])
+>>> packet = IP() / UDP() / Netfold(job=7, rank=1, element_count=2, elements=[5, -5])
+>>> packet[UDP].dport
+4793
 >>> Netfold(bytes(packet[Netfold])).elements
 [5, -5]
 """
@@ -12,7 +14,7 @@ from typing import ClassVar
 
 from scapy.fields import ByteField, FieldListField, IntField, ShortField, SignedIntField
 from scapy.layers.inet import UDP
-from scapy.packet import Packet, bind_layers
+from scapy.packet import Packet, bind_bottom_up, bind_layers
 
 from hostlib import layout
 
@@ -33,9 +35,15 @@ class Netfold(Packet):  # type: ignore[misc]
             _FIELDS[code](name, _DEFAULTS.get(name, 0))
             for code, name in zip(layout.HEADER_FORMAT.lstrip(">"), layout.HEADER_FIELDS, strict=True)
         ),
-        FieldListField("elements", [], SignedIntField("element", 0), count_from=lambda packet: packet.element_count),
+        FieldListField(
+            "elements",
+            [],
+            SignedIntField("element", 0),
+            count_from=lambda packet: packet.element_count,
+            max_count=0xFFFF,  # scapy's own limit is 100
+        ),
     ]
 
 
 bind_layers(UDP, Netfold, dport=layout.NETFOLD_UDP_PORT)
-bind_layers(UDP, Netfold, sport=layout.NETFOLD_UDP_PORT)
+bind_bottom_up(UDP, Netfold, sport=layout.NETFOLD_UDP_PORT)

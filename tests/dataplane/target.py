@@ -36,6 +36,8 @@ PORTS = range(1, 11)
 FABRIC = "10.255.255.254"
 SWITCH_MAC = "02:00:00:00:00:01"
 COUNTERS = ("events", "egress_events")
+PORT_COUNTERS = ("port_in", "port_out")
+PortTraffic = dict[str, dict[int, tuple[int, int]]]
 INSERT, DELETE = p4rt.Update.INSERT, p4rt.Update.DELETE
 
 
@@ -54,6 +56,9 @@ class Target(Protocol):
 
     def counts(self) -> dict[str, dict[int, int]]:
         """Packets by counter and index; zeros left out."""
+
+    def traffic(self) -> PortTraffic:
+        """(packets, bytes) by port counter and port; zeros left out."""
 
     def reset(self) -> None:
         """No entries, and registers and counters as at the start."""
@@ -95,6 +100,9 @@ class Embedded:
     def counts(self) -> dict[str, dict[int, int]]:
         return {name: _nonzero(self._pipeline.read(_asked(self.names, name))) for name in COUNTERS}
 
+    def traffic(self) -> PortTraffic:
+        return {name: _passed(self._pipeline.read(_asked(self.names, name))) for name in PORT_COUNTERS}
+
     def close(self) -> None:
         self._pipeline.dataplane.close()
 
@@ -110,6 +118,11 @@ def _nonzero(entities: Iterable[p4rt.Entity]) -> dict[int, int]:
     return {index: packets for index, packets in cells if packets}
 
 
+def _passed(entities: Iterable[p4rt.Entity]) -> dict[int, tuple[int, int]]:
+    cells = [each.counter_entry for each in entities]
+    return {c.index.index: (c.data.packet_count, c.data.byte_count) for c in cells if c.data.packet_count}
+
+
 # ---- BMv2 -------------------------------------------------------------------------------------------------------
 
 BMV2 = "simple_switch_grpc"
@@ -117,7 +130,7 @@ START_S, ANSWER_S = 20.0, 5.0
 # A frame that is flooded to every port behind the one under test: BMv2 takes packets one by one and has one queue per
 # port, so when the mark is seen there, what came before it has been. No test uses the port that marks come from.
 MARK_PORT, MARK_GROUP, MARK_MAC = max(PORTS), 4095, bytes.fromhex("06fe00000001")
-MARK = MARK_MAC + bytes.fromhex("06fe00000002") + b"\x88\xb5"
+MARK, MARK_BYTES = MARK_MAC + bytes.fromhex("06fe00000002") + b"\x88\xb5", 60
 
 
 class Bmv2:
@@ -126,7 +139,7 @@ class Bmv2:
     def __init__(self, elements: int) -> None:
         self.name, self.elements, self.names = "bmv2", elements, _names(elements)
         self._stack = ExitStack()
-        self._marks = 0
+        self._marks = self._marks_before = 0
         self._own: list[p4rt.Entity] = []
         try:
             self._start()
@@ -149,14 +162,21 @@ class Bmv2:
         for each in self._sockets.values():
             self._stack.callback(each.close)
         address = f"unix:{folder}/p4rt"
-        command = ["ip", "netns", "exec", space, BMV2, "--no-p4", "--device-id", "1"]
+        # A test run that is killed takes its switch with it.
+        command = ["ip", "netns", "exec", space, "setpriv", "--pdeathsig", "KILL"]
+        command += [BMV2, "--no-p4", "--device-id", "1"]
         command += [word for port in PORTS for word in ("-i", f"{port}@s{port}")]
         log = self._stack.enter_context((folder / "log").open("wb"))
         process = subprocess.Popen([*command, "--", "--grpc-server-addr", address], stdout=log, stderr=log)
-        self._stack.callback(process.wait, 10)
-        self._stack.callback(process.terminate)
+        self._stack.callback(_end, process)
         channel = self._stack.enter_context(grpc.insecure_channel(address))
-        grpc.channel_ready_future(channel).result(START_S)
+        ready = grpc.channel_ready_future(channel)
+        self._stack.callback(ready.cancel)
+        give_up = time.monotonic() + START_S
+        while not ready.done():
+            if process.poll() is not None or time.monotonic() > give_up:
+                raise OSError(f"{BMV2} did not start: {(folder / 'log').read_text(errors='replace')[-2000:]}")
+            time.sleep(0.02)
         self._stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         self._become_primary()
         self.reset()
@@ -179,6 +199,7 @@ class Bmv2:
     def reset(self) -> None:
         if self._own:
             self.write(DELETE, self._own)  # A new program finds the multicast groups of the old one.
+        self._marks_before = self._marks
         artifact = load_artifact(self.elements)
         request = p4rt.SetForwardingPipelineConfigRequest(
             device_id=1, action=p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
@@ -206,7 +227,7 @@ class Bmv2:
 
     def send(self, port: int, frame: bytes) -> Frames:
         self._marks += 1
-        mark = MARK + self._marks.to_bytes(46, "big")
+        mark = MARK + self._marks.to_bytes(MARK_BYTES - len(MARK), "big")
         self._sockets[port].send(frame)
         self._sockets[MARK_PORT].send(mark)
         left: Frames = []
@@ -226,14 +247,34 @@ class Bmv2:
         return sorted(left, key=lambda each: each[0])
 
     def counts(self) -> dict[str, dict[int, int]]:
-        found = {}
-        for name in COUNTERS:
-            request = p4rt.ReadRequest(device_id=1, entities=[_asked(self.names, name)])
-            found[name] = _nonzero(e for part in self._stub.Read(request, timeout=ANSWER_S) for e in part.entities)
+        return {name: _nonzero(self._read(name)) for name in COUNTERS}
+
+    def traffic(self) -> PortTraffic:
+        """Without the marks."""
+        found = {name: _passed(self._read(name)) for name in PORT_COUNTERS}
+        marks = self._marks - self._marks_before
+        for name, ports in (("port_in", {MARK_PORT}), ("port_out", set(PORTS) - {MARK_PORT})):
+            for port in ports:
+                packets, bytes_ = found[name].pop(port, (0, 0))
+                if packets > marks:
+                    found[name][port] = (packets - marks, bytes_ - marks * MARK_BYTES)
         return found
+
+    def _read(self, counter: str) -> list[p4rt.Entity]:
+        request = p4rt.ReadRequest(device_id=1, entities=[_asked(self.names, counter)])
+        return [e for part in self._stub.Read(request, timeout=ANSWER_S) for e in part.entities]
 
     def close(self) -> None:
         self._stack.close()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(5)
 
 
 def _ip(*arguments: str) -> None:
@@ -266,6 +307,8 @@ def _inside(space: str, do: Callable[[], Any]) -> Any:
 
 # ---- which are here ---------------------------------------------------------------------------------------------
 
+TOFINO_MODEL = "tofino-model"
+
 
 @functools.cache
 def absent(name: str) -> str | None:
@@ -274,11 +317,13 @@ def absent(name: str) -> str | None:
         return None
     if name == "bmv2":
         if shutil.which(BMV2) is None:
-            return f"needs {BMV2} on PATH: docs/p4c.md says where it is packaged"
+            return f"needs {BMV2} on PATH (package p4lang-bmv2): docs/p4c.md says where it is packaged"
         if os.geteuid() != 0:
             return f"needs root, for the network namespace that {BMV2} runs in"
         return None
-    return "needs a Tofino model, which nobody packages: docs/tofino.md"
+    if shutil.which(TOFINO_MODEL) is None:
+        return f"needs {TOFINO_MODEL} on PATH, and a driver for it here: docs/targets.md"
+    return f"{TOFINO_MODEL} is there, but nothing here drives it yet: docs/targets.md"
 
 
 KINDS: dict[str, Callable[[int], Target]] = {"embedded": Embedded, "bmv2": Bmv2}

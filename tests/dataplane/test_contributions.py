@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from controller.share import Member
 from hostlib import layout
 from hostlib.wire import check_word
-from tests.dataplane.packets import Bench, Made, codes, members, packet, share, told, total, vector
+from tests.dataplane.packets import SERVER, Bench, Made, codes, members, packet, share, told, total, vector
 
 RESULT = {"operation": layout.OPERATION_RESULT}
 
@@ -160,6 +162,80 @@ def test_pools_of_one_job_have_groups_of_their_own(bench: Bench) -> None:
     bench.expect(first.members[0].port, beyond, [], "slot")
 
 
+def test_pools_of_several_kinds_in_one_job(bench: Bench) -> None:
+    """The same ranks in three pools: the slot says whose turn it is."""
+    own = share(2)
+    same = {"job_id": own.job_id, "epoch": own.epoch, "members": own.members, "above": SERVER}
+    served, chunks = share(2, first_slot=128, **same), share(2, first_slot=256, policy="chunk", **same)
+    bench.install(own, served, chunks)
+    first, second = own.members
+    vectors = [vector(bench.elements, seed) for seed in (1, 2)]
+    for pool in (own, served):
+        bench.expect(first.port, packet(pool, first, vectors[0]), [], "absorbed")
+    made = packet(own, second, vectors[1])
+    bench.expect(second.port, made, [result(made, each, vectors) for each in own.members], "completed", replica=2)
+    made = packet(served, second, vectors[1])
+    check = check_word(made.header, total(vectors), 2)
+    up = told(made, replace(SERVER, rank=second.rank), total(vectors), check, operation=layout.OPERATION_SUM)
+    bench.expect(second.port, made, [(SERVER.port, up)], "sent_up")
+    chunk = packet(chunks, SERVER, vectors[0])
+    copies = [(each.port, told(chunk, each, vectors[0], chunk.header.check)) for each in own.members]
+    bench.expect(SERVER.port, chunk, copies, "chunk", replica=2)
+    # Right for another pool of the job.
+    bench.expect(first.port, packet(own, first, vectors[0], slot=256), [], "slot")
+    bench.expect(first.port, packet(chunks, first, vectors[0], slot=0), [], "slot")
+    bench.expect(SERVER.port, packet(served, SERVER, vectors[0], slot=256), [], "slot")
+    bench.expect(SERVER.port, packet(chunks, SERVER, vectors[0], slot=128), [], "slot")
+
+
+def test_ranks_of_one_host_are_told_apart(bench: Bench) -> None:
+    """One port, one address: only the rank and the UDP port differ."""
+    base = share(4)
+    here = base.members[0]
+    job = replace(
+        base, members=tuple(replace(m, port=here.port, mac=here.mac, address=here.address) for m in base.members)
+    )
+    bench.install(job)
+    vectors = [vector(bench.elements, rank) for rank in range(4)]
+    for member in job.members[:-1]:
+        bench.expect(here.port, packet(job, member, vectors[member.rank]), [], "absorbed")
+    made = packet(job, job.members[-1], vectors[-1])
+    bench.expect(here.port, made, [result(made, each, vectors) for each in job.members], "completed", replica=4)
+    again = packet(job, job.members[1], vectors[1])
+    bench.expect(here.port, again, [result(again, job.members[1], vectors)], "answered")
+
+
+def test_slots_do_not_touch_their_neighbours(bench: Bench) -> None:
+    """All slots of the switch, both sets, filled crosswise: nothing is found but one's own."""
+    job = share(2, slots=layout.SLOTS)
+    bench.install(job)
+    first, second = job.members
+    rows = [(slot, generation) for slot in range(0, layout.SLOTS, 7) for generation in (0, 1)]
+    numbers = {row: vector(bench.elements, 1000 + n) for n, row in enumerate(rows)}
+    for (slot, generation), own in numbers.items():
+        made = packet(job, first, own, slot=slot, generation=generation, next_exponent=slot)
+        assert bench.target.send(first.port, made.frame()) == []
+    for (slot, generation), own in reversed(numbers.items()):
+        vectors = [own, vector(bench.elements, 5)]
+        made = packet(job, second, vectors[1], slot=slot, generation=generation)
+        leaves = [result(made, each, vectors, next_exponent=slot) for each in job.members]
+        bench.expect(second.port, made, leaves, "completed", replica=2)
+
+
+@pytest.mark.parametrize("position", [0, 1, 31, 63, -1])
+def test_every_element_wraps_by_itself(bench: Bench, position: int) -> None:
+    """Carries stay inside their 32 bits."""
+    job = share(2)
+    bench.install(job)
+    first, second = job.members
+    vectors = [np.zeros(bench.elements, np.int32), np.zeros(bench.elements, np.int32)]
+    vectors[0][position], vectors[1][position] = -1, 1
+    bench.expect(first.port, packet(job, first, vectors[0]), [], "absorbed")
+    made = packet(job, second, vectors[1])
+    bench.expect(second.port, made, [result(made, each, vectors) for each in job.members], "completed", replica=2)
+    assert not total(vectors).any()
+
+
 def test_the_index_is_masked(bench: Bench) -> None:
     """An entry that lets a slot beyond the switch in does not let it out of the registers."""
     job = share(1, first_slot=512, slots=128)
@@ -171,6 +247,18 @@ def test_the_index_is_masked(bench: Bench) -> None:
     # It is slot 5 that was used.
     here = packet(job, only, ones, slot=512 + 5)
     bench.expect(only.port, here, [result(here, only, [ones])], "answered")
+
+
+def test_a_member_without_a_replica_gets_no_copy_but_an_answer(bench: Bench) -> None:
+    base = share(2)
+    job = replace(base, members=(base.members[0], replace(base.members[1], replica=0)))
+    bench.install(job)
+    first, second = job.members
+    vectors = [vector(bench.elements, rank) for rank in range(2)]
+    bench.expect(first.port, packet(job, first, vectors[0]), [], "absorbed")
+    made = packet(job, second, vectors[1])
+    bench.expect(second.port, made, [result(made, first, vectors)], "completed", replica=1)
+    bench.expect(second.port, made, [result(made, second, vectors)], "answered")
 
 
 def test_a_replica_that_nobody_describes_is_dropped(bench: Bench) -> None:

@@ -9,105 +9,78 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
+from scapy.layers.l2 import Ether
 
-from controller.share import Above, Share
+from controller.share import Share
 from hostlib import layout
-from tests.dataplane.packets import PARENT, SERVER, Bench, packet, share, vector
-from tests.dataplane.target import Bmv2, Embedded, absent
+from tests.dataplane.target import DELETE, INSERT, Bmv2, Embedded, Target, absent
+from tests.dataplane.traffic import Traffic, forwarding
 
-PACKETS = int(os.environ.get("NETFOLD_DIFFERENTIAL_PACKETS", "1500"))
-POOL = 384
-
-
-def jobs() -> list[Share]:
-    """Every kind of job at once; two of them share slots."""
-    return [
-        share(3),
-        share(2, above=PARENT, first_slot=128),
-        share(3, above=SERVER, first_slot=256, slots=64),
-        share(2, above=SERVER, policy="chunk", first_slot=320, slots=64),
-        share(2, above=SERVER, policy="shared", offset=POOL),
-        share(3, above=SERVER, policy="shared", offset=POOL + 1),
-    ]
-
-
-def random_packet(draw: random.Random, job: Share, elements: int) -> tuple[int, bytes]:
-    """Mostly right: few slots and generations, so that packets meet; sometimes another sender's, or damaged."""
-    senders = [*job.members, *([job.above] if job.above is not None else [])]
-    sender = draw.choice(senders)
-    fields = {
-        "slot": job.first_slot + draw.choice([0, 0, 1, job.slots - 1]),
-        "generation": draw.choice([0, 0, 0, 1, 2, 3, 0xFFFFFFFE]),
-        "flags": draw.choice([0, 0, layout.FLAG_AGAIN]),
-        "exponent": draw.randrange(4),
-        "next_exponent": draw.randrange(1 << 32),
-    }
-    if draw.random() < 0.1:
-        fields["operation"] = draw.randrange(7)
-    made = packet(job, sender, vector(elements, draw.randrange(50)), **fields)
-    port = sender.port
-    if draw.random() < 0.05:
-        port = draw.randrange(1, 10)
-    if draw.random() < 0.05:
-        made = replace(made, ttl=draw.randrange(3))
-    frame = bytearray(made.frame(checksum=0x1234 if draw.random() < 0.02 else None))
-    if draw.random() < 0.1:
-        for _ in range(draw.randrange(1, 4)):
-            bit = draw.randrange(8 * 106)
-            frame[bit // 8] ^= 1 << bit % 8
-    if draw.random() < 0.05:
-        del frame[draw.randrange(15, len(frame)) :]
-    if draw.random() < 0.02:
-        frame += bytes(draw.randrange(1, 40))
-    return port, bytes(frame)
+PACKETS = int(os.environ.get("NETFOLD_DIFFERENTIAL_PACKETS", "2500"))
+RENEW_EVERY, COUNT_EVERY = 200, 500
+NAMES = {index: name for name, index in [*layout.EVENTS.items(), *layout.DROPS.items()]}
+INGRESS = set(NAMES.values()) - {"replica", "reflected", "no_replica"}
 
 
 @pytest.fixture(params=[64, 256])
-def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Bench, Bench]]:
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Target, Target]]:
     reason = absent("bmv2")
     if reason is not None:
         pytest.skip(reason)
     with closing(Embedded(request.param)) as embedded, closing(Bmv2(request.param)) as bmv2:
-        yield Bench(embedded), Bench(bmv2)
+        yield embedded, bmv2
+
+
+def write(pair: tuple[Target, Target], how: int, shares: list[Share]) -> None:
+    for target in pair:
+        entities = target.names.job(shares)
+        target.write(how, entities if how == INSERT else reversed(entities))
 
 
 @pytest.mark.timeout(max(120, PACKETS // 50))
-def test_the_embedded_switch_does_what_bmv2_does(pair: tuple[Bench, Bench]) -> None:
+def test_the_embedded_switch_does_what_bmv2_does(pair: tuple[Target, Target], request: pytest.FixtureRequest) -> None:
     seed = int(os.environ.get("NETFOLD_SEED", random.SystemRandom().randrange(1 << 32)))
-    print(f"NETFOLD_SEED={seed}")  # shown by pytest when the test fails
-    draw = random.Random(seed)
     embedded, bmv2 = pair
-    living = jobs()
-    for job in living:
-        for bench in pair:
-            bench.install(job)
-    base = bmv2.target.counts()
-    left = 0
-    for number in range(PACKETS):
-        if number % 300 == 299:  # A job ends, and another one takes its slots.
-            for bench in pair:
-                bench.remove_last()
-            living[-1] = replace(living[-1], epoch=living[-1].epoch + 100_000 + number)
-            for bench in pair:
-                bench.install(living[-1])
-        port, frame = random_packet(draw, draw.choice(living), embedded.elements)
-        mine, theirs = (sorted(bench.target.send(port, frame)) for bench in pair)
-        assert mine == theirs, f"packet {number} on port {port}: {frame[:106].hex(' ', 4)}"
+    print(f"replay with NETFOLD_SEED={seed} NETFOLD_DIFFERENTIAL_PACKETS={PACKETS}")  # shown when the test fails
+    traffic = Traffic(seed, embedded.elements)
+    for target in pair:
+        target.write(INSERT, forwarding(target.names))
+    for job in traffic.jobs:
+        write(pair, INSERT, [pool.share for pool in job])
+    left = renewed = 0
+    for number in range(1, PACKETS + 1):
+        port, frame = next(traffic)
+        mine, theirs = (target.send(port, frame) for target in pair)
+        assert mine == theirs, f"packet {number} into port {port}: {Ether(frame)!r} = {frame.hex()}"
+        traffic.heard(mine)
         left += len(mine)
-    assert left > PACKETS // 10
-    theirs = bmv2.target.counts()
-    grown = {
-        name: {i: n - base[name].get(i, 0) for i, n in cells.items() if n != base[name].get(i, 0)}
-        for name, cells in theirs.items()
+        if number % RENEW_EVERY == 0:
+            old, new = traffic.renew()
+            write(pair, DELETE, old)
+            write(pair, INSERT, new)
+            renewed += 1
+        if number % COUNT_EVERY == 0 or number == PACKETS:
+            assert embedded.counts() == bmv2.counts(), f"after packet {number}"
+    assert embedded.traffic() == bmv2.traffic()
+    events = {NAMES[index]: packets for index, packets in embedded.counts()["events"].items()}
+    # For docs/targets.md.
+    told = {
+        "elements": embedded.elements,
+        "seed": seed,
+        "in": PACKETS,
+        "out": left,
+        "jobs": len(traffic.jobs) + renewed,
     }
-    assert embedded.target.counts() == grown
-    # It met most of what there is: an event that never happened was not compared.
-    met = {name for name, index in [*layout.EVENTS.items(), *layout.DROPS.items()] if grown["events"].get(index)}
-    assert len(met) > 15, met
+    request.node.user_properties.extend({**told, "events": " ".join(sorted(events))}.items())
+    # What never happened was not compared. (The rarest happen some ten times in 2,500 packets.)
+    if PACKETS >= 2000:
+        assert len(INGRESS - set(events)) <= 1, INGRESS - set(events)
 
 
-def test_both_kinds_of_above_are_met() -> None:
-    assert {job.above.kind for job in jobs() if isinstance(job.above, Above)} == {"parent", "server"}
+def test_the_same_seed_gives_the_same_packets() -> None:
+    first, second, other = (Traffic(seed, 64) for seed in (1, 1, 2))
+    packets = [next(first) for _ in range(300)]
+    assert [next(second) for _ in range(300)] == packets
+    assert [next(other) for _ in range(300)] != packets

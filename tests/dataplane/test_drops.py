@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from scapy.layers.inet import IP
+from scapy.layers.l2 import Ether
 
-from controller.share import Share
+from controller.share import Above, Member, Share
 from hostlib import layout
-from tests.dataplane.packets import PARENT, Bench, mac, packet, share, vector
+from tests.dataplane.packets import PARENT, SERVER, Bench, Made, mac, packet, share, total, vector
+from tests.dataplane.test_chunks import repair
 from tests.dataplane.test_contributions import result
+from tests.dataplane.test_hierarchy import copies, rank_up, sum_up
 
 WRONG = {
     "magic": ({"magic": 0x1234}, "malformed"),
@@ -87,7 +92,45 @@ def test_a_truncated_packet(bench: Bench, half: Share) -> None:
         frame = made.frame(udp_length=8 + payload, ip_length=28 + payload)[: 42 + payload]
         bench.expect(first.port, frame, [], "truncated")
     # The frame ends early, its lengths do not know.
-    bench.expect(first.port, whole[:200], [], "truncated")
+    for bytes_ in (42, 43, 73, 74, 77, 78, 200, len(whole) - 1):
+        bench.expect(first.port, whole[:bytes_], [], "truncated")
+    finish(bench, half)
+
+
+def test_lengths_that_leave_a_part_of_the_vector_out(bench: Bench, half: Share) -> None:
+    """The bytes are there, but behind the datagram's end."""
+    first = half.members[0]
+    made = packet(half, first, vector(bench.elements, 5))
+    for udp in (0, 7, 8, 39, 40, 41, 40 + 4 * bench.elements - 4, 40 + 4 * bench.elements - 1):
+        bench.expect(first.port, made.frame(udp_length=udp, ip_length=20 + udp), [], "truncated")
+    finish(bench, half)
+
+
+def test_lengths_that_promise_more_than_there_is(bench: Bench, half: Share) -> None:
+    first = half.members[0]
+    made = packet(half, first, vector(bench.elements, 5))
+    for more in (1, 4, 4 * bench.elements):
+        udp = 40 + 4 * bench.elements + more
+        bench.expect(first.port, made.frame(udp_length=udp, ip_length=20 + udp), [], "malformed")
+    finish(bench, half)
+
+
+def test_what_follows_the_datagram_is_not_looked_at(bench: Bench, half: Share) -> None:
+    """Ethernet pads and some NICs leave a trailer: the lengths say where the datagram ends."""
+    second = half.members[1]
+    vectors = [vector(bench.elements, 0), vector(bench.elements, 1)]
+    made = packet(half, second, vectors[1])
+    wanted = sorted((port, each.frame()) for port, each in (result(made, m, vectors) for m in half.members))
+    with bench.counting({"completed": 1}, {"replica": 2}):
+        got = bench.target.send(second.port, made.frame() + b"trailer")
+    assert sorted((port, frame[: len(made.frame())]) for port, frame in got) == wanted
+
+
+def test_another_udp_port_of_the_fabric_is_not_the_protocols(bench: Bench, half: Share) -> None:
+    first = half.members[0]
+    made = packet(half, first, vector(bench.elements, 5))
+    for port in (layout.NETFOLD_UDP_PORT - 1, layout.NETFOLD_UDP_PORT + 1):
+        bench.expect(first.port, replace(made, destination=(*made.destination[:2], port)), [], "no_route")
     finish(bench, half)
 
 
@@ -125,6 +168,100 @@ def test_a_packet_of_an_ended_job(bench: Bench) -> None:
     bench.install(again)
     bench.expect(first.port, packet(job, first, vector(bench.elements, 0)), [], "epoch")
     bench.expect(first.port, packet(again, first, vector(bench.elements, 0)), [], "absorbed")
+
+
+@pytest.mark.parametrize("fields", [{"flags": "MF"}, {"frag": 185}, {"version": 6}, {"options": b"\x01" * 4}])
+def test_what_is_not_a_whole_plain_datagram_is_not_the_fabrics(
+    bench: Bench, half: Share, fields: dict[str, Any]
+) -> None:
+    """It is forwarded like anything else, if somebody has its MAC."""
+    first = half.members[0]
+    made = Ether(packet(half, first, vector(bench.elements, 5)).frame())
+    for name, value in fields.items():
+        setattr(made[IP], name, value)
+    del made[IP].chksum, made[IP].len, made[IP].ihl
+    bench.expect(first.port, bytes(made), [], "no_route")
+    finish(bench, half)
+
+
+# ---- the same under every policy ----------------------------------------------------------------------------------
+
+UP = {
+    "up to a parent": {"above": PARENT},
+    "up to a server": {"above": SERVER},
+    "from shared slots": {"above": SERVER, "policy": "shared", "offset": 384},
+}
+
+
+def wrong_packets(
+    elements: int, job: Share, sender: Member | Above, other: Member | Above
+) -> list[tuple[int, Made, str]]:
+    """What `sender` must not send: (port, packet, reason)."""
+    good = packet(job, sender, vector(elements, 5))
+    known = {sender.rank, other.rank, job.above.rank}
+    wrong = [
+        (sender.port, packet(job, sender, vector(elements, 5), **fields), reason)
+        for name, (fields, reason) in WRONG.items()
+        if name != "stale" and "from a rank" not in name and fields.get("rank") not in known
+    ]
+    wrong += [
+        (sender.port, packet(job, sender, vector(elements, 5), operation=operation), "operation")
+        for operation in range(1, 6)
+        if operation != good.header.operation
+    ]
+    wrong += [
+        (sender.port, packet(job, sender, vector(elements, 5), rank=other.rank), "source"),
+        (other.port, good, "source"),
+        (sender.port, replace(good, source=(mac(sender.mac), "10.0.1.77", sender.udp_port)), "source"),
+    ]
+    return wrong
+
+
+@pytest.mark.parametrize("kind", UP)
+def test_wrong_contributions_do_not_touch_a_sum_that_goes_up(bench: Bench, kind: str) -> None:
+    bench.reset()
+    job = share(2, **UP[kind])
+    bench.install(job)
+    first, second = job.members
+    vectors = [vector(bench.elements, 0), vector(bench.elements, 1)]
+    bench.expect(first.port, packet(job, first, vectors[0]), [], "absorbed")
+    for port, made, reason in wrong_packets(bench.elements, job, second, first):
+        bench.expect(port, made, [], reason)
+    made = packet(job, second, vectors[1])
+    bench.expect(second.port, made, [sum_up(made, job.above, vectors, rank_up(job.above, second))], "sent_up")
+
+
+@pytest.mark.parametrize("kind", UP)
+def test_wrong_results_do_not_touch_a_slot_that_waits_for_one(bench: Bench, kind: str) -> None:
+    bench.reset()
+    job = share(2, **UP[kind])
+    bench.install(job)
+    vectors = [vector(bench.elements, rank) for rank in range(2)]
+    for member in job.members:
+        bench.target.send(member.port, packet(job, member, vectors[member.rank]).frame())
+    for port, made, reason in wrong_packets(bench.elements, job, job.above, job.members[0]):
+        bench.expect(port, made, [], reason)
+    # It still waits, with its sum.
+    again = packet(job, job.members[0], vectors[0], flags=layout.FLAG_AGAIN)
+    up = sum_up(again, job.above, vectors, rank_up(job.above, job.members[0]))
+    bench.expect(job.members[0].port, again, [up], "up_again")
+    good = packet(job, job.above, total(vectors), of=2)
+    event = "relayed" if job.policy == "shared" else "down"
+    bench.expect(job.above.port, good, copies(good, job), event, replica=2)
+
+
+@pytest.mark.parametrize("above", [PARENT, SERVER], ids=["parent", "server"])
+def test_wrong_chunks_and_nacks_do_not_touch_a_chunk(bench: Bench, above: Above) -> None:
+    job = share(2, above=above, policy="chunk")
+    bench.install(job)
+    chunk = packet(job, above, vector(bench.elements, 1))
+    bench.expect(above.port, chunk, copies(chunk, job), "chunk", replica=2)
+    first = job.members[0]
+    for sender, other in ((above, first), (first, job.members[1])):
+        for port, made, reason in wrong_packets(bench.elements, job, sender, other):
+            bench.expect(port, made, [], reason)
+    asked = packet(job, first, vector(bench.elements, 2))
+    bench.expect(first.port, asked, [repair(asked, chunk, first)], "answered")
 
 
 def test_results_that_only_a_parent_may_send(bench: Bench) -> None:

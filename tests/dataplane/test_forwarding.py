@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from scapy.layers.inet import ICMP, IP, UDP
+from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
 from hostlib import layout
+from hostlib.wire import Header
 from tests.dataplane.packets import Bench, packet, share, vector
 from tests.dataplane.target import FABRIC, SWITCH_MAC
 
 HOST, OTHER, GROUP = "02:00:00:01:00:01", "02:00:00:01:00:02", 77
-ROUTER = "02:00:00:0a:0b:0c"
+ROUTER, EVERYBODY = "02:00:00:0a:0b:0c", "ff:ff:ff:ff:ff:ff"
 
 
 def number(mac: str) -> int:
@@ -48,7 +50,7 @@ def routed(bench: Bench) -> Bench:
             flood(1, 2, 3),
             entry(bench, "arp", "target_address", 0x0AFFFFFE, "answer_arp", mac=number(SWITCH_MAC)),
             entry(bench, "l2", "dst_mac", number(OTHER), "l2_forward", port=2),
-            entry(bench, "l2", "dst_mac", number("ff:ff:ff:ff:ff:ff"), "l2_flood", group=GROUP),
+            entry(bench, "l2", "dst_mac", number(EVERYBODY), "l2_flood", group=GROUP),
             entry(bench, "router_mac", "dst_mac", number(ROUTER), "NoAction"),
             route(bench, "10.1.0.0", 16, "ipv4_forward", port=4, src_mac=number(ROUTER), dst_mac=number(OTHER)),
             route(bench, "10.1.2.0", 24, "ipv4_forward", port=5, src_mac=number(ROUTER), dst_mac=number(HOST)),
@@ -60,13 +62,13 @@ def routed(bench: Bench) -> Bench:
 
 
 def test_arp_for_the_fabric_is_answered(routed: Bench) -> None:
-    asked = Ether(src=HOST, dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, hwsrc=HOST, psrc="10.0.1.1", pdst=FABRIC)
+    asked = Ether(src=HOST, dst=EVERYBODY) / ARP(op=1, hwsrc=HOST, psrc="10.0.1.1", pdst=FABRIC)
     answer = Ether(src=SWITCH_MAC, dst=HOST) / ARP(op=2, hwsrc=SWITCH_MAC, psrc=FABRIC, hwdst=HOST, pdst="10.0.1.1")
     routed.expect(1, bytes(asked), [(1, bytes(answer))])
 
 
 def test_other_arp_is_flooded_but_not_back(routed: Bench) -> None:
-    asked = bytes(Ether(src=HOST, dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, hwsrc=HOST, psrc="10.0.1.1", pdst="10.0.1.2"))
+    asked = bytes(Ether(src=HOST, dst=EVERYBODY) / ARP(op=1, hwsrc=HOST, psrc="10.0.1.1", pdst="10.0.1.2"))
     routed.expect(1, asked, [(2, asked), (3, asked)], reflected=1)
     routed.expect(6, asked, [(1, asked), (2, asked), (3, asked)])
 
@@ -76,6 +78,34 @@ def test_frames_are_switched_by_mac(routed: Bench) -> None:
     routed.expect(1, frame, [(2, frame)])
     unknown = bytes(Ether(src=HOST, dst="02:00:00:01:00:99", type=0x88B5) / Raw(b"anything" * 8))
     routed.expect(1, unknown, [], "no_route")
+
+
+HERE = IP(src="10.0.1.1", dst="10.0.1.2")
+SWITCHED = {
+    "a wrong IPv4 checksum": HERE / UDP(dport=53) / Raw(b"damaged on the way here"),
+    "a fragment": IP(src="10.0.1.1", dst="10.0.1.2", frag=100, flags="MF") / Raw(b"f" * 64),
+    "TTL 1": IP(src="10.0.1.1", dst="10.0.1.2", ttl=1) / UDP(dport=53) / Raw(b"t" * 20),
+    "options": IP(src="10.0.1.1", dst="10.0.1.2", options=b"\x01" * 4) / UDP(dport=53),
+    "a short datagram to the protocol's port": HERE / UDP(dport=layout.NETFOLD_UDP_PORT) / Raw(b"short"),
+    **{
+        f"a header without its {size} elements": HERE
+        / UDP(dport=layout.NETFOLD_UDP_PORT)
+        / Raw(Header(element_count=size).pack())
+        for size in (64, 256)
+    },
+    "IPv6": IPv6(dst="fd00::2") / UDP(dport=layout.NETFOLD_UDP_PORT) / Raw(b"six"),
+    "an ARP reply": ARP(op=2, hwsrc=HOST, psrc="10.0.1.1", pdst=FABRIC),
+    "nothing known": Raw(b"0123456789" * 6),
+}
+SWITCHED["a wrong IPv4 checksum"].chksum = 0x1234
+
+
+@pytest.mark.parametrize("what", SWITCHED)
+def test_what_is_switched_is_not_touched(routed: Bench, what: str) -> None:
+    """Whatever is wrong with it: that is for its receiver to find."""
+    for mac, leaves in ((OTHER, [2]), (EVERYBODY, [2, 3])):
+        frame = bytes(Ether(src=HOST, dst=mac) / SWITCHED[what])
+        routed.expect(1, frame, [(port, frame) for port in leaves], **({"reflected": 1} if mac == EVERYBODY else {}))
 
 
 def ip(destination: str, ttl: int = 9, mac: str = ROUTER, **fields: int) -> Ether:
@@ -90,6 +120,29 @@ def test_packets_are_routed_by_the_longest_prefix(routed: Bench, destination: st
     routed.expect(1, bytes(sent), [(port, bytes(leaves))])
 
 
+ROUTED = {
+    "ICMP": ({}, ICMP() / Raw(b"ping")),
+    "a later fragment": ({"frag": 100, "flags": "MF"}, Raw(b"f" * 64)),
+    "a short datagram to the protocol's port": ({}, UDP(dport=layout.NETFOLD_UDP_PORT) / Raw(b"short")),
+}
+
+
+@pytest.mark.parametrize(("destination", "ports"), [("10.1.9.9", [4]), ("239.1.1.7", [2, 3])])
+@pytest.mark.parametrize("what", ROUTED)
+def test_what_is_routed_leaves_with_a_right_checksum(
+    routed: Bench, what: str, destination: str, ports: list[int]
+) -> None:
+    fields, payload = ROUTED[what]
+    sent, leaves = (
+        Ether(src=HOST, dst=ROUTER) / IP(src="10.0.1.1", dst=destination, ttl=ttl, **fields) / payload for ttl in (9, 8)
+    )
+    if destination == "10.1.9.9":
+        leaves[Ether].src, leaves[Ether].dst = ROUTER, OTHER
+    routed.expect(
+        1, bytes(sent), [(port, bytes(leaves)) for port in ports], **({} if ports == [4] else {"reflected": 1})
+    )
+
+
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
@@ -98,11 +151,19 @@ def test_packets_are_routed_by_the_longest_prefix(routed: Bench, destination: st
         (bytes(ip("10.1.9.9", ttl=1)), "ttl"),
         (bytes(ip("10.1.9.9", ttl=0)), "ttl"),
         (bytes(ip("10.1.9.9", chksum=0x1234)), "checksum"),
+        (bytes(ip("10.1.9.9", options=b"\x01" * 4)), "options"),
+        (bytes(ip("239.1.1.7", options=b"\x01" * 4)), "options"),
+        (bytes(ip("239.1.1.7", chksum=0x1234)), "checksum"),
+        (bytes(ip("239.1.1.7", ttl=1)), "ttl"),
+        (bytes(ip("239.9.9.9")), "no_route"),
         (bytes(ip("10.1.9.9"))[:30], "parser"),
         (bytes(ip("10.1.9.9"))[:38], "parser"),
         (bytes(Ether(src=HOST, dst=OTHER) / ARP())[:40], "parser"),
     ],
-    ids=["no prefix", "a prefix that drops", "ttl 1", "ttl 0", "checksum", "short IPv4", "short UDP", "short ARP"],
+    ids=[
+        *("no prefix", "a prefix that drops", "ttl 1", "ttl 0", "checksum", "options", "options to a group"),
+        *("checksum to a group", "ttl 1 to a group", "no group", "short IPv4", "short UDP", "short ARP"),
+    ],
 )
 def test_what_cannot_be_routed(routed: Bench, frame: bytes, reason: str) -> None:
     routed.expect(1, frame, [], reason)
@@ -131,3 +192,9 @@ def test_the_protocol_between_hosts_is_not_the_fabrics(routed: Bench) -> None:
     other = Ether(frame)
     del other[IP].chksum
     routed.expect(1, bytes(other), [(2, bytes(other))])
+
+
+def test_a_group_that_is_not_there_swallows_the_frame(routed: Bench) -> None:
+    mac = "02:00:00:01:00:55"
+    routed.install_entities([entry(routed, "l2", "dst_mac", number(mac), "l2_flood", group=GROUP + 1)])
+    routed.expect(1, bytes(Ether(src=HOST, dst=mac, type=0x88B5) / Raw(b"lost" * 20)), [])

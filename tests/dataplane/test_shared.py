@@ -21,8 +21,8 @@ POOL = 256  # an offset's high bits: where the pool begins
 @pytest.fixture
 def bench(target: Target) -> Iterator[Bench]:
     """A pool that nobody has owned yet."""
-    target.reset()
     made = Bench(target)
+    made.reset()
     yield made
     made.clear()
 
@@ -91,6 +91,31 @@ def test_what_was_sent_before_never_claims(bench: Bench) -> None:
     bench.expect(first.port, made, [sum_up(made, SERVER, vectors, first.rank)], "sent_up")
 
 
+def test_what_waits_for_others_too_long_goes_to_the_server_too(bench: Bench) -> None:
+    """Its set may be the claim of a late packet. It stays there, so that the sum can still get complete here."""
+    job = shared(3)
+    bench.install(job)
+    for member in job.members[:2]:
+        contribute(bench, job, member, member.rank)
+        bench.expect(member.port, packet(job, member, vector(bench.elements, member.rank)), [], "duplicate")
+        again = packet(job, member, vector(bench.elements, 50 + member.rank), exponent=3, **AGAIN)
+        bench.expect(member.port, again, [passed_on(again)], "collision")
+    last = job.members[2]
+    vectors = [vector(bench.elements, rank) for rank in range(3)]
+    made = packet(job, last, vectors[2], **AGAIN)
+    bench.expect(last.port, made, [sum_up(made, SERVER, vectors, last.rank)], "sent_up")
+    bench.expect(last.port, made, [sum_up(made, SERVER, vectors, last.rank)], "up_again")
+
+
+def test_only_one_of_the_flags_counts(bench: Bench) -> None:
+    job = shared()
+    bench.install(job)
+    first = job.members[0]
+    late = packet(job, first, vector(bench.elements, 1), flags=0xFFFF)
+    bench.expect(first.port, late, [passed_on(late)], "collision")
+    contribute(bench, job, first, 1, flags=0xFFFF ^ layout.FLAG_AGAIN)
+
+
 def test_another_generation_in_its_own_set_is_a_collision(bench: Bench) -> None:
     job = shared()
     bench.install(job)
@@ -132,6 +157,78 @@ def test_an_owner_that_speaks_keeps_its_slot(bench: Bench) -> None:
             bench.target.send(first.port, made.frame())
         bench.expect(one.port, packet(owner, one, vector(bench.elements, 1)), [], "duplicate")
     bench.expect(first.port, made, [passed_on(made)], "collision")
+
+
+def collide(bench: Bench, job: Share, times: int, **fields: int) -> None:
+    """A packet of the job's first rank, that many times; each is passed on."""
+    first = job.members[0]
+    made = packet(job, first, vector(bench.elements, 2), **fields)
+    with bench.counting({"collision": times}):
+        for _ in range(times):
+            ((port, _),) = bench.target.send(first.port, made.frame())
+            assert port == SERVER.port
+
+
+def test_what_an_owner_sends_again_does_not_renew_its_credit(bench: Bench) -> None:
+    owner, job = shared(), shared()
+    bench.install_entities([e for each in (owner, job) for e in bench.target.names.job([each])])
+    one = owner.members[0]
+    contribute(bench, owner, one, 1)
+    collide(bench, job, layout.CREDIT - 1)
+    again = packet(owner, one, vector(bench.elements, 1), **AGAIN)
+    bench.expect(one.port, again, [passed_on(again)], "collision")
+    collide(bench, job, 1)
+    contribute(bench, job, job.members[0], 2)
+
+
+def test_what_another_sends_again_does_not_cost_the_owner_credit(bench: Bench) -> None:
+    owner, job = shared(), shared()
+    bench.install_entities([e for each in (owner, job) for e in bench.target.names.job([each])])
+    contribute(bench, owner, owner.members[0], 1)
+    collide(bench, job, 3, **AGAIN)
+    collide(bench, job, layout.CREDIT)
+    contribute(bench, job, job.members[0], 2)
+
+
+def test_an_owners_next_generation_renews_its_credit(bench: Bench) -> None:
+    """It is a collision, but a sign of life."""
+    owner, job = shared(), shared()
+    bench.install_entities([e for each in (owner, job) for e in bench.target.names.job([each])])
+    one = owner.members[0]
+    contribute(bench, owner, one, 1)
+    collide(bench, job, layout.CREDIT - 1)
+    ahead = packet(owner, one, vector(bench.elements, 1), generation=2)
+    bench.expect(one.port, ahead, [passed_on(ahead)], "collision")
+    collide(bench, job, layout.CREDIT)
+    contribute(bench, job, job.members[0], 2)
+
+
+def test_a_result_frees_only_its_own_jobs_set(bench: Bench) -> None:
+    """The other set of the slot, and another's set, stay owned."""
+    mine, other = shared(), shared()
+    bench.install_entities([e for job in (mine, other) for e in bench.target.names.job([job])])
+    contribute(bench, mine, mine.members[0], 1)
+    contribute(bench, mine, mine.members[0], 1, generation=1)
+    for job, generation in ((other, 0), (other, 1), (mine, 1)):
+        result = packet(job, SERVER, vector(bench.elements, 9), of=2, generation=generation)
+        bench.expect(SERVER.port, result, copies(result, job), "relayed", replica=2)
+    collide(bench, other, 1)
+    contribute(bench, other, other.members[0], 7, generation=1)
+
+
+def test_a_claim_starts_the_set_afresh(bench: Bench) -> None:
+    """Also in the very generation that lies there, of the same job: given back, it counts for nothing."""
+    job = shared()
+    bench.install(job)
+    first, second = job.members
+    contribute(bench, job, first, 1)
+    result = packet(job, SERVER, vector(bench.elements, 9), of=2)
+    bench.expect(SERVER.port, result, copies(result, job), "relayed", replica=2)
+    contribute(bench, job, second, 2)
+    bench.expect(second.port, packet(job, second, vector(bench.elements, 2)), [], "duplicate")
+    made = packet(job, first, vector(bench.elements, 3), **AGAIN)
+    vectors = [vector(bench.elements, seed) for seed in (2, 3)]
+    bench.expect(first.port, made, [sum_up(made, SERVER, vectors, first.rank)], "sent_up")
 
 
 @pytest.mark.parametrize("offset", [POOL, POOL + 1, POOL + 127])

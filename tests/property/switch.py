@@ -1,0 +1,144 @@
+"""The compiled program, one packet at a time, held against the model."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from controller.artifact import load_artifact
+from controller.entry import Names
+from controller.share import Share
+from emulation.switch.codegen import Generator
+from emulation.switch.compiler import compile_program
+from emulation.switch.dataplane import Dataplane
+from emulation.switch.pipeline import Pipeline, load_config
+from hostlib import layout
+from tests.property.frame import ELEMENTS
+from tests.property.model import ModelSwitch, Outcome
+
+COUNTED = (*layout.EVENTS.values(), *layout.DROPS.values())
+
+
+class Wrong(AssertionError):
+    """The network did what docs/protocol.md says it never does."""
+
+
+class Switch(Protocol):
+    """Something that runs shares of jobs."""
+
+    def install(self, share: Share) -> None: ...
+
+    def remove(self, share: Share) -> None: ...
+
+    def process(self, port: int, data: bytes) -> Outcome: ...
+
+
+@cache
+def _pipeline(number: int) -> Pipeline:
+    """Translated once for all examples: one for each switch of a tree."""
+    artifact = load_artifact(ELEMENTS)
+    return Pipeline(load_config(artifact.program, artifact.p4info))
+
+
+@cache
+def _library(pipeline: Pipeline) -> Path:
+    return compile_program(Generator(pipeline.program).generate())
+
+
+class ProgramSwitch:
+    """The committed program in the embedded switch, with all registers and counters at zero.
+
+    Args:
+        number: which of the loaded programs; the switch that had it before must not be used any more.
+        address: of the fabric, here.
+        hosts: MAC -> port, for what is only passing by.
+    """
+
+    def __init__(self, number: int, address: str, hosts: dict[int, int]) -> None:
+        self._pipeline = _pipeline(number)
+        if number in _running:
+            _running[number]._clear()
+        _running[number] = self
+        # A new instance of the library: what an earlier example left in registers must not decide about this one.
+        self._pipeline.dataplane.close()
+        self._pipeline.dataplane = Dataplane(_library(self._pipeline))
+        self._names = Names(self._pipeline.config.p4info)
+        self._own = [self._names.fabric_address(address)]
+        self._own += [self._names.entry("l2", {"dst_mac": m}, "l2_forward", {"port": p}) for m, p in hosts.items()]
+        self._write(p4rt.Update.INSERT, self._own)
+        self._installed: dict[int, list[p4rt.Entity]] = {}
+        schema = self._pipeline.schema
+        self._events, self._egress = (
+            schema.counter(self._names.counter_id(name))[0] for name in ("events", "egress_events")
+        )
+        self._counts = self._read()
+
+    def _write(self, how: p4rt.Update.Type.ValueType, entities: list[p4rt.Entity]) -> None:
+        with self._pipeline.dataplane.writing():
+            for entity in entities:
+                self._pipeline.update(p4rt.Update(type=how, entity=entity))
+
+    def install(self, share: Share) -> None:
+        self._installed[share.epoch] = self._names.job([share])
+        self._write(p4rt.Update.INSERT, self._installed[share.epoch])
+
+    def remove(self, share: Share) -> None:
+        self._write(p4rt.Update.DELETE, self._installed.pop(share.epoch)[::-1])
+
+    def _clear(self) -> None:
+        """Take everything away that was written."""
+        for entities in self._installed.values():
+            self._write(p4rt.Update.DELETE, entities[::-1])
+        self._installed.clear()
+        self._write(p4rt.Update.DELETE, self._own)
+
+    def process(self, port: int, data: bytes) -> Outcome:
+        left = self._pipeline.dataplane.process(port, data)
+        before, self._counts = self._counts, self._read()
+        grown = [now - was for now, was in zip(self._counts, before, strict=True)]
+        events = [index for index, times in zip(COUNTED, grown[: len(COUNTED)], strict=True) for _ in range(times)]
+        egress = {index: n for index, n in zip(COUNTED, grown[len(COUNTED) :], strict=True) if n}
+        replicas = egress.pop(layout.EVENT_REPLICA, 0)
+        if egress:
+            raise Wrong(f"egress counted {egress}")
+        return Outcome(tuple(events), tuple(left), replicas)
+
+    def _read(self) -> list[int]:
+        counter = self._pipeline.dataplane.counter
+        return [counter(each, index)[0] for each in (self._events, self._egress) for index in COUNTED]
+
+
+class Twin:
+    """The program and the model side by side.
+
+    Raises:
+        Wrong: from process(), when they differ.
+    """
+
+    def __init__(self, number: int, address: str, hosts: dict[int, int]) -> None:
+        self._program, self._model = ProgramSwitch(number, address, hosts), ModelSwitch(address, hosts)
+
+    def install(self, share: Share) -> None:
+        self._program.install(share)
+        self._model.install(share)
+
+    def remove(self, share: Share) -> None:
+        self._program.remove(share)
+        self._model.remove(share)
+
+    def process(self, port: int, data: bytes) -> Outcome:
+        done, expected = self._program.process(port, data), self._model.process(port, data)
+        if _sorted(done) != _sorted(expected):
+            raise Wrong(f"the program did\n{done}\nand docs/protocol.md says\n{expected}")
+        return done
+
+
+_running: dict[int, ProgramSwitch] = {}
+
+
+def _sorted(outcome: Outcome) -> tuple[tuple[int, ...], list[tuple[int, bytes]], int]:
+    """Replicas leave in any order."""
+    return outcome.events, sorted(outcome.left), outcome.replicas
