@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("netfold", deadline=None)
+settings.load_profile("netfold")
 
 ROOT = Path(__file__).resolve().parents[1]
 
