@@ -210,7 +210,7 @@ def page(text: str, version: str) -> str:
 
 
 V1MODEL = Target("v1model", "p4c-bm2-ss", r"Version (\S+)", (64, 256), compile_v1model)
-TNA = Target("tna", "bf-p4c", r"p4c (\S+ \(SHA: \w+)", (32, 64), compile_tna)
+TNA = Target("tna", "bf-p4c", r"p4c (\S+)", (32, 64), compile_tna)
 
 
 def main(verify_only: bool) -> None:

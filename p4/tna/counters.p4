@@ -1,5 +1,5 @@
-// What happened, by reason, and traffic by port, as in ../v1model/counters.p4. A packet that comes by again for its high
-// halves was counted the first time.
+// What happened, by reason, and traffic by port, as in ../v1model/counters.p4. A packet that comes by again for its
+// high halves was counted the first time.
 control IngressCounters(in ingress_metadata_t meta, in ingress_intrinsic_metadata_t intrinsic) {
     Counter<bit<32>, bit<8>>(EVENT_CELLS, CounterType_t.PACKETS) events;
     Counter<bit<64>, PortId_t>(PORTS, CounterType_t.PACKETS_AND_BYTES) port_in;

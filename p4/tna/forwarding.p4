@@ -66,7 +66,7 @@ control Forwarding(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         size = 1024;
     }
 
-    // What TTL - 1 is to the checksum (RFC 1624).
+    // What TTL - 1 is to the checksum (RFC 1624): a sum in one's complement, of which 0xffff is written 0.
     action age()   { hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100; }
     action carry() { hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0101; }
 
@@ -99,7 +99,7 @@ control Forwarding(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
                 drop(DROP_TTL);
             } else {
                 ipv4.apply();
-                if (hdr.ipv4.checksum[15:8] == 0xff) {
+                if (hdr.ipv4.checksum[15:8] == 0xff || hdr.ipv4.checksum == 0xfeff) {
                     carry();
                 } else {
                     age();

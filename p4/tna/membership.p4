@@ -25,7 +25,8 @@ control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
             (1, _, _, _, _, _, _, _, _): flawed(DROP_CHECKSUM);
             (_, false, _, _, _, _, _, _, _): flawed(DROP_TRUNCATED);
             // Of this version and size ...
-            (_, _, true, 0, _, _, OPERATIONS, DATAGRAM_BYTES .. DATAGRAM_BYTES, DATAGRAM_BYTES + IPV4_BYTES): NoAction();
+            (_, _, true, 0, _, _, OPERATIONS, DATAGRAM_BYTES .. DATAGRAM_BYTES, DATAGRAM_BYTES + IPV4_BYTES):
+                NoAction();
             (_, _, true, 0, _, _, OPERATIONS, DATAGRAM_BYTES .. 0xffff, _): flawed(DROP_MALFORMED);
             (_, _, true, _, _, _, OPERATIONS, _, _): flawed(DROP_TRUNCATED);
             (_, _, true, _, _, _, _, _, _): flawed(DROP_OPERATION);
@@ -79,7 +80,6 @@ control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
     }
     action result_down(bit<32> full, bit<16> group) {
         meta.role = ROLE_DOWN;
-        meta.member = full;     // a stateful unit has two inputs: generation, and this
         meta.group = group;
         meta.slot = hdr.netfold.slot;
     }
@@ -90,7 +90,7 @@ control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
     }
     action chunk_down(bit<16> group) {
         meta.role = ROLE_CHUNK;
-        meta.member = DONE;
+        meta.full = ~DONE;
         meta.group = group;
         meta.slot = hdr.netfold.slot;
     }

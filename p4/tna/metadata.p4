@@ -3,7 +3,9 @@
 
 typedef bit<16> index_t;
 
-const bit<32> DONE = 0xffffffff;        // a bitmap: the stored values came from above; so at most 31 ranks
+// A bitmap has the bits of ranks that there are not set, too, so that the same value means the same for every job.
+const bit<32> ALL_THERE = 0xffffffff;
+const bit<32> DONE      = 0x7fffffff;   // the stored values came from above; so at most 31 ranks
 
 typedef bit<8> kind_t;                  // of a frame, in egress
 const kind_t KIND_PASSING = 0;
@@ -47,6 +49,7 @@ struct ingress_metadata_t {
     bit<8>    flaw;          // the DROP_ of what needs no membership to be wrong
     bit<32>   member;        // this rank's bit
     bit<32>   full;          // the bits of all ranks
+    bit<32>   bits;          // what this rank adds to a bitmap: its own, and those of ranks that there are not
     bit<16>   group;
     bit<16>   slot;          // the job's slot, moved into a shared pool where it is shared
     bit<9>    up_port;
@@ -60,7 +63,7 @@ struct ingress_metadata_t {
     bit<1>    started;       // the set starts afresh with this packet
     bit<32>   seen;          // the set's bitmap before this packet; 0: another generation
     bit<32>   hit;           // this rank's bit in it
-    bit<32>   missing;       // the ranks that are not in it yet
+    bit<32>   after;         // the bitmap with this rank
 }
 
 struct egress_headers_t {

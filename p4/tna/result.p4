@@ -1,18 +1,15 @@
 // What becomes of a packet (verdict and event), and where it leaves to (rules 3, 4 and 5), as in ../v1model/slot.p4 and
-// ../v1model/result.p4. Runs beside the elements: `hit` and `missing` first, then one table for the verdict, then one
-// for the way out. With 64 elements, what carries stored values passes ingress once more before it leaves.
+// ../v1model/result.p4. Runs beside the elements: one table for the verdict, then one for the way out.
+//
+// With 64 elements, what carries stored values passes ingress once more before it leaves. If its set starts afresh
+// meanwhile, then all ranks have this result already, and what leaves is a mixture whose check word nobody believes.
 control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
                in ingress_intrinsic_metadata_t intrinsic,
                inout ingress_intrinsic_metadata_for_deparser_t deparser_metadata,
                inout ingress_intrinsic_metadata_for_tm_t manager) {
-    bit<32> after;
-
     action compare() {
         meta.hit = meta.seen & meta.member;
-        after = meta.seen | meta.member;
-    }
-    action subtract() {
-        meta.missing = after ^ meta.full;
+        meta.after = meta.seen | meta.bits;
     }
 
     action decide(verdict_t verdict, bit<8> event) {
@@ -21,47 +18,49 @@ control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
     }
     table outcome {
         key = {
-            meta.role    : exact;
-            meta.claim   : ternary;
-            meta.fresh   : ternary;
-            meta.started : ternary;
-            meta.seen    : ternary;
-            meta.hit     : ternary;
-            meta.missing : ternary;
+            meta.role              : exact;
+            meta.claim             : ternary;
+            meta.fresh             : ternary;
+            meta.started           : ternary;
+            meta.seen              : ternary;
+            meta.hit               : ternary;
+            meta.after             : ternary;
+            hdr.netfold.flags[0:0] : ternary @name("again");
         }
         actions = { decide; NoAction; }
         const default_action = NoAction();
         const entries = {
-            (ROLE_DOWN, _, _, _, 0, _, _): decide(VERDICT_DROP, DROP_UNASKED);
-            (ROLE_DOWN, _, _, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_DOWN);
-            (ROLE_RELAY, _, _, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_RELAYED);
-            (ROLE_CHUNK, _, _, 1, _, _, _): decide(VERDICT_COMPLETE, EVENT_CHUNK);
-            (ROLE_CHUNK, _, _, 0, 0, _, _): decide(VERDICT_DROP, DROP_STALE);
-            (ROLE_CHUNK, _, _, 0, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
-            (ROLE_NACK, _, _, _, DONE, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
-            (ROLE_NACK, _, _, _, _, _, _): decide(VERDICT_UP, EVENT_NACK_UP);
+            (ROLE_DOWN, _, _, _, 0, _, _, _): decide(VERDICT_DROP, DROP_UNASKED);
+            (ROLE_DOWN, _, _, _, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_DOWN);
+            (ROLE_RELAY, _, _, _, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_RELAYED);
+            (ROLE_CHUNK, _, _, 1, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_CHUNK);
+            (ROLE_CHUNK, _, _, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_STALE);
+            (ROLE_CHUNK, _, _, 0, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+            (ROLE_NACK, _, _, _, DONE, _, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
+            (ROLE_NACK, _, _, _, _, _, _, _): decide(VERDICT_UP, EVENT_NACK_UP);
             // Another's shared slot, or another generation in this job's own.
-            (ROLE_SHARED, HELD_NEITHER, _, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
-            (ROLE_SHARED, _, 1, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
-            (ROLE_SHARED, _, _, 0, 0, _, _): decide(VERDICT_UP, EVENT_COLLISION);
-            (ROLE_CONTRIBUTE, _, _, 0, 0, _, _): decide(VERDICT_DROP, DROP_STALE);
-            (ROLE_UP, _, _, 0, 0, _, _): decide(VERDICT_DROP, DROP_STALE);
-            (ROLE_UP, _, _, _, DONE, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
+            (ROLE_SHARED, HELD_NEITHER, _, _, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
+            (ROLE_SHARED, _, 1, _, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
+            (ROLE_SHARED, _, _, 0, 0, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
+            (ROLE_CONTRIBUTE, _, _, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_STALE);
+            (ROLE_UP, _, _, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_STALE);
+            (ROLE_UP, _, _, _, DONE, _, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
             // Not in the set yet ...
-            (ROLE_CONTRIBUTE, _, _, _, _, 0, 0): decide(VERDICT_COMPLETE, EVENT_COMPLETED);
-            (ROLE_UP, _, _, _, _, 0, 0): decide(VERDICT_UP, EVENT_SENT_UP);
-            (ROLE_SHARED, _, _, _, _, 0, 0): decide(VERDICT_UP, EVENT_SENT_UP);
-            (ROLE_CONTRIBUTE, _, _, _, _, 0, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
-            (ROLE_UP, _, _, _, _, 0, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
-            (ROLE_SHARED, _, _, _, _, 0, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
+            (ROLE_CONTRIBUTE, _, _, _, _, 0, ALL_THERE, _): decide(VERDICT_COMPLETE, EVENT_COMPLETED);
+            (ROLE_UP, _, _, _, _, 0, ALL_THERE, _): decide(VERDICT_UP, EVENT_SENT_UP);
+            (ROLE_SHARED, _, _, _, _, 0, ALL_THERE, _): decide(VERDICT_UP, EVENT_SENT_UP);
+            (ROLE_CONTRIBUTE, _, _, _, _, 0, _, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
+            (ROLE_UP, _, _, _, _, 0, _, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
+            (ROLE_SHARED, _, _, _, _, 0, _, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
             // ... or again.
-            (ROLE_CONTRIBUTE, _, _, _, _, _, 0): decide(VERDICT_ANSWER, EVENT_ANSWERED);
-            (ROLE_UP, _, _, _, _, _, 0): decide(VERDICT_UP, EVENT_UP_AGAIN);
-            (ROLE_SHARED, _, _, _, _, _, 0): decide(VERDICT_UP, EVENT_UP_AGAIN);
-            (ROLE_SHARED, 0, _, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);   // sent again: only the server knows
-            (ROLE_CONTRIBUTE, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
-            (ROLE_UP, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
-            (ROLE_SHARED, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+            (ROLE_CONTRIBUTE, _, _, _, ALL_THERE, _, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
+            (ROLE_UP, _, _, _, ALL_THERE, _, _, _): decide(VERDICT_UP, EVENT_UP_AGAIN);
+            (ROLE_SHARED, _, _, _, ALL_THERE, _, _, _): decide(VERDICT_UP, EVENT_UP_AGAIN);
+            // The others may have their result, and this set be a late packet's claim: only the server knows.
+            (ROLE_SHARED, _, _, _, _, _, _, 1): decide(VERDICT_UP, EVENT_COLLISION);
+            (ROLE_CONTRIBUTE, _, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+            (ROLE_UP, _, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+            (ROLE_SHARED, _, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
         }
         size = 64;
     }
@@ -178,7 +177,6 @@ control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
 
     apply {
         compare();
-        subtract();
         outcome.apply();
         way_out.apply();
     }

@@ -1,7 +1,7 @@
 // The state of one slot's set (rules 2, 4 and 5), in two register pairs, because a stateful action compares at most
 // twice. `positions` says whether the set starts afresh, `bitmaps` who was there before: 0 for another generation,
-// which is unambiguous, since a started set is never empty; all ones for values from above. The position of a shared
-// slot's set is its gate: see sharing.p4.
+// which is unambiguous, since a started set is never empty. The position of a shared slot's set is its gate: see
+// sharing.p4.
 struct position_t {
     bit<32> generation;      // of a shared slot: collisions
     bit<32> epoch;           // of a shared slot: owner
@@ -92,7 +92,7 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
     RegisterAction<ranks_t, index_t, bit<32>>(bitmaps) starting = {
         void apply(inout ranks_t set) {
             set.generation = hdr.netfold.generation;
-            set.seen = meta.member;
+            set.seen = meta.bits;
         }
     };
     RegisterAction<ranks_t, index_t, bit<32>>(bitmaps) joining = {
@@ -100,16 +100,27 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
             before = 0;
             if (set.generation == hdr.netfold.generation) {
                 before = set.seen;
-                set.seen = set.seen | meta.member;
+                if (set.seen != DONE) {
+                    set.seen = set.seen | meta.bits;
+                }
             }
         }
     };
+    // The bits of a packet that is no rank's are ALL_THERE.
     RegisterAction<ranks_t, index_t, bit<32>>(bitmaps) finishing = {
         void apply(inout ranks_t set, out bit<32> before) {
             before = 0;
-            if (set.generation == hdr.netfold.generation && set.seen == meta.member) {
+            if (set.generation == hdr.netfold.generation && set.seen == meta.bits) {
                 before = set.seen;
                 set.seen = DONE;
+            }
+        }
+    };
+    RegisterAction<ranks_t, index_t, bit<32>>(bitmaps) peeking = {
+        void apply(inout ranks_t set, out bit<32> before) {
+            before = 0;
+            if (set.generation == hdr.netfold.generation) {
+                before = set.seen;
             }
         }
     };
@@ -117,13 +128,14 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
     action start()  { starting.execute(AT); meta.started = 1; }
     action join()   { meta.seen = joining.execute(AT); }
     action finish() { meta.seen = finishing.execute(AT); }
+    action peek()   { meta.seen = peeking.execute(AT); }
     table bitmap {
         key = {
             meta.role  : exact;
             meta.fresh : ternary;
             meta.claim : ternary;
         }
-        actions = { start; join; finish; NoAction; }
+        actions = { start; join; finish; peek; NoAction; }
         const default_action = NoAction();
         const entries = {
             (ROLE_CONTRIBUTE, 1, _): start();
@@ -131,18 +143,21 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
             (ROLE_CHUNK, 1, _): start();
             (ROLE_CONTRIBUTE, 0, _): join();
             (ROLE_UP, 0, _): join();
-            (ROLE_CHUNK, 0, _): join();      // with the bits of nobody new: only to see
-            (ROLE_NACK, 0, _): join();
+            (ROLE_CHUNK, 0, _): peek();
+            (ROLE_NACK, 0, _): peek();
             (ROLE_DOWN, 0, _): finish();
             (ROLE_SHARED, 0, HELD_FREE): start();
             (ROLE_SHARED, 0, HELD_OWN): join();
             (ROLE_SHARED, 0, HELD_OWN_FREE): join();
-            (ROLE_SHARED, 0, 0): join();     // sent again: looked, and it is its own
+            (ROLE_SHARED, 0, 0): join();    // sent again: looked, and it is its own
         }
         size = 16;
     }
 
+    action add_up() { meta.bits = meta.member | ~meta.full; }
+
     apply {
+        add_up();
         position.apply();
         if (meta.flaw != 0) {
             drop();

@@ -4,22 +4,20 @@
 // With 64 elements a unit holds e and e + 32, and a packet can read one of them: the low half as it comes by, the high
 // half when a result comes by again (harvest).
 
-// (role, started, seen, member) -> what to do, for a register that is stored, added to and loaded.
-#define REPEATED(r, load) (0 &&& 0xfc, 0, (32w1 << r) &&& (32w1 << r), (32w1 << r) &&& (32w1 << r)): load;
+// (role, started, seen, member) -> what to do, for a register that is stored, added to and loaded. The roles 0 to 3 are
+// contributions.
+#define REPEATED(r) (0 &&& 0xfc, 0, (32w1 << r) &&& (32w1 << r), (32w1 << r) &&& (32w1 << r)): NoAction();
 #define WORK(store, add, load) \
     (_, 1, _, _): store; \
-    (ROLE_DOWN, 0, 0, _): NoAction(); \
+    (_, 0, 0, _): NoAction(); \
     (ROLE_DOWN, 0, _, _): store; \
     (ROLE_NACK, 0, DONE, _): load; \
-    (ROLE_NACK, 0, _, _): NoAction(); \
-    (ROLE_CHUNK, 0, _, _): NoAction(); \
-    (_, 0, 0, _): NoAction(); \
-    REPEATED(0, load) REPEATED(1, load) REPEATED(2, load) REPEATED(3, load) REPEATED(4, load) REPEATED(5, load) \
-    REPEATED(6, load) REPEATED(7, load) REPEATED(8, load) REPEATED(9, load) REPEATED(10, load) REPEATED(11, load) \
-    REPEATED(12, load) REPEATED(13, load) REPEATED(14, load) REPEATED(15, load) REPEATED(16, load) \
-    REPEATED(17, load) REPEATED(18, load) REPEATED(19, load) REPEATED(20, load) REPEATED(21, load) \
-    REPEATED(22, load) REPEATED(23, load) REPEATED(24, load) REPEATED(25, load) REPEATED(26, load) \
-    REPEATED(27, load) REPEATED(28, load) REPEATED(29, load) REPEATED(30, load) \
+    (0 &&& 0xfc, 0, DONE, _): load; \
+    (0 &&& 0xfc, 0, ALL_THERE, _): load; \
+    REPEATED(0) REPEATED(1) REPEATED(2) REPEATED(3) REPEATED(4) REPEATED(5) REPEATED(6) REPEATED(7) REPEATED(8) \
+    REPEATED(9) REPEATED(10) REPEATED(11) REPEATED(12) REPEATED(13) REPEATED(14) REPEATED(15) REPEATED(16) \
+    REPEATED(17) REPEATED(18) REPEATED(19) REPEATED(20) REPEATED(21) REPEATED(22) REPEATED(23) REPEATED(24) \
+    REPEATED(25) REPEATED(26) REPEATED(27) REPEATED(28) REPEATED(29) REPEATED(30) \
     (0 &&& 0xfc, 0, _, _): add;
 #define WORK_KEY \
     meta.role : ternary; meta.started : ternary; meta.seen : ternary; meta.member : ternary;

@@ -1,5 +1,6 @@
-// IPv4 header checksums. What is only switched keeps its own, right or wrong: the damage is for its receiver to see. The UDP checksum of what leaves the fabric is 0 ("not computed", RFC 768): the check word
-// covers the payload end to end.
+// IPv4 header checksums. What is only switched keeps its own, right or wrong: the damage is for its receiver to see.
+// The UDP checksum of what leaves the fabric is 0 ("not computed", RFC 768): the check word covers the payload end to
+// end.
 #define IPV4_CHECKSUM_FIELDS { \
     hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.total_bytes, hdr.ipv4.identification, \
     hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, \

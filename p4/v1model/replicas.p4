@@ -1,5 +1,5 @@
-// Egress: each replica of a result or chunk is addressed to its own rank (by egress_rid); a flooded frame does not go back to
-// where it came from. Replica id 0 belongs to plain multicast and floods, which leave as they are.
+// Egress: each replica of a result or chunk is addressed to its own rank (by egress_rid); a flooded frame does not go
+// back to where it came from. Replica id 0 belongs to plain multicast and floods, which leave as they are.
 control Replicas(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     action address_replica(bit<48> mac, bit<32> address, bit<16> udp_port, bit<16> rank) {
         meta.verdict = VERDICT_COMPLETE;

@@ -1,6 +1,7 @@
 // The state of one slot's set: epoch, generation and bitmap (rules 2, 4 and 5). A newer generation or another epoch
-// (of a shared slot: a claim) starts the set afresh: nothing is ever cleared beforehand. The bitmap is also the set's state: some ranks' bits are
-// `partial`, all of them are finished or `sent-up`, as the job's entries say, and DONE is `done`.
+// (of a shared slot: a claim) starts the set afresh: nothing is ever cleared beforehand. The bitmap is also the set's
+// state: some ranks' bits are `partial`, all of them are finished or `sent-up`, as the job's entries say, and DONE is
+// `done`.
 control Slot(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(SLOT_SETS) epochs;
     register<bit<32>>(SLOT_SETS) generations;

@@ -15,7 +15,7 @@ from scapy.layers.l2 import Ether
 
 from controller.share import Share
 from hostlib import layout
-from tests.dataplane.target import DELETE, INSERT, Bmv2, Embedded, Target, absent
+from tests.dataplane.target import DELETE, INSERT, Bmv2, Embedded, Frames, Target, absent
 from tests.dataplane.traffic import Traffic, forwarding
 
 PACKETS = int(os.environ.get("NETFOLD_DIFFERENTIAL_PACKETS", "2500"))
@@ -39,6 +39,19 @@ def write(pair: tuple[Target, Target], how: int, shares: list[Share]) -> None:
         target.write(how, entities if how == INSERT else reversed(entities))
 
 
+def difference(mine: Frames, theirs: Frames) -> str:
+    """In words: only the order, or which frames, by port and the first hundred bytes."""
+    if sorted(mine) == sorted(theirs):
+        return f"the order on ports {sorted({a[0] for a, b in zip(mine, theirs, strict=True) if a != b})}"
+
+    def shown(these: Frames, others: Frames) -> str:
+        return "".join(
+            f"\n  {port}: {len(f)} bytes {f[:106].hex(' ', 4)}" for port, f in these if (port, f) not in others
+        )
+
+    return f"{len(mine)} and {len(theirs)} frames; only embedded:{shown(mine, theirs)}\nonly BMv2:{shown(theirs, mine)}"
+
+
 @pytest.mark.timeout(max(120, PACKETS // 50))
 def test_the_embedded_switch_does_what_bmv2_does(pair: tuple[Target, Target], request: pytest.FixtureRequest) -> None:
     seed = int(os.environ.get("NETFOLD_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -53,7 +66,8 @@ def test_the_embedded_switch_does_what_bmv2_does(pair: tuple[Target, Target], re
     for number in range(1, PACKETS + 1):
         port, frame = next(traffic)
         mine, theirs = (target.send(port, frame) for target in pair)
-        assert mine == theirs, f"packet {number} into port {port}: {Ether(frame)!r} = {frame.hex()}"
+        if mine != theirs:
+            pytest.fail(f"packet {number} into port {port}: {difference(mine, theirs)}\n{Ether(frame)!r}")
         traffic.heard(mine)
         left += len(mine)
         if number % RENEW_EVERY == 0:

@@ -168,8 +168,6 @@ class ModelSwitch:
             stored.seen |= bit
             self._add(arrived, stored)
         if stored.seen != full:
-            if share.policy == "shared" and arrived.header.flags & layout.FLAG_AGAIN:
-                return self._collision(share, arrived)
             return Outcome((layout.EVENT_ABSORBED,))
         if share.above is None:
             return self._to_group(share, _holding(arrived, stored), layout.OPERATION_RESULT, layout.EVENT_COMPLETED)
@@ -199,6 +197,7 @@ class ModelSwitch:
     def _duplicate(self, share: Share, sender: Member, arrived: Datagram, stored: Set, full: int) -> Outcome:
         if stored.seen != full:
             if share.policy == "shared" and arrived.header.flags & layout.FLAG_AGAIN:
+                # The set may be the claim of a late packet, and nobody else come: the server knows.
                 return self._collision(share, arrived)
             return Outcome(() if self._fault is Fault.DROPS_SILENTLY else (layout.DROP_DUPLICATE,))
         if share.above is not None and not stored.done:
