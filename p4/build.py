@@ -229,6 +229,8 @@ def main(verify_only: bool) -> None:
             PAGE.write_text(page(PAGE.read_text(), lock["tofino"]["p4c"]))
     elif "tofino" in lock:
         TNA.verify(lock["tofino"])
+        if PAGE.exists() and PAGE.read_text() != page(PAGE.read_text(), lock["tofino"]["p4c"]):
+            raise SystemExit(f"error: the tables of docs/{PAGE.name} do not fit p4/build/: restore them with git")
 
 
 if __name__ == "__main__":

@@ -40,9 +40,7 @@ def write(pair: tuple[Target, Target], how: int, shares: list[Share]) -> None:
 
 
 def difference(mine: Frames, theirs: Frames) -> str:
-    """In words: only the order, or which frames, by port and the first hundred bytes."""
-    if sorted(mine) == sorted(theirs):
-        return f"the order on ports {sorted({a[0] for a, b in zip(mine, theirs, strict=True) if a != b})}"
+    """In words: which frames, by port and the first hundred bytes."""
 
     def shown(these: Frames, others: Frames) -> str:
         return "".join(
@@ -65,7 +63,8 @@ def test_the_embedded_switch_does_what_bmv2_does(pair: tuple[Target, Target], re
     left = renewed = 0
     for number in range(1, PACKETS + 1):
         port, frame = next(traffic)
-        mine, theirs = (target.send(port, frame) for target in pair)
+        # Sorted: BMv2's order of a group's replicas on one port is a hash table's, and P4Runtime leaves it open.
+        mine, theirs = (sorted(target.send(port, frame)) for target in pair)
         if mine != theirs:
             pytest.fail(f"packet {number} into port {port}: {difference(mine, theirs)}\n{Ether(frame)!r}")
         traffic.heard(mine)

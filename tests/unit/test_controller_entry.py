@@ -24,11 +24,13 @@ ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "127.0.0.1"
 
 
-def p4info(elements: int) -> p4info_pb2.P4Info:
-    return text_format.Parse(load_artifact(elements).p4info, p4info_pb2.P4Info())
+def p4info(program: str) -> p4info_pb2.P4Info:
+    text = (ROOT / f"p4/build/netfold-{program}.p4info.txtpb").read_text()
+    return text_format.Parse(text, p4info_pb2.P4Info())
 
 
-@pytest.fixture(params=[64, 256])
+# Every build has the same tables, actions and parameters.
+@pytest.fixture(params=["v1model-64", "v1model-256", "tna-32", "tna-64"])
 def names(request: pytest.FixtureRequest) -> Names:
     return Names(p4info(request.param))
 
