@@ -1,6 +1,6 @@
 """A program as C: one function per parser state, action and pipeline, with the P4 source lines in comments.
 
-What is generated sits between runtime/runtime.h and runtime/loop.h in one translation unit.
+What is generated sits between runtime/runtime.h and runtime/control.h, loop.h in one translation unit.
 """
 
 from __future__ import annotations

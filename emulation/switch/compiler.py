@@ -56,8 +56,8 @@ def compile_program(generated: str, extra_flags: tuple[str, ...] = ()) -> Path:
         CompilerError: no compiler, or it refused; the message holds its first error.
     """
     compiler = find_compiler()
-    text = f'#include "runtime.h"\n{generated}\n#include "loop.h"\n'
-    headers = "".join((RUNTIME / name).read_text() for name in ("runtime.h", "loop.h"))
+    text = f'#include "runtime.h"\n{generated}\n#include "control.h"\n#include "loop.h"\n'
+    headers = "".join((RUNTIME / name).read_text() for name in ("runtime.h", "control.h", "loop.h"))
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
     flags = (*FLAGS, *extra_flags)
     digest = hashlib.sha256("\0".join([text, headers, version, *flags, _machine()]).encode()).hexdigest()[:32]

@@ -1,5 +1,5 @@
 // What every generated program is compiled with: bit access, match tables, counters, multicast groups. The generated
-// code follows this header in the same translation unit; loop.h follows the generated code.
+// code follows this header in the same translation unit; control.h and loop.h follow the generated code.
 #pragma once
 
 #define _GNU_SOURCE
