@@ -48,9 +48,11 @@ def main() -> None:
     "--port",
     "ports",
     multiple=True,
-    metavar="N=KIND:ADDRESS:PORT",
-    help="Switch port N on a UDP socket: udp to a host, wire to another switch (its other end after a comma, unless "
-    "that one sends first). Repeat for more.",
+    metavar="N=WHERE[,NAME=VALUE...]",
+    help="Switch port N, on a network interface (INTERFACE or eth:INTERFACE) or on a UDP socket: udp:ADDRESS:PORT to a "
+    "host, wire:ADDRESS:PORT to another switch (its other end after a comma, unless that one sends first). NAMEs are "
+    "rate, delay, queue, burst, loss, duplicate, reorder, corrupt and seed: as the options, for this port alone. "
+    "Repeat for more.",
 )
 @click.option("--udp-ports", default=0, metavar="COUNT", help="Ports 1..COUNT on free UDP ports of 127.0.0.1.")
 @click.option(
@@ -58,9 +60,14 @@ def main() -> None:
     metavar="ADDRESS:PORT",
     help="The destination that packets of UDP ports seem to have [default: each port's own address].",
 )
+@click.option("--rate", metavar="RATE", help="Of frames that leave a port, as 100mbit [default: no limit].")
+@click.option("--delay", metavar="TIME", help="Of a frame on each port's link, per direction, as 2ms [default: none].")
+@click.option("--queue", default=1000, show_default=True, help="Frames that wait for the rate; more are dropped.")
+@click.option("--burst", default=0, help="Bytes that may leave at once after a pause, in spite of the rate.")
 @click.option("--loss", default=0.0, help="Probability that a packet is lost, per port and direction.")
 @click.option("--duplicate", default=0.0, help="Probability that a packet comes twice.")
 @click.option("--reorder", default=0.0, help="Probability that a packet is held back 0.2 to 2 ms.")
+@click.option("--corrupt", default=0.0, help="Probability that one bit of a packet is flipped.")
 @click.option("--seed", default=0, help="Seed of the faults.")
 @click.option(
     "--ready-file",
@@ -81,18 +88,23 @@ def switch(
     ports: tuple[str, ...],
     udp_ports: int,
     udp_destination: str | None,
+    rate: str | None,
+    delay: str | None,
+    queue: int,
+    burst: int,
     loss: float,
     duplicate: float,
     reorder: float,
+    corrupt: float,
     seed: int,
     ready_file: Path | None,
     exit_when_idle: float | None,
 ) -> None:
     """Run the embedded P4 switch in the foreground until SIGTERM or Ctrl-C.
 
-    It executes BMv2 JSON (what p4c makes of a v1model program) as native code. Each port is a UDP socket: a datagram
-    that arrives gets the Ethernet, IPv4 and UDP headers a NIC would have brought, and a frame that leaves has them
-    taken off and goes to the address they name.
+    It executes BMv2 JSON (what p4c makes of a v1model program) as native code. A port is a network interface (needs
+    root), or a UDP socket: a datagram that arrives there gets the Ethernet, IPv4 and UDP headers a NIC would have
+    brought, and a frame that leaves has them taken off and goes to the address they name.
 
     \b
     Example: four ports, program pushed by a controller
@@ -100,18 +112,22 @@ def switch(
     Example: a program from files, with faults
         emulation switch --program p4/build/netfold-v1model-64.json \\
             --p4info p4/build/netfold-v1model-64.p4info.txtpb --port 1=udp:127.0.0.1:9001 --loss 0.02 --seed 7
+    Example: two network interfaces, one of them a slow link
+        emulation switch --port 1=veth1 --port 2=veth2,rate=100mbit,delay=2ms,queue=100
     """
     # gRPC's own log would say everything twice; it is read when grpc is first imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from emulation.switch.port import Endpoint, Faults, PortSpec
+    from emulation.switch.port import Endpoint, Faults, PortSpec, Shape, parse_delay, parse_rate
     from emulation.switch.process import SwitchConfig, run_switch
 
     if (program is None) != (p4info is None):
         raise click.UsageError("--program and --p4info belong together")
-    specs = [PortSpec.parse(text) for text in ports]
-    specs += [PortSpec(n, Endpoint("127.0.0.1", 0)) for n in range(1, udp_ports + 1)]
+    faults = Faults(loss, duplicate, reorder, seed, corrupt)
+    shape = Shape(parse_rate(rate) if rate else None, parse_delay(delay) if delay else 0, queue, burst)
+    specs = [PortSpec.parse(text, faults, shape) for text in ports]
+    specs += [PortSpec(n, Endpoint("127.0.0.1", 0), faults=faults, shape=shape) for n in range(1, udp_ports + 1)]
     if not specs:
-        raise PortError("a switch needs ports: give --udp-ports COUNT or --port N=udp:ADDRESS:PORT")
+        raise PortError("a switch needs ports: give --udp-ports COUNT, --port N=INTERFACE or --port N=udp:ADDRESS:PORT")
     run_switch(
         SwitchConfig(
             p4rt=Endpoint.parse(p4rt),
@@ -120,7 +136,6 @@ def switch(
             program=program,
             p4info=p4info,
             destination=Endpoint.parse(udp_destination) if udp_destination else None,
-            faults=Faults(loss, duplicate, reorder, seed),
             ready_file=ready_file,
             exit_when_idle_s=exit_when_idle,
         )

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from emulation.errors import CompilerError
 
+# Before and after the generated program; none of them includes another.
+BEFORE, AFTER = ("runtime.h",), ("control.h", "shape.h", "port.h", "loop.h")
 RUNTIME = Path(__file__).parent / "runtime"
 FLAGS = (
     "-std=gnu11",
@@ -56,8 +58,8 @@ def compile_program(generated: str, extra_flags: tuple[str, ...] = ()) -> Path:
         CompilerError: no compiler, or it refused; the message holds its first error.
     """
     compiler = find_compiler()
-    text = f'#include "runtime.h"\n{generated}\n#include "control.h"\n#include "loop.h"\n'
-    headers = "".join((RUNTIME / name).read_text() for name in ("runtime.h", "control.h", "loop.h"))
+    text = "\n".join([*_includes(BEFORE), generated, *_includes(AFTER), ""])
+    headers = "".join((RUNTIME / name).read_text() for name in (*BEFORE, *AFTER))
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
     flags = (*FLAGS, *extra_flags)
     digest = hashlib.sha256("\0".join([text, headers, version, *flags, _machine()]).encode()).hexdigest()[:32]
@@ -71,6 +73,10 @@ def compile_program(generated: str, extra_flags: tuple[str, ...] = ()) -> Path:
             f"the compiled program cannot be kept in {library.parent}: {wrong.strerror}; "
             "set XDG_CACHE_HOME to a folder that can be written"
         ) from wrong
+
+
+def _includes(headers: tuple[str, ...]) -> list[str]:
+    return [f'#include "{name}"' for name in headers]
 
 
 def _compile(compiler: str, flags: tuple[str, ...], text: str, library: Path) -> Path:

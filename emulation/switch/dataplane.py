@@ -14,14 +14,55 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from emulation.errors import PortError
-from emulation.switch.port import Endpoint, Faults, OpenPort
+from emulation.switch.port import Endpoint, OpenPort, PortSpec
 
-PORT_STATS = ("packets_in", "packets_out", "lost", "duplicated", "reordered", "not_udp", "send_failed", "oversized")
+PORT_STATS = (
+    "packets_in",
+    "packets_out",
+    "bytes_in",
+    "bytes_out",
+    "lost",
+    "duplicated",
+    "reordered",
+    "corrupted",
+    "queue_depth",
+    "queue_depth_max",
+    "queue_dropped",  # the queue was full
+    "not_udp",  # a UDP port cannot send anything else
+    "send_failed",
+    "oversized",
+    "missed",  # came faster than they were read; of interfaces
+    "link_down",  # how often the interface went down
+)
 CAPTURED_BYTES = 1 << 20
 
 
 class _Counter(ctypes.Structure):
     _fields_ = [("packets", ctypes.c_uint64), ("bytes", ctypes.c_uint64)]
+
+
+class _Link(ctypes.Structure):
+    """link_t of runtime/shape.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_double) for name in ("loss", "duplicate", "reorder", "corrupt", "rate")),
+        *((name, ctypes.c_uint64) for name in ("delay_ns", "burst", "queue", "seed")),
+    ]
+
+    @classmethod
+    def of(cls, spec: PortSpec) -> _Link:
+        faults, shape = spec.faults, spec.shape
+        return cls(
+            faults.loss,
+            faults.duplicate,
+            faults.reorder,
+            faults.corrupt,
+            shape.rate or 0.0,
+            shape.delay_ns,
+            shape.burst,
+            shape.queue,
+            faults.seed,
+        )
 
 
 class Dataplane:
@@ -44,28 +85,17 @@ class Dataplane:
         self._closed = False
         self._dirty: set[int] = set()
 
-    def attach(self, ports: Sequence[OpenPort], destination: Endpoint | None, faults: Faults) -> None:
+    def attach(self, ports: Sequence[OpenPort], destination: Endpoint | None) -> None:
         """Give the program its ports; `destination` is what rebuilt headers carry, else each port's own address."""
         for port in ports:
-            inside = destination or port.endpoint
-            (address,) = struct.unpack(">I", socket.inet_aton(inside.address))
-            self._lib.nf_port(
-                ctypes.c_uint32(port.number),
-                ctypes.c_int(port.socket.fileno()),
-                ctypes.c_uint32(address),
-                ctypes.c_uint16(inside.port),
-                ctypes.c_double(faults.loss),
-                ctypes.c_double(faults.duplicate),
-                ctypes.c_double(faults.reorder),
-                ctypes.c_uint64(faults.seed),
-            )
-            if port.wire:
-                (peer,) = struct.unpack(">I", socket.inet_aton(port.peer.address if port.peer else "0.0.0.0"))
-                self._lib.nf_wire(
-                    ctypes.c_uint32(port.number),
-                    ctypes.c_uint32(peer),
-                    ctypes.c_uint16(port.peer.port if port.peer else 0),
-                )
+            link = _Link.of(port.spec)
+            given = (ctypes.c_uint32(port.number), ctypes.c_int(port.socket.fileno()), ctypes.byref(link))
+            if port.spec.interface is not None:
+                self._lib.nf_packet_port(*given)
+            elif port.spec.wire:
+                self._lib.nf_wire_port(*given, *_address(port.spec.peer or Endpoint("0.0.0.0", 0)))
+            else:
+                self._lib.nf_udp_port(*given, *_address(destination or port.endpoint))
 
     def start(self) -> None:
         """Let packets through."""
@@ -170,15 +200,21 @@ class Dataplane:
         )
 
     def port_stats(self, number: int) -> dict[str, int]:
-        """What a port's adaptor counted, faults included."""
+        """What a port counted and its link did, by PORT_STATS."""
         out = (ctypes.c_uint64 * len(PORT_STATS))()
-        self._lib.nf_port_stats(ctypes.c_uint32(number), out)
+        with self.writing():
+            self._lib.nf_port_stats(ctypes.c_uint32(number), out)
         return dict(zip(PORT_STATS, map(int, out), strict=True))
 
     def activity(self) -> int:
         """Grows while packets arrive; 0 when closed."""
         with self._closing:
             return 0 if self._closed else int(self._lib.nf_activity())
+
+
+def _address(endpoint: Endpoint) -> tuple[ctypes.c_uint32, ctypes.c_uint16]:
+    (address,) = struct.unpack(">I", socket.inet_aton(endpoint.address))
+    return ctypes.c_uint32(address), ctypes.c_uint16(endpoint.port)
 
 
 def _array(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:

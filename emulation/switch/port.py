@@ -1,14 +1,28 @@
-"""Switch ports on loopback, to hosts and to other switches: one UDP socket each, no root needed."""
+"""Switch ports: UDP sockets on loopback, wires to other switches, network interfaces; and what their links do."""
 
 from __future__ import annotations
 
+import re
 import socket
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, field, replace
 
 from emulation.errors import PortError
 
 HIGHEST_PORT = 510  # 511 is v1model's drop port
 SOCKET_BUFFER_BYTES = 8 << 20
+FORMS = "udp:ADDRESS:PORT (as in 1=udp:127.0.0.1:9001), wire:ADDRESS:PORT[,ADDRESS:PORT], eth:INTERFACE or INTERFACE"
+
+# Of the kernel's headers: Python has no names for them.
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
+UDP_GRO = 104
+SOL_PACKET, PACKET_ADD_MEMBERSHIP, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING = 263, 1, 8, 23
+PACKET_MR_PROMISC, ETH_P_ALL, ARPHRD_ETHER, ARPHRD_LOOPBACK = 1, 3, 1, 772
+
+UNITS = {
+    "rate": {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9},
+    "delay": {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,67 +54,189 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class PortSpec:
-    """Port `number` of the switch, on UDP socket `bind`.
+class Faults:
+    """Probabilities per packet, port and direction, drawn from streams that `seed` determines.
 
     Attributes:
-        wire: the port leads to another switch; its datagrams are whole Ethernet frames.
-        peer: of a wire: its other end; None for whoever sends first.
+        corrupt: that one bit of the frame is flipped; of UDP ports, one of the datagram's.
     """
-
-    number: int
-    bind: Endpoint
-    wire: bool = False
-    peer: Endpoint | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> PortSpec:
-        """From `N=udp:ADDRESS:PORT` or `N=wire:ADDRESS:PORT[,ADDRESS:PORT]`.
-
-        Raises:
-            PortError: not of that form, or a number that no v1model port can have.
-        """
-        number, equals, where = text.partition("=")
-        kind, colon, endpoints = where.partition(":")
-        if not equals or not number.isdigit() or not colon or kind not in ("udp", "wire"):
-            raise PortError(
-                f"port {text!r} is neither NUMBER=udp:ADDRESS:PORT (as in 1=udp:127.0.0.1:9001) "
-                "nor NUMBER=wire:ADDRESS:PORT[,ADDRESS:PORT]"
-            )
-        if not 0 <= int(number) <= HIGHEST_PORT:
-            raise PortError(f"port {number} is not in 0..{HIGHEST_PORT}")
-        own, comma, peer = endpoints.partition(",")
-        if comma and kind == "udp":
-            raise PortError(f"port {text!r}: only a wire has another end")
-        return cls(int(number), Endpoint.parse(own), kind == "wire", Endpoint.parse(peer) if comma else None)
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """Probabilities per packet, port and direction, drawn from streams that `seed` determines."""
 
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
     seed: int = 0
+    corrupt: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("loss", "duplicate", "reorder"):
+        for name in ("loss", "duplicate", "reorder", "corrupt"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise PortError(f"{name} {getattr(self, name)} is not a probability in [0, 1)")
+        if not 0 <= self.seed < 1 << 62:
+            raise PortError(f"seed {self.seed} is not in 0..2^62-1")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The link of a port.
+
+    Attributes:
+        rate: bits of frames per second that leave; None for as many as come.
+        delay_ns: how long a frame takes, in either direction (on a wire, from each end to the other).
+        queue: frames that may wait to leave; what comes when the queue is full is dropped.
+        burst: bytes that may leave at once after a pause, faster than the rate.
+    """
+
+    rate: float | None = None
+    delay_ns: int = 0
+    queue: int = 1000
+    burst: int = 0
+
+    def __post_init__(self) -> None:
+        if self.queue < 1:
+            raise PortError(f"queue {self.queue}: at least 1 frame")
+        if self.burst < 0:
+            raise PortError(f"burst {self.burst} is not a number of bytes")
+
+
+def parse_rate(text: str) -> float:
+    """Bits per second, from `100mbit`.
+
+    Raises:
+        PortError: not of that form, or not above 0.
+    """
+    rate = _quantity("rate", text, "100mbit")
+    if rate < 1:
+        raise PortError(f"rate {text!r} is less than 1bit per second")
+    return rate
+
+
+def parse_delay(text: str) -> int:
+    """Nanoseconds, from `2ms`.
+
+    Raises:
+        PortError: not of that form, or longer than an hour.
+    """
+    delay = round(_quantity("delay", text, "2ms"))
+    if delay > 3600 * 10**9:
+        raise PortError(f"delay {text!r} is longer than an hour")
+    return delay
+
+
+def _quantity(name: str, text: str, example: str) -> float:
+    units = UNITS[name]
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]+)", text.strip().lower())
+    if found is None or found[2] not in units:
+        raise PortError(f"{name} {text!r} is not a number and one of {', '.join(units)} (as in {example})")
+    return float(found[1]) * units[found[2]]
+
+
+def _probability(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise PortError(f"{text!r} is not a probability in [0, 1)") from None
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise PortError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+FAULT_OPTIONS = {
+    "loss": _probability,
+    "duplicate": _probability,
+    "reorder": _probability,
+    "corrupt": _probability,
+    "seed": _count,
+}
+SHAPE_OPTIONS = {
+    "rate": ("rate", parse_rate),
+    "delay": ("delay_ns", parse_delay),
+    "queue": ("queue", _count),
+    "burst": ("burst", _count),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PortSpec:
+    """Port `number` of the switch, on UDP socket `bind` or on a network interface.
+
+    Attributes:
+        bind: None for a port on `interface`.
+        wire: the port leads to another switch; its datagrams are whole Ethernet frames.
+        peer: of a wire: its other end; None for whoever sends first.
+        interface: the name of a network interface; None for a UDP socket.
+    """
+
+    number: int
+    bind: Endpoint | None = None
+    wire: bool = False
+    peer: Endpoint | None = None
+    interface: str | None = None
+    faults: Faults = field(default_factory=Faults)
+    shape: Shape = field(default_factory=Shape)
+
+    @classmethod
+    def parse(cls, text: str, faults: Faults | None = None, shape: Shape | None = None) -> PortSpec:
+        """From `N=WHERE[,NAME=VALUE...]`; what no NAME says is as in `faults` and `shape`.
+
+        Raises:
+            PortError: not of that form, or a number that no v1model port can have.
+        """
+        number, equals, where = text.partition("=")
+        words = where.split(",")
+        options = [word for word in words[1:] if "=" in word]
+        ends = [words[0], *(word for word in words[1:] if "=" not in word)]
+        kind, colon, own = ends[0].partition(":")
+        kind, own = (kind, own) if colon else ("eth", ends[0])
+        if not equals or not number.isdigit() or kind not in ("udp", "wire", "eth") or not own:
+            raise PortError(f"port {text!r} is not NUMBER=WHERE[,NAME=VALUE...], with WHERE one of {FORMS}")
+        if int(number) > HIGHEST_PORT:
+            raise PortError(f"port {number} is not in 0..{HIGHEST_PORT}")
+        if len(ends) > (2 if kind == "wire" else 1):
+            raise PortError(
+                f"port {text!r}: {ends[-1]!r} is not NAME=VALUE, and only a wire has another end (exactly one)"
+            )
+        changed = _with_options(text, options, faults or Faults(), shape or Shape())
+        if kind == "eth":
+            if len(own.encode()) > 15 or re.search(r"[\s/:=]", own):
+                raise PortError(f"port {text!r}: {own!r} cannot be the name of a network interface")
+            return cls(int(number), interface=own, faults=changed[0], shape=changed[1])
+        peer = Endpoint.parse(ends[1]) if len(ends) > 1 else None
+        return cls(int(number), Endpoint.parse(own), kind == "wire", peer, None, *changed)
+
+
+def _with_options(text: str, options: list[str], faults: Faults, shape: Shape) -> tuple[Faults, Shape]:
+    for option in options:
+        name, _, value = option.partition("=")
+        try:
+            if name in FAULT_OPTIONS:
+                faults = replace(faults, **{name: FAULT_OPTIONS[name](value)})
+            elif name in SHAPE_OPTIONS:
+                attribute, parse = SHAPE_OPTIONS[name]
+                shape = replace(shape, **{attribute: parse(value)})
+            else:
+                raise PortError(f"there is no {name!r}; there are {', '.join([*SHAPE_OPTIONS, *FAULT_OPTIONS])}")
+        except PortError as wrong:
+            raise PortError(f"port {text!r}: {option}: {wrong}") from wrong
+    return faults, shape
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPort:
     """A port with its bound socket."""
 
-    number: int
+    spec: PortSpec
     socket: socket.socket
-    wire: bool = False
-    peer: Endpoint | None = None
+
+    @property
+    def number(self) -> int:
+        return self.spec.number
 
     @property
     def endpoint(self) -> Endpoint:
+        """Of a UDP socket."""
         return Endpoint(*self.socket.getsockname())
 
 
@@ -108,24 +244,67 @@ def open_ports(specs: list[PortSpec]) -> list[OpenPort]:
     """Bind every port, or none.
 
     Raises:
-        PortError: a number is given twice, or an address cannot be had.
+        PortError: a number is given twice, or an address or interface cannot be had.
     """
     numbers = [spec.number for spec in specs]
     twice = next((n for n in numbers if numbers.count(n) > 1), None)
     if twice is not None:
         raise PortError(f"port {twice} is given twice")
     opened: list[OpenPort] = []
-    for spec in specs:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-            sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
-        opened.append(OpenPort(spec.number, sock, spec.wire, spec.peer))
-        try:
-            sock.bind((spec.bind.address, spec.bind.port))
-        except OSError as wrong:
-            for port in opened:
-                port.socket.close()
-            raise PortError(f"port {spec.number}: cannot bind udp {spec.bind}: {wrong.strerror}") from wrong
-        if spec.peer is not None:
-            sock.sendto(b"", (spec.peer.address, spec.peer.port))  # So that it knows where this end is.
+    try:
+        for spec in specs:
+            opened.append(OpenPort(spec, _open_interface(spec) if spec.interface else _open_udp(spec)))
+    except PortError:
+        for port in opened:
+            port.socket.close()
+        raise
     return opened
+
+
+def _open_udp(spec: PortSpec) -> socket.socket:
+    assert spec.bind is not None
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        _enlarge_buffers(sock)
+        sock.bind((spec.bind.address, spec.bind.port))
+    except OSError as wrong:
+        sock.close()
+        raise PortError(f"port {spec.number}: cannot bind udp {spec.bind}: {wrong.strerror}") from wrong
+    sock.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
+    if spec.peer is not None:
+        sock.sendto(b"", (spec.peer.address, spec.peer.port))  # So that it knows where this end is.
+    return sock
+
+
+def _open_interface(spec: PortSpec) -> socket.socket:
+    name = spec.interface
+    assert name is not None
+    if name not in (known := [name for _, name in socket.if_nameindex()]):
+        raise PortError(f"port {spec.number}: there is no network interface {name}; there are {', '.join(known)}")
+    try:
+        # Protocol 0: nothing is received before the socket is bound to its interface.
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    except PermissionError as wrong:
+        raise PortError(f"port {spec.number}: {name}: packet sockets need root (CAP_NET_RAW)") from wrong
+    try:
+        _enlarge_buffers(sock)
+        sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        sock.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+        sock.bind((name, ETH_P_ALL))
+        if sock.getsockname()[3] not in (ARPHRD_ETHER, ARPHRD_LOOPBACK):
+            raise OSError(0, "it has no Ethernet frames")
+        membership = struct.pack("@iHH8s", socket.if_nametoindex(name), PACKET_MR_PROMISC, 0, b"")
+        sock.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
+    except OSError as wrong:
+        sock.close()
+        raise PortError(f"port {spec.number}: cannot open interface {name}: {wrong.strerror}") from wrong
+    return sock
+
+
+def _enlarge_buffers(sock: socket.socket) -> None:
+    """Beyond the system's limit for users where that is allowed."""
+    for force, option in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, force, SOCKET_BUFFER_BYTES)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)

@@ -6,14 +6,14 @@ import os
 import signal
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from controller.process import write_whole
 from emulation.errors import EmulationError, PortError
 from emulation.switch.compiler import find_compiler
 from emulation.switch.pipeline import Pipeline, load_config
-from emulation.switch.port import Endpoint, Faults, PortSpec, open_ports
+from emulation.switch.port import Endpoint, PortSpec, open_ports
 from emulation.switch.server import SwitchService, serve
 
 POLL_S = 0.2
@@ -34,7 +34,6 @@ class SwitchConfig:
     program: Path | None = None
     p4info: Path | None = None
     destination: Endpoint | None = None
-    faults: Faults = field(default_factory=Faults)
     ready_file: Path | None = None
     exit_when_idle_s: float | None = None
 
@@ -54,7 +53,7 @@ def run_switch(config: SwitchConfig) -> None:
     def replace(new: Pipeline, old: Pipeline | None) -> None:
         if old is not None:
             old.dataplane.close()
-        new.dataplane.attach(ports, config.destination, config.faults)
+        new.dataplane.attach(ports, config.destination)
         new.dataplane.start()
 
     service = SwitchService(config.device_id, replace)
@@ -69,14 +68,15 @@ def run_switch(config: SwitchConfig) -> None:
         raise
     try:
         if config.ready_file is not None:
+            sockets = [port for port in ports if port.spec.interface is None]
             write_whole(
                 config.ready_file,
                 {
                     "pid": os.getpid(),
                     "p4rt": f"{config.p4rt.address}:{p4rt_port}",
                     "device_id": config.device_id,
-                    "ports": {str(port.number): str(port.endpoint) for port in ports if not port.wire},
-                    "wires": {str(port.number): str(port.endpoint) for port in ports if port.wire},
+                    "ports": {str(p.number): str(p.endpoint) for p in sockets if not p.spec.wire},
+                    "wires": {str(p.number): str(p.endpoint) for p in sockets if p.spec.wire},
                     "program": str(config.program) if config.program else None,
                 },
             )

@@ -1,0 +1,111 @@
+// What lies between a port and its other end: seeded faults, a delay, a rate. Frames that wait for their time are kept
+// in one heap. Follows control.h in the translation unit; port.h and loop.h use it.
+#pragma once
+
+#include <time.h>
+
+enum { FRAME_BYTES = 9728, MAX_HELD = 1 << 18 };
+
+// As dataplane.py fills it in: one for each port.
+typedef struct {
+    double loss, duplicate, reorder, corrupt;  // probabilities
+    double rate;                               // bits of frames per second; 0: no limit
+    uint64_t delay_ns, burst, queue, seed;     // burst in bytes, queue in frames
+} link_t;
+
+// One direction of a link.
+typedef struct {
+    double loss, duplicate, reorder, corrupt;
+    uint64_t delay_ns, state;
+    uint64_t lost, duplicated, reordered, corrupted;
+} fault_t;
+
+// A token bucket as its equivalent in time: `free_ns` is when a link of this rate has sent all that it was given, and a
+// frame leaves when that is at most the bucket's depth ahead.
+typedef struct {
+    double ns_per_byte;                        // 0: no limit
+    double burst_ns, free_ns;
+    uint64_t limit, depth, deepest, dropped;
+} shaper_t;
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+// splitmix64 (Steele, Lea, Flood 2014): one stream per port and direction.
+static uint64_t draw(fault_t *f) {
+    uint64_t z = f->state += 0x9e3779b97f4a7c15ull;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+static bool happens(fault_t *f, double probability) {
+    return probability > 0 && (double)(draw(f) >> 11) * 0x1p-53 < probability;
+}
+
+static fault_t fault_of(const link_t *l, uint64_t state) {
+    return (fault_t){.loss = l->loss, .duplicate = l->duplicate, .reorder = l->reorder, .corrupt = l->corrupt,
+                     .delay_ns = l->delay_ns, .state = state};
+}
+
+static bool untouched(const fault_t *f) {
+    return f->loss == 0 && f->duplicate == 0 && f->reorder == 0 && f->corrupt == 0 && f->delay_ns == 0;
+}
+
+static shaper_t shaper_of(const link_t *l) {
+    double ns_per_byte = l->rate > 0 ? 8e9 / l->rate : 0;
+    return (shaper_t){.ns_per_byte = ns_per_byte, .burst_ns = (double)l->burst * ns_per_byte, .limit = l->queue};
+}
+
+// When the last bit of a frame that comes now will have left.
+static uint64_t departure(shaper_t *s, uint32_t bytes, uint64_t now) {
+    double start = s->free_ns > (double)now ? s->free_ns : (double)now;
+    s->free_ns = start + bytes * s->ns_per_byte;
+    double leaves = s->free_ns - s->burst_ns;
+    return leaves > (double)now ? (uint64_t)leaves : now;
+}
+
+// ---- frames that wait -------------------------------------------------------------------------------------------
+
+// SHAPED: for the link to be free, then `further_ns` more. DELAYED_OUT and DELAYED_IN: for their time to come.
+typedef enum { SHAPED, DELAYED_OUT, DELAYED_IN } wait_t;
+typedef struct { uint64_t due_ns, sequence, further_ns; uint8_t *frame; uint32_t port, bytes; wait_t wait; } held_t;
+
+static held_t *heap;
+static uint32_t heap_count, heap_room;
+static uint64_t heap_sequence;
+
+// What is due at the same time leaves in the order in which it came.
+static bool sooner(const held_t *a, const held_t *b) {
+    return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->sequence < b->sequence;
+}
+
+static void heap_push(held_t h) {
+    if (heap_count == heap_room) {
+        heap_room = heap_room == 0 ? 1024 : 2 * heap_room;
+        heap = realloc(heap, heap_room * sizeof *heap);
+    }
+    h.sequence = heap_sequence++;
+    uint32_t i = heap_count++;
+    for (; i > 0 && sooner(&h, &heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
+    heap[i] = h;
+}
+
+static held_t heap_pop(void) {
+    held_t first = heap[0], last = heap[--heap_count];
+    uint32_t i = 0;
+    for (uint32_t child; (child = 2 * i + 1) < heap_count; i = child) {
+        if (child + 1 < heap_count && sooner(&heap[child + 1], &heap[child])) child++;
+        if (!sooner(&heap[child], &last)) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = last;
+    return first;
+}
+
+static void heap_free(void) {
+    for (uint32_t i = 0; i < heap_count; i++) free(heap[i].frame);
+    free(heap);
+}
