@@ -11,7 +11,10 @@ from tests.dataplane.packets import Bench
 from tests.dataplane.target import BMV2, KINDS, Target, absent
 
 
-@pytest.fixture(scope="session", params=["embedded-64", "embedded-256", "bmv2-64", "bmv2-256", "tofino-64"])
+@pytest.fixture(
+    scope="session",
+    params=["embedded-64", "embedded-256", "bmv2-64", "bmv2-256", "tna-32", "tna-64", "tofino-64"],
+)
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     kind, elements = request.param.split("-")
     reason = absent(kind)

@@ -23,6 +23,8 @@ TARGETS = {
     "embedded-256": "embedded, 256",
     "bmv2-64": "BMv2, 64",
     "bmv2-256": "BMv2, 256",
+    "tna-32": "TNA source, 32",
+    "tna-64": "TNA source, 64",
     "tofino-64": "Tofino model",
 }
 OTHER = "no target chosen"
@@ -100,7 +102,16 @@ def packets(cases: list[Case]) -> str:
 
 def differential(cases: list[Case]) -> str:
     rows = [
-        ["elements", "packets in", "packets out", "jobs", "kinds of events and drops met", "differences", "minutes"]
+        [
+            "embedded and",
+            "elements",
+            "packets in",
+            "packets out",
+            "jobs",
+            "kinds of events and drops met",
+            "differences",
+            "minutes",
+        ]
     ]
     for case in cases:
         told = case.properties
@@ -108,7 +119,7 @@ def differential(cases: list[Case]) -> str:
             numbers = [f"{int(told[name]):,}" for name in ("elements", "in", "out", "jobs")]
             kinds = str(len(told["events"].split()))
             differences = "0" if case.outcome == "passed" else "**failed**"
-            rows.append([*numbers, kinds, differences, f"{case.seconds / 60:.1f}"])
+            rows.append([told["other"], *numbers, kinds, differences, f"{case.seconds / 60:.1f}"])
     return table(rows)
 
 

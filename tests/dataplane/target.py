@@ -1,4 +1,5 @@
-"""Where a packet test can run: the embedded switch in this process, or BMv2 in a network namespace of its own.
+"""Where a packet test can run: the embedded switch in this process, BMv2 in a network namespace of its own, or the TNA
+program's source.
 
 A target takes whole frames on its ports and says which frames left, on which port, and that nothing else did.
 """
@@ -29,7 +30,11 @@ from p4.v1 import p4runtime_pb2_grpc
 
 from controller.artifact import load_artifact
 from controller.entry import Names
+from controller.share import HOSTS_PER_SWITCH
 from emulation.switch.pipeline import Pipeline, load_config
+from hostlib import layout
+from tests.dataplane import source
+from tests.dataplane.tofino import Tofino
 
 Frames = list[tuple[int, bytes]]
 PORTS = range(1, 11)
@@ -42,10 +47,12 @@ INSERT, DELETE = p4rt.Update.INSERT, p4rt.Update.DELETE
 
 
 class Target(Protocol):
-    """One switch that runs netfold's program."""
+    """One switch that runs netfold's program: so many elements per packet, slots, and ranks per job."""
 
     name: str
     elements: int
+    slots: int
+    ranks: int
     names: Names
 
     def write(self, how: int, entities: Iterable[p4rt.Entity]) -> None:
@@ -76,6 +83,8 @@ class Embedded:
     Args:
         program: other BMv2 JSON than the committed one, with the same P4Info.
     """
+
+    slots, ranks = layout.SLOTS, HOSTS_PER_SWITCH
 
     def __init__(self, elements: int, program: bytes | None = None) -> None:
         self.name, self.elements, self.names = "embedded", elements, _names(elements)
@@ -135,6 +144,8 @@ MARK, MARK_BYTES = MARK_MAC + bytes.fromhex("06fe00000002") + b"\x88\xb5", 60
 
 class Bmv2:
     """`simple_switch_grpc` between veth pairs, in a network namespace of its own. Needs root."""
+
+    slots, ranks = layout.SLOTS, HOSTS_PER_SWITCH
 
     def __init__(self, elements: int) -> None:
         self.name, self.elements, self.names = "bmv2", elements, _names(elements)
@@ -321,9 +332,12 @@ def absent(name: str) -> str | None:
         if os.geteuid() != 0:
             return f"needs root, for the network namespace that {BMV2} runs in"
         return None
+    if name == "tna":
+        compiler = source.missing()
+        return compiler and f"needs {compiler} on PATH (p4test reads the program, bf-p4c has tna.p4): docs/tofino.md"
     if shutil.which(TOFINO_MODEL) is None:
         return f"needs {TOFINO_MODEL} on PATH, and a driver for it here: docs/targets.md"
     return f"{TOFINO_MODEL} is there, but nothing here drives it yet: docs/targets.md"
 
 
-KINDS: dict[str, Callable[[int], Target]] = {"embedded": Embedded, "bmv2": Bmv2}
+KINDS: dict[str, Callable[[int], Target]] = {"embedded": Embedded, "bmv2": Bmv2, "tna": Tofino}

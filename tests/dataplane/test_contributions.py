@@ -37,8 +37,9 @@ def test_the_last_contribution_becomes_everybodys_result(bench: Bench) -> None:
     bench.expect(job.members[2].port, made[2], leaves, "completed", replica=3)
 
 
-@pytest.mark.parametrize("count", [1, 2, 32])
-def test_from_one_rank_to_the_32_of_a_switch(bench: Bench, count: int) -> None:
+@pytest.mark.parametrize("ranks", ["one", "two", "all"])
+def test_from_one_rank_to_all_of_a_switch(bench: Bench, ranks: str) -> None:
+    count = {"one": 1, "two": 2, "all": bench.target.ranks}[ranks]
     job = share(count)
     bench.install(job)
     vectors = [vector(bench.elements, rank) for rank in range(count)]
@@ -207,10 +208,11 @@ def test_ranks_of_one_host_are_told_apart(bench: Bench) -> None:
 
 def test_slots_do_not_touch_their_neighbours(bench: Bench) -> None:
     """All slots of the switch, both sets, filled crosswise: nothing is found but one's own."""
-    job = share(2, slots=layout.SLOTS)
+    slots = bench.target.slots
+    job = share(2, slots=slots)
     bench.install(job)
     first, second = job.members
-    rows = [(slot, generation) for slot in range(0, layout.SLOTS, 7) for generation in (0, 1)]
+    rows = [(slot, generation) for slot in range(0, slots, slots // 73) for generation in (0, 1)]
     numbers = {row: vector(bench.elements, 1000 + n) for n, row in enumerate(rows)}
     for (slot, generation), own in numbers.items():
         made = packet(job, first, own, slot=slot, generation=generation, next_exponent=slot)
@@ -222,12 +224,13 @@ def test_slots_do_not_touch_their_neighbours(bench: Bench) -> None:
         bench.expect(second.port, made, leaves, "completed", replica=2)
 
 
-@pytest.mark.parametrize("position", [0, 1, 31, 63, -1])
+@pytest.mark.parametrize("position", [0, 1, 31, 32, 63, -1])
 def test_every_element_wraps_by_itself(bench: Bench, position: int) -> None:
     """Carries stay inside their 32 bits."""
     job = share(2)
     bench.install(job)
     first, second = job.members
+    position %= bench.elements
     vectors = [np.zeros(bench.elements, np.int32), np.zeros(bench.elements, np.int32)]
     vectors[0][position], vectors[1][position] = -1, 1
     bench.expect(first.port, packet(job, first, vectors[0]), [], "absorbed")
@@ -238,14 +241,15 @@ def test_every_element_wraps_by_itself(bench: Bench, position: int) -> None:
 
 def test_the_index_is_masked(bench: Bench) -> None:
     """An entry that lets a slot beyond the switch in does not let it out of the registers."""
-    job = share(1, first_slot=512, slots=128)
+    slots = bench.target.slots
+    job = share(1, first_slot=slots, slots=128)
     bench.install(job)
     (only,) = job.members
     ones = np.ones(bench.elements, np.int32)
-    made = packet(job, only, ones, slot=512 + 5)
+    made = packet(job, only, ones, slot=slots + 5)
     bench.expect(only.port, made, [result(made, only, [ones])], "completed", replica=1)
     # It is slot 5 that was used.
-    here = packet(job, only, ones, slot=512 + 5)
+    here = packet(job, only, ones, slot=slots + 5)
     bench.expect(only.port, here, [result(here, only, [ones])], "answered")
 
 

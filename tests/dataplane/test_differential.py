@@ -1,6 +1,6 @@
-"""The embedded switch against BMv2: the same packets in, the same packets out, the same counters.
+"""The embedded switch against the other targets: the same packets in, the same packets out, the same counters.
 
-NETFOLD_DIFFERENTIAL_PACKETS sets how many (per number of elements), NETFOLD_SEED replays a run that failed.
+NETFOLD_DIFFERENTIAL_PACKETS sets how many (per pair of targets), NETFOLD_SEED replays a run that failed.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from scapy.layers.l2 import Ether
 
 from controller.share import Share
 from hostlib import layout
-from tests.dataplane.target import DELETE, INSERT, Bmv2, Embedded, Frames, Target, absent
+from tests.dataplane.target import DELETE, INSERT, KINDS, Embedded, Frames, Target, absent
 from tests.dataplane.traffic import Traffic, forwarding
 
 PACKETS = int(os.environ.get("NETFOLD_DIFFERENTIAL_PACKETS", "2500"))
@@ -24,19 +25,28 @@ NAMES = {index: name for name, index in [*layout.EVENTS.items(), *layout.DROPS.i
 INGRESS = set(NAMES.values()) - {"replica", "reflected", "no_replica"}
 
 
-@pytest.fixture(params=[64, 256])
+@pytest.fixture(params=["bmv2-64", "bmv2-256", "tna-64"])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Target, Target]]:
-    reason = absent("bmv2")
+    kind, elements = request.param.split("-")
+    reason = absent(kind)
     if reason is not None:
         pytest.skip(reason)
-    with closing(Embedded(request.param)) as embedded, closing(Bmv2(request.param)) as bmv2:
-        yield embedded, bmv2
+    with closing(Embedded(int(elements))) as embedded, closing(KINDS[kind](int(elements))) as other:
+        yield embedded, other
 
 
 def write(pair: tuple[Target, Target], how: int, shares: list[Share]) -> None:
     for target in pair:
         entities = target.names.job(shares)
         target.write(how, entities if how == INSERT else reversed(entities))
+
+
+def traffic_for(pair: tuple[Target, Target], seed: int) -> Traffic:
+    """Jobs as large as both of them take."""
+    traffic, ranks = Traffic(seed, pair[0].elements), min(target.ranks for target in pair)
+    for pool in (pool for job in traffic.jobs for pool in job):
+        pool.share = replace(pool.share, members=pool.share.members[:ranks])
+    return traffic
 
 
 def difference(mine: Frames, theirs: Frames) -> str:
@@ -47,15 +57,15 @@ def difference(mine: Frames, theirs: Frames) -> str:
             f"\n  {port}: {len(f)} bytes {f[:106].hex(' ', 4)}" for port, f in these if (port, f) not in others
         )
 
-    return f"{len(mine)} and {len(theirs)} frames; only embedded:{shown(mine, theirs)}\nonly BMv2:{shown(theirs, mine)}"
+    return f"{len(mine)} and {len(theirs)} frames; only embedded:{shown(mine, theirs)}\nonly the other:{shown(theirs, mine)}"
 
 
 @pytest.mark.timeout(max(120, PACKETS // 50))
-def test_the_embedded_switch_does_what_bmv2_does(pair: tuple[Target, Target], request: pytest.FixtureRequest) -> None:
+def test_the_embedded_switch_does_what_others_do(pair: tuple[Target, Target], request: pytest.FixtureRequest) -> None:
     seed = int(os.environ.get("NETFOLD_SEED", random.SystemRandom().randrange(1 << 32)))
-    embedded, bmv2 = pair
+    embedded, other = pair
     print(f"replay with NETFOLD_SEED={seed} NETFOLD_DIFFERENTIAL_PACKETS={PACKETS}")  # shown when the test fails
-    traffic = Traffic(seed, embedded.elements)
+    traffic = traffic_for(pair, seed)
     for target in pair:
         target.write(INSERT, forwarding(target.names))
     for job in traffic.jobs:
@@ -75,11 +85,12 @@ def test_the_embedded_switch_does_what_bmv2_does(pair: tuple[Target, Target], re
             write(pair, INSERT, new)
             renewed += 1
         if number % COUNT_EVERY == 0 or number == PACKETS:
-            assert embedded.counts() == bmv2.counts(), f"after packet {number}"
-    assert embedded.traffic() == bmv2.traffic()
+            assert embedded.counts() == other.counts(), f"after packet {number}"
+    assert embedded.traffic() == other.traffic()
     events = {NAMES[index]: packets for index, packets in embedded.counts()["events"].items()}
     # For docs/targets.md.
     told = {
+        "other": other.name,
         "elements": embedded.elements,
         "seed": seed,
         "in": PACKETS,

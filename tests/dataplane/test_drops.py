@@ -27,7 +27,7 @@ WRONG = {
     "a result from a rank": ({"operation": layout.OPERATION_RESULT}, "operation"),
     "a sum from a rank": ({"operation": layout.OPERATION_SUM}, "operation"),
     "a chunk from a rank": ({"operation": layout.OPERATION_CHUNK}, "operation"),
-    "element count": ({"element_count": 32}, "size"),
+    "element count": ({"element_count": 16}, "size"),
     "element count 0": ({"element_count": 0}, "size"),
     "job": ({"job": 0xFFFF}, "job"),
     "epoch before": ({"epoch": 1}, "epoch"),

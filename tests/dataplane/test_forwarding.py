@@ -91,7 +91,7 @@ SWITCHED = {
         f"a header without its {size} elements": HERE
         / UDP(dport=layout.NETFOLD_UDP_PORT)
         / Raw(Header(element_count=size).pack())
-        for size in (64, 256)
+        for size in (32, 64, 256)
     },
     "IPv6": IPv6(dst="fd00::2") / UDP(dport=layout.NETFOLD_UDP_PORT) / Raw(b"six"),
     "an ARP reply": ARP(op=2, hwsrc=HOST, psrc="10.0.1.1", pdst=FABRIC),

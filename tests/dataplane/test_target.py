@@ -13,6 +13,7 @@ from scapy.packet import Raw
 
 from tests.dataplane import target as targets
 from tests.dataplane.packets import Bench
+from tests.dataplane.source import FRONTEND
 from tests.dataplane.target import BMV2, KINDS, Bmv2, Target, absent
 from tests.dataplane.test_forwarding import EVERYBODY, GROUP, HOST, OTHER, entry, flood, number
 
@@ -82,7 +83,7 @@ def test_a_bmv2_that_does_not_start_says_why_and_leaves_nothing(
     assert left_behind() == before
 
 
-@pytest.mark.parametrize("kind", ["bmv2", "tofino"])
+@pytest.mark.parametrize("kind", ["bmv2", "tna", "tofino"])
 def test_an_absent_target_says_what_to_install(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     absent.cache_clear()
@@ -91,9 +92,9 @@ def test_an_absent_target_says_what_to_install(monkeypatch: pytest.MonkeyPatch, 
     finally:
         absent.cache_clear()
     assert reason is not None
-    assert {"bmv2": BMV2, "tofino": targets.TOFINO_MODEL}[kind] in reason
+    assert {"bmv2": BMV2, "tna": FRONTEND, "tofino": targets.TOFINO_MODEL}[kind] in reason
     assert (Path(__file__).parents[2] / reason.split(": ")[-1].split()[0]).exists()
 
 
 def test_every_kind_is_here_or_says_what_is_missing() -> None:
-    assert all(kind in KINDS or absent(kind) for kind in ("embedded", "bmv2", "tofino"))
+    assert all(kind in KINDS or absent(kind) for kind in ("embedded", "bmv2", "tna", "tofino"))
