@@ -12,7 +12,7 @@ from pathlib import Path
 from emulation.errors import CompilerError
 
 # Before and after the generated program; none of them includes another.
-BEFORE, AFTER = ("runtime.h",), ("control.h", "shape.h", "port.h", "loop.h")
+BEFORE, AFTER = ("runtime.h",), ("control.h", "bench.h", "shape.h", "port.h", "loop.h")
 RUNTIME = Path(__file__).parent / "runtime"
 FLAGS = (
     "-std=gnu11",
@@ -57,9 +57,20 @@ def compile_program(generated: str, extra_flags: tuple[str, ...] = ()) -> Path:
     Raises:
         CompilerError: no compiler, or it refused; the message holds its first error.
     """
+    return compile_library(BEFORE, generated, AFTER, extra_flags)
+
+
+def compile_library(
+    before: tuple[str, ...], code: str, after: tuple[str, ...], extra_flags: tuple[str, ...] = ()
+) -> Path:
+    """The shared library of C code between headers of the runtime, from the cache when it is there.
+
+    Raises:
+        CompilerError: as compile_program.
+    """
     compiler = find_compiler()
-    text = "\n".join([*_includes(BEFORE), generated, *_includes(AFTER), ""])
-    headers = "".join((RUNTIME / name).read_text() for name in (*BEFORE, *AFTER))
+    text = "\n".join([*_includes(before), code, *_includes(after), ""])
+    headers = "".join((RUNTIME / name).read_text() for name in (*before, *after))
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
     flags = (*FLAGS, *extra_flags)
     digest = hashlib.sha256("\0".join([text, headers, version, *flags, _machine()]).encode()).hexdigest()[:32]

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from emulation.errors import PortError
 from emulation.switch.port import Endpoint, OpenPort, PortSpec
 
@@ -77,6 +79,7 @@ class Dataplane:
         self._lib.nf_counter.restype = ctypes.POINTER(_Counter)
         self._lib.nf_activity.restype = ctypes.c_uint64
         self._lib.nf_table_insert.restype = ctypes.c_uint32
+        self._lib.nf_bench_program.restype = self._lib.nf_bench_sums.restype = ctypes.c_uint64
         if self._lib.nf_init() < 0:
             raise PortError("out of file descriptors")
         self._lib.nf_process.restype = ctypes.c_uint32
@@ -86,12 +89,20 @@ class Dataplane:
         self._dirty: set[int] = set()
 
     def attach(self, ports: Sequence[OpenPort], destination: Endpoint | None) -> None:
-        """Give the program its ports; `destination` is what rebuilt headers carry, else each port's own address."""
+        """Give the program its ports; `destination` is what rebuilt headers carry, else each port's own address.
+
+        Raises:
+            PortError: there is no memory for an interface's ring.
+        """
         for port in ports:
             link = _Link.of(port.spec)
             given = (ctypes.c_uint32(port.number), ctypes.c_int(port.socket.fileno()), ctypes.byref(link))
             if port.spec.interface is not None:
-                self._lib.nf_packet_port(*given)
+                refused = self._lib.nf_packet_port(*given, ctypes.c_uint32(port.longest_frame))
+                if refused:
+                    raise PortError(
+                        f"port {port.number}: no receive ring on {port.spec.interface}: {os.strerror(refused)}"
+                    )
             elif port.spec.wire:
                 self._lib.nf_wire_port(*given, *_address(port.spec.peer or Endpoint("0.0.0.0", 0)))
             else:
@@ -205,6 +216,41 @@ class Dataplane:
         with self.writing():
             self._lib.nf_port_stats(ctypes.c_uint32(number), out)
         return dict(zip(PORT_STATS, map(int, out), strict=True))
+
+    def time_program(self, frames: np.ndarray, ports: Sequence[int], generation_at: int, rounds: int) -> float:
+        """Nanoseconds that the program takes per frame, without ports.
+
+        Args:
+            frames: uint8, shape (frames, bytes). They go through in their order, `rounds` times, and each time the
+                32-bit number at `generation_at` is one higher.
+        """
+        count, size = frames.shape
+        with self.writing():
+            spent = self._lib.nf_bench_program(
+                ctypes.c_void_p(frames.ctypes.data),
+                ctypes.c_uint32(size),
+                (ctypes.c_uint32 * count)(*ports),
+                ctypes.c_uint32(count),
+                ctypes.c_uint32(generation_at),
+                ctypes.c_uint32(rounds),
+            )
+        return float(spent) / (count * rounds)
+
+    def time_sums(self, frames: np.ndarray, payload_at: int, vectors: int, rounds: int) -> float:
+        """Nanoseconds per frame to turn its elements to host order and add them up in one of `vectors` sums."""
+        count, size = frames.shape
+        sums = np.zeros((vectors, (size - payload_at) // 4), np.uint32)
+        with self.writing():
+            spent = self._lib.nf_bench_sums(
+                ctypes.c_void_p(frames.ctypes.data),
+                ctypes.c_uint32(size),
+                ctypes.c_uint32(count),
+                ctypes.c_uint32(payload_at),
+                ctypes.c_void_p(sums.ctypes.data),
+                ctypes.c_uint32(vectors),
+                ctypes.c_uint32(rounds),
+            )
+        return float(spent) / (count * rounds)
 
     def activity(self) -> int:
         """Grows while packets arrive; 0 when closed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import socket
 import struct
@@ -16,8 +17,9 @@ FORMS = "udp:ADDRESS:PORT (as in 1=udp:127.0.0.1:9001), wire:ADDRESS:PORT[,ADDRE
 # Of the kernel's headers: Python has no names for them.
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 UDP_GRO = 104
-SOL_PACKET, PACKET_ADD_MEMBERSHIP, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING = 263, 1, 8, 23
+SOL_PACKET, PACKET_ADD_MEMBERSHIP, PACKET_IGNORE_OUTGOING = 263, 1, 23
 PACKET_MR_PROMISC, ETH_P_ALL, ARPHRD_ETHER, ARPHRD_LOOPBACK = 1, 3, 1, 772
+SIOCGIFMTU, VLAN_HEADER_BYTES = 0x8921, 18
 
 UNITS = {
     "rate": {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9},
@@ -225,10 +227,15 @@ def _with_options(text: str, options: list[str], faults: Faults, shape: Shape) -
 
 @dataclass(frozen=True, slots=True)
 class OpenPort:
-    """A port with its bound socket."""
+    """A port with its bound socket.
+
+    Attributes:
+        longest_frame: bytes that the interface takes, VLAN tag included; of UDP sockets 0.
+    """
 
     spec: PortSpec
     socket: socket.socket
+    longest_frame: int = 0
 
     @property
     def number(self) -> int:
@@ -253,7 +260,7 @@ def open_ports(specs: list[PortSpec]) -> list[OpenPort]:
     opened: list[OpenPort] = []
     try:
         for spec in specs:
-            opened.append(OpenPort(spec, _open_interface(spec) if spec.interface else _open_udp(spec)))
+            opened.append(_open_interface(spec) if spec.interface else OpenPort(spec, _open_udp(spec)))
     except PortError:
         for port in opened:
             port.socket.close()
@@ -276,7 +283,7 @@ def _open_udp(spec: PortSpec) -> socket.socket:
     return sock
 
 
-def _open_interface(spec: PortSpec) -> socket.socket:
+def _open_interface(spec: PortSpec) -> OpenPort:
     name = spec.interface
     assert name is not None
     if name not in (known := [name for _, name in socket.if_nameindex()]):
@@ -289,16 +296,16 @@ def _open_interface(spec: PortSpec) -> socket.socket:
     try:
         _enlarge_buffers(sock)
         sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-        sock.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
         sock.bind((name, ETH_P_ALL))
         if sock.getsockname()[3] not in (ARPHRD_ETHER, ARPHRD_LOOPBACK):
             raise OSError(0, "it has no Ethernet frames")
         membership = struct.pack("@iHH8s", socket.if_nametoindex(name), PACKET_MR_PROMISC, 0, b"")
         sock.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
+        described = fcntl.ioctl(sock, SIOCGIFMTU, struct.pack("16s16x", name.encode()))
     except OSError as wrong:
         sock.close()
         raise PortError(f"port {spec.number}: cannot open interface {name}: {wrong.strerror}") from wrong
-    return sock
+    return OpenPort(spec, sock, struct.unpack_from("i", described, 16)[0] + VLAN_HEADER_BYTES)
 
 
 def _enlarge_buffers(sock: socket.socket) -> None:

@@ -146,7 +146,10 @@ void nf_wire_port(uint32_t number, int fd, const link_t *link, uint32_t peer_add
                                    .sin_addr = {htonl(peer_address)}};
 }
 
-void nf_packet_port(uint32_t number, int fd, const link_t *link) { add_port(number, fd, link, &packet_kind); }
+// `longest`: bytes of the longest frame that the interface takes. Returns an errno.
+int nf_packet_port(uint32_t number, int fd, const link_t *link, uint32_t longest) {
+    return ring_open(add_port(number, fd, link, &packet_kind), longest);
+}
 
 void nf_lock(void) { atomic_fetch_add(&writers, 1); pthread_mutex_lock(&lock); atomic_fetch_sub(&writers, 1); }
 void nf_unlock(void) { pthread_mutex_unlock(&lock); }
@@ -191,7 +194,10 @@ void nf_stop(void) {
 void nf_close(void) {
     close(wake);
     heap_free();
-    for (uint32_t i = 0; i < MAX_PORTS; i++) free(ports[i].tx_bytes);
+    for (uint32_t i = 0; i < MAX_PORTS; i++) {
+        ring_close(&ports[i]);
+        free(ports[i].tx_bytes);
+    }
     program_close();
 }
 

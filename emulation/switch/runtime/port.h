@@ -9,11 +9,12 @@
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 // RX_STRIDE: room for what UDP_GRO joins; no multiple of a page, so that frames do not compete for the same cache sets.
 enum { HEADROOM = 42, BATCH = 64, RX_STRIDE = 65536 + 2112, MAX_PORTS = 512, GSO_SEGMENTS = 64, GSO_BYTES = 65000 };
-enum { CONTROL_BYTES = 64, VLAN = 0x8100, IPV4 = 0x0800, IPV6 = 0x86dd };
+enum { RING_BYTES = 4 << 20, RING_BLOCK = 16 << 10, VLAN = 0x8100, IPV4 = 0x0800, IPV6 = 0x86dd };
 
 typedef struct port port_t;
 
@@ -37,6 +38,8 @@ struct port {
     bool peer_fixed;                     // wire: else its other end is whoever was heard last
     struct sockaddr_in peer;             // wire: the other end; port 0: not heard from yet
     bool gso;                            // UDP and wire: the kernel takes several datagrams as one
+    uint8_t *ring;                       // packet: where the kernel puts frames
+    uint32_t ring_slot, ring_slots, ring_next;
     uint32_t queued;                     // frames waiting in tx
     struct iovec tx_iov[BATCH];
     struct sockaddr_in tx_to[BATCH];
@@ -44,32 +47,9 @@ struct port {
 };
 
 static port_t ports[MAX_PORTS];
-static uint8_t rx_bytes[BATCH][RX_STRIDE];
-static struct sockaddr_in rx_from[BATCH];
-static struct mmsghdr rx[BATCH];
 
 // A frame that came in on a port; in loop.h.
 static void incoming(port_t *p, const uint8_t *frame, uint32_t bytes);
-
-static int receive_batch(port_t *p, uint32_t room) {
-    static struct iovec iov[BATCH];
-    static _Alignas(struct cmsghdr) uint8_t control[BATCH][CONTROL_BYTES];
-    for (int i = 0; i < BATCH; i++) {
-        iov[i] = (struct iovec){rx_bytes[i] + HEADROOM, room};
-        rx[i].msg_hdr = (struct msghdr){.msg_name = &rx_from[i], .msg_namelen = sizeof rx_from[i],
-                                        .msg_iov = &iov[i], .msg_iovlen = 1,
-                                        .msg_control = control[i], .msg_controllen = CONTROL_BYTES};
-    }
-    int n = recvmmsg(p->fd, rx, BATCH, MSG_DONTWAIT, NULL);
-    if (n < 0 && errno == ENETDOWN) p->link_down++;
-    return n;
-}
-
-static const void *control_of(struct msghdr *m, int level, int type) {
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c))
-        if (c->cmsg_level == level && c->cmsg_type == type) return CMSG_DATA(c);
-    return NULL;
-}
 
 static bool enqueue(port_t *p, const uint8_t *data, uint32_t bytes) {
     if (p->queued == BATCH) p->kind->flush(p);
@@ -194,19 +174,34 @@ static void rebuild(const port_t *p, uint8_t *frame, uint32_t payload, const str
     store16(udp + 6, 0);
 }
 
-static void datagrams_receive(port_t *p, void each(port_t *p, uint8_t *data, uint32_t bytes,
+// The size of the datagrams that the kernel joined into one, if it did.
+static uint32_t joined(struct msghdr *m, uint32_t bytes) {
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c))
+        if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) memcpy(&bytes, CMSG_DATA(c), sizeof bytes);
+    return bytes;
+}
+
+static void receive_datagrams(port_t *p, void each(port_t *p, uint8_t *data, uint32_t bytes,
                                                    const struct sockaddr_in *from)) {
-    int n = receive_batch(p, RX_STRIDE - HEADROOM);
+    static uint8_t data[BATCH][RX_STRIDE];
+    static struct sockaddr_in from[BATCH];
+    static struct iovec iov[BATCH];
+    static _Alignas(struct cmsghdr) uint8_t control[BATCH][CMSG_SPACE(sizeof(int))];
+    struct mmsghdr rx[BATCH];
+    for (int i = 0; i < BATCH; i++) {
+        iov[i] = (struct iovec){data[i] + HEADROOM, RX_STRIDE - HEADROOM};
+        rx[i].msg_hdr = (struct msghdr){.msg_name = &from[i], .msg_namelen = sizeof from[i],
+                                        .msg_iov = &iov[i], .msg_iovlen = 1,
+                                        .msg_control = control[i], .msg_controllen = sizeof control[i]};
+    }
+    int n = recvmmsg(p->fd, rx, BATCH, MSG_DONTWAIT, NULL);
     for (int i = 0; i < n; i++) {
-        uint32_t bytes = rx[i].msg_len, size = bytes;
-        const int *joined = control_of(&rx[i].msg_hdr, SOL_UDP, UDP_GRO);
-        if (joined != NULL) memcpy(&size, joined, sizeof size);
+        uint32_t bytes = rx[i].msg_len, size = joined(&rx[i].msg_hdr, bytes), at = 0;
         // The headers of a datagram are made over the end of the one before, which nobody needs any more.
-        uint32_t at = 0;
         do {
             uint32_t left = bytes - at, one = left < size ? left : size;
             if (HEADROOM + one > FRAME_BYTES) p->oversized++;
-            else each(p, rx_bytes[i] + HEADROOM + at, one, &rx_from[i]);
+            else each(p, data[i] + HEADROOM + at, one, &from[i]);
             at += size;
         } while (at < bytes);
     }
@@ -216,14 +211,14 @@ static void udp_datagram(port_t *p, uint8_t *data, uint32_t bytes, const struct 
     rebuild(p, data - HEADROOM, bytes, from);
     incoming(p, data - HEADROOM, HEADROOM + bytes);
 }
-static void udp_receive(port_t *p) { datagrams_receive(p, udp_datagram); }
+static void udp_receive(port_t *p) { receive_datagrams(p, udp_datagram); }
 
 static void wire_datagram(port_t *p, uint8_t *data, uint32_t bytes, const struct sockaddr_in *from) {
     if (!p->peer_fixed) p->peer = *from;
     // An empty datagram only says where the other end is.
     if (bytes > 0) incoming(p, data, bytes);
 }
-static void wire_receive(port_t *p) { datagrams_receive(p, wire_datagram); }
+static void wire_receive(port_t *p) { receive_datagrams(p, wire_datagram); }
 
 static const kind_t udp_kind = {udp_receive, udp_queue, flush_datagrams, HEADROOM, true};
 // What happens on a wire is drawn where a frame enters it.
@@ -256,29 +251,61 @@ static void fill_checksum(uint8_t *frame, uint32_t bytes) {
     store16(frame + transport + field, protocol == IPPROTO_UDP && checksum == 0 ? 0xffff : checksum);
 }
 
-static void packet_receive(port_t *p) {
-    int n = receive_batch(p, FRAME_BYTES - 4);
-    for (int i = 0; i < n; i++) {
-        // What a local socket leaves to its NIC to cut, and what is longer than any frame.
-        if (rx[i].msg_hdr.msg_flags & MSG_TRUNC) { p->oversized++; continue; }
-        uint8_t *frame = rx_bytes[i] + HEADROOM;
-        uint32_t bytes = rx[i].msg_len;
-        const void *found = control_of(&rx[i].msg_hdr, SOL_PACKET, PACKET_AUXDATA);
-        if (found != NULL) {
-            struct tpacket_auxdata said;
-            memcpy(&said, found, sizeof said);
-            if (said.tp_status & TP_STATUS_CSUMNOTREADY) fill_checksum(frame, bytes);
-            if ((said.tp_status & TP_STATUS_VLAN_VALID) && bytes >= 14) {
-                // The kernel has taken the tag out.
-                frame -= 4;
-                bytes += 4;
-                memmove(frame, frame + 4, 12);
-                store16(frame + 12, said.tp_status & TP_STATUS_VLAN_TPID_VALID ? said.tp_vlan_tpid : VLAN);
-                store16(frame + 14, said.tp_vlan_tci);
-            }
-        }
-        incoming(p, frame, bytes);
+// What the kernel has taken out of a frame, and what it leaves to hardware, put right in place.
+static void packet_arrived(port_t *p, const struct tpacket2_hdr *slot, uint8_t *frame, uint32_t bytes) {
+    if (slot->tp_status & TP_STATUS_CSUMNOTREADY) fill_checksum(frame, bytes);
+    if ((slot->tp_status & TP_STATUS_VLAN_VALID) && bytes >= 14) {
+        frame -= 4;  // There are 14 bytes between the frame and what the kernel says about it.
+        bytes += 4;
+        memmove(frame, frame + 4, 12);
+        store16(frame + 12, slot->tp_status & TP_STATUS_VLAN_TPID_VALID ? slot->tp_vlan_tpid : VLAN);
+        store16(frame + 14, slot->tp_vlan_tci);
     }
+    incoming(p, frame, bytes);
+}
+
+static void packet_receive(port_t *p) {
+    for (uint32_t n = 0; n < BATCH; n++) {
+        struct tpacket2_hdr *slot = (struct tpacket2_hdr *)(p->ring + (size_t)p->ring_next * p->ring_slot);
+        if (!(__atomic_load_n(&slot->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER)) {
+            int error = 0;
+            socklen_t size = sizeof error;
+            // Asking clears it: the socket does not wake the loop for it again.
+            if (n == 0 && getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == ENETDOWN)
+                p->link_down++;
+            return;
+        }
+        // Longer than any frame, or a burst that a local socket leaves its NIC to cut.
+        if (slot->tp_len > slot->tp_snaplen || slot->tp_snaplen > FRAME_BYTES - 4) p->oversized++;
+        else packet_arrived(p, slot, (uint8_t *)slot + slot->tp_mac, slot->tp_snaplen);
+        __atomic_store_n(&slot->tp_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
+        p->ring_next = (p->ring_next + 1) % p->ring_slots;
+    }
+}
+
+// A ring that the kernel puts frames of up to `longest` bytes into: reading takes no call. (Version 3 of the ring holds
+// frames back until a block is full or a millisecond old.) Returns an errno.
+static int ring_open(port_t *p, uint32_t longest) {
+    int version = TPACKET_V2;
+    uint32_t slot = 2048;
+    while (slot < longest + TPACKET2_HDRLEN + 32 && slot < RING_BLOCK) slot *= 2;
+    struct tpacket_req ring = {RING_BLOCK, RING_BYTES / RING_BLOCK, slot, RING_BYTES / slot};
+    if (setsockopt(p->fd, SOL_PACKET, PACKET_VERSION, &version, sizeof version) != 0) return errno;
+    if (setsockopt(p->fd, SOL_PACKET, PACKET_RX_RING, &ring, sizeof ring) != 0) return errno;
+    void *mapped = mmap(NULL, RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, 0);
+    if (mapped == MAP_FAILED) return errno;
+    p->ring = mapped;
+    p->ring_slot = slot;
+    p->ring_slots = ring.tp_frame_nr;
+    return 0;
+}
+
+// The socket stays, for the next program.
+static void ring_close(port_t *p) {
+    struct tpacket_req none = {0, 0, 0, 0};
+    if (p->ring == NULL) return;
+    munmap(p->ring, RING_BYTES);
+    setsockopt(p->fd, SOL_PACKET, PACKET_RX_RING, &none, sizeof none);
 }
 
 static void packet_flush(port_t *p) {

@@ -1,0 +1,505 @@
+"""How fast the embedded switch is: one packet in process, between interfaces beside BMv2, and to ranks on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import shutil
+import statistics
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+from rich.console import Console
+from rich.table import Table
+
+from controller.artifact import ELEMENTS, load_artifact
+from controller.entry import Names, host_mac
+from controller.errors import ControllerError
+from controller.fabric import P4RuntimeFabric
+from controller.share import Member, Share
+from emulation.errors import EmulationError
+from emulation.switch.compiler import compile_library
+from emulation.switch.pipeline import Pipeline, load_config
+from emulation.switch.port import Endpoint, PortSpec, open_ports
+from hostlib import layout
+from hostlib._engine import Engine
+from hostlib.launch import die_with_parent
+from hostlib.wire import Header, check_word
+
+BMV2 = "simple_switch_grpc"
+FABRIC, SWITCH_MAC = "10.255.255.254", 0x0200_0000_0001
+SLOTS = 128
+HEADERS = 14 + 20 + 8  # Ethernet, IPv4, UDP
+PAYLOAD_AT = HEADERS + layout.HEADER_BYTES
+RANKS = 4  # between interfaces
+# What is under way is what a switch must buffer: each is measured with the window that suits it.
+WINDOWS = (4, 16, 64, 128)
+AGAIN_S = 0.05
+SLICE_S = 0.2  # of C code, between which Ctrl-C is heard
+REPETITIONS = 7
+START_S = 20.0
+GRADIENT = 1 << 20  # elements of one all-reduce
+CLONE_NEWNET = 0x40000000
+Returned = TypeVar("Returned")
+
+
+class BenchError(EmulationError):
+    """Something could not be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """What `emulation bench --json` prints. Keys of the first three are elements per packet.
+
+    Attributes:
+        in_process_ns: one aggregation packet: parsed, matched, summed, deparsed.
+        limit_ns: the same elements byte-swapped and added, and nothing else.
+        interfaces: aggregated elements per second; those of BMv2 are None where it is not installed.
+        loopback_gbps_per_rank: gradient bits per second and rank.
+    """
+
+    in_process_ns: dict[str, float]
+    limit_ns: dict[str, float]
+    interfaces: dict[str, dict[str, float | None]]
+    loopback_gbps_per_rank: float
+    machine: dict[str, Any]
+
+
+def run_bench(seconds: float, console: Console) -> BenchResult:
+    """Measure everything; what is being measured is said on the console.
+
+    Args:
+        seconds: that each measurement takes, about.
+
+    Raises:
+        BenchError: not root, something could not be measured, or the switch summed wrongly.
+    """
+    if os.geteuid() != 0:
+        raise BenchError("interfaces are measured in a network namespace: that needs root")
+    programs, limits = {}, {}
+    interfaces: dict[str, dict[str, float | None]] = {}
+    for elements in ELEMENTS:
+        with _saying(console, f"one packet of {elements} elements in process"):
+            programs[str(elements)], limits[str(elements)] = in_process(elements, seconds)
+    for elements in ELEMENTS:
+        rates: dict[str, float | None] = {"embedded_ate_s": None, "bmv2_ate_s": None}
+        with _saying(console, f"embedded switch between interfaces, {elements} elements"):
+            rates["embedded_ate_s"] = between_interfaces(embedded_switch, elements, seconds)
+        if shutil.which(BMV2) is not None:
+            with _saying(console, f"BMv2 between interfaces, {elements} elements"):
+                rates["bmv2_ate_s"] = between_interfaces(bmv2_switch, elements, seconds)
+        interfaces[str(elements)] = rates
+    with _saying(console, "two ranks on loopback"):
+        loopback = on_loopback(seconds)
+    return BenchResult(programs, limits, interfaces, loopback, _machine())
+
+
+@contextmanager
+def _saying(console: Console, what: str) -> Iterator[None]:
+    if not console.is_terminal:
+        console.print(f"measuring: {what}")
+    with console.status(f"measuring: {what}"):
+        yield
+
+
+def _machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return {
+        "cpu": model or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+# ---- the job and its packets ------------------------------------------------------------------------------------
+
+
+def _members(count: int) -> tuple[Member, ...]:
+    return tuple(
+        Member(rank, rank + 1, host_mac(rank + 1), f"10.0.1.{rank + 1}", 5000 + rank, rank + 1) for rank in range(count)
+    )
+
+
+def _share(members: tuple[Member, ...]) -> Share:
+    return Share(job_id=1, epoch=1, first_slot=0, slots=SLOTS, group=1, members=members)
+
+
+def _load(elements: int, share: Share) -> Pipeline:
+    """The program with the job's entries."""
+    artifact = load_artifact(elements)
+    names = Names(text_format.Parse(artifact.p4info, p4info_pb2.P4Info()))
+    pipeline = Pipeline(load_config(artifact.program, artifact.p4info))
+    with pipeline.dataplane.writing():
+        for entity in [names.fabric_address(FABRIC), *names.job([share])]:
+            pipeline.update(p4runtime_pb2.Update(type=p4runtime_pb2.Update.INSERT, entity=entity))
+    return pipeline
+
+
+def _at(field: str) -> int:
+    """Where a field of the aggregation header is in a frame."""
+    before = layout.HEADER_FIELDS.index(field)
+    return HEADERS + struct.calcsize(layout.HEADER_FORMAT[: 1 + before])
+
+
+def _frame(share: Share, member: Member, header: Header, payload: bytes) -> bytes:
+    length = 8 + layout.HEADER_BYTES + len(payload)
+    addresses = IPv4Address(member.address).packed + IPv4Address(FABRIC).packed
+    ip = struct.pack(">BBHHHBBH8s", 0x45, 0, 20 + length, 0, 0, 64, 17, 0, addresses)
+    checksum = sum(struct.unpack(">10H", ip))
+    checksum = (checksum & 0xFFFF) + (checksum >> 16)
+    ip = ip[:10] + struct.pack(">H", ~checksum & 0xFFFF) + ip[12:]
+    ethernet = SWITCH_MAC.to_bytes(6, "big") + member.mac.to_bytes(6, "big") + b"\x08\x00"
+    udp = struct.pack(">4H", member.udp_port, layout.NETFOLD_UDP_PORT, length, 0)
+    return ethernet + ip + udp + header.pack() + payload
+
+
+@dataclass(frozen=True, slots=True)
+class Contributions:
+    """What every rank sends first.
+
+    Attributes:
+        frames: uint8, shape (ranks, slots, bytes of a frame).
+        checks: uint32, shape (ranks, slots): the check words of the results.
+        total: the elements of every result, as they are on the wire.
+    """
+
+    frames: np.ndarray
+    checks: np.ndarray
+    total: bytes
+
+    @classmethod
+    def of(cls, share: Share, elements: int, slots: int, generation: int) -> Contributions:
+        draw = np.random.default_rng(1)
+        vectors = draw.integers(-(2**24), 2**24, (len(share.members), elements), dtype=np.int32)
+        total = vectors.sum(axis=0, dtype=np.int32)
+        frames, checks = [], []
+        for slot in range(slots):
+            at = Header(job=share.job_id, epoch=share.epoch, generation=generation, slot=slot, element_count=elements)
+            checks.append(check_word(at, total, len(share.members)))
+            for member, vector in zip(share.members, vectors, strict=True):
+                header = replace(at, rank=member.rank, check=check_word(at, vector))
+                frames.append(np.frombuffer(_frame(share, member, header, vector.astype(">i4").tobytes()), np.uint8))
+        stacked = np.stack(frames).reshape(slots, len(share.members), -1).transpose(1, 0, 2)
+        all_checks = np.tile(np.array(checks, np.uint32), (len(share.members), 1))
+        return cls(np.ascontiguousarray(stacked), all_checks, total.astype(">i4").tobytes())
+
+
+# ---- in process -------------------------------------------------------------------------------------------------
+
+
+def in_process(elements: int, seconds: float) -> tuple[float, float]:
+    """Nanoseconds of CPU time per packet of two ranks: through the program, and of the sums alone.
+
+    Raises:
+        BenchError: the program did not complete every slot.
+    """
+    share = _share(_members(2))
+    pipeline = _load(elements, share)
+    try:
+        first = Contributions.of(share, elements, SLOTS, generation=0)
+        # As they come from a network: the ranks of one slot behind each other.
+        frames = np.ascontiguousarray(first.frames.transpose(1, 0, 2)).reshape(2 * SLOTS, -1)
+        ports = [member.port for _ in range(SLOTS) for member in share.members]
+        dataplane = pipeline.dataplane
+        rounds = 1
+        while dataplane.time_program(frames, ports, _at("generation"), rounds) * len(ports) * rounds < 2e7:
+            rounds *= 2
+        repetitions = max(REPETITIONS, round(seconds / 0.1))
+        before, expected = _completed(pipeline), SLOTS * rounds * repetitions
+        programs, sums = [], []
+        for _ in range(repetitions):
+            programs.append(dataplane.time_program(frames, ports, _at("generation"), rounds))
+            sums.append(dataplane.time_sums(frames, PAYLOAD_AT, SLOTS, rounds))
+        completed = _completed(pipeline) - before
+        if completed != expected:
+            raise BenchError(f"the switch completed {completed} slots where {expected} were full")
+        return round(statistics.median(programs), 1), round(statistics.median(sums), 1)
+    finally:
+        pipeline.dataplane.close()
+
+
+def _completed(pipeline: Pipeline) -> int:
+    entity = p4runtime_pb2.Entity()
+    entity.counter_entry.counter_id = Names(pipeline.config.p4info).counter_id("events")
+    entity.counter_entry.index.index = layout.EVENT_COMPLETED
+    (cell,) = pipeline.read(entity)
+    return int(cell.counter_entry.data.packet_count)
+
+
+# ---- between interfaces -----------------------------------------------------------------------------------------
+
+
+class _Generator(ctypes.Structure):
+    """generator_t of runtime/generator.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint32) for name in ("ranks", "slots", "bytes")),
+        *((name, ctypes.c_void_p) for name in ("fds", "frames", "checks", "sum")),
+        *((name, ctypes.c_uint64) for name in ("again_ns", "results", "wrong", "resent", "ns")),
+    ]
+
+
+def between_interfaces(
+    switch: Callable[[str, int, Share], contextlib.AbstractContextManager[None]], elements: int, seconds: float
+) -> float:
+    """Elements per second that a switch sums and multicasts to RANKS ranks, each behind a veth pair.
+
+    Raises:
+        BenchError: no namespace could be made, or results were wrong or none.
+    """
+    share = _share(_members(RANKS))
+    with ExitStack() as stack:
+        space = stack.enter_context(_namespace())
+        stack.enter_context(switch(space, elements, share))
+        specs = [PortSpec(member.port, interface=f"h{member.port}") for member in share.members]
+        ends = _inside(space, lambda: open_ports(specs))
+        for end in ends:
+            stack.callback(end.socket.close)
+        fds = np.array([end.socket.fileno() for end in ends], np.int32)
+        each_s = seconds / len(WINDOWS)
+        return max(_generate(share, elements, fds, n, window, each_s) for n, window in enumerate(WINDOWS))
+
+
+def _generate(share: Share, elements: int, fds: np.ndarray, attempt: int, window: int, seconds: float) -> float:
+    # Later generations than those of the attempt before, which may have left slots half full.
+    sent = Contributions.of(share, elements, window, generation=1 + (attempt << 26))
+    library = ctypes.CDLL(str(_generator_library()))
+    generator = _Generator(
+        len(share.members),
+        window,
+        sent.frames.shape[-1],
+        fds.ctypes.data,
+        sent.frames.ctypes.data,
+        sent.checks.ctypes.data,
+        ctypes.cast(ctypes.c_char_p(sent.total), ctypes.c_void_p),
+        int(AGAIN_S * 1e9),
+    )
+    give_up = time.monotonic() + max(seconds, SLICE_S)
+    while time.monotonic() < give_up:
+        library.ng_run(ctypes.byref(generator), ctypes.c_uint64(int(SLICE_S * 1e9)))
+    if generator.wrong:
+        raise BenchError(f"{generator.wrong} of {generator.results} results were wrong")
+    if not generator.results:
+        raise BenchError(f"no slot of {window} was completed in {seconds:.1f} s")
+    return round(generator.results / len(share.members) * elements / (generator.ns / 1e9), 1)
+
+
+def _generator_library() -> Path:
+    constants = {
+        "OPERATION_RESULT": layout.OPERATION_RESULT,
+        "CHECK_GENERATION": layout.CHECK_GENERATION,
+        "PAYLOAD_AT": PAYLOAD_AT,
+        **{f"{name.upper()}_AT": _at(name) for name in ("operation", "slot", "generation", "check")},
+    }
+    defined = "\n".join(f"#define {name} {value}u" for name, value in constants.items())
+    return compile_library(("runtime.h",), defined, ("generator.h",))
+
+
+@contextmanager
+def embedded_switch(space: str, elements: int, share: Share) -> Iterator[None]:
+    """The embedded switch on s1, s2, ... of a namespace."""
+    specs = [PortSpec(member.port, interface=f"s{member.port}") for member in share.members]
+    pipeline = _load(elements, share)
+    with ExitStack() as stack:
+        stack.callback(pipeline.dataplane.close)
+        ports = _inside(space, lambda: open_ports(specs))
+        for port in ports:
+            stack.callback(port.socket.close)
+        pipeline.dataplane.attach(ports, None)
+        pipeline.dataplane.start()
+        yield
+        # Before its ports are closed.
+        pipeline.dataplane.close()
+
+
+@contextmanager
+def bmv2_switch(space: str, elements: int, share: Share) -> Iterator[None]:
+    """BMv2 on s1, s2, ... of a namespace.
+
+    Raises:
+        BenchError: it did not start, or refused the program.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netfold-bench-")))
+        command = ["ip", "netns", "exec", space, BMV2, "--no-p4", "--device-id", "1"]
+        command += [word for member in share.members for word in ("-i", f"{member.port}@s{member.port}")]
+        command += ["--log-level", "off", "--", "--grpc-server-addr", f"unix:{folder}/p4rt"]
+        log = stack.enter_context((folder / "log").open("wb"))
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, preexec_fn=die_with_parent)
+        stack.callback(_end, process)
+        give_up = time.monotonic() + START_S
+        while not (folder / "p4rt").exists():
+            if process.poll() is not None or time.monotonic() > give_up:
+                raise BenchError(f"{BMV2} did not start: {(folder / 'log').read_text(errors='replace')[-200:]}")
+            time.sleep(0.05)
+        try:
+            fabric = P4RuntimeFabric(f"unix:{folder}/p4rt", 1, 1)
+            stack.callback(fabric.close)
+            fabric.push(load_artifact(elements), FABRIC)
+            fabric.install([share])
+        except ControllerError as wrong:
+            raise BenchError(str(wrong)) from wrong
+        yield
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _namespace() -> Iterator[str]:
+    """A network namespace with veth pairs s1-h1, s2-h2, ...; its name."""
+    space = f"netfold-bench-{os.getpid()}"
+    try:
+        _ip("netns", "add", space)
+        # Nothing but the generator speaks there.
+        _inside(space, lambda: Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1"))
+        for number in range(1, RANKS + 1):
+            _ip("-n", space, "link", "add", f"s{number}", "type", "veth", "peer", "name", f"h{number}")
+            for end in (f"s{number}", f"h{number}"):
+                _ip("-n", space, "link", "set", end, "up", "arp", "off")
+        yield space
+    finally:
+        subprocess.run(["ip", "netns", "delete", space], capture_output=True)
+
+
+def _ip(*arguments: str) -> None:
+    try:
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
+    except FileNotFoundError:
+        raise BenchError("no ip on PATH: apt-get install iproute2") from None
+    if done.returncode != 0:
+        raise BenchError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def _inside(space: str, do: Callable[[], Returned]) -> Returned:
+    """Call `do` in a network namespace, in a thread that ends there; sockets that it opens stay in it."""
+    found: list[Returned] = []
+    wrong: list[Exception] = []
+
+    def run() -> None:
+        try:
+            with open(f"/run/netns/{space}") as entry:
+                libc = ctypes.CDLL(None, use_errno=True)
+                if libc.setns(entry.fileno(), CLONE_NEWNET) != 0:
+                    raise BenchError(f"cannot enter network namespace {space}: {os.strerror(ctypes.get_errno())}")
+            found.append(do())
+        except Exception as failed:
+            wrong.append(failed)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if wrong:
+        raise wrong[0]
+    return found[0]
+
+
+# ---- on loopback ------------------------------------------------------------------------------------------------
+
+
+def on_loopback(seconds: float) -> float:
+    """Gradient Gbit/s that each of two ranks' engines gets summed through UDP ports, 256 elements per packet.
+
+    Raises:
+        BenchError: an engine failed.
+    """
+    elements, ranks = max(ELEMENTS), 2
+    with ExitStack() as stack:
+        ports = open_ports([PortSpec(1 + rank, Endpoint("127.0.0.1", 0)) for rank in range(ranks)])
+        for port in ports:
+            stack.callback(port.socket.close)
+        engines = [Engine("127.0.0.1") for _ in range(ranks)]
+        members = tuple(
+            Member(rank, 1 + rank, host_mac(1 + rank), "127.0.0.1", engine.port, 1 + rank)
+            for rank, engine in enumerate(engines)
+        )
+        share = _share(members)
+        pipeline = _load(elements, share)
+        stack.callback(pipeline.dataplane.close)
+        pipeline.dataplane.attach(ports, Endpoint(FABRIC, layout.NETFOLD_UDP_PORT))
+        pipeline.dataplane.start()
+        for rank, engine in enumerate(engines):
+            engine.configure(
+                "127.0.0.1", ports[rank].endpoint.port, share.job_id, share.epoch, rank, ranks, 0, SLOTS, elements
+            )
+        once = _allreduce(engines, 1)
+        rounds = max(1, round(seconds / once))
+        return round(32e-9 * GRADIENT * rounds / _allreduce(engines, rounds), 3)
+
+
+def _allreduce(engines: list[Engine], rounds: int) -> float:
+    """Seconds for `rounds` all-reduces of all ranks."""
+    wrong: list[Exception] = []
+    tensors = [np.random.default_rng(rank).standard_normal(GRADIENT, np.float32) for rank in range(len(engines))]
+
+    def run(engine: Engine, tensor: np.ndarray) -> None:
+        try:
+            for _ in range(rounds):
+                engine.allreduce(tensor, True, 10.0)
+        except Exception as failed:
+            wrong.append(failed)
+
+    threads = [threading.Thread(target=partial(run, *each)) for each in zip(engines, tensors, strict=True)]
+    start = time.perf_counter()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        for engine in engines:
+            engine.cancel()
+        raise
+    if wrong:
+        raise BenchError(f"two ranks on loopback: {wrong[0]}") from wrong[0]
+    return time.perf_counter() - start
+
+
+# ---- as a person reads it ---------------------------------------------------------------------------------------
+
+
+def print_bench(result: BenchResult) -> None:
+    """Tables on standard output."""
+    console = Console()
+    table = Table("elements per packet", title="the embedded switch", title_justify="left")
+    for heading in ("in process", "sums alone", "between interfaces", "BMv2", "ratio"):
+        table.add_column(heading, justify="right")
+    for elements, rates in result.interfaces.items():
+        embedded, bmv2 = rates["embedded_ate_s"], rates["bmv2_ate_s"]
+        assert embedded is not None
+        table.add_row(
+            elements,
+            f"{result.in_process_ns[elements]:.0f} ns",
+            f"{result.limit_ns[elements]:.0f} ns",
+            f"{embedded / 1e6:.2f} M/s",
+            "-" if bmv2 is None else f"{bmv2 / 1e6:.2f} M/s",
+            "-" if bmv2 is None else f"{embedded / bmv2:.1f}x",
+        )
+    console.print(table)
+    console.print(f"two ranks on loopback: {result.loopback_gbps_per_rank:.2f} Gbit/s of gradient per rank")
+    machine = result.machine
+    console.print(f"on {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, load {machine['load']}")

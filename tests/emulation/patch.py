@@ -1,0 +1,91 @@
+"""The committed program as a patch panel: what comes with a port's MAC as destination leaves there, unchanged."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from controller.artifact import load_artifact
+from controller.entry import Names
+from emulation.switch.dataplane import Dataplane
+from emulation.switch.pipeline import Pipeline, load_config
+from emulation.switch.port import Endpoint, OpenPort
+
+SWITCH_MAC = 0x0200_0000_0001  # what rebuilt headers are sent to
+SO_TIMESTAMPNS, UDP_SEGMENT, UDP_GRO = 35, 103, 104
+PATIENCE_S = 20.0
+
+
+def mac(port: int) -> int:
+    return 0x06FE_0000_0000 | port
+
+
+def frame(port: int, number: int = 0, size: int = 100) -> bytes:
+    """A numbered frame that leaves through `port`."""
+    head = mac(port).to_bytes(6, "big") + mac(0).to_bytes(6, "big") + b"\x88\xb5" + number.to_bytes(4, "big")
+    return head + bytes((i + number) % 251 for i in range(size - len(head)))
+
+
+def number(data: bytes) -> int:
+    return int.from_bytes(data[14:18], "big")
+
+
+@contextmanager
+def patched(ports: Sequence[OpenPort], destination: Endpoint | None = None) -> Iterator[Dataplane]:
+    """A running switch on these ports; they stay open. Datagrams to UDP ports leave through port 2."""
+    artifact = load_artifact(64)
+    names = Names(text_format.Parse(artifact.p4info, p4info_pb2.P4Info()))
+    pipeline = Pipeline(load_config(artifact.program, artifact.p4info))
+    ways = {mac(port.number): port.number for port in ports} | {SWITCH_MAC: 2}
+    try:
+        with pipeline.dataplane.writing():
+            for address, port in ways.items():
+                entity = names.entry("l2", {"dst_mac": address}, "l2_forward", {"port": port})
+                pipeline.update(p4rt.Update(type=p4rt.Update.INSERT, entity=entity))
+        pipeline.dataplane.attach(ports, destination)
+        pipeline.dataplane.start()
+        yield pipeline.dataplane
+    finally:
+        pipeline.dataplane.close()
+
+
+def host(**options: int) -> socket.socket:
+    """A UDP socket of a host, with kernel timestamps; options of SOL_UDP by name."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    for name, value in options.items():
+        made.setsockopt(socket.IPPROTO_UDP, {"segment": UDP_SEGMENT, "gro": UDP_GRO}[name], value)
+    made.settimeout(PATIENCE_S)
+    made.bind(("127.0.0.1", 0))
+    return made
+
+
+def receive(end: socket.socket, count: int) -> list[tuple[float, bytes]]:
+    """(time, data) of the next datagrams; the time is the kernel's."""
+    found = []
+    while len(found) < count:
+        data, control, _, _ = end.recvmsg(65536, 256)
+        stamp = next(c[2] for c in control if c[:2] == (socket.SOL_SOCKET, SO_TIMESTAMPNS))
+        seconds, nanoseconds = struct.unpack("qq", stamp)
+        found.append((seconds + nanoseconds / 1e9, data))
+    return found
+
+
+def stats(dataplane: Dataplane, port: int, **awaited: int) -> dict[str, Any]:
+    """A port's counters, as soon as these have come to their values."""
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        found = dataplane.port_stats(port)
+        if all(found[name] >= value for name, value in awaited.items()):
+            return found
+        assert time.monotonic() < give_up, found
+        time.sleep(0.005)

@@ -1,0 +1,95 @@
+"""`emulation bench`: what it measures is the real thing, and it leaves nothing behind. Figures are the machine's."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from controller.entry import host_mac
+from emulation import bench
+from tests.conftest import ROOT
+from tests.emulation.namespace import needs_root
+
+BENCH = [sys.executable, "-m", "emulation", "bench", "--seconds", "0.2"]
+WITHOUT_BMV2 = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+def namespaces() -> list[str]:
+    """Of benches: tests that run at the same time may have others."""
+    shown = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    return [line for line in shown.splitlines() if line.startswith("netfold-bench")]
+
+
+def test_one_packet_takes_longer_than_its_sums() -> None:
+    program, sums = bench.in_process(64, 0.1)
+    assert program > sums > 0
+
+
+def test_two_ranks_on_loopback() -> None:
+    assert bench.on_loopback(0.2) > 0
+
+
+def test_wrong_results_are_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contributions of another job are dropped: nothing is completed."""
+    monkeypatch.setattr(bench, "_load", lambda elements, share, load=bench._load: load(elements, other_job(share)))
+    with pytest.raises(bench.BenchError, match="the switch completed 0 slots where"):
+        bench.in_process(64, 0.1)
+
+
+def other_job(share: bench.Share) -> bench.Share:
+    return bench.replace(share, job_id=share.job_id + 1)
+
+
+def test_without_root_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(bench.BenchError, match="needs root"):
+        bench.run_bench(0.1, Console(stderr=True))
+
+
+def test_frames_of_the_ranks() -> None:
+    share = bench._share(bench._members(2))
+    made = bench.Contributions.of(share, 64, slots=3, generation=5)
+    assert made.frames.shape == (2, 3, bench.PAYLOAD_AT + 256)
+    assert made.checks.shape == (2, 3)
+    second = made.frames[1, 2].tobytes()
+    assert second[6:12] == host_mac(2).to_bytes(6, "big")
+    assert int.from_bytes(second[bench._at("generation") :][:4], "big") == 5
+    assert int.from_bytes(second[bench._at("slot") :][:2], "big") == 2
+
+
+@needs_root
+def test_the_command_prints_its_contract() -> None:
+    before = namespaces()
+    done = subprocess.run([*BENCH, "--json"], cwd=ROOT, env=WITHOUT_BMV2, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert list(result) == ["in_process_ns", "limit_ns", "interfaces", "loopback_gbps_per_rank", "machine"]
+    for key in ("in_process_ns", "limit_ns"):
+        assert set(result[key]) == {"64", "256"} and min(result[key].values()) > 0
+    for rates in result["interfaces"].values():
+        assert rates["embedded_ate_s"] > 0 and rates["bmv2_ate_s"] is None
+    assert result["loopback_gbps_per_rank"] > 0
+    assert "measuring: two ranks on loopback" in done.stderr
+    assert namespaces() == before
+
+
+@needs_root
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("reached", ["one packet of 64", "switch between interfaces, 64", "two ranks on loopback"])
+def test_it_can_be_interrupted_anywhere(reached: str, number: signal.Signals) -> None:
+    before = namespaces()
+    running = subprocess.Popen(BENCH, cwd=ROOT, env=WITHOUT_BMV2, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stderr is not None
+    while reached not in (line := running.stderr.readline().decode()):
+        assert line
+    running.send_signal(number)
+    out, rest = running.communicate(timeout=60)
+    assert (running.returncode, out) == (130, b"")
+    assert rest.decode().splitlines()[-1] == "interrupted"
+    assert namespaces() == before

@@ -1,0 +1,312 @@
+"""Ports: what goes in comes out, byte for byte, whatever the kernel does to it on the way."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from emulation.errors import PortError
+from emulation.switch.dataplane import Dataplane
+from emulation.switch.port import Endpoint, Faults, OpenPort, PortSpec, Shape, open_ports
+from tests.conftest import ROOT
+from tests.emulation.namespace import inside, ip, needs_root, veths
+from tests.emulation.patch import UDP_SEGMENT, frame, host, mac, number, patched, receive, stats
+
+SOL_PACKET, PACKET_AUXDATA = 263, 8
+ANY = Endpoint("127.0.0.1", 0)
+
+
+# ---- specifications ---------------------------------------------------------------------------------------------
+
+
+def test_an_interface_with_its_link() -> None:
+    text = "3=eth:veth1,rate=2.5gbit,delay=150us,queue=10,burst=3000,loss=0.1,corrupt=0.2,seed=7"
+    spec = PortSpec.parse(text)
+    assert (spec.number, spec.interface, spec.bind) == (3, "veth1", None)
+    assert spec.shape == Shape(2.5e9, 150_000, 10, 3000)
+    assert spec.faults == Faults(loss=0.1, corrupt=0.2, seed=7)
+    assert PortSpec.parse("3=veth1") == PortSpec(3, interface="veth1")
+
+
+def test_a_port_has_the_defaults_that_it_does_not_change() -> None:
+    spec = PortSpec.parse("1=wire:127.0.0.1:1,127.0.0.1:2,delay=1s", Faults(loss=0.5, seed=3), Shape(1e6, 5, 7))
+    assert spec.faults == Faults(loss=0.5, seed=3)
+    assert spec.shape == Shape(1e6, 10**9, 7)
+    assert spec.peer == Endpoint("127.0.0.1", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1=", "WHERE one of udp:ADDRESS:PORT"),
+        ("1=tcp:127.0.0.1:1", "WHERE one of udp:ADDRESS:PORT"),
+        ("1=eth:", "WHERE one of udp:ADDRESS:PORT"),
+        ("1=a-name-that-is-too-long", "cannot be the name of a network interface"),
+        ("1=veth1,veth2", "only a wire has another end"),
+        ("1=veth1,rate=fast", "'fast' is not a number and one of bit, kbit, mbit, gbit (as in 100mbit)"),
+        ("1=veth1,rate=0mbit", "less than 1bit"),
+        ("1=veth1,delay=2", "'2' is not a number and one of ns, us, ms, s (as in 2ms)"),
+        ("1=veth1,delay=2h", "one of ns, us, ms, s"),
+        ("1=veth1,delay=3601s", "longer than an hour"),
+        ("1=veth1,loss=1", "loss 1.0 is not a probability in [0, 1)"),
+        ("1=veth1,corrupt=often", "'often' is not a probability"),
+        ("1=veth1,queue=0", "at least 1 frame"),
+        ("1=veth1,queue=-1", "not a whole number"),
+        ("1=veth1,jitter=1ms", "there is no 'jitter'; there are rate, delay, queue, burst, loss"),
+    ],
+)
+def test_what_is_wrong_with_a_port_is_one_line(text: str, says: str) -> None:
+    with pytest.raises(PortError) as wrong:
+        PortSpec.parse(text)
+    assert says in str(wrong.value) and "\n" not in str(wrong.value)
+
+
+def test_an_interface_that_is_not_there_is_named() -> None:
+    with pytest.raises(PortError, match=r"port 1: there is no network interface nowhere; there are .*lo"):
+        open_ports([PortSpec.parse("1=nowhere")])
+
+
+# ---- UDP and wires ----------------------------------------------------------------------------------------------
+
+# Runs that can go as one, and where they end: another size, a shorter one, an empty one.
+SIZES = [1000] * 70 + [900] + [1000] * 3 + [0] + [8, 9, 10] + [500] * 40 + [1] + [1000] * 20
+
+
+def test_datagrams_that_leave_as_one_arrive_as_they_were() -> None:
+    sent = [bytes([n % 256]) * size for n, size in enumerate(SIZES)]
+    with ExitStack() as stack:
+        sender, receiver = stack.enter_context(host()), stack.enter_context(host())
+        ports = _opened(stack, PortSpec(1, ANY), PortSpec(2, ANY))
+        dataplane = stack.enter_context(patched(ports, Endpoint(*receiver.getsockname())))
+        with dataplane.writing():  # They wait together.
+            for data in sent:
+                sender.sendto(data, ports[0].socket.getsockname())
+        assert [data for _, data in receive(receiver, len(sent))] == sent
+        counted = stats(dataplane, 2, packets_out=len(sent))
+        assert counted["packets_out"] == len(sent)
+        assert counted["bytes_out"] == sum(42 + size for size in SIZES)
+
+
+def test_datagrams_of_one_size_leave_as_one() -> None:
+    with ExitStack() as stack:
+        sender, receiver = stack.enter_context(host()), stack.enter_context(host(gro=1))
+        ports = _opened(stack, PortSpec(1, ANY), PortSpec(2, ANY))
+        dataplane = stack.enter_context(patched(ports, Endpoint(*receiver.getsockname())))
+        with dataplane.writing():
+            for n in range(30):
+                sender.sendto(bytes([n]) * 1000, ports[0].socket.getsockname())
+        ((_, data),) = receive(receiver, 1)
+        assert data == b"".join(bytes([n]) * 1000 for n in range(30))
+
+
+def test_datagrams_that_arrive_as_one_are_told_apart() -> None:
+    with ExitStack() as stack:
+        sender, receiver = stack.enter_context(host(segment=700)), stack.enter_context(host())
+        ports = _opened(stack, PortSpec(1, ANY), PortSpec(2, ANY))
+        dataplane = stack.enter_context(patched(ports, Endpoint(*receiver.getsockname())))
+        sent = [bytes([n]) * 700 for n in range(20)] + [b"short"]
+        sender.sendto(b"".join(sent), ports[0].socket.getsockname())
+        assert [data for _, data in receive(receiver, len(sent))] == sent
+        assert dataplane.port_stats(1)["packets_in"] == len(sent)
+
+
+def test_frames_on_wires() -> None:
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(host(segment=200)) for _ in range(2))
+        end = Endpoint(*second.getsockname())
+        ports = _opened(stack, PortSpec(1, ANY, wire=True), PortSpec(2, ANY, wire=True, peer=end))
+        assert receive(second, 1)[0][1] == b""  # The wire says where it begins.
+        stack.enter_context(patched(ports))
+        sent = [frame(2, n, 200) for n in range(40)]
+        first.sendto(b"".join(sent), ports[0].socket.getsockname())
+        assert [data for _, data in receive(second, len(sent))] == sent
+
+
+def test_what_is_not_udp_cannot_leave_a_udp_port() -> None:
+    with ExitStack() as stack:
+        end = stack.enter_context(host())
+        ports = _opened(stack, PortSpec(1, ANY, wire=True), PortSpec(2, ANY))
+        dataplane = stack.enter_context(patched(ports))
+        end.sendto(frame(2), ports[0].socket.getsockname())
+        counted = stats(dataplane, 2, not_udp=1)
+        assert (counted["packets_out"], counted["bytes_out"]) == (0, 0)
+
+
+def _opened(stack: ExitStack, *specs: PortSpec) -> list[OpenPort]:
+    ports = open_ports(list(specs))
+    for port in ports:
+        stack.callback(port.socket.close)
+    return ports
+
+
+# ---- interfaces -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cabled:
+    """A switch between veth pairs: ports 1 and 2, the hosts' ends as packet sockets."""
+
+    space: str
+    dataplane: Dataplane
+    ports: list[OpenPort]
+    hosts: dict[int, socket.socket]
+
+
+def raw(interface: str) -> socket.socket:
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # ETH_P_ALL
+    made.settimeout(20)
+    made.setsockopt(socket.SOL_SOCKET, 33, 4 << 20)  # SO_RCVBUFFORCE
+    made.setsockopt(SOL_PACKET, 23, 1)  # PACKET_IGNORE_OUTGOING
+    made.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+    made.bind((interface, 0))
+    return made
+
+
+@pytest.fixture
+def cabled() -> Iterator[Cabled]:
+    with ExitStack() as stack:
+        space = stack.enter_context(veths(2))
+        ports = inside(space, lambda: open_ports([PortSpec(n, interface=f"s{n}") for n in (1, 2)]))
+        hosts = inside(space, lambda: {n: raw(f"h{n}") for n in (1, 2)})
+        for each in [*(port.socket for port in ports), *hosts.values()]:
+            stack.callback(each.close)
+        yield Cabled(space, stack.enter_context(patched(ports)), ports, hosts)
+
+
+@needs_root
+def test_frames_between_interfaces(cabled: Cabled) -> None:
+    sent = [frame(2, n, 60 + 17 * n % 1455) for n in range(500)]
+    for data in sent:
+        cabled.hosts[1].send(data)
+    assert [cabled.hosts[2].recv(4096) for _ in sent] == sent
+    counted = cabled.dataplane.port_stats(1)
+    assert (counted["packets_in"], counted["bytes_in"]) == (len(sent), sum(map(len, sent)))
+    # Nothing that the switch sends comes back to it.
+    assert cabled.dataplane.port_stats(2)["packets_in"] == 0
+    cabled.hosts[2].send(frame(1, 7))
+    assert number(cabled.hosts[1].recv(4096)) == 7
+
+
+@needs_root
+def test_vlan_tags_survive(cabled: Cabled) -> None:
+    plain = frame(2, 5)
+    cabled.hosts[1].send(plain[:12] + struct.pack(">HH", 0x8100, 0x6123) + plain[12:])
+    data, control, _, _ = cabled.hosts[2].recvmsg(4096, 256)
+    status, _, _, _, _, tag, kind = struct.unpack("IIIHHHH", next(c[2] for c in control if c[1] == PACKET_AUXDATA))
+    assert status & 0x10 and (kind, tag) == (0x8100, 0x6123)  # TP_STATUS_VLAN_VALID
+    assert data == plain
+    assert cabled.dataplane.port_stats(2)["bytes_out"] == len(plain) + 4
+
+
+def local_socket(cabled: Cabled) -> socket.socket:
+    """A UDP socket of the kernel on h1, that reaches 10.0.0.2 through port 2."""
+    ip("-n", cabled.space, "address", "add", "10.0.0.1/24", "dev", "h1")
+    address = ":".join(f"{byte:02x}" for byte in mac(2).to_bytes(6, "big"))
+    ip("-n", cabled.space, "neighbour", "replace", "10.0.0.2", "lladdr", address, "dev", "h1")
+    return inside(cabled.space, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+
+
+@needs_root
+def test_checksums_that_hardware_would_have_filled_in(cabled: Cabled) -> None:
+    with local_socket(cabled) as sender:
+        for size in (0, 1, 2, 999, 1400):
+            sender.sendto(bytes(n % 256 for n in range(size)), ("10.0.0.2", 5000))
+            data = cabled.hosts[2].recv(4096)
+            udp = data[34:]
+            padded = data[26:34] + struct.pack(">HH", 17, len(udp)) + udp + b"\0" * (len(udp) % 2)
+            total = sum(struct.unpack(f">{len(padded) // 2}H", padded))
+            assert udp[6:8] != b"\0\0" and total % 0xFFFF == 0
+
+
+@needs_root
+def test_bursts_that_hardware_would_have_cut_are_dropped_and_counted(cabled: Cabled) -> None:
+    with local_socket(cabled) as sender:
+        sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1000)
+        sender.sendto(b"x" * 8000, ("10.0.0.2", 5000))
+        counted = stats(cabled.dataplane, 1, oversized=1)
+        assert (counted["oversized"], counted["packets_in"]) == (1, 0)
+    cabled.hosts[1].send(frame(2, 9))
+    assert number(cabled.hosts[2].recv(4096)) == 9
+
+
+@needs_root
+def test_an_interface_that_goes_down_and_comes_back(cabled: Cabled) -> None:
+    ip("-n", cabled.space, "link", "set", "s2", "down")
+    stats(cabled.dataplane, 2, link_down=1)
+    # Nobody listens: the frame is lost, the switch sleeps on.
+    ip("-n", cabled.space, "link", "set", "s2", "up")
+    ip("-n", cabled.space, "link", "set", "s2", "down")
+    cabled.hosts[1].send(frame(2))
+    stats(cabled.dataplane, 2, link_down=2, send_failed=1)
+    asleep(cabled.dataplane)
+    ip("-n", cabled.space, "link", "set", "s2", "up")
+    cabled.hosts[1].send(frame(2, 3))
+    assert number(cabled.hosts[2].recv(4096)) == 3
+
+
+@needs_root
+def test_an_interface_that_is_taken_away(cabled: Cabled) -> None:
+    ip("-n", cabled.space, "link", "delete", "s2")
+    stats(cabled.dataplane, 2, link_down=1)
+    cabled.hosts[1].send(frame(2))
+    stats(cabled.dataplane, 2, send_failed=1)
+    asleep(cabled.dataplane)
+    cabled.hosts[1].send(frame(1, 4))
+    assert number(cabled.hosts[1].recv(4096)) == 4
+
+
+def asleep(dataplane: Dataplane) -> None:
+    """Within the patience of a busy machine the loop stops turning."""
+    for _ in range(100):
+        before = dataplane.activity()
+        time.sleep(0.2)
+        if dataplane.activity() == before:
+            return
+    raise AssertionError("the packet loop spins")
+
+
+@needs_root
+def test_another_program_takes_over_the_ports(cabled: Cabled) -> None:
+    cabled.hosts[1].send(frame(2, 1))
+    assert number(cabled.hosts[2].recv(4096)) == 1
+    cabled.dataplane.close()
+    with patched(cabled.ports):
+        for n in range(3):
+            cabled.hosts[1].send(frame(2, n))
+            assert number(cabled.hosts[2].recv(4096)) == n
+
+
+@needs_root
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_switch_on_interfaces_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    ready, build = tmp_path / "ready.json", ROOT / "p4" / "build" / "netfold-v1model-64"
+    with veths(2) as space:
+        command = ["ip", "netns", "exec", space, sys.executable, "-m", "emulation", "switch", "--p4rt", "127.0.0.1:0"]
+        command += ["--program", f"{build}.json", "--p4info", f"{build}.p4info.txtpb", "--ready-file", str(ready)]
+        command += ["--port", "1=s1,rate=100mbit,delay=2ms", "--port", "2=eth:s2"]
+        ip("-n", space, "link", "set", "lo", "up")
+        switch = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
+        give_up = time.monotonic() + 60
+        while not ready.exists():
+            assert switch.poll() is None and time.monotonic() < give_up
+            time.sleep(0.02)
+        assert _promiscuity(space) == 1
+        switch.send_signal(number)
+        _, said = switch.communicate(timeout=20)
+        assert (switch.returncode, said) == (-number if number == signal.SIGKILL else 0, b"")
+        assert _promiscuity(space) == 0
+
+
+def _promiscuity(space: str) -> int:
+    shown = subprocess.run(["ip", "-n", space, "-d", "link", "show", "s1"], capture_output=True, text=True, check=True)
+    return int(shown.stdout.partition("promiscuity ")[2].split()[0])

@@ -1,0 +1,165 @@
+"""Links: rate, delay and faults of a port. Times are the kernel's; bounds leave room for a busy machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from socket import socket
+
+import pytest
+
+from emulation.switch.dataplane import Dataplane
+from emulation.switch.port import Endpoint, PortSpec, open_ports
+from tests.emulation.patch import frame, host, number, patched, receive, stats
+
+ANY = Endpoint("127.0.0.1", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A switch between two wires: what is sent into the first leaves by the second."""
+
+    dataplane: Dataplane
+    first: socket
+    second: socket
+
+    def send(self, frames: list[bytes]) -> None:
+        """All at once: the switch finds them together."""
+        with self.dataplane.writing():
+            for data in frames:
+                self.first.send(data)
+
+    def through(self, frames: list[bytes], expected: int) -> list[bytes]:
+        self.send(frames)
+        return [data for _, data in receive(self.second, expected)]
+
+
+@contextmanager
+def link(options: str) -> Iterator[Link]:
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(host()) for _ in range(2))
+        address, port = second.getsockname()
+        specs = [PortSpec(1, ANY, wire=True), PortSpec.parse(f"2=wire:127.0.0.1:0,{address}:{port},{options}")]
+        ports = open_ports(specs)
+        for each in ports:
+            stack.callback(each.socket.close)
+        first.connect(ports[0].socket.getsockname())
+        assert receive(second, 1)[0][1] == b""  # The wire says where it begins.
+        yield Link(stack.enter_context(patched(ports)), first, second)
+
+
+def test_a_rate_is_kept_and_nothing_is_lost_or_reordered() -> None:
+    count, size = 3000, 1000
+    with link(f"rate=20mbit,queue={count}") as made:
+        for start in range(0, count, 100):
+            made.send([frame(2, start + n, size) for n in range(100)])
+        arrived = receive(made.second, count)
+    assert [number(data) for _, data in arrived] == list(range(count))
+    seconds = arrived[-1][0] - arrived[0][0]
+    assert seconds >= 1
+    assert (count - 1) * size * 8 / seconds == pytest.approx(20e6, rel=0.1)
+
+
+def test_a_burst_may_leave_at_once() -> None:
+    with link("rate=1mbit,burst=20000") as made:
+        made.send([frame(2, n, 1000) for n in range(30)])
+        times = [at for at, _ in receive(made.second, 30)]
+    # 20 of them at once, and 10 more at 8 ms each.
+    assert times[19] - times[0] < times[29] - times[19]
+    assert times[29] - times[0] >= 0.079
+
+
+def test_a_full_queue_drops_what_comes_last() -> None:
+    with link("rate=1mbit,queue=10") as made:
+        made.send([frame(2, n, 1000) for n in range(50)])
+        counted = stats(made.dataplane, 2, queue_dropped=40)
+        assert [number(data) for _, data in receive(made.second, 10)] == list(range(10))
+        assert (counted["queue_dropped"], counted["queue_depth_max"]) == (40, 10)
+        after = stats(made.dataplane, 2, packets_out=10)
+        assert (after["queue_depth"], after["bytes_out"]) == (0, 10_000)
+
+
+def test_a_delay_is_at_least_what_was_asked_and_keeps_order() -> None:
+    with link("delay=50ms,rate=100mbit") as made:
+        before = time.time()
+        made.send([frame(2, n) for n in range(50)])
+        arrived = receive(made.second, 50)
+    assert [number(data) for _, data in arrived] == list(range(50))
+    assert arrived[0][0] - before >= 0.05
+
+
+def test_hosts_are_delayed_both_ways() -> None:
+    with ExitStack() as stack:
+        end = stack.enter_context(host())
+        ports = open_ports([PortSpec.parse("2=udp:127.0.0.1:0,delay=30ms")])
+        stack.callback(ports[0].socket.close)
+        stack.enter_context(patched(ports, Endpoint(*end.getsockname())))
+        before = time.time()
+        end.sendto(b"there and back", ports[0].socket.getsockname())
+        ((at, data),) = receive(end, 1)
+    assert data == b"there and back" and at - before >= 0.06
+
+
+FAULTS = "loss=0.2,duplicate=0.2,corrupt=0.2"
+
+
+def faulty(options: str) -> list[bytes]:
+    """What is left of 400 frames."""
+    sent = [frame(2, n) for n in range(400)]
+    with link(options) as made:
+        for start in range(0, len(sent), 50):
+            made.send(sent[start : start + 50])
+        counted = stats(made.dataplane, 1, packets_in=len(sent))
+        counted = made.dataplane.port_stats(2)
+        arrived = [data for _, data in receive(made.second, len(sent) - counted["lost"] + counted["duplicated"])]
+        assert counted["lost"] > 0 and counted["duplicated"] > 0 and counted["corrupted"] > 0
+        damaged = len([data for data in set(arrived) if data not in set(sent)])
+        assert damaged == counted["corrupted"]
+    return arrived
+
+
+def test_faults_come_again_with_their_seed() -> None:
+    once = faulty(f"{FAULTS},seed=5")
+    assert faulty(f"{FAULTS},seed=5") == once
+    assert faulty(f"{FAULTS},seed=6") != once
+
+
+def test_reordered_frames_come_late_and_whole() -> None:
+    sent = [frame(2, n) for n in range(200)]
+    with link("reorder=0.3,seed=1") as made:
+        arrived = made.through(sent, len(sent))
+        assert made.dataplane.port_stats(2)["reordered"] > 0
+    assert sorted(arrived) == sent and arrived != sent
+
+
+def test_a_corrupted_frame_differs_in_one_bit() -> None:
+    with link("corrupt=0.999,seed=2") as made:
+        (arrived,) = made.through([frame(2)], 1)
+    difference = int.from_bytes(arrived, "big") ^ int.from_bytes(frame(2), "big")
+    assert difference.bit_count() == 1
+
+
+def test_a_corrupted_datagram_still_reaches_its_host() -> None:
+    """Rebuilt headers are none that a link could damage: they say whom the datagram is for."""
+    with ExitStack() as stack:
+        end = stack.enter_context(host())
+        ports = open_ports([PortSpec.parse("2=udp:127.0.0.1:0,corrupt=0.999,seed=3")])
+        stack.callback(ports[0].socket.close)
+        dataplane = stack.enter_context(patched(ports, Endpoint(*end.getsockname())))
+        for _ in range(50):
+            end.sendto(bytes(100), ports[0].socket.getsockname())
+        arrived = [data for _, data in receive(end, 50)]
+        assert dataplane.port_stats(2)["corrupted"] >= 90
+    # Damaged on the way in, and on the way out.
+    assert {int.from_bytes(data, "big").bit_count() for data in arrived} <= {0, 1, 2}
+
+
+def test_a_switch_with_nothing_to_do_sleeps() -> None:
+    with link("delay=1ms,rate=1mbit") as made:
+        made.through([frame(2)], 1)
+        time.sleep(0.05)
+        before = time.process_time()
+        time.sleep(1)
+        assert time.process_time() - before < 0.2
