@@ -35,6 +35,8 @@ control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
             (_, _, false, 0, NETFOLD_MAGIC, NETFOLD_VERSION, _, _, _): flawed(DROP_OPERATION);
             (_, _, false, 0, NETFOLD_MAGIC, _, _, _, _): flawed(DROP_VERSION);
             (_, _, false, 0, _, _, _, _, _): flawed(DROP_MALFORMED);
+            (_, _, false, _, _, _, OPERATIONS, _, _): flawed(DROP_TRUNCATED);
+            (_, _, false, _, NETFOLD_MAGIC, NETFOLD_VERSION, _, _, _): flawed(DROP_OPERATION);
             (_, _, false, _, _, _, _, _, _): flawed(DROP_TRUNCATED);
         }
         size = 16;

@@ -67,6 +67,25 @@ def test_a_wrong_field(bench: Bench, half: Share, case: str) -> None:
     finish(bench, half)
 
 
+TWICE_WRONG = [
+    ({"magic": 0x1234, "version": 2}, "malformed"),
+    ({"version": 2, "operation": 9}, "version"),
+    ({"operation": 9, "element_count": 16}, "operation"),
+    ({"operation": 9}, "operation"),
+    ({"element_count": 16, "job": 0xFFFF}, "size"),
+    ({"job": 0xFFFF}, "truncated"),
+]
+
+
+@pytest.mark.parametrize(("fields", "reason"), TWICE_WRONG)
+def test_the_first_reason_counts(bench: Bench, half: Share, fields: dict[str, int], reason: str) -> None:
+    """Of what is wrong with its fields, and cut short on top of that."""
+    first = half.members[0]
+    frame = packet(half, first, vector(bench.elements, 5), **fields).frame()
+    bench.expect(first.port, frame[:-8], [], reason)
+    finish(bench, half)
+
+
 def test_a_spoofed_address_and_a_wrong_port(bench: Bench, half: Share) -> None:
     first, second = half.members
     bad = packet(half, first, vector(bench.elements, 5))

@@ -79,14 +79,14 @@ class Tofino:
         left: list[tuple[int, bytes]] = []
         arriving = [(port, frame)]
         for _ in range(PASSES):
-            departing = [each for arrived in arriving for each in self._pass(*arrived)]
+            departing = [each for arrived in arriving for each in self.once(*arrived)]
             left += [each for each in departing if each[0] != RECIRCULATION]
             arriving = [each for each in departing if each[0] == RECIRCULATION]
         assert not arriving, "a frame that goes round in circles"
         return sorted(left, key=lambda each: each[0])
 
-    def _pass(self, port: int, frame: bytes) -> Iterator[tuple[int, bytes]]:
-        """Once through ingress, and through egress for each copy: (port, frame) of all that leave."""
+    def once(self, port: int, frame: bytes) -> Iterator[tuple[int, bytes]]:
+        """Once through ingress, and through egress for each copy: (port, frame) of all that leave, also to come again."""
         intrinsic = self._ingress.intrinsic(ingress_port=port) + PORT_METADATA
         data, (_, deparsing, manager) = self._ingress.run(intrinsic, frame, self._cut_counts)
         if deparsing["drop_ctl"] & 1:
