@@ -73,8 +73,6 @@ class Faults:
         for name in ("loss", "duplicate", "reorder", "corrupt"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise PortError(f"{name} {getattr(self, name)} is not a probability in [0, 1)")
-        if not 0 <= self.seed < 1 << 62:
-            raise PortError(f"seed {self.seed} is not in 0..2^62-1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,20 @@ def test_frames_between_interfaces(cabled: Cabled) -> None:
 
 
 @needs_root
+def test_frames_that_come_faster_than_they_are_read_are_counted(cabled: Cabled) -> None:
+    count = 5000
+    with cabled.dataplane.writing():
+        for n in range(count):
+            cabled.hosts[1].send(frame(1, n))
+    missed = stats(cabled.dataplane, 1, missed=1)["missed"]
+    stats(cabled.dataplane, 1, packets_in=count - missed)
+    cabled.hosts[1].send(frame(2))  # Room again.
+    assert number(cabled.hosts[2].recv(4096)) == 0
+    counted = cabled.dataplane.port_stats(1)
+    assert (counted["packets_in"], counted["missed"]) == (count - missed + 1, missed)
+
+
+@needs_root
 def test_vlan_tags_survive(cabled: Cabled) -> None:
     plain = frame(2, 5)
     cabled.hosts[1].send(plain[:12] + struct.pack(">HH", 0x8100, 0x6123) + plain[12:])
