@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress
 
 from emulation.errors import EmulationError, PortError
 
@@ -21,9 +22,10 @@ def main() -> None:
     """Real packets through a real P4 program, on one machine and without root.
 
     \b
-    emulation demo      train one model over several mechanisms and compare
-    emulation switch    run the embedded P4 switch by hand
-    emulation bench     measure how fast it is here
+    emulation demo         train one model over several mechanisms and compare
+    emulation switch       run the embedded P4 switch by hand
+    emulation conformance  run p4c's own v1model tests through the embedded switch
+    emulation bench        measure how fast it is here
     """
 
 
@@ -192,6 +194,37 @@ def demo(mechanisms: str, as_json: bool, **options: Any) -> None:
     else:
         print_demo(result)
         click.echo(f"result: {config.output / 'result.json'}")
+
+
+@main.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--only", default="", metavar="TEXT", help="Only programs with this in their name.")
+@click.option("--jobs", type=click.IntRange(1), help="Tests at once [default: one per core].")
+@click.option("--json", "as_json", is_flag=True, help="Print passed, unsupported and failed as JSON.")
+def conformance(folder: Path, only: str, jobs: int | None, as_json: bool) -> None:
+    """Run a folder of v1model tests through the embedded switch.
+
+    FOLDER holds programs NAME-bmv2.p4 with a test NAME-bmv2.stf beside them, as p4c's testdata/p4_16_samples does. Each
+    is compiled with p4c-bm2-ss, loaded, and driven with its test's packets. A program that uses what this switch does
+    not run is unsupported, with the construct; a different answer is a failure, and so is a crash. Exit code 1 if any
+    failed.
+    """
+    from emulation.conformance import cases, run
+    from emulation.report import print_conformance
+
+    programs = [path for path in cases(folder) if only in path.stem]
+    if not programs:
+        raise EmulationError(f"no program in {folder} has {only!r} in its name")
+    progress = Progress(*Progress.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True))
+    with progress:
+        bar = progress.add_task("conformance", total=len(programs))
+        report = run(programs, lambda _: progress.advance(bar), jobs)
+    if as_json:
+        click.echo(json.dumps(asdict(report), indent=1))
+    else:
+        print_conformance(report)
+    if report.failed:
+        sys.exit(1)
 
 
 @main.command()

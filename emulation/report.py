@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from emulation.conformance import Report
 from emulation.demo import DemoResult
 
 
@@ -57,3 +58,15 @@ def _switch(result: DemoResult) -> Table:
     for reason, packets in switch["drops"].items():
         table.add_row(f"dropped: {reason}", f"{packets:,}")
     return table
+
+
+def print_conformance(report: Report) -> None:
+    """What did not pass, and the sums."""
+    console = Console()
+    for title, found in (("unsupported", report.unsupported), ("failed", report.failed)):
+        if found:
+            table = Table(title, "why", title_justify="left")
+            for name, why in sorted(found.items()):
+                table.add_row(name, why)
+            console.print(table)
+    console.print(f"{len(report.passed)} passed, {len(report.unsupported)} unsupported, {len(report.failed)} failed")

@@ -1,18 +1,22 @@
 """A program as C: one function per parser state, action and pipeline, with the P4 source lines in comments.
 
-What is generated sits between runtime/runtime.h and runtime/control.h, loop.h in one translation unit.
+What is generated includes runtime/runtime.h behind its sizes; runtime/control.h and loop.h follow it in the same
+translation unit.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from typing import Any
 
 from emulation.errors import ProgramError
-from emulation.switch.expression import NARROW, Code, Expressions, assign, unsigned
-from emulation.switch.fold import INDEX, fold
+from emulation.switch import headers
+from emulation.switch.calculation import CalculationWriter, checksum_name
+from emulation.switch.expression import Code, Expressions, as_words, assign, read
+from emulation.switch.fold import INDEX
 from emulation.switch.parsing import ParserWriter
-from emulation.switch.program import Action, ConstEntry, Field, Header, Pipeline, Program, Table, c_name, c_type, source
+from emulation.switch.primitive import PrimitiveWriter, c_string, meter_input
+from emulation.switch.program import ConstEntry, Field, Key, Pipeline, Program, Table, c_type, in_words, source, words
 
 
 class Generator:
@@ -21,7 +25,8 @@ class Generator:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.expressions = Expressions(program)
-        self.register_widths = {r["name"]: int(r["bitwidth"]) for r in program.registers}
+        self.calculations = CalculationWriter(program, self.expressions)
+        self.primitives = PrimitiveWriter(program, self.expressions)
 
     def generate(self) -> str:
         """The whole program.
@@ -36,68 +41,78 @@ class Generator:
             raise ProgramError(f"not a BMv2 JSON program: {type(wrong).__name__}: {wrong}") from wrong
 
     def _generate(self) -> str:
-        self.registers = self._register_places()
+        program = self.program
+        headers.check(program)
+        parser = ParserWriter(program, self.expressions, self.primitives.primitive, self._metadata("parser_error"))
+        types = {h.type.name: h.type for h in program.headers.values() if not h.metadata}.values()
+        error = self._metadata("checksum_error")
         parts = [
-            "// Generated from a BMv2 JSON program. Do not edit.",
+            headers.declare(program),
             self._state(),
-            *(self._action(a) for a in self.program.actions),
-            *(self._extract(h) for h in self.program.headers.values() if not h.metadata),
-            *(self._emit(h) for h in self.program.headers.values() if not h.metadata),
-            ParserWriter(self.program, self.expressions, self._primitive, self._metadata("parser_error")).write(),
-            *(self._checksum(c) for c in self.program.json["checksums"]),
-            self._pipeline(self.program.pipelines["ingress"]),
-            self._pipeline(self.program.pipelines["egress"]),
-            self._packet(),
+            *(headers.extract(t) for t in types),
+            *(headers.emit(t) for t in types),
+            *(self.calculations.calculation(c) for c in program.calculations.values()),
+            *(self.calculations.selector(p.index, p.selector) for p in program.profiles.values() if p.selector),
+            *(self.primitives.action(a) for a in program.actions),
+            parser.write(),
+            *(self.calculations.checksum(c, error) for c in program.json["checksums"]),
+            self._pipeline(program.pipelines["ingress"]),
+            self._pipeline(program.pipelines["egress"]),
+            self._preserve(),
+            self._digest(),
+            self._deparse(),
+            self._metadata_functions(),
+            '#include "packet.h"',
             self._init(),
         ]
-        return "\n\n".join(parts) + "\n"
+        return "\n\n".join([self._sizes(), *parts]) + "\n"
+
+    def _sizes(self) -> str:
+        """What runtime.h needs to know; the expressions have been seen by now."""
+        keys = max([1, *(sum(map(words, table.widths)) for table in self.program.tables), *self._set_words()])
+        params = max([1, *(sum(map(words, action.widths)) for action in self.program.actions)])
+        sizes = {
+            "LIMBS": words(self.expressions.most_bits + 2),
+            "KEY_WORDS": keys,
+            "PARAM_WORDS": params,
+            "TABLES": max(1, len(self.program.tables)),
+            "PROFILES": max(1, len(self.program.profiles)),
+            "VALUE_SETS": max(1, len(self.program.value_sets)),
+            "OUT_BYTES": sum(h.type.most_bytes for h in self.program.headers.values() if not h.metadata),
+        }
+        defines = "\n".join(f"#define {name} {value}" for name, value in sizes.items())
+        return f'// Generated from a BMv2 JSON program. Do not edit.\n{defines}\n#include "runtime.h"'
+
+    def _set_words(self) -> list[int]:
+        """Words of what the value sets are asked for; a generous bound: a key of so many bits in fields of one byte."""
+        return [-(-each["compressed_bitwidth"] // 8) for each in self.program.value_sets]
 
     # ---- state ------------------------------------------------------------------------------------------------
 
-    def _register_places(self) -> dict[str, tuple[str, int, int]]:
-        """Register name -> (C array, column, size). Arrays of one size and width are the columns of one table: what
-        a program reads under one index then lies side by side."""
-        families: dict[tuple[int, int], list[str]] = {}
-        for register in self.program.registers:
-            if register["bitwidth"] > 64:
-                raise ProgramError(f"register {register['name']} is {register['bitwidth']} bits wide; 64 is the most")
-            families.setdefault((register["size"], register["bitwidth"]), []).append(register["name"])
-        places: dict[str, tuple[str, int, int]] = {}
-        self.register_arrays: list[str] = []
-        for number, ((size, width), names) in enumerate(families.items()):
-            array = f"registers_{number}"
-            self.register_arrays.append(f"static {c_type(width, False)} {array}[{size}][{len(names)}];")
-            places |= {name: (array, column, size) for column, name in enumerate(names)}
-        return places
-
     def _state(self) -> str:
-        out = []
-        for header in self.program.headers.values():
-            members = {}
-            for field in header.fields:
-                member = field.ref.split(".", 1)[1]
-                run = re.match(r"(run\d+)\[@", member)
-                kind = c_type(field.width, field.signed)
-                if run:
-                    size = int(members.get(run[1], f"uint32_t {run[1]}[0];").split("[")[1].split("]")[0]) + 1
-                    members[run[1]] = f"uint32_t {run[1]}[{size}];"
-                else:
-                    members[member] = f"{kind} {member};"
-            out.append(f"typedef struct {{ bool valid; {' '.join(members.values())} }} {header.c_name}_t;")
-        out.append("typedef struct {")
-        out.append("    uint32_t port, packet_bytes, payload_bytes;")
-        out.append("    const uint8_t *payload;")
-        out.append("    bool exited;")
-        out += [f"    {h.c_name}_t {h.c_name};" for h in self.program.headers.values()]
-        out.append("} context_t;")
-        out += self.register_arrays
+        out = [
+            "typedef struct {",
+            "    uint32_t packet_bytes, length, payload_bytes;   // as it came in; with headers added and removed",
+            "    const uint8_t *payload;",
+            "    uint32_t clone, clone_list, resubmit, recirculate, digest, truncate;",
+            "    bool exited;",
+            "    stacks_next_t next;",
+            "    headers_t h;",
+            "} context_t;",
+            *(
+                f"static {c_type(width, False)} registers_{number}[{max(1, size)}][{columns}];"
+                for number, (size, width, columns) in enumerate(self.program.register_families)
+            ),
+        ]
         for counter in self.program.counters:
             out.append(f"static counter_t counter_{counter['id']}[{counter['size']}];   // {counter['name']}")
-        out.append(f"static table_t tables[{max(1, len(self.program.tables))}];")
-        out.append(
-            "uint32_t nf_table_insert(uint32_t, const uint64_t *, const uint64_t *, int32_t, int32_t, "
-            "const uint64_t *, uint32_t);"
-        )
+        for meter in self.program.meters:
+            if not meter["is_direct"]:
+                out.append(f"static meter_t meter_{meter['id']}[{meter['size']}];   // {meter['name']}")
+        for table in self.program.tables:
+            if table.ranges:
+                parts = ", ".join(f"{{{words(key.field.width)}, {int(key.kind == 'range')}}}" for key in table.keys)
+                out.append(f"static const key_part_t parts_{table.index}[] = {{{parts}}};")
         return "\n".join(out)
 
     def _metadata(self, name: str) -> Field | None:
@@ -107,173 +122,14 @@ class Generator:
     def _set_metadata(self, name: str, value: str) -> str:
         """`field = value;`, or nothing when the program does not know the field."""
         field = self._metadata(name)
-        if field is None:
-            return ""
-        return f"    {field.ref} = {value};\n"
-
-    # ---- actions ----------------------------------------------------------------------------------------------
-
-    def _action(self, action: Action) -> str:
-        labels = {p["parameters"][-1]["value"] for p in action.primitives if p["op"].startswith("_jump")}
-        labels = {int(v, 16) if isinstance(v, str) else v for v in labels}
-        lines = []
-        for number, primitive in enumerate(action.primitives):
-            if number in labels:
-                lines.append(f"p{number}:;")
-            try:
-                lines += self._primitive(primitive, action)
-            except ProgramError as wrong:
-                where = source(primitive)
-                raise ProgramError(f"action {action.name}: {wrong}{f' ({where})' if where else ''}") from wrong
-        if len(action.primitives) in labels:
-            lines.append(f"p{len(action.primitives)}:;")
-        where = next((source(p) for p in action.primitives if source(p)), "")
-        body = "\n".join("    " + line for line in fold(lines))
-        return (
-            f"// {action.name}{f'  {where}' if where else ''}\n"
-            f"static inline void action_{action.id}(context_t *restrict c, const uint64_t *restrict d) {{\n"
-            f"    (void)c; (void)d;\n{body}\n}}"
-        )
-
-    def _primitive(self, primitive: dict[str, Any], action: Action) -> list[str]:
-        op, given = primitive["op"], primitive["parameters"]
-
-        def code(i: int) -> Any:
-            return self.expressions.code(given[i], action.params)
-
-        if op == "assign":
-            return [assign(self.program.field(given[0]["value"]), code(1))]
-        if op == "register_read":
-            array, column, size = self.registers[given[1]["value"]]
-            field, index = self.program.field(given[0]["value"]), unsigned(code(2))
-            width = self.register_widths[given[1]["value"]]
-            # Beyond the end v1model leaves the value open; 0 keeps a run repeatable.
-            value = f"({index} < {size} ? {array}[{index}][@{column}@] : 0)"
-            return [assign(field, Code(f"({'int64_t' if width <= NARROW else 'i128'}){value}", width))]
-        if op == "register_write":
-            array, column, size = self.registers[given[0]["value"]]
-            index, value = unsigned(code(1)), code(2)
-            target = Field("", "", f"{array}[{index}][@{column}@]", self.register_widths[given[0]["value"]], False, 0)
-            return [f"if ({index} < {size}) {assign(target, value)}"]
-        if op == "count":
-            counter = next(c for c in self.program.counters if c["name"] == given[0]["value"])
-            index = unsigned(code(1))
-            cell = f"counter_{counter['id']}[{index}]"
-            return [f"if ({index} < {counter['size']}) {{ {cell}.packets++; {cell}.bytes += c->packet_bytes; }}"]
-        if op == "mark_to_drop":
-            lines = [self._set_metadata("egress_spec", "DROP_PORT"), self._set_metadata("mcast_grp", "0")]
-            return [line.strip() for line in lines if line]
-        if op in ("add_header", "remove_header"):
-            name = self.program.headers[given[0]["value"]].c_name
-            return [f"c->{name}.valid = {'true' if op == 'add_header' else 'false'};"]
-        if op == "assign_header":
-            to, of = (self.program.headers[given[i]["value"]].c_name for i in (0, 1))
-            return [f"memcpy(&c->{to}, &c->{of}, sizeof c->{to});"]
-        if op == "exit":
-            return ["c->exited = true;", "return;"]
-        if op in ("_jump", "_jump_if_zero"):
-            target = given[-1]["value"]
-            label = f"goto p{int(target, 16) if isinstance(target, str) else target};"
-            return [label if op == "_jump" else f"if (!({code(0).text})) {label}"]
-        if op in ("log_msg", "no_op", "assert", "assume"):
-            return [f"// {op}: nothing to do"]
-        raise ProgramError(f"the primitive {op} is not supported")
-
-    # ---- headers ----------------------------------------------------------------------------------------------
-
-    def _extract(self, header: Header) -> str:
-        lines = []
-        for f in header.fields:
-            byte = f.offset // 8
-            aligned = f.offset % 8 == 0
-            if aligned and f.width in (16, 32, 64):
-                run = INDEX.search(f.ref)
-                if run:
-                    first = byte - 4 * int(run[1])
-                    lines.append(f"{f.ref} = load32(&((const uint8_t (*)[4])(p + {first}))[@{run[1]}@][0]);")
-                else:
-                    lines.append(f"{f.ref} = ({c_type(f.width, f.signed)})load{f.width}(p + {byte});")
-            elif aligned and f.width == 8:
-                lines.append(f"{f.ref} = ({c_type(8, f.signed)})p[{byte}];")
-            else:
-                value = f"get_bits(p, {f.offset}, {f.width})"
-                value = f"sign_extend({value}, {f.width})" if f.signed else value
-                lines.append(f"{f.ref} = ({c_type(f.width, f.signed)}){value};")
-        body = "\n".join("    " + line for line in fold(lines))
-        return (
-            f"static inline void extract_{header.c_name}(context_t *restrict c, const uint8_t *restrict p) {{\n"
-            f"    (void)p;\n    c->{header.c_name}.valid = true;\n{body}\n}}"
-        )
-
-    def _emit(self, header: Header) -> str:
-        if header.bits % 8:
-            raise ProgramError(f"header {header.name} has {header.bits} bits: not whole bytes")
-        lines = []
-        for f in header.fields:
-            byte = f.offset // 8
-            run = INDEX.search(f.ref)
-            if run:
-                first = byte - 4 * int(run[1])
-                lines.append(f"store32(&((uint8_t (*)[4])(p + {first}))[@{run[1]}@][0], {f.ref});")
-            elif f.offset % 8 == 0 and f.width in (16, 32, 64):
-                lines.append(f"store{f.width}(p + {byte}, (uint{f.width}_t){f.ref});")
-            else:
-                lines.append(f"put_bits(p, {f.offset}, {f.width}, (uint64_t){f.ref});")
-        body = "\n".join("    " + line for line in fold(lines))
-        return (
-            f"static inline uint32_t emit_{header.c_name}(const context_t *restrict c, uint8_t *restrict p) {{\n"
-            f"    (void)p;\n    if (!c->{header.c_name}.valid) return 0;\n{body}\n"
-            f"    return {header.bits // 8};\n}}"
-        )
-
-    # ---- checksums --------------------------------------------------------------------------------------------
-
-    def _checksum(self, checksum: dict[str, Any]) -> str:
-        calculation = self.program.calculations[checksum["calculation"]]
-        if calculation["algo"] != "csum16":
-            raise ProgramError(f"checksum {checksum['name']}: {calculation['algo']} is not supported")
-        out, offset = [], 0
-        for item in calculation["input"]:
-            if item["type"] == "field":
-                field = self.program.field(item["value"])
-                out.append(f"    put_bits(b, {offset}, {field.width}, (uint64_t){field.ref});")
-                offset += field.width
-            elif item["type"] == "hexstr":
-                out.append(f"    put_bits(b, {offset}, {item['bitwidth']}, UINT64_C({int(item['value'], 16)}));")
-                offset += item["bitwidth"]
-            else:
-                raise ProgramError(f"checksum {checksum['name']}: {item['type']} as input is not supported")
-        condition = checksum.get("if_cond")
-        test = self.expressions.code(condition).text if condition else "1"
-        target = self.program.field(checksum["target"])
-        name = c_name(f"{checksum['name']}_{checksum['id']}")
-        text = [
-            f"// {source(checksum)}",
-            f"static void checksum_{name}(context_t *restrict c, bool update) {{",
-            f"    if (!({test})) return;",
-            f"    uint8_t b[{offset // 8 + 1}] = {{0}};",
-            *out,
-            f"    uint16_t sum = csum16(b, {(offset + 7) // 8});",
-            f"    if (update) {{ {target.ref} = sum; return; }}",
-        ]
-        error = self._metadata("checksum_error")
-        if error is not None:
-            text.append(f"    if ({target.ref} != sum) {error.ref} = 1;")
-        return INDEX.sub(r"[\1]", "\n".join([*text, "}"]))
-
-    def _checksums(self, kind: str) -> str:
-        calls = [
-            f"    checksum_{c_name(c['name'] + '_' + str(c['id']))}(c, {'true' if kind == 'update' else 'false'});"
-            for c in self.program.json["checksums"]
-            if c.get(kind, kind == "update")
-        ]
-        return "\n".join(calls)
+        return f"    {assign(field, Code(value, 62))}\n" if field is not None else ""
 
     # ---- pipelines --------------------------------------------------------------------------------------------
 
     def _pipeline(self, pipeline: Pipeline) -> str:
         labels = {t.name: f"table_{t.index}" for t in pipeline.tables}
         labels |= {c["name"]: f"condition_{c['id']}" for c in pipeline.conditionals}
+        labels |= {c["name"]: f"call_{c['id']}" for c in pipeline.calls}
 
         def to(name: str | None) -> str:
             return f"goto {labels[name]};" if name is not None else "goto done;"
@@ -283,38 +139,53 @@ class Generator:
             out += self._apply(table, to)
         for conditional in pipeline.conditionals:
             out.append(f"condition_{conditional['id']}:  // {source(conditional)}")
-            test = self.expressions.code(conditional["expression"]).text
+            test = self.expressions.code(conditional["expression"]).low()
             out.append(f"    if ({test}) {to(conditional['true_next'])}")
             out.append(f"    {to(conditional['false_next'])}")
+        for call in pipeline.calls:
+            out.append(f"call_{call['id']}:  // {source(call)}")
+            out.append(f"    action_{call['action_id']}(c, NULL);")
+            out.append(f"    if (c->exited) goto done;\n    {to(call.get('next_node'))}")
         return INDEX.sub(r"[\1]", "\n".join([*out, "done:", "    return;", "}"]))
 
-    def _apply(self, table: Table, to: Any) -> list[str]:
+    def _apply(self, table: Table, to: Callable[[str | None], str]) -> list[str]:
+        here = f"&tables[{table.index}]"
         out = [f"table_{table.index}: {{  // {table.name}  {table.source}"]
+        if table.always is not None:
+            return [*out, *self._apply_always(table, table.always, to), "}"]
         if table.keys:
-            values = ", ".join(f"(uint64_t){'(' + key.field.ref + ')'}" for key in table.keys)
+            values = ", ".join(word for key in table.keys for word in _key_words(key))
             out.append(f"    const uint64_t key[] = {{{values}}};")
-            out.append(f"    entry_t *e = table_lookup(&tables[{table.index}], key);")
+            out.append(
+                f"    entry_t *e = table_lookup_ranges({here}, key, parts_{table.index}, {len(table.keys)});"
+                if table.ranges
+                else f"    entry_t *e = table_lookup({here}, key);"
+            )
         else:
             out.append("    entry_t *e = NULL;")
         out += [
             "    bool hit = e != NULL;",
             f"    if (!hit) e = &tables[{table.index}].fallback;",
+            f'    TRACE("table %s: %s %u", {c_string(table.name)}, hit ? "hit, entry" : "miss", e->handle);',
             "    e->hits.packets++;",
             "    e->hits.bytes += c->packet_bytes;",
-            "    switch (e->action) {",
         ]
-        by_id = {action: name for name, action in table.actions.items()}
-        branch_on_hit = "__HIT__" in table.next_tables
-        for action, name in by_id.items():
-            following = "" if branch_on_hit else f" {to(table.next_tables.get(name, table.base_default_next))}"
-            stop = (
-                " if (c->exited) goto done;"
-                if any(p["op"] == "exit" for p in self.program.actions[action].primitives)
-                else ""
+        if table.ages:
+            out.append("    e->hit_us = clock_us();")
+        if table.meter is not None:
+            meter = self.primitives.meters[table.meter]
+            target = self.program.field(meter["result_target"])
+            out.append(
+                f"    if (hit) {assign(target, Code(f'(int64_t)meter_execute(&e->meter, {meter_input(meter)})', 2))}"
             )
-            out.append(f"    case {action}: action_{action}(c, e->params);{stop}{following or ' break;'}")
-        out.append("    default: break;")
-        out.append("    }")
+        out += [f"    const action_t *a = {self._chosen(table)};", "    switch (a->action) {"]
+        branch_on_hit = "__HIT__" in table.next_tables
+        for name, action in table.actions.items():
+            following = "" if branch_on_hit else f" {to(table.next_tables.get(name, table.base_default_next))}"
+            exits = any(p["op"] == "exit" for p in self.program.actions[action].primitives)
+            stop = " if (c->exited) goto done;" if exits else ""
+            out.append(f"    case {action}: action_{action}(c, a->params);{stop}{following or ' break;'}")
+        out += ["    default: break;", "    }"]
         if branch_on_hit:
             out.append(f"    if (hit) {to(table.next_tables['__HIT__'])}")
             out.append(f"    {to(table.next_tables['__MISS__'])}")
@@ -322,76 +193,191 @@ class Generator:
             out += ["    (void)hit;", f"    {to(table.base_default_next)}"]
         return [*out, "}"]
 
-    # ---- the packet's way -------------------------------------------------------------------------------------
+    def _apply_always(self, table: Table, action: int, to: Callable[[str | None], str]) -> list[str]:
+        """Of a table that has but one action."""
+        given = [int(value, 16) for value in (table.default or {})["action_data"]]
+        values = ", ".join(f"UINT64_C({n})" for n in in_words(given, self.program.actions[action].widths))
+        params = f"(const uint64_t[]){{{values}}}" if values else "NULL"
+        following = table.next_tables.get("__MISS__", table.base_default_next)
+        name = next((name for name, number in table.actions.items() if number == action), "")
+        return [
+            f"    action_{action}(c, {params});",
+            "    if (c->exited) goto done;",
+            f"    {to(table.next_tables.get(name, following))}",
+        ]
 
-    def _packet(self) -> str:
-        group, spec = self._metadata("mcast_grp"), self._metadata("egress_spec")
-        if group is None or spec is None:
-            raise ProgramError("standard_metadata has no mcast_grp and egress_spec: not a v1model program")
+    def _chosen(self, table: Table) -> str:
+        """The action of an entry: its own, or of what it points to."""
+        if table.profile is None:
+            return "&e->own"
+        profile = self.program.profiles[table.profile]
+        chosen_by = f"select_{profile.index}(c)" if profile.selector else "0"
+        return f"profile_pick(&profiles[{profile.index}], e, e->group ? {chosen_by} : 0)"
+
+    # ---- the packet's way (packet.h) --------------------------------------------------------------------------
+
+    def _preserve(self) -> str:
+        """Field lists: what a packet keeps when it is cloned, resubmitted or recirculated."""
+        out = [
+            "static void preserve(context_t *to, const context_t *from, uint32_t list) {",
+            "    (void)to; (void)from;",
+            "    switch (list) {",
+        ]
+        for number, elements in self.program.field_lists.items():
+            copies = []
+            for element in elements:
+                if element["type"] == "field":
+                    ref = self.program.field(element["value"]).ref
+                elif element["type"] == "header":
+                    ref = self.program.headers[element["value"]].ref
+                else:
+                    continue  # constants are of no use here
+                copies.append(f"{_on('to', ref)} = {_on('from', ref)};")
+            out.append(f"    case {number}: {' '.join(copies)} break;")
+        return INDEX.sub(r"[\1]", "\n".join([*out, "    default: break;", "    }", "}"]))
+
+    def _digest(self) -> str:
+        """Learn lists: what goes to the controller."""
+        out = ["static void digest(context_t *c, uint32_t list) {", "    (void)c;", "    switch (list) {"]
+        for each in self.program.digests:
+            values = []
+            for element in each["elements"]:
+                code = self.expressions.code(element)
+                values += as_words(code, self.digest_width(element))
+            values = values or ["0"]
+            out.append(
+                f"    case {each['id']}: tell_digest({each['id']}, (const uint64_t[]){{{', '.join(values)}}}, "
+                f"{len(values)}); break;"
+            )
+        return INDEX.sub(r"[\1]", "\n".join([*out, "    default: break;", "    }", "}"]))
+
+    def digest_width(self, element: dict[str, Any]) -> int:
+        """Bits of one member of a digest."""
+        if element["type"] == "hexstr":
+            return int(element.get("bitwidth", 64))
+        return self.expressions.place(element).width
+
+    def _deparse(self) -> str:
         deparser = self.program.json["deparsers"][0]
         if deparser.get("primitives"):
             raise ProgramError("computations in the deparser are not supported")
-        emits = "\n".join(
-            f"    at += emit_{self.program.headers[name].c_name}(c, out + at);" for name in deparser["order"]
-        )
-        room = sum(h.bits // 8 for h in self.program.headers.values() if not h.metadata)
-        return f"""static void send_out(context_t *restrict c, uint32_t port, uint32_t instance, uint32_t kind,
-                     emit_t emit, void *to) {{
-    static uint8_t out[{room} + 65536];
-    (void)instance; (void)kind;
-{self._set_metadata("egress_port", "(uint16_t)port")}{self._set_metadata("egress_rid", "(uint16_t)instance")}\
-{self._set_metadata("instance_type", "kind")}    {spec.ref} = 0;
-    c->exited = false;
-    egress(c);
-    if ({spec.ref} == DROP_PORT) return;
-{self._checksums("update")}
-    uint32_t at = 0;
-{emits}
-    memcpy(out + at, c->payload, c->payload_bytes);
-    emit(to, port, out, at + c->payload_bytes);
-}}
+        out = ["static uint32_t deparse(context_t *restrict c, uint8_t *restrict out) {", "    uint32_t at = 0;"]
+        for name in deparser["order"]:
+            header = self.program.headers[name]
+            out.append(f"    at += emit_{header.type.c_name}(&{header.ref}, out + at);")
+        return "\n".join([*out, "    (void)c; (void)out;", "    return at;", "}"])
 
-static void process_packet(uint32_t port, const uint8_t *frame, uint32_t bytes, emit_t emit, void *to) {{
-    context_t context, *c = &context;
-    memset(c, 0, sizeof *c);
-    c->packet_bytes = bytes;
-{self._set_metadata("ingress_port", "(uint16_t)port")}{self._set_metadata("packet_length", "bytes")}\
-    parse(c, frame, bytes);
-{self._checksums("verify")}
-    ingress(c);
-    if ({group.ref} != 0) {{
-        const group_t *group = &groups[{group.ref}];
-        for (uint32_t i = 0; i < group->count; i++) {{
-            context_t copy = context;
-            send_out(&copy, group->replicas[i].port, group->replicas[i].instance, 5, emit, to);
-        }}
-    }} else if ({spec.ref} != DROP_PORT) {{
-        send_out(c, {spec.ref}, 0, 0, emit, to);
-    }}
-}}"""
+    def _metadata_functions(self) -> str:
+        """What packet.h does with standard metadata, of which a program may have only some."""
+        group, spec = self._metadata("mcast_grp"), self._metadata("egress_spec")
+        if group is None or spec is None:
+            raise ProgramError("standard_metadata has no mcast_grp and egress_spec: not a v1model program")
+        checksums = self.program.json["checksums"]
+        arrives = self._set_metadata("ingress_global_timestamp", "(int64_t)clock_us()")
+        leaves = self._set_metadata("egress_global_timestamp", "(int64_t)clock_us()")
+        if not self.program.uses("ingress_global_timestamp", "egress_global_timestamp"):
+            arrives = leaves = ""
+        metadata = [h.ref for h in self.program.headers.values() if h.metadata]
+        bulky = {name for kind, name, size in self.program.members if not size and self._bulky(kind)}
+        cleared = "".join(f"    if (!c->h.{n}.valid) memset(&c->h.{n}, 0, sizeof c->h.{n});\n" for n in sorted(bulky))
+        untouched = "".join(f"    c->h.{n}.valid = false;\n" for n in sorted(bulky))
+        size = f"offsetof(context_t, h.{headers.first_bulky(self.program)})" if bulky else "sizeof *c"
+
+        def sums(kind: str, default: bool) -> str:
+            flag = "true" if kind == "update" else "false"
+            return "".join(f"    {checksum_name(c)}(c, {flag});\n" for c in checksums if c.get(kind, default))
+
+        return f"""\
+// A fresh packet. Large headers are zeroed only if they were not extracted, after parsing.
+static void begin(context_t *restrict c, uint32_t port, uint32_t bytes, uint32_t kind) {{
+    memset(c, 0, {size});
+{untouched}    c->packet_bytes = c->length = bytes;
+    (void)port; (void)kind;
+{self._set_metadata("ingress_port", "port")}{self._set_metadata("packet_length", "bytes")}\
+{self._set_metadata("instance_type", "kind")}{arrives}}}
+static void parsed(context_t *restrict c) {{
+    (void)c;
+{cleared}{sums("verify", False)}}}
+static void reset_metadata(context_t *restrict c) {{
+{"".join(f"    memset(&{ref}, 0, sizeof {ref});{chr(10)}" for ref in metadata)}}}
+static void set_kind(context_t *restrict c, uint32_t kind) {{
+    (void)c; (void)kind;
+{self._set_metadata("instance_type", "kind")}}}
+static void enter_egress(context_t *restrict c, uint32_t port, uint32_t instance) {{
+    (void)port; (void)instance;
+{self._set_metadata("egress_port", "port")}{self._set_metadata("egress_rid", "instance")}\
+{self._set_metadata("packet_length", "c->length")}{leaves}    {spec.ref} = 0;
+}}
+static void update_checksums(context_t *restrict c) {{
+    (void)c;
+{sums("update", True)}}}
+static uint32_t group_of(const context_t *c) {{ return {group.ref}; }}
+static uint32_t spec_of(const context_t *c) {{ return {spec.ref}; }}"""
+
+    def _bulky(self, kind: str) -> bool:
+        return headers.is_bulky(self.program, kind)
+
+    # ---- what the program starts with -------------------------------------------------------------------------
 
     def _init(self) -> str:
         out = ["static void program_init(void) {"]
         for table in self.program.tables:
-            out.append(f"    tables[{table.index}].keys = {len(table.keys)};")
+            out.append(f"    tables[{table.index}].words = {sum(map(words, table.widths))};")
             default = table.default
             action = default["action_id"] if default else -1
-            out.append(f"    tables[{table.index}].fallback.action = {action};")
-            for i, value in enumerate(default["action_data"] if default else ()):
-                out.append(f"    tables[{table.index}].fallback.params[{i}] = UINT64_C({int(value, 16)});")
+            out.append(f"    tables[{table.index}].fallback.own.action = {action};")
+            if default:
+                values = [int(value, 16) for value in default["action_data"]]
+                for i, value in enumerate(in_words(values, self.program.actions[action].widths)):
+                    out.append(f"    tables[{table.index}].fallback.own.params[{i}] = UINT64_C({value});")
+            if table.ranges:
+                out.append(f"    tables[{table.index}].ordered = true;")
             out += [self._const_entry(table, entry) for entry in table.entries]
-            if table.entries:
-                out.append(f"    table_rebuild(&tables[{table.index}]);")
+            out.append(f"    table_rebuild(&tables[{table.index}]);")
         out += ["}", "counter_t *nf_counter(uint32_t id) {", "    switch (id) {"]
         out += [f"    case {c['id']}: return counter_{c['id']};" for c in self.program.counters]
-        return "\n".join([*out, "    default: return NULL;", "    }", "}"])
+        out += ["    default: return NULL;", "    }", "}", "meter_t *nf_meter(uint32_t id) {", "    switch (id) {"]
+        out += [f"    case {m['id']}: return meter_{m['id']};" for m in self.program.meters if not m["is_direct"]]
+        out += ["    default: return NULL;", "    }", "}"]
+        return "\n".join([*out, self._register_access()])
 
-    @staticmethod
-    def _const_entry(table: Table, entry: ConstEntry) -> str:
-        def array(numbers: tuple[int, ...]) -> str:
+    def _register_access(self) -> str:
+        """nf_register: one cell to or from words, the highest first."""
+        out = [
+            "void nf_register(uint32_t family, uint32_t column, uint32_t index, uint64_t *value, bool write) {",
+            "    switch (family) {",
+        ]
+        for number, (_, width, _) in enumerate(self.program.register_families):
+            cell, count = f"registers_{number}[index][column]", words(width)
+            if width > 64:
+                get = " ".join(f"value[{i}] = {cell}.w[{count - 1 - i}];" for i in range(count))
+                put = f"{cell} = big_words(value, {count});"
+            else:
+                get, put = f"value[0] = {cell};", f"{cell} = ({c_type(width, False)})value[0];"
+            out.append(f"    case {number}: if (write) {{ {put} }} else {{ {get} }} break;")
+        return "\n".join([*out, "    default: (void)column; (void)index; (void)value; (void)write;", "    }", "}"])
+
+    def _const_entry(self, table: Table, entry: ConstEntry) -> str:
+        def array(numbers: list[int]) -> str:
             return "(const uint64_t[]){" + ", ".join(f"UINT64_C({n})" for n in [*numbers, 0]) + "}"
 
+        params = in_words(entry.params, self.program.actions[entry.action].widths)
         return (
-            f"    nf_table_insert({table.index}, {array(entry.value)}, {array(entry.mask)}, {entry.priority}, "
-            f"{entry.action}, {array(entry.params)}, {len(entry.params)});"
+            f"    table_insert({table.index}, {array(in_words(entry.value, table.widths))}, "
+            f"{array(in_words(entry.mask, table.widths))}, {entry.priority}, {entry.action}, {array(params)}, "
+            f"{len(params)});"
         )
+
+
+def _key_words(key: Key) -> list[str]:
+    """What a table looks up of one key."""
+    found = as_words(read(key.field), key.field.width)
+    if key.mask is None:
+        return found
+    masks = in_words([key.mask], [key.field.width])
+    return [f"({word} & UINT64_C({mask:#x}))" for word, mask in zip(found, masks, strict=True)]
+
+
+def _on(context: str, ref: str) -> str:
+    """A C expression of `c` as one of another context."""
+    return ref.replace("c->", f"{context}->")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from emulation.errors import CompilerError
 
-# Before and after the generated program; none of them includes another.
-BEFORE, AFTER = ("runtime.h",), ("control.h", "bench.h", "shape.h", "port.h", "loop.h")
+# After the generated program, which includes runtime.h and packet.h itself.
+AFTER = ("control.h", "bench.h", "shape.h", "port.h", "loop.h")
 RUNTIME = Path(__file__).parent / "runtime"
 FLAGS = (
     "-std=gnu11",
@@ -57,7 +57,7 @@ def compile_program(generated: str, extra_flags: tuple[str, ...] = ()) -> Path:
     Raises:
         CompilerError: no compiler, or it refused; the message holds its first error.
     """
-    return compile_library(BEFORE, generated, AFTER, extra_flags)
+    return compile_library((), generated, AFTER, extra_flags)
 
 
 def compile_library(
@@ -70,7 +70,7 @@ def compile_library(
     """
     compiler = find_compiler()
     text = "\n".join([*_includes(before), code, *_includes(after), ""])
-    headers = "".join((RUNTIME / name).read_text() for name in (*before, *after))
+    headers = "".join(path.read_text() for path in sorted(RUNTIME.glob("*.h")))
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
     flags = (*FLAGS, *extra_flags)
     digest = hashlib.sha256("\0".join([text, headers, version, *flags, _machine()]).encode()).hexdigest()[:32]

@@ -11,12 +11,15 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from emulation.errors import PortError
 from emulation.switch.port import Endpoint, OpenPort, PortSpec
+from emulation.switch.program import WORD, Program, Register, in_words, words
 
 PORT_STATS = (
     "packets_in",
@@ -37,6 +40,16 @@ PORT_STATS = (
     "link_down",  # how often the interface went down
 )
 CAPTURED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a table entry does: an action with its parameters, or a member or group of the table's action profile."""
+
+    action: int
+    params: Sequence[int] = ()
+    member: int = 0
+    group: int = 0
 
 
 class _Counter(ctypes.Structure):
@@ -74,15 +87,19 @@ class Dataplane:
         library: from compiler.compile_program; loaded under a name of its own, so that its state is fresh.
     """
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self, library: Path, program: Program) -> None:
+        self._program = program
         self._lib = _load_fresh(library)
         self._lib.nf_counter.restype = ctypes.POINTER(_Counter)
-        self._lib.nf_activity.restype = ctypes.c_uint64
-        self._lib.nf_table_insert.restype = ctypes.c_uint32
+        self._lib.nf_meter.restype = self._lib.nf_table_meter.restype = ctypes.c_void_p
+        self._lib.nf_meter_set.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p]
+        self._lib.nf_activity.restype = self._lib.nf_table_idle.restype = ctypes.c_uint64
         self._lib.nf_bench_program.restype = self._lib.nf_bench_sums.restype = ctypes.c_uint64
+        for function in (self._lib.nf_table_insert, self._lib.nf_process, self._lib.nf_told):
+            function.restype = ctypes.c_uint32
         if self._lib.nf_init() < 0:
             raise PortError("out of file descriptors")
-        self._lib.nf_process.restype = ctypes.c_uint32
+        self._told = ctypes.create_string_buffer(CAPTURED_BYTES)
         self._thread: threading.Thread | None = None
         self._closing = threading.Lock()
         self._closed = False
@@ -129,11 +146,16 @@ class Dataplane:
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """One frame through the program, without sockets and faults; (port, frame) for each that leaves."""
-        out = ctypes.create_string_buffer(CAPTURED_BYTES)
         with self.writing():
-            used = self._lib.nf_process(
-                ctypes.c_uint32(port), frame, ctypes.c_uint32(len(frame)), out, ctypes.c_uint32(CAPTURED_BYTES)
-            )
+            return self.process_locked(port, frame)
+
+    def process_locked(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """The same under writing()."""
+        self._commit()
+        out = ctypes.create_string_buffer(CAPTURED_BYTES)
+        used = self._lib.nf_process(
+            ctypes.c_uint32(port), frame, ctypes.c_uint32(len(frame)), out, ctypes.c_uint32(CAPTURED_BYTES)
+        )
         left, at = [], 0
         while at < used:
             egress, size = struct.unpack_from("=II", out, at)
@@ -148,37 +170,40 @@ class Dataplane:
         try:
             yield
         finally:
-            for table in self._dirty:
-                self._lib.nf_table_commit(ctypes.c_uint32(table))
-            self._dirty.clear()
+            self._commit()
             self._lib.nf_unlock()
 
-    def insert(
-        self, table: int, value: Sequence[int], mask: Sequence[int], priority: int, action: int, params: Sequence[int]
-    ) -> int:
-        """Add an entry; its handle."""
+    def _commit(self) -> None:
+        for table in self._dirty:
+            self._lib.nf_table_commit(ctypes.c_uint32(table))
+        self._dirty.clear()
+
+    # ---- tables: all under writing() --------------------------------------------------------------------------
+
+    def insert(self, table: int, value: Sequence[int], mask: Sequence[int], priority: int, chosen: Chosen) -> int:
+        """Add an entry; its handle. Values and masks in key order (of a range: its ends)."""
         self._dirty.add(table)
+        widths = self._program.tables[table].widths
         return int(
             self._lib.nf_table_insert(
                 ctypes.c_uint32(table),
-                _array(value),
-                _array(mask),
+                _array(in_words(value, widths)),
+                _array(in_words(mask, widths)),
                 ctypes.c_int32(priority),
-                ctypes.c_int32(action),
-                _array(params),
-                ctypes.c_uint32(len(params)),
+                *self._chosen(chosen),
             )
         )
 
-    def modify(self, table: int, handle: int, action: int, params: Sequence[int]) -> None:
+    def modify(self, table: int, handle: int, chosen: Chosen) -> None:
         """Give an entry (handle 0: the default) another action."""
-        self._lib.nf_table_modify(
-            ctypes.c_uint32(table),
-            ctypes.c_uint32(handle),
-            ctypes.c_int32(action),
-            _array(params),
-            ctypes.c_uint32(len(params)),
-        )
+        self._lib.nf_table_modify(ctypes.c_uint32(table), ctypes.c_uint32(handle), *self._chosen(chosen))
+
+    def _chosen(self, chosen: Chosen) -> tuple[Any, ...]:
+        return (*self._action(chosen), ctypes.c_uint32(chosen.member), ctypes.c_uint32(chosen.group))
+
+    def _action(self, chosen: Chosen) -> tuple[Any, ...]:
+        params = in_words(chosen.params, self._program.actions[chosen.action].widths) if chosen.params else []
+        return ctypes.c_int32(chosen.action), _array(params), ctypes.c_uint32(len(params))
 
     def delete(self, table: int, handle: int) -> None:
         self._dirty.add(table)
@@ -195,6 +220,29 @@ class Dataplane:
             ctypes.c_uint32(table), ctypes.c_uint32(handle), ctypes.c_uint64(packets), ctypes.c_uint64(bytes_)
         )
 
+    def idle_us(self, table: int, handle: int) -> int:
+        """Microseconds since an entry was written or last hit; of tables with idle timeouts."""
+        return int(self._lib.nf_table_idle(ctypes.c_uint32(table), ctypes.c_uint32(handle)))
+
+    def member(self, profile: int, handle: int, chosen: Chosen) -> None:
+        """Make or change member `handle` (from 1) of an action profile."""
+        self._lib.nf_member(ctypes.c_uint32(profile), ctypes.c_uint32(handle), *self._action(chosen))
+
+    def choice(self, profile: int, handle: int, members: Sequence[int]) -> None:
+        """Let group `handle` (from 1) choose among members; one of weight w is given w times."""
+        given = (ctypes.c_uint32 * max(1, len(members)))(*members)
+        self._lib.nf_choice(ctypes.c_uint32(profile), ctypes.c_uint32(handle), given, ctypes.c_uint32(len(members)))
+
+    def value_set(self, index: int, members: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
+        """Set what a parser value set holds: (value, mask) pairs in words."""
+        size = len(members[0][0]) if members else 0
+        flat = [word for value, mask in members for word in (*value, *mask)]
+        self._lib.nf_value_set(
+            ctypes.c_uint32(index), _array(flat), ctypes.c_uint32(size), ctypes.c_uint32(len(members))
+        )
+
+    # ---- counters, meters, registers --------------------------------------------------------------------------
+
     def counter(self, counter: int, index: int) -> tuple[int, int]:
         """(packets, bytes) of one cell of an indirect counter."""
         cell = self._lib.nf_counter(ctypes.c_uint32(counter))[index]
@@ -203,12 +251,63 @@ class Dataplane:
     def set_counter(self, counter: int, index: int, packets: int, bytes_: int) -> None:
         self._lib.nf_counter(ctypes.c_uint32(counter))[index] = _Counter(packets, bytes_)
 
+    def set_meter(self, meter: int, index: int, rates: Sequence[int] | None) -> None:
+        """(cir, cburst, pir, pburst) of one cell of an indirect meter; None: every packet is green."""
+        cell = self._lib.nf_meter(ctypes.c_uint32(meter))
+        self._lib.nf_meter_set(cell, ctypes.c_uint32(index), None if rates is None else _array(rates))
+
+    def set_entry_meter(self, table: int, handle: int, rates: Sequence[int] | None) -> None:
+        """The same of an entry's direct meter."""
+        cell = self._lib.nf_table_meter(ctypes.c_uint32(table), ctypes.c_uint32(handle))
+        self._lib.nf_meter_set(cell, ctypes.c_uint32(0), None if rates is None else _array(rates))
+
+    def register(self, register: Register, index: int) -> int:
+        """One cell of a register array."""
+        value = (ctypes.c_uint64 * words(register.width))()
+        self._register(register, index, value, False)
+        return sum(int(word) << WORD * i for i, word in enumerate(reversed(value)))
+
+    def set_register(self, register: Register, index: int, value: int) -> None:
+        self._register(register, index, _array(in_words([value], [register.width])), True)
+
+    def _register(self, register: Register, index: int, value: Any, write: bool) -> None:
+        family, column = ctypes.c_uint32(register.family), ctypes.c_uint32(register.column)
+        self._lib.nf_register(family, column, ctypes.c_uint32(index), value, ctypes.c_bool(write))
+
+    # ---- replication ------------------------------------------------------------------------------------------
+
     def group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Set a multicast group's (egress port, instance) pairs; none removes it."""
-        flat = [n for replica in replicas for n in replica]
-        self._lib.nf_group(
-            ctypes.c_uint32(group), (ctypes.c_uint16 * max(1, len(flat)))(*flat), ctypes.c_uint32(len(replicas))
+        self._lib.nf_group(ctypes.c_uint32(group), *_replicas(replicas))
+
+    def session(
+        self, session: int, replicas: Sequence[tuple[int, int]] | None, group: int = 0, bytes_: int = 0
+    ) -> None:
+        """Set a clone session's replicas, multicast group (0: none) and length to cut to (0: whole); None removes it."""
+        self._lib.nf_session(
+            ctypes.c_uint32(session),
+            ctypes.c_bool(replicas is not None),
+            *_replicas(replicas or ()),
+            ctypes.c_uint32(group),
+            ctypes.c_uint32(bytes_),
         )
+
+    # ---- to the controller ------------------------------------------------------------------------------------
+
+    def cpu_port(self, port: int) -> None:
+        """What leaves by this port goes to the controller; 0 for none."""
+        self._lib.nf_cpu_port(ctypes.c_uint32(port))
+
+    def told(self) -> list[tuple[int, int, bytes]]:
+        """(what, id, data) of digests and packets for the controller since the last call."""
+        with self.writing():
+            used = self._lib.nf_told(self._told)
+        out, at = [], 0
+        while at < used:
+            what, number, size = struct.unpack_from("=III", self._told, at)
+            out.append((what, number, self._told.raw[at + 12 : at + 12 + size]))
+            at += 12 + size
+        return out
 
     def port_stats(self, number: int) -> dict[str, int]:
         """What a port counted and its link did, by PORT_STATS."""
@@ -261,6 +360,11 @@ class Dataplane:
 def _address(endpoint: Endpoint) -> tuple[ctypes.c_uint32, ctypes.c_uint16]:
     (address,) = struct.unpack(">I", socket.inet_aton(endpoint.address))
     return ctypes.c_uint32(address), ctypes.c_uint16(endpoint.port)
+
+
+def _replicas(replicas: Sequence[tuple[int, int]]) -> tuple[Any, ...]:
+    flat = [n for replica in replicas for n in replica]
+    return (ctypes.c_uint16 * max(1, len(flat)))(*flat), ctypes.c_uint32(len(replicas))
 
 
 def _array(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:

@@ -13,7 +13,7 @@ from p4.v1 import p4runtime_pb2
 from emulation.errors import EmulationError
 from emulation.switch.codegen import Generator
 from emulation.switch.compiler import compile_program
-from emulation.switch.dataplane import Dataplane
+from emulation.switch.dataplane import Chosen, Dataplane
 from emulation.switch.port import HIGHEST_PORT
 from emulation.switch.program import Program
 from emulation.switch.translate import Match, RequestError, Schema, TableInfo, invalid, missing
@@ -41,7 +41,7 @@ class Pipeline:
         try:
             program = Program(config.p4_device_config)
             self.schema = Schema(config.p4info, program)
-            self.dataplane = Dataplane(compile_program(Generator(program).generate()))
+            self.dataplane = Dataplane(compile_program(Generator(program).generate()), program)
         except RequestError:
             raise
         except EmulationError as wrong:
@@ -105,7 +105,7 @@ class Pipeline:
                 if initial is None:
                     raise invalid(f"table {name}: the program has no default action to go back to")
                 entry = initial
-            self.dataplane.modify(index, 0, *self.schema.action(table, entry.action, default=True))
+            self.dataplane.modify(index, 0, Chosen(*self.schema.action(table, entry.action, default=True)))
             self.defaults[entry.table_id] = Entry(entry, 0)
             return
         if table.info.is_const_table:
@@ -120,15 +120,15 @@ class Pipeline:
                 raise RequestError(
                     grpc.StatusCode.RESOURCE_EXHAUSTED, f"table {name} is full: {table.info.size} entries"
                 )
-            action, params = self.schema.action(table, entry.action)
-            handle = self.dataplane.insert(index, match.value, match.mask, match.priority, action, params)
+            chosen = Chosen(*self.schema.action(table, entry.action))
+            handle = self.dataplane.insert(index, match.value, match.mask, match.priority, chosen)
             self.entries[key] = Entry(entry, handle)
             self.entry_counts[entry.table_id] += 1
             return
         if known is None:
             raise missing(f"table {name}: no entry has this key")
         if how == p4runtime_pb2.Update.MODIFY:
-            self.dataplane.modify(index, known.handle, *self.schema.action(table, entry.action))
+            self.dataplane.modify(index, known.handle, Chosen(*self.schema.action(table, entry.action)))
             known.message = entry
         else:
             self.dataplane.delete(index, known.handle)

@@ -1,20 +1,34 @@
-// What every generated program is compiled with: bit access, match tables, counters, multicast groups. The generated
-// code follows this header in the same translation unit; control.h and loop.h follow the generated code.
+// What every generated program is compiled with: bit access and small arithmetic, then hashes, meters, match tables,
+// multicast groups and clone sessions. The program's sizes come before this header, its code after it.
 #pragma once
 
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef __int128 i128;
 typedef unsigned __int128 u128;
 
-// MAX_KEYS and MAX_PARAMS: program.py refuses what has more.
-enum { DROP_PORT = 511, MAX_KEYS = 16, MAX_PARAMS = 16, MAX_GROUPS = 65536 };
+#ifndef LIMBS
+#define LIMBS 4
+#endif
+
+enum { DROP_PORT = 511, MAX_GROUPS = 65536, MAX_SESSIONS = 32768, CLONE = 0x8000 };
+
+// What log_msg, assert and assume say, and with NF_TRACE what happens to each packet.
+#define LOG(...) (fprintf(stderr, "switch: " __VA_ARGS__), fputc('\n', stderr))
+#ifdef NF_TRACE
+#define TRACE(...) (fprintf(stderr, "trace: " __VA_ARGS__), fputc('\n', stderr))
+#else
+#define TRACE(...) ((void)0)
+#endif
 
 // ---- bits of a packet, most significant first -------------------------------------------------------------------
 
@@ -49,149 +63,72 @@ static inline void put_bits(uint8_t *p, uint32_t offset, uint32_t width, uint64_
     }
 }
 
-// The Internet checksum (RFC 1071) of an even or odd number of bytes.
-static inline uint16_t csum16(const uint8_t *p, uint32_t bytes) {
-    uint32_t sum = 0;
-    for (uint32_t i = 0; i + 1 < bytes; i += 2) sum += load16(p + i);
-    if (bytes & 1) sum += (uint32_t)p[bytes - 1] << 8;
-    while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t)~sum;
+static inline void copy_bits(uint8_t *to, uint32_t to_offset, const uint8_t *from, uint32_t offset, uint32_t bits) {
+    for (uint32_t done = 0; done < bits;) {
+        uint32_t take = bits - done < 64 ? bits - done : 64;
+        put_bits(to, to_offset + done, take, get_bits(from, offset + done, take));
+        done += take;
+    }
 }
+
+// ---- small arithmetic -------------------------------------------------------------------------------------------
 
 static inline int64_t sign_extend(uint64_t value, uint32_t width) {
     return (int64_t)(value << (64 - width)) >> (64 - width);
 }
-
-// ---- match tables -----------------------------------------------------------------------------------------------
-
-typedef struct { uint64_t packets, bytes; } counter_t;
-
-typedef struct entry {
-    uint64_t value[MAX_KEYS], mask[MAX_KEYS];
-    uint64_t params[MAX_PARAMS];
-    counter_t hits;
-    struct entry *next_same;    // the same masked key, lower priority
-    int32_t action, priority;   // priority: higher wins; the prefix length for lpm
-    uint32_t handle;
-    bool used;
-} entry_t;
-
-// Entries that share a mask: one hash table, probed linearly (tuple space search).
-typedef struct {
-    uint64_t mask[MAX_KEYS];
-    int32_t best;               // highest priority inside
-    uint32_t slots;             // power of two
-    entry_t **slot;
-} tuple_t;
-
-typedef struct {
-    uint32_t keys;
-    entry_t **entries;          // all of them, by handle - 1; NULL where deleted
-    uint32_t count, room;
-    tuple_t *tuples;            // by descending best priority
-    uint32_t tuple_count;
-    entry_t fallback;           // the default action
-} table_t;
-
-static inline uint64_t hash_key(const uint64_t *key, const uint64_t *mask, uint32_t keys) {
-    uint64_t h = 0x9e3779b97f4a7c15ull;
-    for (uint32_t i = 0; i < keys; i++) {
-        h ^= key[i] & mask[i];
-        h *= 0xbf58476d1ce4e5b9ull;
-        h ^= h >> 29;
-    }
-    return h;
+static inline uint32_t at_most(u128 value, uint32_t most) { return value < most ? (uint32_t)value : most; }
+static inline uint64_t at_least(uint64_t value, uint64_t least) { return value > least ? value : least; }
+// A shift by so much or more leaves nothing (or the sign) of any operand.
+static inline uint32_t shift_count(u128 amount) { return at_most(amount, 1u << 20); }
+static inline u128 shift_left(u128 value, uint32_t count) { return count > 127 ? 0 : value << count; }
+static inline i128 between(i128 value, i128 low, i128 high) {
+    return value < low ? low : value > high ? high : value;
+}
+static inline bool same_varbit(uint32_t bits, const uint8_t *a, uint32_t other, const uint8_t *b) {
+    return bits == other && memcmp(a, b, (bits + 7) / 8) == 0;
 }
 
-static inline bool same_key(const entry_t *e, const uint64_t *key, const uint64_t *mask, uint32_t keys) {
-    for (uint32_t i = 0; i < keys; i++)
-        if (e->value[i] != (key[i] & mask[i])) return false;
-    return true;
+static inline uint64_t clock_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-static inline entry_t *table_lookup(const table_t *t, const uint64_t *key) {
-    entry_t *best = NULL;
-    for (uint32_t i = 0; i < t->tuple_count; i++) {
-        const tuple_t *tuple = &t->tuples[i];
-        if (best != NULL && best->priority >= tuple->best) break;
-        for (uint64_t h = hash_key(key, tuple->mask, t->keys);; h++) {
-            entry_t *e = tuple->slot[h & (tuple->slots - 1)];
-            if (e == NULL) break;
-            if (same_key(e, key, tuple->mask, t->keys)) {
-                if (best == NULL || e->priority > best->priority) best = e;
-                break;
-            }
-        }
-    }
-    return best;
-}
-
-static void table_forget_tuples(table_t *t) {
-    for (uint32_t i = 0; i < t->tuple_count; i++) free(t->tuples[i].slot);
-    free(t->tuples);
-    t->tuples = NULL;
-    t->tuple_count = 0;
-}
-
-static int by_best(const void *a, const void *b) {
-    int32_t x = ((const tuple_t *)a)->best, y = ((const tuple_t *)b)->best;
-    return x < y ? 1 : x > y ? -1 : 0;
-}
-
-// Build the search structure anew from the entries. Writes are rare and batched, packets are not.
-static void table_rebuild(table_t *t) {
-    table_forget_tuples(t);
-    t->tuples = calloc(t->count + 1, sizeof *t->tuples);
-    size_t mask_bytes = t->keys * sizeof(uint64_t);
-    uint32_t *members = calloc(t->count + 1, sizeof *members);
-    for (uint32_t i = 0; i < t->count; i++) {
-        entry_t *e = t->entries[i];
-        if (e == NULL) continue;
-        uint32_t k = 0;
-        while (k < t->tuple_count && memcmp(t->tuples[k].mask, e->mask, mask_bytes) != 0) k++;
-        if (k == t->tuple_count) {
-            memcpy(t->tuples[k].mask, e->mask, mask_bytes);
-            t->tuples[k].best = e->priority;
-            t->tuple_count++;
-        }
-        if (e->priority > t->tuples[k].best) t->tuples[k].best = e->priority;
-        members[k]++;
-    }
-    for (uint32_t k = 0; k < t->tuple_count; k++) {
-        t->tuples[k].slots = 4;
-        while (t->tuples[k].slots < 2 * members[k]) t->tuples[k].slots *= 2;
-        t->tuples[k].slot = calloc(t->tuples[k].slots, sizeof(entry_t *));
-    }
-    free(members);
-    for (uint32_t i = 0; i < t->count; i++) {
-        entry_t *e = t->entries[i];
-        if (e == NULL) continue;
-        uint32_t k = 0;
-        while (memcmp(t->tuples[k].mask, e->mask, mask_bytes) != 0) k++;
-        tuple_t *tuple = &t->tuples[k];
-        e->next_same = NULL;
-        for (uint64_t h = hash_key(e->value, tuple->mask, t->keys);; h++) {
-            entry_t **at = &tuple->slot[h & (tuple->slots - 1)];
-            if (*at == NULL) { *at = e; break; }
-            if (same_key(*at, e->value, tuple->mask, t->keys)) {
-                while (*at != NULL && (*at)->priority >= e->priority) at = &(*at)->next_same;
-                e->next_same = *at;
-                *at = e;
-                break;
-            }
-        }
-    }
-    qsort(t->tuples, t->tuple_count, sizeof *t->tuples, by_best);
-}
+#include "big.h"
+#include "hash.h"
+#include "meter.h"
+#include "table.h"
 
 // ---- replication ------------------------------------------------------------------------------------------------
 
 typedef struct { uint16_t port, instance; } replica_t;
 typedef struct { uint32_t count; replica_t *replicas; } group_t;
+// A clone session sends to its own replicas and to a multicast group, cut to so many bytes (0: whole).
+typedef struct { bool used; group_t own; uint32_t group, bytes; } session_t;
 
 static group_t groups[MAX_GROUPS];
+static session_t sessions[MAX_SESSIONS];
 
 // ---- one packet -------------------------------------------------------------------------------------------------
 
 // Called for each frame that leaves: headers and payload are already one piece.
 typedef void (*emit_t)(void *to, uint32_t port, const uint8_t *frame, uint32_t bytes);
+
+// ---- to the controller ------------------------------------------------------------------------------------------
+
+// Digests, and frames for the CPU port, wait here: (what, id or bytes, count) and then words or bytes.
+enum { TOLD_BYTES = 1 << 20, TOLD_DIGEST = 1, TOLD_PACKET = 2 };
+static uint8_t told[TOLD_BYTES];
+static uint32_t told_bytes;
+static uint64_t told_lost;
+
+static void tell(uint32_t what, uint32_t id, const void *data, uint32_t bytes) {
+    uint32_t head[3] = {what, id, bytes};
+    if (told_bytes + sizeof head + bytes > TOLD_BYTES) { told_lost++; return; }
+    memcpy(told + told_bytes, head, sizeof head);
+    memcpy(told + told_bytes + sizeof head, data, bytes);
+    told_bytes += (uint32_t)sizeof head + bytes;
+}
+static void tell_digest(uint32_t id, const uint64_t *words, uint32_t count) {
+    tell(TOLD_DIGEST, id, words, count * (uint32_t)sizeof *words);
+}

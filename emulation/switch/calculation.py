@@ -1,0 +1,123 @@
+"""Checksums and hashes as C: what goes in as bytes, and the algorithm over them (runtime/hash.h)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulation.errors import ProgramError
+from emulation.switch.expression import Expressions
+from emulation.switch.fold import INDEX
+from emulation.switch.program import Field, Header, Program, c_name, source
+
+# Name in the JSON -> function of runtime/hash.h. `random` of v1model is no function of its input.
+ALGORITHMS = {
+    "csum16": "csum16",
+    "cksum16": "csum16",
+    "crc16": "crc16",
+    "crc16_custom": "crc16",
+    "crc32": "crc32",
+    "crc32_custom": "crc32",
+    "crcCCITT": "crc_ccitt",
+    "xor16": "xor16",
+    "identity": "identity_hash",
+    "random": "random_hash",
+    "round_robin": "round_robin",
+}
+LARGEST_PAYLOAD = 65536
+
+
+class CalculationWriter:
+    """Writes a program's calculations, and the checksums and selectors that use them."""
+
+    def __init__(self, program: Program, expressions: Expressions) -> None:
+        self.program, self.expressions = program, expressions
+
+    def calculation(self, described: dict[str, Any]) -> str:
+        """`calculate_NAME(c)`: the algorithm's value over the input of what is valid."""
+        return self._function(f"calculate_{c_name(described['name'])}", described)
+
+    def selector(self, index: int, described: dict[str, Any]) -> str:
+        """`select_INDEX(c)`: what an action profile's groups choose by."""
+        return self._function(f"select_{index}", {"name": f"selector {index}", **described})
+
+    def _function(self, name: str, described: dict[str, Any]) -> str:
+        algorithm = ALGORITHMS.get(described["algo"])
+        if algorithm is None:
+            raise ProgramError(
+                f"{described['name']}: the algorithm {described['algo']} is not one of {', '.join(ALGORITHMS)}"
+            )
+        lines, most = [], 0
+        for item in described["input"]:
+            added, bits = self._input(item, described["name"])
+            lines += added
+            most += bits
+        body = INDEX.sub(r"[\1]", "\n".join("    " + line for line in lines))
+        return (
+            f"// {described['name']}  {source(described)}\n"
+            f"static inline uint64_t {name}(context_t *restrict c) {{\n"
+            f"    uint8_t b[{most // 8 + 2}] = {{0}};\n    uint32_t at = 0;\n    (void)c;\n{body}\n"
+            f"    return {algorithm}(b, (at + 7) / 8);\n}}"
+        )
+
+    def _input(self, item: dict[str, Any], name: str) -> tuple[list[str], int]:
+        """(lines that put one input behind the others, its most bits)."""
+        kind = item["type"]
+        if kind == "field":
+            field = self.program.field(item["value"])
+            header = self.program.headers.get(item["value"][0])
+            return _guarded(header, _put(field)), field.width
+        if kind == "hexstr":
+            width, value = item["bitwidth"], int(item["value"], 16)
+            put = [f"put_bits(b, at, {min(width, 64)}, UINT64_C({value & (2**64 - 1)}));", f"at += {min(width, 64)};"]
+            pad = [f"at += {width - 64};"] if width > 64 else []
+            return [*pad, *put], width
+        if kind == "header":
+            header = self.program.headers[item["value"]]
+            put = [f"at += 8 * emit_{header.type.c_name}(&{header.ref}, b + at / 8);"]
+            return put, 8 * header.type.most_bytes
+        if kind == "payload":
+            put = [
+                f"uint32_t bytes = c->payload_bytes < {LARGEST_PAYLOAD} ? c->payload_bytes : {LARGEST_PAYLOAD};",
+                "memcpy(b + at / 8, c->payload, bytes);",
+                "at += 8 * bytes;",
+            ]
+            return ["{", *put, "}"], 8 * LARGEST_PAYLOAD
+        raise ProgramError(f"{name}: {kind} as input is not supported")
+
+    # ---- checksums --------------------------------------------------------------------------------------------
+
+    def checksum(self, described: dict[str, Any], error: Field | None) -> str:
+        """`checksum_NAME(c, update)`: writes the target, or compares it and says so in checksum_error."""
+        condition = described.get("if_cond")
+        test = self.expressions.code(condition).low() if condition else "1"
+        target = self.program.field(described["target"])
+        name = checksum_name(described)
+        text = [
+            f"// {source(described)}",
+            f"static void {name}(context_t *restrict c, bool update) {{",
+            f"    if (!({test})) return;",
+            f"    uint16_t sum = (uint16_t)calculate_{c_name(described['calculation'])}(c);",
+            f"    if (update) {{ {target.ref} = sum; return; }}",
+        ]
+        if error is not None:
+            text.append(f"    if ({target.ref} != sum) {error.ref} = 1;")
+        return INDEX.sub(r"[\1]", "\n".join([*text, "}"]))
+
+
+def checksum_name(described: dict[str, Any]) -> str:
+    return f"checksum_{c_name(described['name'])}_{described['id']}"
+
+
+def _put(field: Field) -> list[str]:
+    if field.varbit:
+        return [f"copy_bits(b, at, {field.ref}.bytes, 0, {field.ref}.bits);", f"at += {field.ref}.bits;"]
+    put = "put_big" if field.width > 64 else "put_bits"
+    value = field.ref if field.width > 64 else f"(uint64_t){field.ref}"
+    return [f"{put}(b, at, {field.width}, {value});", f"at += {field.width};"]
+
+
+def _guarded(header: Header | None, lines: list[str]) -> list[str]:
+    """A field of a header that is not valid is left out."""
+    if header is None or header.metadata:
+        return lines
+    return [f"if ({header.ref}.valid) {{ {' '.join(lines)} }}"]

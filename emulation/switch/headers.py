@@ -1,0 +1,125 @@
+"""Header types as C: a struct, what takes one from a packet, and what puts it back."""
+
+from __future__ import annotations
+
+import re
+
+from emulation.errors import ProgramError
+from emulation.switch.fold import INDEX, fold
+from emulation.switch.program import Field, HeaderType, Program, c_name, c_type
+
+
+def declare(program: Program) -> str:
+    """Structs of all types, and of all instances together (`headers_t`) with the stacks' next indices."""
+    out = [_struct(kind) for kind in program.types.values()]
+    for name, members in program.union_types.items():
+        fields = " ".join(f"h_{kind.c_name} m_{c_name(member)};" for member, kind in members.items())
+        out.append(f"typedef struct {{ {fields} }} u_{c_name(name)};")
+    # Of a stack: one element more, for what is out of bounds.
+    out += ["typedef struct {"]
+    out += [f"    {kind} {name}{f'[{size + 1}]' if size else ''};" for kind, name, size in in_order(program)]
+    out += ["} headers_t;", "typedef struct {"]
+    out += [f"    uint32_t {name};" for _, name, size in program.members if size]
+    return "\n".join([*out, "    char none;", "} stacks_next_t;"])
+
+
+def _struct(kind: HeaderType) -> str:
+    members: dict[str, str] = {}
+    for field in kind.fields:
+        run = re.match(r"(run\d+)\[@(\d+)@\]", field.ref)
+        if run:
+            members[run[1]] = f"uint32_t {run[1]}[{int(run[2]) + 1}];"
+        elif field.varbit:
+            members[field.ref] = f"struct {{ uint32_t bits; uint8_t bytes[{(field.width + 7) // 8}]; }} {field.ref};"
+        else:
+            members[field.ref] = f"{c_type(field.width, field.signed)} {field.ref};"
+    return f"typedef struct {{ bool valid; {' '.join(members.values())} }} h_{kind.c_name};"
+
+
+def extract(kind: HeaderType) -> str:
+    """`extract_TYPE(h, p)`: h from the bytes at p; of a type with a varbit also its bits."""
+    lines = []
+    behind = False  # a varbit: offsets are known at run time only
+    for f in kind.fields:
+        to = f"h->{f.ref}"
+        if f.varbit:
+            lines += [f"{to}.bits = varbits;", f"copy_bits({to}.bytes, 0, p, {f.offset}, varbits);"]
+            behind = True
+        elif behind or f.offset % 8 or f.width not in (8, 16, 32, 64):
+            at = f"{f.offset}{' + varbits' if behind else ''}"
+            lines.append(f"{to} = {_bits(f, at)};")
+        elif run := INDEX.search(f.ref):
+            first = f.offset // 8 - 4 * int(run[1])
+            lines.append(f"{to} = load32(&((const uint8_t (*)[4])(p + {first}))[@{run[1]}@][0]);")
+        elif f.width == 8:
+            lines.append(f"{to} = ({c_type(8, f.signed)})p[{f.offset // 8}];")
+        else:
+            lines.append(f"{to} = ({c_type(f.width, f.signed)})load{f.width}(p + {f.offset // 8});")
+    length = ", uint32_t varbits" if kind.varbit else ""
+    return (
+        f"static inline void extract_{kind.c_name}(h_{kind.c_name} *restrict h, const uint8_t *restrict p{length}) {{\n"
+        f"    (void)p;\n    h->valid = true;\n{_body(lines)}\n}}"
+    )
+
+
+def _bits(f: Field, at: str) -> str:
+    if f.width > 64:
+        return f"{'big_extend' if f.signed else 'big_cut'}(get_big(p, {at}, {f.width}), {f.width})"
+    value = f"get_bits(p, {at}, {f.width})"
+    return f"({c_type(f.width, f.signed)}){f'sign_extend({value}, {f.width})' if f.signed else value}"
+
+
+def emit(kind: HeaderType) -> str:
+    """`emit_TYPE(h, p)`: h to the bytes at p, if it is valid; their number."""
+    lines = []
+    varbit = next((f for f in kind.fields if f.varbit), None)
+    for f in kind.fields:
+        of = f"h->{f.ref}"
+        at = f"{f.offset}{f' + h->{varbit.ref}.bits' if varbit and f is not varbit and _after(kind, varbit, f) else ''}"
+        if f.varbit:
+            lines.append(f"copy_bits(p, {at}, {of}.bytes, 0, {of}.bits);")
+        elif f.width > 64:
+            lines.append(f"put_big(p, {at}, {f.width}, {of});")
+        elif run := INDEX.search(f.ref):
+            first = f.offset // 8 - 4 * int(run[1])
+            lines.append(f"store32(&((uint8_t (*)[4])(p + {first}))[@{run[1]}@][0], {of});")
+        elif not varbit and f.offset % 8 == 0 and f.width in (16, 32, 64):
+            lines.append(f"store{f.width}(p + {f.offset // 8}, (uint{f.width}_t){of});")
+        else:
+            lines.append(f"put_bits(p, {at}, {f.width}, (uint64_t){of});")
+    size = f"(h->{varbit.ref}.bits + {kind.bits}) / 8" if varbit else str(kind.bits // 8)
+    return (
+        f"static inline uint32_t emit_{kind.c_name}(const h_{kind.c_name} *restrict h, uint8_t *restrict p) {{\n"
+        f"    (void)p;\n    if (!h->valid) return 0;\n{_body(lines)}\n    return {size};\n}}"
+    )
+
+
+def _after(kind: HeaderType, varbit: Field, f: Field) -> bool:
+    return kind.fields.index(f) > kind.fields.index(varbit)
+
+
+def _body(lines: list[str]) -> str:
+    return "\n".join("    " + line for line in fold(lines))
+
+
+def check(program: Program) -> None:
+    """Raise ProgramError for a header that is not whole bytes."""
+    for header in program.headers.values():
+        if not header.metadata and not header.type.varbit and header.type.bits % 8:
+            raise ProgramError(f"header {header.name} has {header.type.bits} bits: not whole bytes")
+
+
+def is_bulky(program: Program, kind: str) -> bool:
+    """Whether a header of this C type is worth not clearing: it has an array."""
+    types = {h.type.c_name: h.type for h in program.headers.values() if not h.metadata}
+    return any(f"h_{name}" == kind and any(INDEX.search(f.ref) for f in t.fields) for name, t in types.items())
+
+
+def first_bulky(program: Program) -> str:
+    """The first member of headers_t that is not cleared: those come last."""
+    return next(name for kind, name, size in in_order(program) if not size and is_bulky(program, kind))
+
+
+def in_order(program: Program) -> list[tuple[str, str, int]]:
+    """The members of headers_t, what is bulky last."""
+    return sorted(program.members, key=lambda member: not member[2] and is_bulky(program, member[0]))

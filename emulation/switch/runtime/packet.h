@@ -1,0 +1,122 @@
+// A packet's way through the program as v1model has it: ingress, clones, digests, resubmission, replication, egress,
+// recirculation. Stands behind the generated parser, pipelines and deparser, in the same translation unit.
+#pragma once
+
+enum { NORMAL, INGRESS_CLONE, EGRESS_CLONE, COALESCED, RECIRCULATED, REPLICATED, RESUBMITTED };
+// One packet passes the pipelines at most so often: a program may resubmit or recirculate for ever.
+enum { MOST_PASSES = 256 };
+
+static uint64_t endless;        // packets given up after MOST_PASSES
+static uint32_t cpu_port;       // 0: none
+
+static void run_ingress(context_t *c, const uint8_t *frame, uint32_t bytes, uint32_t passes, emit_t emit, void *to);
+
+static void run_egress(context_t *c, uint32_t port, uint32_t instance, uint32_t most, uint32_t passes, emit_t emit,
+                       void *to);
+
+// To each replica of a group a copy; the original is used up.
+static void replicate(const context_t *c, const group_t *group, uint32_t most, uint32_t passes, emit_t emit, void *to) {
+    for (uint32_t i = 0; i < group->count; i++) {
+        context_t copy = *c;
+        run_egress(&copy, group->replicas[i].port, group->replicas[i].instance, most, passes, emit, to);
+    }
+}
+
+static void clear_requests(context_t *c) {
+    c->clone = c->clone_list = c->resubmit = c->recirculate = c->digest = c->truncate = 0;
+    c->exited = false;
+}
+
+static void mirror(context_t *c, uint32_t session, uint32_t passes, emit_t emit, void *to) {
+    const session_t *s = &sessions[session];
+    if (!s->used) return;
+    TRACE("clone by session %u", session);
+    replicate(c, &s->own, s->bytes, passes, emit, to);
+    if (s->group != 0) replicate(c, &groups[s->group], s->bytes, passes, emit, to);
+}
+
+static void run_egress(context_t *c, uint32_t port, uint32_t instance, uint32_t most, uint32_t passes, emit_t emit,
+                       void *to) {
+    static uint8_t out[OUT_BYTES + 65536];
+    if (passes >= MOST_PASSES) { endless++; return; }
+    clear_requests(c);
+    enter_egress(c, port, instance);
+    TRACE("egress to port %u", port);
+    egress(c);
+    if (c->clone & CLONE) {
+        context_t copy = *c;
+        reset_metadata(&copy);
+        preserve(&copy, c, c->clone_list);
+        set_kind(&copy, EGRESS_CLONE);
+        mirror(&copy, c->clone & (CLONE - 1), passes + 1, emit, to);
+    }
+    if (spec_of(c) == DROP_PORT) { TRACE("dropped in egress"); return; }
+    update_checksums(c);
+    uint32_t bytes = deparse(c, out);
+    uint32_t rest = c->payload_bytes;
+    if (bytes + rest > sizeof out) rest = (uint32_t)sizeof out - bytes;
+    memcpy(out + bytes, c->payload, rest);
+    bytes += rest;
+    if (c->truncate != 0 && bytes > c->truncate - 1) bytes = c->truncate - 1;
+    if (most != 0 && bytes > most) bytes = most;
+    if (c->recirculate != 0) {
+        TRACE("recirculated");
+        uint8_t *again = malloc(bytes + 1);
+        memcpy(again, out, bytes);
+        context_t next;
+        begin(&next, 0, bytes, RECIRCULATED);
+        preserve(&next, c, c->recirculate);
+        set_kind(&next, RECIRCULATED);
+        run_ingress(&next, again, bytes, passes + 1, emit, to);
+        free(again);
+        return;
+    }
+    TRACE("leaves by port %u, %u bytes", port, bytes);
+    if (cpu_port != 0 && port == cpu_port) tell(TOLD_PACKET, 0, out, bytes);
+    else emit(to, port, out, bytes);
+}
+
+static void run_ingress(context_t *c, const uint8_t *frame, uint32_t bytes, uint32_t passes, emit_t emit, void *to) {
+    for (; passes < MOST_PASSES; passes++) {
+        parse(c, frame, bytes);
+        parsed(c);
+        ingress(c);
+        if (c->clone & CLONE) {
+            context_t copy;
+            begin(&copy, 0, bytes, INGRESS_CLONE);
+            parse(&copy, frame, bytes);
+            parsed(&copy);
+            reset_metadata(&copy);
+            preserve(&copy, c, c->clone_list);
+            set_kind(&copy, INGRESS_CLONE);
+            mirror(&copy, c->clone & (CLONE - 1), passes + 1, emit, to);
+        }
+        if (c->digest != 0) digest(c, c->digest);
+        if (c->resubmit == 0) break;
+        TRACE("resubmitted");
+        context_t next;
+        begin(&next, 0, bytes, RESUBMITTED);
+        preserve(&next, c, c->resubmit);
+        set_kind(&next, RESUBMITTED);
+        *c = next;
+    }
+    if (passes >= MOST_PASSES) { endless++; return; }
+    uint32_t group = group_of(c), port = spec_of(c);
+    if (group != 0) {
+        TRACE("to multicast group %u", group);
+        set_kind(c, REPLICATED);
+        replicate(c, &groups[group], 0, passes, emit, to);
+    } else if (port == DROP_PORT) {
+        TRACE("dropped in ingress");
+    } else {
+        set_kind(c, NORMAL);
+        run_egress(c, port, 0, 0, passes, emit, to);
+    }
+}
+
+static void process_packet(uint32_t port, const uint8_t *frame, uint32_t bytes, emit_t emit, void *to) {
+    context_t c;
+    TRACE("packet of %u bytes from port %u", bytes, port);
+    begin(&c, port, bytes, NORMAL);
+    run_ingress(&c, frame, bytes, 0, emit, to);
+}
