@@ -122,7 +122,7 @@ int nf_init(void) {
 
 static port_t *add_port(uint32_t number, int fd, const link_t *link, const kind_t *kind) {
     port_t *p = &ports[number];
-    *p = (port_t){.kind = kind, .number = number, .fd = fd, .tx_bytes = malloc(sizeof(uint8_t[BATCH][FRAME_BYTES]))};
+    *p = (port_t){.kind = kind, .number = number, .fd = fd, .tx = malloc(sizeof(uint8_t[BATCH][FRAME_BYTES]))};
     p->in = fault_of(link, link->seed * 2 + 1 + ((uint64_t)number << 32));
     p->out = fault_of(link, link->seed * 2 + 2 + ((uint64_t)number << 40));
     p->shaper = shaper_of(link);
@@ -196,7 +196,7 @@ void nf_close(void) {
     heap_free();
     for (uint32_t i = 0; i < MAX_PORTS; i++) {
         ring_close(&ports[i]);
-        free(ports[i].tx_bytes);
+        free(ports[i].tx);
     }
     program_close();
 }

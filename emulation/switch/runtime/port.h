@@ -41,9 +41,9 @@ struct port {
     uint8_t *ring;                       // packet: where the kernel puts frames
     uint32_t ring_slot, ring_slots, ring_next;
     uint32_t queued;                     // frames waiting in tx
-    struct iovec tx_iov[BATCH];
-    struct sockaddr_in tx_to[BATCH];
-    uint8_t (*tx_bytes)[FRAME_BYTES];
+    uint8_t *tx;                         // they lie there one behind the other
+    uint32_t tx_at[BATCH + 1];
+    struct sockaddr_in tx_to[BATCH];     // UDP and wire
 };
 
 static port_t ports[MAX_PORTS];
@@ -54,9 +54,14 @@ static void incoming(port_t *p, const uint8_t *frame, uint32_t bytes);
 static bool enqueue(port_t *p, const uint8_t *data, uint32_t bytes) {
     if (p->queued == BATCH) p->kind->flush(p);
     uint32_t i = p->queued++;
-    memcpy(p->tx_bytes[i], data, bytes);
-    p->tx_iov[i] = (struct iovec){p->tx_bytes[i], bytes};
+    memcpy(p->tx + p->tx_at[i], data, bytes);
+    p->tx_at[i + 1] = p->tx_at[i] + bytes;
     return true;
+}
+
+// `n` queued frames from `first` on.
+static struct iovec queued_frames(const port_t *p, uint32_t first, uint32_t n) {
+    return (struct iovec){p->tx + p->tx_at[first], p->tx_at[first + n] - p->tx_at[first]};
 }
 
 // After sendmmsg() refused: whether there was no room, and now there is.
@@ -86,11 +91,11 @@ static uint16_t folded(uint32_t sum) {
 
 // How many of the frames queued from `first` on may go as one: the same peer and size, only the last may be shorter.
 static uint32_t alike(const port_t *p, uint32_t first) {
-    size_t size = p->tx_iov[first].iov_len, total = size;
+    size_t size = queued_frames(p, first, 1).iov_len, total = size;
     uint32_t n = 1;
     if (!p->gso || size == 0) return n;
     while (first + n < p->queued && n < GSO_SEGMENTS) {
-        size_t next = p->tx_iov[first + n].iov_len;
+        size_t next = queued_frames(p, first + n, 1).iov_len;
         const struct sockaddr_in *a = &p->tx_to[first], *b = &p->tx_to[first + n];
         if (next == 0 || next > size || total + next > GSO_BYTES) break;
         if (a->sin_port != b->sin_port || a->sin_addr.s_addr != b->sin_addr.s_addr) break;
@@ -104,33 +109,34 @@ static uint32_t alike(const port_t *p, uint32_t first) {
 static void flush_datagrams(port_t *p) {
     static _Alignas(struct cmsghdr) uint8_t control[BATCH][CMSG_SPACE(sizeof(uint16_t))];
     struct mmsghdr tx[BATCH];
+    struct iovec iov[BATCH];
+    uint32_t frames[BATCH];
     for (uint32_t done = 0; done < p->queued;) {
         uint32_t messages = 0;
-        for (uint32_t i = done; i < p->queued; messages++) {
-            uint32_t together = alike(p, i);
+        for (uint32_t i = done; i < p->queued; i += frames[messages++]) {
+            frames[messages] = alike(p, i);
+            iov[messages] = queued_frames(p, i, frames[messages]);
             struct msghdr *m = &tx[messages].msg_hdr;
             *m = (struct msghdr){.msg_name = &p->tx_to[i], .msg_namelen = sizeof p->tx_to[i],
-                                 .msg_iov = &p->tx_iov[i], .msg_iovlen = together};
-            if (together > 1) {
-                m->msg_control = control[messages];
-                m->msg_controllen = sizeof control[messages];
-                struct cmsghdr *c = CMSG_FIRSTHDR(m);
-                *c = (struct cmsghdr){CMSG_LEN(sizeof(uint16_t)), SOL_UDP, UDP_SEGMENT};
-                *(uint16_t *)CMSG_DATA(c) = (uint16_t)p->tx_iov[i].iov_len;
-            }
-            i += together;
+                                 .msg_iov = &iov[messages], .msg_iovlen = 1};
+            if (frames[messages] == 1) continue;
+            m->msg_control = control[messages];
+            m->msg_controllen = sizeof control[messages];
+            struct cmsghdr *c = CMSG_FIRSTHDR(m);
+            *c = (struct cmsghdr){CMSG_LEN(sizeof(uint16_t)), SOL_UDP, UDP_SEGMENT};
+            *(uint16_t *)CMSG_DATA(c) = (uint16_t)queued_frames(p, i, 1).iov_len;
         }
         int n = sendmmsg(p->fd, tx, messages, 0);
-        for (int k = 0; k < n; k++) done += (uint32_t)tx[k].msg_hdr.msg_iovlen;
+        for (int k = 0; k < n; k++) done += frames[k];
         if (n > 0 || room_again(p)) continue;
         // On the way there is a device that cannot: its MTU is too small, or it leaves no checksums to the hardware.
-        if (tx[0].msg_hdr.msg_iovlen > 1 && (errno == EINVAL || errno == EIO || errno == EMSGSIZE)) {
+        if (frames[0] > 1 && (errno == EINVAL || errno == EIO || errno == EMSGSIZE)) {
             p->gso = false;
             continue;
         }
         // Nobody listens there any more, or there is no room: a network loses this.
-        p->send_failed += tx[0].msg_hdr.msg_iovlen;
-        done += (uint32_t)tx[0].msg_hdr.msg_iovlen;
+        p->send_failed += frames[0];
+        done += frames[0];
     }
     p->queued = 0;
 }
@@ -310,8 +316,11 @@ static void ring_close(port_t *p) {
 
 static void packet_flush(port_t *p) {
     struct mmsghdr tx[BATCH];
-    for (uint32_t i = 0; i < p->queued; i++)
-        tx[i].msg_hdr = (struct msghdr){.msg_iov = &p->tx_iov[i], .msg_iovlen = 1};
+    struct iovec iov[BATCH];
+    for (uint32_t i = 0; i < p->queued; i++) {
+        iov[i] = queued_frames(p, i, 1);
+        tx[i].msg_hdr = (struct msghdr){.msg_iov = &iov[i], .msg_iovlen = 1};
+    }
     for (uint32_t done = 0; done < p->queued;) {
         int n = sendmmsg(p->fd, tx + done, p->queued - done, 0);
         if (n > 0) { done += (uint32_t)n; continue; }
