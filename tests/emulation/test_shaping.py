@@ -51,24 +51,24 @@ def link(options: str) -> Iterator[Link]:
 
 
 def test_a_rate_is_kept_and_nothing_is_lost_or_reordered() -> None:
-    count, size = 3000, 1000
+    count, size = 6000, 1000
     with link(f"rate=20mbit,queue={count}") as made:
         for start in range(0, count, 100):
             made.send([frame(2, start + n, size) for n in range(100)])
         arrived = receive(made.second, count)
     assert [number(data) for _, data in arrived] == list(range(count))
     seconds = arrived[-1][0] - arrived[0][0]
-    assert seconds >= 1
+    assert seconds >= 2
     assert (count - 1) * size * 8 / seconds == pytest.approx(20e6, rel=0.1)
 
 
 def test_a_burst_may_leave_at_once() -> None:
-    with link("rate=1mbit,burst=20000") as made:
-        made.send([frame(2, n, 1000) for n in range(30)])
-        times = [at for at, _ in receive(made.second, 30)]
-    # 20 of them at once, and 10 more at 8 ms each.
-    assert times[19] - times[0] < times[29] - times[19]
-    assert times[29] - times[0] >= 0.079
+    with link("rate=100kbit,burst=20000") as made:
+        before = time.time()
+        made.send([frame(2, n, 1000) for n in range(25)])
+        last = receive(made.second, 25)[-1][0]
+    # 20 of them at once, and 5 more at 80 ms each; without a burst it would be 2 s.
+    assert 0.4 <= last - before < 1.5
 
 
 def test_a_full_queue_drops_what_comes_last() -> None:
