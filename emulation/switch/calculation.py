@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from emulation.errors import ProgramError
 from emulation.switch.expression import Expressions
 from emulation.switch.fold import INDEX
-from emulation.switch.program import Field, Header, Program, c_name, source
+from emulation.switch.headers import WHOLE
+from emulation.switch.program import Field, Header, Program, c_name, c_type, source
 
 # Name in the JSON -> function of runtime/hash.h. `random` of v1model is no function of its input.
 ALGORITHMS = {
@@ -46,9 +48,18 @@ class CalculationWriter:
             raise ProgramError(
                 f"{described['name']}: the algorithm {described['algo']} is not one of {', '.join(ALGORITHMS)}"
             )
-        lines, most = [], 0
-        for item in described["input"]:
-            added, bits = self._input(item, described["name"])
+        if algorithm == "csum16" and (terms := self._terms(described["input"])) is not None:
+            body = "\n".join(f"    {term}" for term in terms)
+            return (
+                f"// {described['name']}  {source(described)}\n"
+                f"static inline uint64_t {name}(context_t *restrict c) {{\n"
+                f"    uint64_t sum = 0;\n    (void)c;\n{body}\n    return csum_fold(sum);\n}}"
+            )
+        lines: list[str] = []
+        most = 0
+        # Fields of one header lie together, at offsets that are known if it is the first.
+        for header, items in itertools.groupby(described["input"], self._header_of):
+            added, bits = self._group(header, list(items), described["name"], 0 if not lines else None)
             lines += added
             most += bits
         body = INDEX.sub(r"[\1]", "\n".join("    " + line for line in lines))
@@ -59,13 +70,61 @@ class CalculationWriter:
             f"    return {algorithm}(b, (at + 7) / 8);\n}}"
         )
 
-    def _input(self, item: dict[str, Any], name: str) -> tuple[list[str], int]:
-        """(lines that put one input behind the others, its most bits)."""
+    def _terms(self, items: list[dict[str, Any]]) -> list[str] | None:
+        """Statements that sum fields for csum16 without laying them out; None where only bytes will do.
+
+        What lies before a field must be whole 16-bit words, whichever headers are valid.
+        """
+        out: list[str] = []
+        for header, group in itertools.groupby(items, self._header_of):
+            terms, at = [], 0
+            for item in group:
+                if item["type"] == "field":
+                    field = self.program.field(item["value"])
+                    value, width = f"(uint64_t){field.ref}", field.width
+                    if field.varbit or field.signed:
+                        return None
+                elif item["type"] == "hexstr":
+                    width = item["bitwidth"]
+                    value = f"UINT64_C({int(item['value'], 16) & (2**64 - 1)})"
+                else:
+                    return None
+                at += width
+                if width + -at % 16 > 64:
+                    return None
+                terms.append(f"sum += csum_term({value} << {-at % 16});")
+            if at % 16:
+                return None
+            out.append(f"if ({header.ref}.valid) {{ {' '.join(terms)} }}" if header is not None else " ".join(terms))
+        return out
+
+    def _header_of(self, item: dict[str, Any]) -> Header | None:
+        """The header that must be valid for a field to count."""
+        header = self.program.headers.get(item["value"][0]) if item["type"] == "field" else None
+        return None if header is None or header.metadata else header
+
+    def _group(
+        self, header: Header | None, items: list[dict[str, Any]], name: str, known: int | None
+    ) -> tuple[list[str], int]:
+        """(lines that put inputs behind the others, their most bits). `known`: the offset, if it is."""
+        lines, most = [], 0
+        for item in items:
+            added, bits = self._input(item, name, known)
+            lines += added
+            most += bits
+            known = None if known is None or item["type"] in ("header", "payload") else known + bits
+            if item["type"] == "field" and self.program.field(item["value"]).varbit:
+                known = None
+        if header is None:
+            return lines, most
+        return [f"if ({header.ref}.valid) {{", *(f"    {line}" for line in lines), "}"], most
+
+    def _input(self, item: dict[str, Any], name: str, known: int | None) -> tuple[list[str], int]:
+        """The same of one input."""
         kind = item["type"]
         if kind == "field":
             field = self.program.field(item["value"])
-            header = self.program.headers.get(item["value"][0])
-            return _guarded(header, _put(field)), field.width
+            return _put(field, known), field.width
         if kind == "hexstr":
             width, value = item["bitwidth"], int(item["value"], 16)
             put = [f"put_bits(b, at, {min(width, 64)}, UINT64_C({value & (2**64 - 1)}));", f"at += {min(width, 64)};"]
@@ -108,16 +167,12 @@ def checksum_name(described: dict[str, Any]) -> str:
     return f"checksum_{c_name(described['name'])}_{described['id']}"
 
 
-def _put(field: Field) -> list[str]:
+def _put(field: Field, known: int | None) -> list[str]:
     if field.varbit:
         return [f"copy_bits(b, at, {field.ref}.bytes, 0, {field.ref}.bits);", f"at += {field.ref}.bits;"]
-    put = "put_big" if field.width > 64 else "put_bits"
-    value = field.ref if field.width > 64 else f"(uint64_t){field.ref}"
-    return [f"{put}(b, at, {field.width}, {value});", f"at += {field.width};"]
-
-
-def _guarded(header: Header | None, lines: list[str]) -> list[str]:
-    """A field of a header that is not valid is left out."""
-    if header is None or header.metadata:
-        return lines
-    return [f"if ({header.ref}.valid) {{ {' '.join(lines)} }}"]
+    after = f"at += {field.width};"
+    if field.width > 64:
+        return [f"put_big(b, at, {field.width}, {field.ref});", after]
+    if known is not None and known % 8 == 0 and field.width in WHOLE and field.width > 8:
+        return [f"store{field.width}(b + {known // 8}, ({c_type(field.width, False)}){field.ref});", after]
+    return [f"put_bits(b, {'at' if known is None else known}, {field.width}, (uint64_t){field.ref});", after]

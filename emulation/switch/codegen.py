@@ -159,7 +159,7 @@ class Generator:
             out.append(
                 f"    entry_t *e = table_lookup_ranges({here}, key, parts_{table.index}, {len(table.keys)});"
                 if table.ranges
-                else f"    entry_t *e = table_lookup({here}, key);"
+                else f"    entry_t *e = table_lookup({here}, key, {sum(map(words, table.widths))});"
             )
         else:
             out.append("    entry_t *e = NULL;")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 INDEX = re.compile(r"\[@(\d+)@\]")
+ARRAY = re.compile(r"([\w.>\-]*[\w\])])\[@(\d+)@\]")  # the end of the array's expression, and the index
 LOOP_MINIMUM = 8
 
 
@@ -20,8 +21,11 @@ def fold(lines: list[str]) -> list[str]:
         for period in (1, 2, 3):
             count = _repeats(lines, at, period)
             if count >= LOOP_MINIMUM:
+                block = lines[at : at + period]
+                if _independent(block):
+                    folded.append("INDEPENDENT")
                 folded.append(f"for (uint32_t i = 0; i < {count}; i++) {{")
-                folded += ["    " + INDEX.sub(r"[\1 + i]", line) for line in lines[at : at + period]]
+                folded += ["    " + INDEX.sub(r"[\1 + i]", line) for line in block]
                 folded.append("}")
                 at += count * period
                 break
@@ -46,3 +50,12 @@ def _repeats(lines: list[str], at: int, period: int) -> int:
         if [[int(n) for n in INDEX.findall(line)] for line in block] != [[n + count for n in s] for s in starts]:
             return count
         count += 1
+
+
+def _independent(block: list[str]) -> bool:
+    """Whether no turn of a loop can see what another one writes: each array is used at one place only."""
+    places: dict[str, set[str]] = {}
+    for line in block:
+        for array, index in ARRAY.findall(line):
+            places.setdefault(array, set()).add(index)
+    return all(len(indices) == 1 for indices in places.values())

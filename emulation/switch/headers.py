@@ -8,6 +8,8 @@ from emulation.errors import ProgramError
 from emulation.switch.fold import INDEX, fold
 from emulation.switch.program import Field, HeaderType, Program, c_name, c_type
 
+WHOLE = range(8, 65, 8)  # widths that runtime.h loads and stores at once, where they begin on a byte
+
 
 def declare(program: Program) -> str:
     """Structs of all types, and of all instances together (`headers_t`) with the stacks' next indices."""
@@ -45,7 +47,7 @@ def extract(kind: HeaderType) -> str:
         if f.varbit:
             lines += [f"{to}.bits = varbits;", f"copy_bits({to}.bytes, 0, p, {f.offset}, varbits);"]
             behind = True
-        elif behind or f.offset % 8 or f.width not in (8, 16, 32, 64):
+        elif behind or f.offset % 8 or f.width not in WHOLE:
             at = f"{f.offset}{' + varbits' if behind else ''}"
             lines.append(f"{to} = {_bits(f, at)};")
         elif run := INDEX.search(f.ref):
@@ -54,11 +56,14 @@ def extract(kind: HeaderType) -> str:
         elif f.width == 8:
             lines.append(f"{to} = ({c_type(8, f.signed)})p[{f.offset // 8}];")
         else:
-            lines.append(f"{to} = ({c_type(f.width, f.signed)})load{f.width}(p + {f.offset // 8});")
+            value = f"load{f.width}(p + {f.offset // 8})"
+            cut = f"sign_extend({value}, {f.width})" if f.signed and f.width in (24, 40, 48, 56) else value
+            lines.append(f"{to} = ({c_type(f.width, f.signed)}){cut};")
+    body = _body(lines)
     length = ", uint32_t varbits" if kind.varbit else ""
     return (
-        f"static inline void extract_{kind.c_name}(h_{kind.c_name} *restrict h, const uint8_t *restrict p{length}) {{\n"
-        f"    (void)p;\n    h->valid = true;\n{_body(lines)}\n}}"
+        f"static {linkage(body)} void extract_{kind.c_name}(h_{kind.c_name} *restrict h, const uint8_t *restrict p{length}) {{\n"
+        f"    (void)p;\n    h->valid = true;\n{body}\n}}"
     )
 
 
@@ -83,19 +88,27 @@ def emit(kind: HeaderType) -> str:
         elif run := INDEX.search(f.ref):
             first = f.offset // 8 - 4 * int(run[1])
             lines.append(f"store32(&((uint8_t (*)[4])(p + {first}))[@{run[1]}@][0], {of});")
-        elif not varbit and f.offset % 8 == 0 and f.width in (16, 32, 64):
-            lines.append(f"store{f.width}(p + {f.offset // 8}, (uint{f.width}_t){of});")
+        elif not varbit and f.offset % 8 == 0 and f.width == 8:
+            lines.append(f"p[{f.offset // 8}] = (uint8_t){of};")
+        elif not varbit and f.offset % 8 == 0 and f.width in WHOLE:
+            lines.append(f"store{f.width}(p + {f.offset // 8}, ({c_type(f.width, False)}){of});")
         else:
             lines.append(f"put_bits(p, {at}, {f.width}, (uint64_t){of});")
+    body = _body(lines)
     size = f"(h->{varbit.ref}.bits + {kind.bits}) / 8" if varbit else str(kind.bits // 8)
     return (
-        f"static inline uint32_t emit_{kind.c_name}(const h_{kind.c_name} *restrict h, uint8_t *restrict p) {{\n"
-        f"    (void)p;\n    if (!h->valid) return 0;\n{_body(lines)}\n    return {size};\n}}"
+        f"static {linkage(body)} uint32_t emit_{kind.c_name}(const h_{kind.c_name} *restrict h, uint8_t *restrict p) {{\n"
+        f"    (void)p;\n    if (!h->valid) return 0;\n{body}\n    return {size};\n}}"
     )
 
 
 def _after(kind: HeaderType, varbit: Field, f: Field) -> bool:
     return kind.fields.index(f) > kind.fields.index(varbit)
+
+
+def linkage(body: str) -> str:
+    """How a function of the generated code is declared, by its body."""
+    return "VECTOR" if "INDEPENDENT" in body else "inline"
 
 
 def _body(lines: list[str]) -> str:

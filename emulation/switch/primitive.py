@@ -8,6 +8,7 @@ from typing import Any
 from emulation.errors import ProgramError
 from emulation.switch.expression import NARROW, WIDE, Code, Expressions, assign, unsigned
 from emulation.switch.fold import fold
+from emulation.switch.headers import linkage
 from emulation.switch.program import Action, Field, Header, Program, Stack, c_name, source
 
 Given = list[dict[str, Any]]
@@ -78,7 +79,7 @@ class PrimitiveWriter:
         body = "\n".join("    " + line for line in fold(lines))
         return (
             f"// {action.name}{f'  {where}' if where else ''}\n"
-            f"static inline void action_{action.id}(context_t *restrict c, const uint64_t *restrict d) {{\n"
+            f"static {linkage(body)} void action_{action.id}(context_t *restrict c, const uint64_t *restrict d) {{\n"
             f"    (void)c; (void)d;\n{body}\n}}"
         )
 

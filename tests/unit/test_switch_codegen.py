@@ -47,6 +47,7 @@ def test_the_generated_code_names_the_p4_lines_and_vectors_are_loops() -> None:
 def test_folding_keeps_what_does_not_repeat() -> None:
     lines = [f"a[@{i}@] = b[@{i + 3}@];" for i in range(8)] + ["c = 1;"] + [f"d[@{i}@] = 0;" for i in (0, 2, 4)]
     assert fold(lines) == [
+        "INDEPENDENT",
         "for (uint32_t i = 0; i < 8; i++) {",
         "    a[0 + i] = b[3 + i];",
         "}",
@@ -55,6 +56,13 @@ def test_folding_keeps_what_does_not_repeat() -> None:
         "d[2] = 0;",
         "d[4] = 0;",
     ]
+
+
+def test_a_loop_whose_turns_depend_on_each_other_stays_in_order() -> None:
+    chain = fold([f"a[@{i + 1}@] = a[@{i}@];" for i in range(9)])
+    assert chain[0] == "for (uint32_t i = 0; i < 9; i++) {"
+    swapped = fold([line for i in range(9) for line in (f"b[@{i}@] = a[@{i}@];", f"a[@{i}@] = 0;")])
+    assert swapped[0] == "INDEPENDENT"
 
 
 # ---- expressions against Python's integers ----------------------------------------------------------------------

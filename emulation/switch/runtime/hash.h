@@ -1,13 +1,18 @@
 // v1model's hash algorithms over bytes.
 #pragma once
 
-// The Internet checksum (RFC 1071).
+// The Internet checksum (RFC 1071): the complement of the one's complement sum of 16-bit words. That is the number as a
+// whole modulo 0xffff, so that pieces of it can be summed at any multiple of 16 bits.
+static inline uint16_t csum_fold(uint64_t sum) {
+    while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)~sum;
+}
+static inline uint64_t csum_term(uint64_t value) { return (value & 0xffffffff) + (value >> 32); }
 static inline uint16_t csum16(const uint8_t *p, uint32_t bytes) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i + 1 < bytes; i += 2) sum += load16(p + i);
     if (bytes & 1) sum += (uint32_t)p[bytes - 1] << 8;
-    while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t)~sum;
+    return csum_fold(sum);
 }
 
 // CRC-16/ARC: polynomial 0x8005, reflected.

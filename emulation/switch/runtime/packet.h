@@ -14,11 +14,17 @@ static void run_ingress(context_t *c, const uint8_t *frame, uint32_t bytes, uint
 static void run_egress(context_t *c, uint32_t port, uint32_t instance, uint32_t most, uint32_t passes, emit_t emit,
                        void *to);
 
-// To each replica of a group a copy; the original is used up.
-static void replicate(const context_t *c, const group_t *group, uint32_t most, uint32_t passes, emit_t emit, void *to) {
+// To each replica of a group a copy; `last`: of the packet's groups this is the last one, and the original is used up.
+static void replicate(context_t *c, const group_t *group, bool last, uint32_t most, uint32_t passes, emit_t emit,
+                      void *to) {
     for (uint32_t i = 0; i < group->count; i++) {
-        context_t copy = *c;
-        run_egress(&copy, group->replicas[i].port, group->replicas[i].instance, most, passes, emit, to);
+        const replica_t *r = &group->replicas[i];
+        if (last && i + 1 == group->count) {
+            run_egress(c, r->port, r->instance, most, passes, emit, to);
+        } else {
+            context_t copy = *c;
+            run_egress(&copy, r->port, r->instance, most, passes, emit, to);
+        }
     }
 }
 
@@ -31,8 +37,8 @@ static void mirror(context_t *c, uint32_t session, uint32_t passes, emit_t emit,
     const session_t *s = &sessions[session];
     if (!s->used) return;
     TRACE("clone by session %u", session);
-    replicate(c, &s->own, s->bytes, passes, emit, to);
-    if (s->group != 0) replicate(c, &groups[s->group], s->bytes, passes, emit, to);
+    replicate(c, &s->own, s->group == 0, s->bytes, passes, emit, to);
+    if (s->group != 0) replicate(c, &groups[s->group], true, s->bytes, passes, emit, to);
 }
 
 static void run_egress(context_t *c, uint32_t port, uint32_t instance, uint32_t most, uint32_t passes, emit_t emit,
@@ -105,7 +111,7 @@ static void run_ingress(context_t *c, const uint8_t *frame, uint32_t bytes, uint
     if (group != 0) {
         TRACE("to multicast group %u", group);
         set_kind(c, REPLICATED);
-        replicate(c, &groups[group], 0, passes, emit, to);
+        replicate(c, &groups[group], true, 0, passes, emit, to);
     } else if (port == DROP_PORT) {
         TRACE("dropped in ingress");
     } else {

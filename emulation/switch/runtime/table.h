@@ -46,31 +46,32 @@ typedef struct {
 
 static table_t tables[TABLES];
 
+// Each word by an odd number of its own, so that the products do not wait for each other; then mixed.
 static inline uint64_t hash_key(const uint64_t *key, const uint64_t *mask, uint32_t words) {
-    uint64_t h = 0x9e3779b97f4a7c15ull;
-    for (uint32_t i = 0; i < words; i++) {
-        h ^= key[i] & mask[i];
-        h *= 0xbf58476d1ce4e5b9ull;
-        h ^= h >> 29;
-    }
-    return h;
+    uint64_t h = 0;
+    for (uint32_t i = 0; i < words; i++) h += (key[i] & mask[i]) * (0x9e3779b97f4a7c15ull + i * 0x3c6ef372fe94f82aull);
+    h ^= h >> 32;
+    h *= 0xbf58476d1ce4e5b9ull;
+    return h ^ h >> 29;
 }
 
 static inline bool same_key(const entry_t *e, const uint64_t *key, const uint64_t *mask, uint32_t words) {
-    for (uint32_t i = 0; i < words; i++)
-        if (e->value[i] != (key[i] & mask[i])) return false;
-    return true;
+    uint64_t different = 0;
+    for (uint32_t i = 0; i < words; i++) different |= e->value[i] ^ (key[i] & mask[i]);
+    return different == 0;
 }
 
-static inline entry_t *table_lookup(const table_t *t, const uint64_t *key) {
+// `words` is t->words, known to the compiler.
+static inline __attribute__((always_inline)) entry_t *table_lookup(const table_t *t, const uint64_t *key,
+                                                                   uint32_t words) {
     entry_t *best = NULL;
     for (uint32_t i = 0; i < t->tuple_count; i++) {
         const tuple_t *tuple = &t->tuples[i];
         if (best != NULL && best->priority >= tuple->best) break;
-        for (uint64_t h = hash_key(key, tuple->mask, t->words);; h++) {
+        for (uint64_t h = hash_key(key, tuple->mask, words);; h++) {
             entry_t *e = tuple->slot[h & (tuple->slots - 1)];
             if (e == NULL) break;
-            if (same_key(e, key, tuple->mask, t->words)) {
+            if (same_key(e, key, tuple->mask, words)) {
                 if (best == NULL || e->priority > best->priority) best = e;
                 break;
             }
