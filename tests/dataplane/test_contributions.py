@@ -207,12 +207,13 @@ def test_ranks_of_one_host_are_told_apart(bench: Bench) -> None:
 
 
 def test_slots_do_not_touch_their_neighbours(bench: Bench) -> None:
-    """All slots of the switch, both sets, filled crosswise: nothing is found but one's own."""
+    """Slots all over the switch, with every bit of their numbers, both sets, filled crosswise: each finds its own."""
     slots = bench.target.slots
     job = share(2, slots=slots)
     bench.install(job)
     first, second = job.members
-    rows = [(slot, generation) for slot in range(0, slots, slots // 73) for generation in (0, 1)]
+    chosen = {*range(0, slots, slots // 73), *(1 << bit for bit in range(slots.bit_length() - 1))}
+    rows = [(slot, generation) for slot in chosen for generation in (0, 1)]
     numbers = {row: vector(bench.elements, 1000 + n) for n, row in enumerate(rows)}
     for (slot, generation), own in numbers.items():
         made = packet(job, first, own, slot=slot, generation=generation, next_exponent=slot)

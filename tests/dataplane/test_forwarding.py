@@ -169,6 +169,17 @@ def test_what_cannot_be_routed(routed: Bench, frame: bytes, reason: str) -> None
     routed.expect(1, frame, [], reason)
 
 
+@pytest.mark.parametrize("checksum", [0x0000, 0x0100, 0xFE00, 0xFEFE, 0xFEFF, 0xFF00, 0xFF01, 0xFFFE])
+def test_a_routers_checksum_carries(routed: Bench, checksum: int) -> None:
+    """Whatever it was before: a sum in one's complement."""
+    sent = ip("10.1.9.9", id=0)
+    sent[IP].id = (Ether(bytes(sent))[IP].chksum - checksum) % 0xFFFF
+    assert Ether(bytes(sent))[IP].chksum == checksum
+    leaves = sent.copy()
+    leaves[Ether].src, leaves[Ether].dst, leaves[IP].ttl = ROUTER, OTHER, 8
+    routed.expect(1, bytes(sent), [(4, bytes(leaves))])
+
+
 def test_ip_multicast_is_replicated_but_not_back(routed: Bench) -> None:
     sent, leaves = ip("239.1.1.7", mac="01:00:5e:01:01:07"), ip("239.1.1.7", ttl=8, mac="01:00:5e:01:01:07")
     routed.expect(3, bytes(sent), [(1, bytes(leaves)), (2, bytes(leaves))], reflected=1)

@@ -190,6 +190,21 @@ def test_what_another_sends_again_does_not_cost_the_owner_credit(bench: Bench) -
     contribute(bench, job, job.members[0], 2)
 
 
+@pytest.mark.parametrize("fields", [{}, AGAIN], ids=["once", "again"])
+def test_a_collision_leaves_the_owners_sum_as_it_is(bench: Bench, fields: dict[str, int]) -> None:
+    """Also of the rank that the owner still waits for, in the same generation."""
+    owner, other = shared(), shared()
+    bench.install_entities([e for each in (owner, other) for e in bench.target.names.job([each])])
+    contribute(bench, owner, owner.members[0], 0)
+    for member in other.members:
+        made = packet(other, member, vector(bench.elements, 7), exponent=9, next_exponent=0xFFFFFFFF, **fields)
+        bench.expect(member.port, made, [passed_on(made)], "collision")
+    last = owner.members[1]
+    made = packet(owner, last, vector(bench.elements, 1))
+    vectors = [vector(bench.elements, rank) for rank in range(2)]
+    bench.expect(last.port, made, [sum_up(made, SERVER, vectors, last.rank)], "sent_up")
+
+
 def test_an_owners_next_generation_renews_its_credit(bench: Bench) -> None:
     """It is a collision, but a sign of life."""
     owner, job = shared(), shared()
