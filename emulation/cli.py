@@ -197,7 +197,7 @@ def demo(mechanisms: str, as_json: bool, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--only", default="", metavar="TEXT", help="Only programs with this in their name.")
 @click.option("--jobs", type=click.IntRange(1), help="Tests at once [default: one per core].")
 @click.option("--json", "as_json", is_flag=True, help="Print passed, unsupported and failed as JSON.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -101,12 +102,21 @@ def _compile(compiler: str, flags: tuple[str, ...], text: str, library: Path) ->
         if done.returncode != 0:
             kept = library.with_suffix(".c")
             kept.write_text(text)
-            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
-            raise CompilerError(f"{compiler} refused the generated program ({kept}): {first}")
+            raise CompilerError(f"{compiler} refused the generated program ({kept}): {_first_error(done.stderr, text)}")
         # Renamed into place whole: a killed compilation leaves nothing under the final name.
         os.replace(c_file, library.with_suffix(".c"))
         os.replace(partial, library)
     return library
+
+
+def _first_error(said: str, text: str) -> str:
+    """The compiler's first error, with the line of P4 that the line of C was made of."""
+    first = next((line for line in said.splitlines() if "error" in line), said.strip())
+    found = re.search(r"program\.c:(\d+)", first)
+    above = text.splitlines()[: int(found[1])] if found else []
+    comments = (re.search(r"//.*?(\S+\.p4:\d+.*)", line) for line in reversed(above))
+    p4 = next((comment[1] for comment in comments if comment), None)
+    return f"{first} (of {p4})" if p4 else first
 
 
 def _machine() -> str:

@@ -216,6 +216,13 @@ def test_unsupported_constructs_are_named(described: dict[str, Any]) -> None:
     assert "not whole bytes" in changed(lambda p: p["header_types"][2]["fields"][0].__setitem__(1, 129))
 
 
+def test_an_error_of_the_c_compiler_names_the_line_of_p4() -> None:
+    text = Generator(Program((BUILD / "netfold-v1model-64.json").read_bytes())).generate()
+    wrong = text.replace("static VECTOR void action_", "wrong VECTOR void action_", 1)
+    with pytest.raises(CompilerError, match=r"error: .* \(of v1model/vector.p4:\d+"):
+        compile_program(wrong)
+
+
 def test_without_a_compiler_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("CC", raising=False)
