@@ -1,10 +1,13 @@
 #include "socket.h"
 
 #include <arpa/inet.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <stdexcept>
 #include <system_error>
@@ -13,6 +16,7 @@ namespace netfold {
 namespace {
 
 constexpr int BUFFER_BYTES = 8 << 20;
+constexpr std::size_t BUNDLE_BYTES = 65000;  // what an IPv4 datagram holds, and fewer than 64 segments of 1 KiB
 
 sockaddr_in resolve(const std::string &address, std::uint16_t port) {
     sockaddr_in out{};
@@ -61,6 +65,7 @@ void Socket::aim(const std::string &address, std::uint16_t port, std::size_t pac
     packet_bytes_ = packet_bytes;
     stride_ = packet_bytes + 16;  // room to notice a datagram that is too long
     queued_ = 0;
+    bundles_ = true;
     out_.resize(BATCH * packet_bytes_);
     in_.resize(BATCH * stride_);
     for (int i = 0; i < BATCH; i++) {
@@ -76,12 +81,30 @@ std::uint8_t *Socket::next() {
     return out_.data() + static_cast<std::size_t>(queued_++) * packet_bytes_;
 }
 
+int Socket::send_bundle(int first) {
+    const int most = std::max(1, static_cast<int>(BUNDLE_BYTES / packet_bytes_));
+    const int count = std::min(queued_ - first, most);
+    iovec bytes{out_.data() + static_cast<std::size_t>(first) * packet_bytes_, count * packet_bytes_};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(std::uint16_t))]{};
+    msghdr message{&target_, sizeof target_, &bytes, 1, control, sizeof control, 0};
+    cmsghdr *segment = CMSG_FIRSTHDR(&message);
+    segment->cmsg_level = IPPROTO_UDP;
+    segment->cmsg_type = UDP_SEGMENT;
+    segment->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
+    const auto size = static_cast<std::uint16_t>(packet_bytes_);
+    std::memcpy(CMSG_DATA(segment), &size, sizeof size);
+    return ::sendmsg(fd_, &message, 0) < 0 ? -1 : count;
+}
+
 void Socket::flush() {
     int sent = 0;
     while (sent < queued_) {
-        const int n = ::sendmmsg(fd_, tx_ + sent, static_cast<unsigned>(queued_ - sent), 0);
+        const int n = bundles_ ? send_bundle(sent)
+                               : ::sendmmsg(fd_, tx_ + sent, static_cast<unsigned>(queued_ - sent), 0);
         if (n > 0) {
             sent += n;
+        } else if (bundles_ && (errno == EIO || errno == EINVAL || errno == EMSGSIZE || errno == EOPNOTSUPP)) {
+            bundles_ = false;  // This device cannot, or a packet is larger than its MTU.
         } else if (errno == EAGAIN || errno == ENOBUFS) {
             pollfd ready{fd_, POLLOUT, 0};
             ::poll(&ready, 1, 1);

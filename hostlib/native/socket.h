@@ -38,7 +38,11 @@ public:
     bool from_target(int i) const;
 
 private:
+    // One pass through the network stack for several packets (UDP GSO); how many were sent, or -1.
+    int send_bundle(int first);
+
     int fd_;
+    bool bundles_ = true;
     sockaddr_in target_{};
     std::size_t packet_bytes_ = 0, stride_ = 0;
     int queued_ = 0;
