@@ -36,6 +36,10 @@ Socket::Socket(const std::string &address, std::uint16_t port) {
     // As much as the system grants: a window of results arrives in one burst.
     setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &BUFFER_BYTES, sizeof BUFFER_BYTES);
     setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &BUFFER_BYTES, sizeof BUFFER_BYTES);
+    // Datagrams that came together stay together, where the system can.
+    const int on = 1;
+    setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof on);
+    in_.resize(BUNDLES * BUNDLE_ROOM);
     if (::bind(fd_, reinterpret_cast<const sockaddr *>(&here), sizeof here) != 0) {
         const int why = errno;
         ::close(fd_);
@@ -63,16 +67,12 @@ std::uint16_t Socket::port() const {
 void Socket::aim(const std::string &address, std::uint16_t port, std::size_t packet_bytes) {
     target_ = resolve(address, port);
     packet_bytes_ = packet_bytes;
-    stride_ = packet_bytes + 16;  // room to notice a datagram that is too long
     queued_ = 0;
     bundles_ = true;
     out_.resize(BATCH * packet_bytes_);
-    in_.resize(BATCH * stride_);
     for (int i = 0; i < BATCH; i++) {
         tx_iov_[i] = {out_.data() + static_cast<std::size_t>(i) * packet_bytes_, packet_bytes_};
         tx_[i].msg_hdr = {&target_, sizeof target_, &tx_iov_[i], 1, nullptr, 0, 0};
-        rx_iov_[i] = {in_.data() + static_cast<std::size_t>(i) * stride_, stride_};
-        rx_[i].msg_hdr = {&from_[i], sizeof from_[i], &rx_iov_[i], 1, nullptr, 0, 0};
     }
 }
 
@@ -119,13 +119,28 @@ int Socket::receive(std::int64_t timeout_ns) {
     pollfd ready{fd_, POLLIN, 0};
     const timespec wait{timeout_ns / 1000000000, timeout_ns % 1000000000};
     if (timeout_ns > 0 && ::ppoll(&ready, 1, &wait, nullptr) <= 0) return 0;
-    for (auto &message : rx_) message.msg_hdr.msg_namelen = sizeof(sockaddr_in);
-    const int n = ::recvmmsg(fd_, rx_, BATCH, MSG_DONTWAIT, nullptr);
-    return n < 0 ? 0 : n;
+    for (std::size_t i = 0; i < BUNDLES; i++) {
+        rx_iov_[i] = {in_.data() + i * BUNDLE_ROOM, BUNDLE_ROOM};
+        rx_[i].msg_hdr = {&from_[i], sizeof from_[i], &rx_iov_[i], 1, control_[i], sizeof control_[i], 0};
+    }
+    received_.clear();
+    const int n = ::recvmmsg(fd_, rx_, BUNDLES, MSG_DONTWAIT, nullptr);
+    for (int i = 0; i < n; i++) split(i);
+    return static_cast<int>(received_.size());
 }
 
-bool Socket::from_target(int i) const {
-    return from_[i].sin_addr.s_addr == target_.sin_addr.s_addr && from_[i].sin_port == target_.sin_port;
+void Socket::split(int i) {
+    const std::size_t total = rx_[i].msg_len;
+    std::size_t each = std::max<std::size_t>(total, 1);
+    for (cmsghdr *c = CMSG_FIRSTHDR(&rx_[i].msg_hdr); c != nullptr; c = CMSG_NXTHDR(&rx_[i].msg_hdr, c)) {
+        if (c->cmsg_level != IPPROTO_UDP || c->cmsg_type != UDP_GRO) continue;
+        int size = 0;
+        std::memcpy(&size, CMSG_DATA(c), sizeof size);
+        if (size > 0) each = static_cast<std::size_t>(size);
+    }
+    const bool ours = from_[i].sin_addr.s_addr == target_.sin_addr.s_addr && from_[i].sin_port == target_.sin_port;
+    for (std::size_t at = 0; at < total; at += each)
+        received_.push_back({in_.data() + i * BUNDLE_ROOM + at, std::min(each, total - at), ours});
 }
 
 }  // namespace netfold

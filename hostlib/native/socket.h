@@ -33,23 +33,36 @@ public:
 
     // Wait up to timeout_ns, then take what is there; the number of datagrams, whose bytes are packet(i).
     int receive(std::int64_t timeout_ns);
-    const std::uint8_t *packet(int i) const { return in_.data() + static_cast<std::size_t>(i) * stride_; }
-    std::size_t bytes(int i) const { return rx_[i].msg_len; }
-    bool from_target(int i) const;
+    const std::uint8_t *packet(int i) const { return received_[static_cast<std::size_t>(i)].data; }
+    std::size_t bytes(int i) const { return received_[static_cast<std::size_t>(i)].bytes; }
+    bool from_target(int i) const { return received_[static_cast<std::size_t>(i)].from_target; }
 
 private:
     // One pass through the network stack for several packets (UDP GSO); how many were sent, or -1.
     int send_bundle(int first);
 
+    // The datagrams of one received bundle (UDP GRO), into received_.
+    void split(int i);
+
+    struct Received {
+        const std::uint8_t *data;
+        std::size_t bytes;
+        bool from_target;
+    };
+
+    static constexpr std::size_t BUNDLES = 8, BUNDLE_ROOM = 1 << 16;
+
     int fd_;
     bool bundles_ = true;
     sockaddr_in target_{};
-    std::size_t packet_bytes_ = 0, stride_ = 0;
+    std::size_t packet_bytes_ = 0;
     int queued_ = 0;
     std::vector<std::uint8_t> out_, in_;
-    mmsghdr tx_[BATCH]{}, rx_[BATCH]{};
-    iovec tx_iov_[BATCH]{}, rx_iov_[BATCH]{};
-    sockaddr_in from_[BATCH]{};
+    std::vector<Received> received_;
+    mmsghdr tx_[BATCH]{}, rx_[BUNDLES]{};
+    iovec tx_iov_[BATCH]{}, rx_iov_[BUNDLES]{};
+    sockaddr_in from_[BUNDLES]{};
+    alignas(cmsghdr) char control_[BUNDLES][CMSG_SPACE(sizeof(int))]{};
 };
 
 }  // namespace netfold
