@@ -29,7 +29,7 @@ static void replicate(context_t *c, const group_t *group, bool last, uint32_t mo
 }
 
 static void clear_requests(context_t *c) {
-    c->clone = c->clone_list = c->resubmit = c->recirculate = c->digest = c->truncate = 0;
+    c->clone = c->clone_list = c->resubmit = c->recirculate = c->digest = 0;     // but what cuts it goes on
     c->exited = false;
 }
 
