@@ -60,6 +60,13 @@ def main() -> None:
 )
 @click.option("--udp-ports", default=0, metavar="COUNT", help="Ports 1..COUNT on free UDP ports of 127.0.0.1.")
 @click.option(
+    "--cpu-port",
+    type=click.IntRange(0, 510),
+    default=0,
+    metavar="N",
+    help="Port N is the controllers': packet-ins leave by it, packet-outs enter by it [default: none].",
+)
+@click.option(
     "--udp-destination",
     metavar="ADDRESS:PORT",
     help="The destination that packets of UDP ports seem to have [default: each port's own address].",
@@ -91,6 +98,7 @@ def switch(
     device_id: int,
     ports: tuple[str, ...],
     udp_ports: int,
+    cpu_port: int,
     udp_destination: str | None,
     rate: str | None,
     delay: str | None,
@@ -132,6 +140,8 @@ def switch(
     specs += [PortSpec(n, Endpoint("127.0.0.1", 0), faults=faults, shape=shape) for n in range(1, udp_ports + 1)]
     if not specs:
         raise PortError("a switch needs ports: give --udp-ports COUNT, --port N=INTERFACE or --port N=udp:ADDRESS:PORT")
+    if cpu_port and any(spec.number == cpu_port for spec in specs):
+        raise PortError(f"port {cpu_port} cannot be the controllers' and a link at once")
     run_switch(
         SwitchConfig(
             p4rt=Endpoint.parse(p4rt),
@@ -142,6 +152,7 @@ def switch(
             destination=Endpoint.parse(udp_destination) if udp_destination else None,
             ready_file=ready_file,
             exit_when_idle_s=exit_when_idle,
+            cpu_port=cpu_port,
         )
     )
 

@@ -40,6 +40,8 @@ PORT_STATS = (
     "link_down",  # how often the interface went down
 )
 CAPTURED_BYTES = 1 << 20
+# What the data plane tells, of runtime.h: a digest's words, a frame for the CPU port.
+TOLD_DIGEST, TOLD_PACKET = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,10 +300,14 @@ class Dataplane:
         """What leaves by this port goes to the controller; 0 for none."""
         self._lib.nf_cpu_port(ctypes.c_uint32(port))
 
+    def inject(self, port: int, frame: bytes) -> None:
+        """A frame as if it had come in by a port; what leaves goes out by the ports. Under writing()."""
+        self._commit()
+        self._lib.nf_inject(ctypes.c_uint32(port), frame, ctypes.c_uint32(len(frame)))
+
     def told(self) -> list[tuple[int, int, bytes]]:
-        """(what, id, data) of digests and packets for the controller since the last call."""
-        with self.writing():
-            used = self._lib.nf_told(self._told)
+        """(TOLD_*, id, data) of digests and packets for the controller since the last call; under writing()."""
+        used = self._lib.nf_told(self._told)
         out, at = [], 0
         while at < used:
             what, number, size = struct.unpack_from("=III", self._told, at)

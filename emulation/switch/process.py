@@ -25,6 +25,7 @@ class SwitchConfig:
 
     Attributes:
         destination: what the rebuilt headers of UDP ports carry as destination; None for each port's own address.
+        cpu_port: what leaves by it goes to the controllers, and enters by it from them; 0 for none.
         exit_when_idle_s: leave when for so long no controller is connected and no packet comes; None for never.
     """
 
@@ -36,6 +37,7 @@ class SwitchConfig:
     destination: Endpoint | None = None
     ready_file: Path | None = None
     exit_when_idle_s: float | None = None
+    cpu_port: int = 0
 
 
 def run_switch(config: SwitchConfig) -> None:
@@ -56,7 +58,7 @@ def run_switch(config: SwitchConfig) -> None:
         new.dataplane.attach(ports, config.destination)
         new.dataplane.start()
 
-    service = SwitchService(config.device_id, replace)
+    service = SwitchService(config.device_id, replace, config.cpu_port)
     try:
         if config.program is not None and config.p4info is not None:
             service.commit(_load(config.program, config.p4info))

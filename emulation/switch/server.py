@@ -1,15 +1,14 @@
-"""The P4Runtime server: arbitration, pipeline config, write, read, capabilities.
+"""The P4Runtime server: its calls, and the stream.
 
 Source: the P4Runtime specification 1.4, section numbers in the docstrings.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -18,7 +17,11 @@ from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from emulation.errors import PortError
+from emulation.switch.dataplane import TOLD_PACKET
+from emulation.switch.notify import Notifier
 from emulation.switch.pipeline import Pipeline
+from emulation.switch.roles import RoleConfig, p4_id
+from emulation.switch.stream import Arbiter, Client, stream_error
 from emulation.switch.translate import RequestError, invalid
 
 P4RUNTIME_VERSION = "1.4.0"
@@ -26,19 +29,9 @@ VERIFY = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY
 VERIFY_AND_SAVE = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_SAVE
 VERIFY_AND_COMMIT = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
 COMMIT = p4runtime_pb2.SetForwardingPipelineConfigRequest.COMMIT
-
-
-@dataclass(slots=True, eq=False)
-class Client:
-    """One open stream: a controller, its role and election id once it has said so, and what to tell it."""
-
-    role: str = ""
-    election: int | None = None
-    outbox: queue.SimpleQueue[p4runtime_pb2.StreamMessageResponse | None] = field(default_factory=queue.SimpleQueue)
-
-
-def election_number(election: p4runtime_pb2.Uint128) -> int:
-    return int(election.high) << 64 | int(election.low)
+RECONCILE_AND_COMMIT = p4runtime_pb2.SetForwardingPipelineConfigRequest.RECONCILE_AND_COMMIT
+# Each open stream keeps a worker thread of the server; the rest is for other calls.
+WORKERS, MOST_STREAMS = 32, 24
 
 
 class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
@@ -47,31 +40,38 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
     Args:
         device_id: the only one this server answers for.
         replaced: called with the new pipeline when one is committed; starts its packets and stops the old one's.
+        cpu_port: the port that packet-ins leave by and packet-outs enter by; 0 for none.
     """
 
-    def __init__(self, device_id: int, replaced: Callable[[Pipeline, Pipeline | None], None]) -> None:
+    def __init__(
+        self, device_id: int, replaced: Callable[[Pipeline, Pipeline | None], None], cpu_port: int = 0
+    ) -> None:
         self.device_id = device_id
         self.pipeline: Pipeline | None = None
+        self._cpu_port = cpu_port
         self._replaced = replaced
         self._saved: Pipeline | None = None
-        self._clients: list[Client] = []
-        # The highest election id ever seen per role: a primary that left does not make a lower one primary (5.3).
-        self._highest: dict[str, int] = {}
+        self._arbiter = Arbiter(device_id)
+        self._notifier = Notifier(self._look)
         self._lock = threading.RLock()
 
     @property
     def streams(self) -> int:
         """Open controller streams."""
-        return len(self._clients)
+        return len(self._arbiter.clients)
 
-    # ---- arbitration (section 5) ------------------------------------------------------------------------------
+    # ---- the stream (sections 5 and 16) -----------------------------------------------------------------------
 
     def StreamChannel(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         client = Client()
         with self._lock:
-            self._clients.append(client)
+            full = self.streams >= MOST_STREAMS
+            if not full:
+                self._arbiter.clients.append(client)
+        if full:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {MOST_STREAMS} streams already")
         context.add_callback(lambda: client.outbox.put(None))
-        threading.Thread(target=self._listen, args=(client, requests, context), daemon=True).start()
+        threading.Thread(target=self._listen, args=(client, requests), daemon=True).start()
         try:
             while (message := client.outbox.get()) is not None:
                 if isinstance(message, RequestError):
@@ -79,73 +79,112 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                 yield message
         finally:
             with self._lock:
-                self._clients.remove(client)
-                if client.election is not None:
-                    self._tell_role(client.role)
+                self._arbiter.leave(client)
 
-    def _listen(self, client: Client, requests: Iterator[Any], context: grpc.ServicerContext) -> None:
+    def _listen(self, client: Client, requests: Iterator[Any]) -> None:
+        end: RequestError | None = None
         try:
             for request in requests:
-                if request.WhichOneof("update") == "arbitration":
-                    self._arbitrate(client, request.arbitration)
+                self._message(client, request)
         except RequestError as refused:
-            client.outbox.put(refused)  # type: ignore[arg-type]
+            end = refused
         except Exception:
             # gRPC ends the iterator with an exception of its own when the peer goes away.
-            client.outbox.put(None)
-        else:
-            client.outbox.put(None)
+            end = None
+        client.outbox.put(end)
 
-    def _arbitrate(self, client: Client, wanted: p4runtime_pb2.MasterArbitrationUpdate) -> None:
-        if wanted.device_id != self.device_id:
-            raise RequestError(
-                grpc.StatusCode.NOT_FOUND,
-                f"there is no device {wanted.device_id} here; this is device {self.device_id}",
-            )
-        role, election = wanted.role.name, election_number(wanted.election_id)
+    def _message(self, client: Client, request: p4runtime_pb2.StreamMessageRequest) -> None:
+        """Take one message of a controller.
+
+        Raises:
+            RequestError: of an arbitration; the stream has to end.
+        """
+        kind = request.WhichOneof("update")
         with self._lock:
-            taken = any(c is not client and c.role == role and c.election == election for c in self._clients)
-            if taken and election:
-                raise invalid(f"election id {election} is in use by another controller")
-            client.role, client.election = role, election
-            self._highest[role] = max(self._highest.get(role, 0), election)
-            self._tell_role(role)
+            if kind == "arbitration":
+                if self.pipeline is not None and not any(self._arbiter.primaries()):
+                    self.pipeline.told()  # What happened while nobody listened is not news.
+                self._arbiter.arbitrate(client, request.arbitration)
+                self._notifier.wake()
+                return
+            try:
+                if kind == "packet":
+                    self._packet_out(client, request.packet)
+                elif kind == "digest_ack":
+                    self._acknowledge(client, request.digest_ack)
+                elif kind == "other":
+                    raise RequestError(
+                        grpc.StatusCode.UNIMPLEMENTED, "messages of an architecture's own are not supported"
+                    )
+                else:
+                    raise invalid("a stream message is an arbitration, a packet or a digest_ack")
+            except RequestError as refused:
+                client.tell(stream_error(refused, request))
 
-    def _primary(self, role: str) -> Client | None:
-        return next(
-            (c for c in self._clients if c.role == role and c.election == self._highest.get(role) and c.election), None
-        )
-
-    def _tell_role(self, role: str) -> None:
-        primary = self._primary(role)
-        for client in self._clients:
-            if client.role != role or client.election is None:
-                continue
-            response = p4runtime_pb2.StreamMessageResponse()
-            response.arbitration.device_id = self.device_id
-            if role:
-                response.arbitration.role.name = role
-            highest = self._highest[role]
-            response.arbitration.election_id.high = highest >> 64
-            response.arbitration.election_id.low = highest & (2**64 - 1)
-            if client is primary:
-                response.arbitration.status.code = code_pb2.OK
-            elif primary is not None:
-                response.arbitration.status.code = code_pb2.ALREADY_EXISTS
-                response.arbitration.status.message = "another controller is primary"
-            else:
-                response.arbitration.status.code = code_pb2.NOT_FOUND
-                response.arbitration.status.message = "there is no primary"
-            client.outbox.put(response)
-
-    def _require_primary(self, request: Any) -> None:
-        self._require_device(request)
-        primary = self._primary(request.role)
-        if primary is None or primary.election != election_number(request.election_id):
+    def _packet_out(self, client: Client, packet: p4runtime_pb2.PacketOut) -> None:
+        """Section 16.1."""
+        self._require_listener(client)
+        pipeline = self._require_running()
+        if not self._cpu_port:
             raise RequestError(
-                grpc.StatusCode.PERMISSION_DENIED,
-                "only the primary controller may do this: its stream must be open, with this election id",
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "this switch has no CPU port; `emulation switch --cpu-port N` gives one",
             )
+        frame = pipeline.packets.frame(packet)
+        with pipeline.dataplane.writing():
+            pipeline.dataplane.inject(self._cpu_port, frame)
+
+    def _acknowledge(self, client: Client, ack: p4runtime_pb2.DigestListAck) -> None:
+        self._require_listener(client)
+        self._require_running().digests.acknowledge(ack)
+
+    def _require_listener(self, client: Client) -> None:
+        if not self._arbiter.is_primary(client):
+            raise RequestError(
+                grpc.StatusCode.PERMISSION_DENIED, "only a primary controller sends packets and acknowledges digests"
+            )
+
+    # ---- what the data plane tells (sections 9.8, 16.1 and 16.5) ----------------------------------------------
+
+    def _look(self) -> bool:
+        """Pass on what there is; whether there may be more."""
+        with self._lock:
+            pipeline = self.pipeline
+            if pipeline is None or not any(self._arbiter.primaries()):
+                return False
+            if not (self._cpu_port or pipeline.digests.active or pipeline.tables.aging):
+                return False
+            lists = []
+            for what, number, data in pipeline.told():
+                if what == TOLD_PACKET:
+                    self._packet_in(pipeline, data)
+                else:
+                    lists += pipeline.digests.learn(number, data)
+            for found in lists + pipeline.digests.due():
+                response = p4runtime_pb2.StreamMessageResponse(digest=found)
+                self._arbiter.tell_primaries(response, lambda role, n=found.digest_id: role.allows(n))
+            self._tell_idle(pipeline.tables.expired())
+        return True
+
+    def _packet_in(self, pipeline: Pipeline, frame: bytes) -> None:
+        packet = pipeline.packets.packet(frame)
+        if packet is not None:
+            response = p4runtime_pb2.StreamMessageResponse(packet=packet)
+            self._arbiter.tell_primaries(response, lambda role: role.receives(packet))
+
+    def _tell_idle(self, expired: list[p4runtime_pb2.TableEntry]) -> None:
+        for client, role in self._arbiter.primaries() if expired else ():
+            response = p4runtime_pb2.StreamMessageResponse()
+            response.idle_timeout_notification.timestamp = time.time_ns()
+            for entry in expired:
+                if role.allows(entry.table_id):
+                    told = response.idle_timeout_notification.table_entry.add()
+                    told.CopyFrom(entry)
+                    told.ClearField("action")
+            if response.idle_timeout_notification.table_entry:
+                client.tell(response)
+
+    # ---- what every call needs --------------------------------------------------------------------------------
 
     def _require_device(self, request: Any) -> None:
         if request.device_id != self.device_id:
@@ -154,42 +193,60 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                 f"there is no device {request.device_id} here; this is device {self.device_id}",
             )
 
-    def _require_pipeline(self) -> Pipeline:
+    def _require_running(self) -> Pipeline:
         if self.pipeline is None:
             raise RequestError(grpc.StatusCode.FAILED_PRECONDITION, "no forwarding pipeline has been committed yet")
         return self.pipeline
 
-    # ---- pipeline config (section 12) -------------------------------------------------------------------------
+    def _require_pipeline(self) -> Pipeline:
+        """What is read and written: the saved pipeline as long as it waits for its COMMIT (section 14)."""
+        return self._saved if self._saved is not None else self._require_running()
+
+    # ---- pipeline config (section 14) -------------------------------------------------------------------------
 
     def SetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
         try:
             with self._lock:
-                self._require_primary(request)
+                self._require_device(request)
+                if not self._arbiter.require_primary(request).pipeline:
+                    raise RequestError(
+                        grpc.StatusCode.PERMISSION_DENIED, f"the role {request.role!r} does not push pipelines"
+                    )
                 self._set_pipeline(request)
+                self._notifier.wake()
         except RequestError as refused:
             context.abort(refused.code, str(refused))
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
     def _set_pipeline(self, request: Any) -> None:
         if request.action == COMMIT:
+            if request.HasField("config"):
+                raise invalid("COMMIT takes no config: it commits what VERIFY_AND_SAVE has saved")
             if self._saved is None:
-                raise RequestError(grpc.StatusCode.FAILED_PRECONDITION, "no pipeline config was saved to commit")
+                raise RequestError(grpc.StatusCode.NOT_FOUND, "no pipeline config was saved to commit")
             self.commit(self._saved)
-        elif request.action in (VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT):
+        elif request.action in (VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, RECONCILE_AND_COMMIT):
+            if not request.HasField("config"):
+                raise invalid("a config is required: P4Info and the BMv2 JSON of its program")
             pipeline = Pipeline(request.config)
-            if request.action == VERIFY_AND_COMMIT:
-                self.commit(pipeline)
+            if request.action == VERIFY:
+                pipeline.dataplane.close()
             elif request.action == VERIFY_AND_SAVE:
                 self._discard_saved()
                 self._saved = pipeline
             else:
-                pipeline.dataplane.close()
+                if request.action == RECONCILE_AND_COMMIT and self.pipeline is not None:
+                    self._take_over(pipeline, self.pipeline)
+                self.commit(pipeline)
         else:
-            raise RequestError(
-                grpc.StatusCode.UNIMPLEMENTED,
-                "the actions are VERIFY, VERIFY_AND_SAVE, "
-                "VERIFY_AND_COMMIT and COMMIT; reconciliation is not supported",
-            )
+            raise invalid("the actions are VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, COMMIT and RECONCILE_AND_COMMIT")
+
+    def _take_over(self, pipeline: Pipeline, old: Pipeline) -> None:
+        try:
+            pipeline.take_over(old)
+        except RequestError:
+            pipeline.dataplane.close()
+            raise
 
     def commit(self, pipeline: Pipeline) -> None:
         """Make a pipeline the running one."""
@@ -197,6 +254,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             if self._saved is not pipeline:
                 self._discard_saved()
             old, self.pipeline, self._saved = self.pipeline, pipeline, None
+            pipeline.dataplane.cpu_port(self._cpu_port)
             self._replaced(pipeline, old)
 
     def _discard_saved(self) -> None:
@@ -206,6 +264,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     def close(self) -> None:
         """Stop the packets and let go of the programs; later calls find no pipeline."""
+        self._notifier.close()
         with self._lock:
             self._discard_saved()
             if self.pipeline is not None:
@@ -213,32 +272,41 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                 self.pipeline = None
 
     def GetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
+        """Section 15: without a pipeline the config is left out."""
         try:
             self._require_device(request)
-            config = self._require_pipeline().config
         except RequestError as refused:
             context.abort(refused.code, str(refused))
         response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
+        running = self.pipeline
+        if running is None:
+            return response
         kinds = p4runtime_pb2.GetForwardingPipelineConfigRequest
-        response.config.cookie.CopyFrom(config.cookie)
+        response.config.SetInParent()
+        if running.config.HasField("cookie"):
+            response.config.cookie.CopyFrom(running.config.cookie)
         if request.response_type in (kinds.ALL, kinds.P4INFO_AND_COOKIE):
-            response.config.p4info.CopyFrom(config.p4info)
+            response.config.p4info.CopyFrom(running.config.p4info)
         if request.response_type in (kinds.ALL, kinds.DEVICE_CONFIG_AND_COOKIE):
-            response.config.p4_device_config = config.p4_device_config
+            response.config.p4_device_config = running.config.p4_device_config
         return response
 
-    # ---- write and read (sections 11 and 13) ------------------------------------------------------------------
+    # ---- write and read (sections 12 and 13) ------------------------------------------------------------------
 
     def Write(self, request: Any, context: grpc.ServicerContext) -> Any:
         errors: list[p4runtime_pb2.Error] = []
         try:
             with self._lock:
-                self._require_primary(request)
-                if request.atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
-                    raise RequestError(grpc.StatusCode.UNIMPLEMENTED, "the atomicity here is CONTINUE_ON_ERROR")
+                self._require_device(request)
+                role = self._arbiter.require_primary(request)
                 pipeline = self._require_pipeline()
                 with pipeline.dataplane.writing():
-                    errors = [_attempt(pipeline, update) for update in request.updates]
+                    if request.atomicity == p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
+                        errors = [_attempt(pipeline, update, role) for update in request.updates]
+                    else:
+                        # Packets wait meanwhile: what is undone, none has seen.
+                        errors = _attempt_all(pipeline, request.updates, role)
+                self._notifier.wake()
         except RequestError as refused:
             context.abort(refused.code, str(refused))
         if any(error.canonical_code != code_pb2.OK for error in errors):
@@ -249,8 +317,13 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         try:
             self._require_device(request)
             with self._lock:
+                role = self._arbiter.config(request.role)
                 pipeline = self._require_pipeline()
-                entities = [found for entity in request.entities for found in pipeline.read(entity)]
+                for entity in request.entities:
+                    _require_allowed(entity, role)
+                entities = [
+                    found for entity in request.entities for found in pipeline.read(entity) if role.allows(p4_id(found))
+                ]
         except RequestError as refused:
             context.abort(refused.code, str(refused))
         # In pieces that stay well under gRPC's 4 MiB limit.
@@ -261,17 +334,44 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=P4RUNTIME_VERSION)
 
 
-def _attempt(pipeline: Pipeline, update: p4runtime_pb2.Update) -> p4runtime_pb2.Error:
+def _require_allowed(entity: p4runtime_pb2.Entity, role: RoleConfig) -> None:
+    if not role.allows(p4_id(entity)):
+        raise RequestError(grpc.StatusCode.PERMISSION_DENIED, f"P4 id {p4_id(entity):#x} is not this role's")
+
+
+def _attempt(pipeline: Pipeline, update: p4runtime_pb2.Update, role: RoleConfig) -> p4runtime_pb2.Error:
     """Apply one update of a batch; its outcome in P4Runtime's form."""
     try:
+        _require_allowed(update.entity, role)
         pipeline.update(update)
     except RequestError as refused:
         return p4runtime_pb2.Error(canonical_code=refused.code.value[0], message=str(refused), space="netfold")
     return p4runtime_pb2.Error(canonical_code=code_pb2.OK)
 
 
+def _attempt_all(pipeline: Pipeline, updates: Any, role: RoleConfig) -> list[p4runtime_pb2.Error]:
+    """Apply all updates of a batch or none (section 12.2); their outcomes."""
+    undo: list[p4runtime_pb2.Update] = []
+    for number, update in enumerate(updates):
+        try:
+            inverse = pipeline.inverse(update)
+        except RequestError:
+            inverse = []  # The update itself is going to be refused, and says why.
+        error = _attempt(pipeline, update, role)
+        if error.canonical_code == code_pb2.OK:
+            undo += reversed(inverse)
+            continue
+        for each in reversed(undo):
+            pipeline.update(each)
+        undone = p4runtime_pb2.Error(
+            canonical_code=code_pb2.ABORTED, message=f"not done: update {number} of the batch failed", space="netfold"
+        )
+        return [error if i == number else undone for i in range(len(updates))]
+    return [p4runtime_pb2.Error(canonical_code=code_pb2.OK) for _ in updates]
+
+
 def _abort_with_details(context: grpc.ServicerContext, errors: list[p4runtime_pb2.Error]) -> None:
-    """Section 11.3: code UNKNOWN, and one p4.v1.Error per update in the status details."""
+    """Section 12.3: code UNKNOWN, and one p4.v1.Error per update in the status details."""
     first = next(error.message for error in errors if error.canonical_code != code_pb2.OK)
     status = status_pb2.Status(code=code_pb2.UNKNOWN, message=first)
     for error in errors:
@@ -288,10 +388,9 @@ def serve(service: SwitchService, address: str) -> tuple[grpc.Server, int]:
     Raises:
         PortError: the address is taken.
     """
-    # Each open stream keeps a worker thread, hence more of them than calls in flight would need. Reusing the port
-    # would let two switches listen on one address, each getting some of the calls.
+    # Reusing the port would let two switches listen on one address, each getting some of the calls.
     server = grpc.server(
-        futures.ThreadPoolExecutor(32),
+        futures.ThreadPoolExecutor(WORKERS),
         options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 20)],
     )
     p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(service, server)

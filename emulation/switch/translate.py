@@ -6,7 +6,7 @@ is legal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,16 @@ KINDS = {
     p4info_pb2.MatchField.LPM: "lpm",
     p4info_pb2.MatchField.TERNARY: "ternary",
     p4info_pb2.MatchField.OPTIONAL: "optional",
+    p4info_pb2.MatchField.RANGE: "range",
+}
+
+# The bytestrings of each kind of match.
+BYTESTRINGS = {
+    "exact": ("value",),
+    "lpm": ("value",),
+    "ternary": ("value", "mask"),
+    "optional": ("value",),
+    "range": ("low", "high"),
 }
 
 
@@ -52,13 +62,33 @@ def number(data: bytes, width: int, what: str) -> int:
 
 
 def canonical(value: int) -> bytes:
-    """The shortest bytestring of a value, as P4Runtime wants it."""
+    """The shortest bytestring of a value, as P4Runtime wants it (section 8.4)."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def shortest(data: bytes) -> bytes:
+    """A bytestring without the leading zeros that the canonical form has not."""
+    return data.lstrip(b"\0") or b"\0"
+
+
+def shorten_match(match: Iterable[p4runtime_pb2.FieldMatch]) -> None:
+    """Bring the bytestrings of match fields to canonical form, in place."""
+    for field in match:
+        kind = field.WhichOneof("field_match_type")
+        given = getattr(field, kind)
+        for part in BYTESTRINGS[kind]:
+            setattr(given, part, shortest(getattr(given, part)))
+
+
+def shorten_action(action: p4runtime_pb2.Action) -> None:
+    """Bring the parameters of an action to canonical form, in place."""
+    for param in action.params:
+        param.value = shortest(param.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A table entry's key: values and masks in key order, and its priority in the data plane."""
+    """A table entry's key: values and masks in key order (of a range: its ends), and its priority in the data plane."""
 
     value: tuple[int, ...]
     mask: tuple[int, ...]
@@ -78,15 +108,16 @@ class TableInfo:
         return tuple(KINDS.get(field.match_type, "unknown") for field in self.info.match_fields)
 
     @property
-    def ternary(self) -> bool:
-        return any(kind in ("ternary", "optional") for kind in self.kinds)
+    def prioritised(self) -> bool:
+        """Whether entries carry a priority (section 9.1)."""
+        return any(kind in ("ternary", "optional", "range") for kind in self.kinds)
 
 
 class Schema:
     """P4Info next to the program it belongs to.
 
     Raises:
-        RequestError: P4Info names a table or counter that the program does not have.
+        RequestError: P4Info names what the program does not have.
     """
 
     def __init__(self, p4info: p4info_pb2.P4Info, program: Program) -> None:
@@ -105,13 +136,31 @@ class Schema:
         self.direct_counters = {
             counter.direct_table_id for counter in p4info.direct_counters if counter.direct_table_id in self.tables
         }
-        by_name = {c["name"]: c for c in program.counters}
-        self.counters: dict[int, tuple[int, int]] = {}
-        for counter in p4info.counters:
-            described = by_name.get(counter.preamble.name)
-            if described is None:
-                raise invalid(f"P4Info's counter {counter.preamble.name} is not in the program")
-            self.counters[counter.preamble.id] = (described["id"], described["size"])
+        self.direct_meters = {
+            meter.direct_table_id: meter.spec for meter in p4info.direct_meters if meter.direct_table_id in self.tables
+        }
+        self.counters = {
+            info.preamble.id: (known["id"], known["size"])
+            for info, known in _paired("counter", p4info.counters, program.counters)
+        }
+        indirect = [meter for meter in program.meters if not meter["is_direct"]]
+        # Meter id -> (id in the data plane, size, spec).
+        self.meters: dict[int, tuple[int, int, Any]] = {
+            info.preamble.id: (known["id"], known["size"], info.spec)
+            for info, known in _paired("meter", p4info.meters, indirect)
+        }
+        numbered = [{"name": each["name"], "index": i} for i, each in enumerate(program.value_sets)]
+        # Value set id -> (its P4Info, index in the data plane).
+        self.value_sets: dict[int, tuple[Any, int]] = {
+            info.preamble.id: (info, known["index"])
+            for info, known in _paired("value set", p4info.value_sets, numbered)
+        }
+        # Action profile id -> (its P4Info, index in the data plane, the tables that use it).
+        self.profiles: dict[int, tuple[Any, int, list[TableInfo]]] = {}
+        profiles = [{"name": name, "index": profile.index} for name, profile in program.profiles.items()]
+        for info, known in _paired("action profile", p4info.action_profiles, profiles):
+            users = [self.tables[table_id] for table_id in info.table_ids if table_id in self.tables]
+            self.profiles[info.preamble.id] = (info, known["index"], users)
 
     def _check(self, known: TableInfo) -> None:
         """Refuse P4Info that describes another program's table of this name."""
@@ -140,61 +189,39 @@ class Schema:
         return self.counters[counter_id]
 
     def match(self, table: TableInfo, entry: p4runtime_pb2.TableEntry) -> Match:
-        """The key of an entry; fields that are left out match everything where the match kind allows it."""
-        given = {field.field_id: field for field in entry.match}
-        if len(given) != len(entry.match):
-            raise invalid(f"table {table.table.name}: a match field is given twice")
-        values, masks, prefix = [], [], 0
-        for info, key, expected in zip(table.info.match_fields, table.table.keys, table.kinds, strict=True):
-            width, what = key.field.width, f"table {table.table.name}, match field {info.name}"
-            value, mask = 0, 0
-            field = given.pop(info.id, None)
-            if field is None and expected == "exact":
-                raise invalid(f"{what}: an exact match is required")
-            if field is not None:
-                kind = field.WhichOneof("field_match_type")
-                if kind != expected:
-                    raise invalid(f"{what}: it is matched by {expected}, not {kind}")
-                full = 2**width - 1
-                if kind == "lpm":
-                    prefix = field.lpm.prefix_len
-                    if not 0 <= prefix <= width:
-                        raise invalid(f"{what}: prefix length {prefix} is not in 0..{width}")
-                    mask = full ^ (full >> prefix)
-                    value = number(field.lpm.value, width, what)
-                elif kind == "ternary":
-                    mask = number(field.ternary.mask, width, what)
-                    value = number(field.ternary.value, width, what)
-                else:
-                    mask = full
-                    value = number(getattr(field, kind).value, width, what)
-                if value & ~mask:
-                    raise invalid(f"{what}: the value {value:#x} has bits outside the mask {mask:#x}")
-            values.append(value)
-            masks.append(mask)
-        if given:
-            raise invalid(f"table {table.table.name} has no match field with id {next(iter(given))}")
-        if table.ternary and entry.priority <= 0:
-            raise invalid(f"table {table.table.name} has ternary keys: an entry needs a priority above 0")
-        if not table.ternary and entry.priority != 0:
-            raise invalid(f"table {table.table.name} has no ternary keys: an entry has no priority")
-        return Match(tuple(values), tuple(masks), entry.priority if table.ternary else prefix)
+        """The key of an entry (section 9.1.1); a field that is left out matches everything where its kind allows it.
 
-    def action(
-        self, table: TableInfo, action: p4runtime_pb2.TableAction, default: bool = False
-    ) -> tuple[int, list[int]]:
-        """(action id in the data plane, parameters)."""
-        if action.WhichOneof("type") != "action":
-            raise invalid(f"table {table.table.name}: an entry needs an action")
-        chosen = action.action
+        Raises:
+            RequestError: a field is wrong, or the priority is.
+        """
+        name = table.table.name
+        values, masks, prefix = match_fields(
+            f"table {name}", table.info.match_fields, table.kinds, table.table.widths, entry.match
+        )
+        if table.prioritised and entry.priority <= 0:
+            raise invalid(f"table {name} has ternary, range or optional keys: an entry needs a priority above 0")
+        if not table.prioritised and entry.priority != 0:
+            raise invalid(f"table {name} has no ternary, range or optional keys: an entry has no priority")
+        return Match(tuple(values), tuple(masks), entry.priority if table.prioritised else prefix)
+
+    def action(self, table: TableInfo, chosen: p4runtime_pb2.Action, default: bool = False) -> tuple[int, list[int]]:
+        """(action id in the data plane, parameters), section 9.1.2.
+
+        Raises:
+            RequestError: the table does not take this action, or the parameters are wrong.
+        """
         info = self.actions.get(chosen.action_id)
         barred = p4info_pb2.ActionRef.TABLE_ONLY if default else p4info_pb2.ActionRef.DEFAULT_ONLY
         legal = {ref.id for ref in table.info.action_refs if ref.scope != barred}
         if info is None or chosen.action_id not in legal:
-            names = ", ".join(sorted(self.actions[i].preamble.name for i in legal))
-            raise invalid(f"table {table.table.name}: no action with id {chosen.action_id:#x}; its actions are {names}")
+            names = ", ".join(sorted(self.actions[i].preamble.name for i in legal)) or "none"
+            text = f"table {table.table.name}: no action with id {chosen.action_id:#x}; its actions are {names}"
+            if info is not None and any(ref.id == chosen.action_id for ref in table.info.action_refs):
+                where = "in entries" if default else "by default"
+                raise RequestError(grpc.StatusCode.PERMISSION_DENIED, f"{text}; {info.preamble.name} is only {where}")
+            raise invalid(text)
         given = {param.param_id: param.value for param in chosen.params}
-        if len(given) != len(info.params) or given.keys() != {p.id for p in info.params}:
+        if len(given) != len(chosen.params) or given.keys() != {p.id for p in info.params}:
             names = ", ".join(p.name for p in info.params) or "none"
             raise invalid(f"action {info.preamble.name}: its parameters are {names}, each exactly once")
         params = [number(given[p.id], p.bitwidth, f"action {info.preamble.name}, {p.name}") for p in info.params]
@@ -208,18 +235,25 @@ class Schema:
             message = p4runtime_pb2.TableEntry(table_id=table.info.preamble.id, is_const=table.info.is_const_table)
             fields = zip(table.info.match_fields, table.kinds, entry.value, entry.mask, strict=True)
             for info, kind, value, mask in fields:
-                if kind != "exact" and mask == 0:
+                full = 2**info.bitwidth - 1
+                if (kind == "range" and (value, mask) == (0, full)) or (kind not in ("exact", "range") and mask == 0):
                     continue  # What matches everything is left out.
                 field = getattr(message.match.add(field_id=info.id), kind)
+                if kind == "range":
+                    field.low, field.high = canonical(value), canonical(mask)
+                    continue
                 field.value = canonical(value)
                 if kind == "lpm":
                     field.prefix_len = mask.bit_count()
                 elif kind == "ternary":
                     field.mask = canonical(mask)
-            if table.ternary:
+            if table.prioritised:
                 message.priority = entry.priority
             self._set_action(message, entry.action, entry.params)
-            yield Match(entry.value, entry.mask, entry.priority if table.ternary else _prefix(table, entry)), message
+            yield (
+                Match(entry.value, entry.mask, entry.priority if table.prioritised else _prefix(table, entry)),
+                message,
+            )
 
     def initial_default(self, table: TableInfo) -> p4runtime_pb2.TableEntry | None:
         """The default entry as the program defines it; None when it names none."""
@@ -239,6 +273,83 @@ class Schema:
         for info, value in zip(self.actions[action_id].params, params, strict=True):
             message.action.action.params.add(param_id=info.id, value=canonical(value))
         return True
+
+
+def match_fields(
+    where: str,
+    infos: Iterable[Any],
+    kinds: Sequence[str],
+    widths: Sequence[int],
+    fields: Iterable[p4runtime_pb2.FieldMatch],
+) -> tuple[list[int], list[int], int]:
+    """Match fields as (values, masks, prefix length of the lpm key), in key order; of a range: its ends.
+
+    Raises:
+        RequestError: a field is missing, unknown, of another kind, or not in canonical form.
+    """
+    given = {}
+    for field in fields:
+        if field.field_id in given:
+            raise invalid(f"{where}: match field {field.field_id} is given twice")
+        given[field.field_id] = field
+    values, masks, prefix = [], [], 0
+    for info, width, expected in zip(infos, widths, kinds, strict=True):
+        what = f"{where}, match field {info.name or info.id}"
+        found = given.pop(info.id, None)
+        if found is None and expected == "exact":
+            raise invalid(f"{what}: an exact match is required")
+        value, mask = (0, 2**width - 1) if expected == "range" else (0, 0)
+        if found is not None:
+            kind = found.WhichOneof("field_match_type")
+            if kind != expected:
+                raise invalid(f"{what}: it is matched by {expected}, not {kind}")
+            value, mask = _field(kind, getattr(found, kind), width, what)
+            if kind == "lpm":
+                prefix = found.lpm.prefix_len
+        values.append(value)
+        masks.append(mask)
+    if given:
+        names = ", ".join(f"{info.id} ({info.name})" for info in infos) or "none"
+        raise invalid(f"{where}: no match field has id {next(iter(given))}; they are {names}")
+    return values, masks, prefix
+
+
+def _field(kind: str, field: Any, width: int, what: str) -> tuple[int, int]:
+    """(value, mask) of one match field; of a range: its ends."""
+    full = 2**width - 1
+    if kind == "range":
+        low, high = number(field.low, width, what), number(field.high, width, what)
+        if low > high:
+            raise invalid(f"{what}: the range {low:#x}..{high:#x} is empty")
+        if (low, high) == (0, full):
+            raise invalid(f"{what}: a range of everything is written by leaving the field out")
+        return low, high
+    mask = full
+    if kind == "lpm":
+        if not 0 < field.prefix_len <= width:
+            raise invalid(
+                f"{what}: prefix length {field.prefix_len} is not in 1..{width}; to match everything, leave it out"
+            )
+        mask = full ^ (full >> field.prefix_len)
+    elif kind == "ternary":
+        mask = number(field.mask, width, what)
+        if mask == 0:
+            raise invalid(f"{what}: a mask of zeros is written by leaving the field out")
+    value = number(field.value, width, what)
+    if value & ~mask:
+        raise invalid(f"{what}: the value {value:#x} has bits outside the mask {mask:#x}")
+    return value, mask
+
+
+def _paired(
+    what: str, infos: Iterable[Any], described: Iterable[dict[str, Any]]
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """P4Info's objects of one kind, each with the program's of that name."""
+    by_name = {each["name"]: each for each in described}
+    for info in infos:
+        if info.preamble.name not in by_name:
+            raise invalid(f"P4Info's {what} {info.preamble.name} is not in the program")
+        yield info, by_name[info.preamble.name]
 
 
 def _prefix(table: TableInfo, entry: ConstEntry) -> int:

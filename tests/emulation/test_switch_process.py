@@ -183,8 +183,8 @@ def test_a_program_that_is_none_is_refused_and_the_old_one_stays(controller: Con
     refused = refusal(controller.config, CONFIG.VERIFY_AND_COMMIT, b"{}")
     assert refused.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "not a BMv2 JSON program" in refused.details()
-    assert refusal(controller.config, CONFIG.COMMIT).code() == grpc.StatusCode.FAILED_PRECONDITION
-    assert refusal(controller.config, CONFIG.RECONCILE_AND_COMMIT).code() == grpc.StatusCode.UNIMPLEMENTED
+    assert refusal(controller.config, CONFIG.COMMIT).code() == grpc.StatusCode.NOT_FOUND
+    assert refusal(controller.config, CONFIG.RECONCILE_AND_COMMIT).code() == grpc.StatusCode.INVALID_ARGUMENT
     request = p4rt.GetForwardingPipelineConfigRequest(device_id=1)
     config = controller.stub.GetForwardingPipelineConfig(request).config
     assert config.p4_device_config == (BUILD / "netfold-v1model-64.json").read_bytes()

@@ -64,7 +64,7 @@ class ProgramSwitch:
         _running[number] = self
         # A new instance of the library: what an earlier example left in registers must not decide about this one.
         self._pipeline.dataplane.close()
-        self._pipeline.dataplane = Dataplane(_library(self._pipeline))
+        self._pipeline.dataplane = Dataplane(_library(self._pipeline), self._pipeline.program)
         self._names = Names(self._pipeline.config.p4info)
         self._own = [self._names.fabric_address(address)]
         self._own += [self._names.entry("l2", {"dst_mac": m}, "l2_forward", {"port": p}) for m, p in hosts.items()]

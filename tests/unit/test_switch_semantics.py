@@ -345,6 +345,10 @@ def test_direct_counters_count_per_entry(routed: Pipeline) -> None:
     counted.direct_counter_entry.table_entry.match.add(field_id=1).lpm.CopyFrom(lpm("10.1.2.3", 32)["lpm"])
     write(routed, UPDATE.MODIFY, counted)
     (found,) = routed.read(counted)
+    assert found.direct_counter_entry.data.packet_count == 3  # no data changes nothing
+    counted.direct_counter_entry.data.SetInParent()
+    write(routed, UPDATE.MODIFY, counted)
+    (found,) = routed.read(counted)
     assert found.direct_counter_entry.data.packet_count == 0
     counted.direct_counter_entry.table_entry.table_id = ids(routed)["hosts"]
     with pytest.raises(RequestError, match="has no direct counter"):
@@ -367,7 +371,7 @@ def test_what_a_table_does_not_take_is_refused(tables: Pipeline) -> None:
     idle = p4rt.TableEntry()
     idle.CopyFrom(known)
     idle.idle_timeout_ns = 1
-    assert refused(tables, UPDATE.INSERT, idle).code == grpc.StatusCode.UNIMPLEMENTED
+    assert refused(tables, UPDATE.INSERT, idle).code == grpc.StatusCode.INVALID_ARGUMENT
     default_only = entry(tables, "hosts", [exact(1), exact(17)], "NoAction")
     assert "its actions are ingress.known" in str(refused(tables, UPDATE.INSERT, default_only))
     write(tables, UPDATE.INSERT, known, entry(tables, "hosts", [exact(2), exact(17)], "known"))

@@ -177,6 +177,10 @@ void nf_run(void) {
         pthread_mutex_lock(&lock);
         for (uint32_t i = 0; n > 0 && i < count; i++)
             if (ready[i].revents != 0) polled[i]->kind->receive(polled[i]);
+        if (n > 0 && ready[count].revents != 0) {
+            uint64_t woken;
+            if (read(wake, &woken, sizeof woken) < 0) { /* nothing there any more */ }
+        }
         wait_ns = release_held();
         for (uint32_t i = 0; i < count; i++)
             if (polled[i]->queued > 0) polled[i]->kind->flush(polled[i]);
@@ -187,6 +191,14 @@ void nf_run(void) {
 void nf_stop(void) {
     uint64_t one = 1;
     atomic_store(&stopping, true);
+    if (write(wake, &one, sizeof one) < 0) { /* the counter is full: it is awake already */ }
+}
+
+// A frame as if it had come in by this port, which need not exist. Under nf_lock.
+void nf_inject(uint32_t number, const uint8_t *frame, uint32_t bytes) {
+    uint64_t one = 1;
+    process_packet(number, frame, bytes, leave, NULL);
+    // The loop sends what this has queued, and waits for no longer than a frame that is held back now.
     if (write(wake, &one, sizeof one) < 0) { /* the counter is full: it is awake already */ }
 }
 

@@ -1,0 +1,66 @@
+"""Packets to and from the controller (sections 6.4.6 and 16.1): the P4 headers that carry their metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+
+from emulation.switch.translate import canonical, invalid, number
+
+PACKET_IN, PACKET_OUT = "packet_in", "packet_out"
+# More does not go through the packet engine, whatever the port.
+LONGEST_FRAME = 65535
+
+
+class PacketHeaders:
+    """P4Info's controller headers. A program that has none gets and gives bare packets.
+
+    Raises:
+        RequestError: a header is not a whole number of bytes.
+    """
+
+    def __init__(self, p4info: p4info_pb2.P4Info) -> None:
+        found: dict[str, list[Any]] = {
+            each.preamble.name: list(each.metadata) for each in p4info.controller_packet_metadata
+        }
+        self._in, self._out = found.get(PACKET_IN, []), found.get(PACKET_OUT, [])
+        for name, fields in ((PACKET_IN, self._in), (PACKET_OUT, self._out)):
+            if _bits(fields) % 8:
+                raise invalid(f"P4Info's {name} header has {_bits(fields)} bits: no whole number of bytes")
+
+    def frame(self, packet: p4runtime_pb2.PacketOut) -> bytes:
+        """A packet-out as it enters the program by the CPU port: its metadata as a header in front.
+
+        Raises:
+            RequestError: the metadata is not P4Info's, or the frame is too long.
+        """
+        given = {each.metadata_id: each.value for each in packet.metadata}
+        names = ", ".join(f"{field.id} ({field.name})" for field in self._out) or "none"
+        if len(given) != len(packet.metadata) or given.keys() != {field.id for field in self._out}:
+            raise invalid(f"a packet-out has each of these metadata fields exactly once: {names}")
+        header = 0
+        for field in self._out:
+            header = header << field.bitwidth | number(given[field.id], field.bitwidth, f"packet_out.{field.name}")
+        frame = header.to_bytes(_bits(self._out) // 8, "big") + packet.payload
+        if len(frame) > LONGEST_FRAME:
+            raise invalid(f"a packet-out of {len(frame)} bytes; {LONGEST_FRAME} is the most")
+        return frame
+
+    def packet(self, frame: bytes) -> p4runtime_pb2.PacketIn | None:
+        """What left by the CPU port, taken apart; None for a frame that is too short to be a packet-in."""
+        size = _bits(self._in) // 8
+        if len(frame) < size:
+            return None
+        packet = p4runtime_pb2.PacketIn(payload=frame[size:])
+        header, left = int.from_bytes(frame[:size], "big"), 8 * size
+        for field in self._in:
+            left -= field.bitwidth
+            value = header >> left & (2**field.bitwidth - 1)
+            packet.metadata.add(metadata_id=field.id, value=canonical(value))
+        return packet
+
+
+def _bits(fields: list[Any]) -> int:
+    return sum(field.bitwidth for field in fields)

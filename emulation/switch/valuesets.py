@@ -1,0 +1,70 @@
+"""Parser value sets (section 9.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import grpc
+from p4.v1 import p4runtime_pb2
+
+from emulation.switch.loaded import Loaded, only_modify
+from emulation.switch.program import in_words
+from emulation.switch.translate import KINDS, RequestError, invalid, match_fields, missing, shorten_match
+
+
+class ValueSets:
+    """What each value set holds. Writes are under the data plane's writing()."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._entries = {
+            number: p4runtime_pb2.ValueSetEntry(value_set_id=number) for number in loaded.schema.value_sets
+        }
+
+    def update(self, how: int, entry: p4runtime_pb2.ValueSetEntry) -> None:
+        """Replace all members of a set; none empties it.
+
+        Raises:
+            RequestError: refused; nothing has changed.
+        """
+        self._require(entry.value_set_id)
+        info, index = self._loaded.schema.value_sets[entry.value_set_id]
+        name = f"value set {info.preamble.name}"
+        only_modify(how, name)
+        if len(entry.members) > info.size > 0:
+            raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{name} holds {info.size} members at most")
+        kinds = [KINDS.get(field.match_type, "unknown") for field in info.match]
+        if not {"exact", "ternary", "lpm"}.issuperset(kinds):
+            raise RequestError(grpc.StatusCode.UNIMPLEMENTED, f"{name}: its keys are exact, lpm or ternary here")
+        widths = [field.bitwidth for field in info.match]
+        members: list[tuple[list[int], list[int]]] = []
+        for member in entry.members:
+            values, masks, _ = match_fields(name, info.match, kinds, widths, member.match)
+            words = in_words(values, widths), in_words(masks, widths)
+            if words in members:
+                raise RequestError(grpc.StatusCode.ALREADY_EXISTS, f"{name}: a member is given twice")
+            members.append(words)
+        if not widths:
+            raise invalid(f"{name} has no keys")
+        self._loaded.dataplane.value_set(index, members)
+        stored = self._entries[entry.value_set_id] = p4runtime_pb2.ValueSetEntry()
+        stored.CopyFrom(entry)
+        for member in stored.members:
+            shorten_match(member.match)
+
+    def read(self, wanted: p4runtime_pb2.ValueSetEntry) -> Iterator[p4runtime_pb2.Entity]:
+        """Value sets with their members; an id of 0 is a wildcard.
+
+        Raises:
+            RequestError: there is no such set.
+        """
+        if wanted.value_set_id:
+            self._require(wanted.value_set_id)
+        for number, entry in list(self._entries.items()):
+            if wanted.value_set_id in (0, number):
+                yield p4runtime_pb2.Entity(value_set_entry=entry)
+
+    def _require(self, number: int) -> None:
+        if number not in self._entries:
+            known = ", ".join(info.preamble.name for info, _ in self._loaded.schema.value_sets.values()) or "none"
+            raise missing(f"no value set has id {number:#x}; they are {known}")
