@@ -16,7 +16,7 @@ from emulation.switch.expression import Code, Expressions, as_words, assign, rea
 from emulation.switch.fold import INDEX
 from emulation.switch.parsing import ParserWriter
 from emulation.switch.primitive import PrimitiveWriter, c_string, meter_input
-from emulation.switch.program import ConstEntry, Field, Key, Pipeline, Program, Table, c_type, in_words, source, words
+from emulation.switch.program import ConstEntry, Field, Pipeline, Program, Table, c_type, in_words, source, words
 
 
 class Generator:
@@ -69,7 +69,7 @@ class Generator:
 
     def _sizes(self) -> str:
         """What runtime.h needs to know; the expressions have been seen by now."""
-        keys = max([1, *(sum(map(words, table.widths)) for table in self.program.tables), *self._set_words()])
+        keys = max([1, *(table.words for table in self.program.tables), *self._set_words()])
         params = max([1, *(sum(map(words, action.widths)) for action in self.program.actions)])
         sizes = {
             "LIMBS": words(self.expressions.most_bits + 2),
@@ -154,12 +154,12 @@ class Generator:
         if table.always is not None:
             return [*out, *self._apply_always(table, table.always, to), "}"]
         if table.keys:
-            values = ", ".join(word for key in table.keys for word in _key_words(key))
+            values = ", ".join(_looked_up(table))
             out.append(f"    const uint64_t key[] = {{{values}}};")
             out.append(
                 f"    entry_t *e = table_lookup_ranges({here}, key, parts_{table.index}, {len(table.keys)});"
                 if table.ranges
-                else f"    entry_t *e = table_lookup({here}, key, {sum(map(words, table.widths))});"
+                else f"    entry_t *e = table_lookup({here}, key, {table.words});"
             )
         else:
             out.append("    entry_t *e = NULL;")
@@ -167,9 +167,9 @@ class Generator:
             "    bool hit = e != NULL;",
             f"    if (!hit) e = &tables[{table.index}].fallback;",
             f'    TRACE("table %s: %s %u", {c_string(table.name)}, hit ? "hit, entry" : "miss", e->handle);',
-            "    e->hits.packets++;",
-            "    e->hits.bytes += c->packet_bytes;",
         ]
+        if table.counted:
+            out += ["    e->hits.packets++;", "    e->hits.bytes += c->packet_bytes;"]
         if table.ages:
             out.append("    e->hit_us = clock_us();")
         if table.meter is not None:
@@ -322,7 +322,7 @@ static uint32_t spec_of(const context_t *c) {{ return {spec.ref}; }}"""
     def _init(self) -> str:
         out = ["static void program_init(void) {"]
         for table in self.program.tables:
-            out.append(f"    tables[{table.index}].words = {sum(map(words, table.widths))};")
+            out.append(f"    tables[{table.index}].words = {table.words};")
             default = table.default
             action = default["action_id"] if default else -1
             out.append(f"    tables[{table.index}].fallback.own.action = {action};")
@@ -363,19 +363,21 @@ static uint32_t spec_of(const context_t *c) {{ return {spec.ref}; }}"""
 
         params = in_words(entry.params, self.program.actions[entry.action].widths)
         return (
-            f"    table_insert({table.index}, {array(in_words(entry.value, table.widths))}, "
-            f"{array(in_words(entry.mask, table.widths))}, {entry.priority}, {entry.action}, {array(params)}, "
+            f"    table_insert({table.index}, {array(table.laid_out(entry.value))}, "
+            f"{array(table.laid_out(entry.mask))}, {entry.priority}, {entry.action}, {array(params)}, "
             f"{len(params)});"
         )
 
 
-def _key_words(key: Key) -> list[str]:
-    """What a table looks up of one key."""
-    found = as_words(read(key.field), key.field.width)
-    if key.mask is None:
-        return found
-    masks = in_words([key.mask], [key.field.width])
-    return [f"({word} & UINT64_C({mask:#x}))" for word, mask in zip(found, masks, strict=True)]
+def _looked_up(table: Table) -> list[str]:
+    """The words that a table looks up, as C."""
+    out: list[list[str]] = [[] for _ in range(table.words)]
+    for key, (word, shift) in zip(table.keys, table.places, strict=True):
+        masks = in_words([key.mask], [key.field.width]) if key.mask is not None else []
+        for i, part in enumerate(as_words(read(key.field), key.field.width)):
+            masked = f"({part} & UINT64_C({masks[i]:#x}))" if masks else part
+            out[word + i].append(f"{masked} << {shift}" if shift else masked)
+    return [" | ".join(parts) for parts in out]
 
 
 def _on(context: str, ref: str) -> str:

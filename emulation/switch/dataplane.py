@@ -185,12 +185,12 @@ class Dataplane:
     def insert(self, table: int, value: Sequence[int], mask: Sequence[int], priority: int, chosen: Chosen) -> int:
         """Add an entry; its handle. Values and masks in key order (of a range: its ends)."""
         self._dirty.add(table)
-        widths = self._program.tables[table].widths
+        described = self._program.tables[table]
         return int(
             self._lib.nf_table_insert(
                 ctypes.c_uint32(table),
-                _array(in_words(value, widths)),
-                _array(in_words(mask, widths)),
+                _array(described.laid_out(value)),
+                _array(described.laid_out(mask)),
                 ctypes.c_int32(priority),
                 *self._chosen(chosen),
             )

@@ -182,8 +182,35 @@ class Table:
         return self.default["action_id"] if fixed and not self.keys and not self.counted else None  # type: ignore[index]
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        return tuple(key.field.width for key in self.keys)
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """(word, shift) of each key in what is looked up: as many to a 64-bit word as fit, whole ones. A range stands
+        alone, to be compared as a number; of a wide key this is its first word."""
+        found = []
+        word, free = -1, 0
+        for key in self.keys:
+            width = key.field.width
+            if self.ranges or width > free:
+                word, free = word + 1, WORD
+            found.append((word, free - width if width <= WORD and not self.ranges else 0))
+            free -= width
+            if width > WORD:
+                word, free = word + words(width) - 1, 0
+        return tuple(found)
+
+    @property
+    def words(self) -> int:
+        """64-bit words of what is looked up."""
+        if not self.keys:
+            return 0
+        return self.places[-1][0] + words(self.keys[-1].field.width)
+
+    def laid_out(self, values: Iterable[int]) -> list[int]:
+        """Values (or masks) in key order as the words that are looked up."""
+        out = [0] * self.words
+        for key, (word, shift), value in zip(self.keys, self.places, values, strict=True):
+            for i, part in enumerate(in_words([value], [key.field.width])):
+                out[word + i] |= part << shift
+        return out
 
     @property
     def ranges(self) -> bool:
