@@ -182,6 +182,10 @@ class Table:
         return self.default["action_id"] if fixed and not self.keys and not self.counted else None  # type: ignore[index]
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        return tuple(key.field.width for key in self.keys)
+
+    @property
     def places(self) -> tuple[tuple[int, int], ...]:
         """(word, shift) of each key in what is looked up: as many to a 64-bit word as fit, whole ones. A range stands
         alone, to be compared as a number; of a wide key this is its first word."""
