@@ -59,6 +59,7 @@ def main() -> None:
     "Repeat for more.",
 )
 @click.option("--udp-ports", default=0, metavar="COUNT", help="Ports 1..COUNT on free UDP ports of 127.0.0.1.")
+@click.option("--trace", is_flag=True, help="Say on standard error what happens to each packet.")
 @click.option(
     "--cpu-port",
     type=click.IntRange(0, 510),
@@ -99,6 +100,7 @@ def switch(
     ports: tuple[str, ...],
     udp_ports: int,
     cpu_port: int,
+    trace: bool,
     udp_destination: str | None,
     rate: str | None,
     delay: str | None,
@@ -124,6 +126,9 @@ def switch(
     Example: a program from files, with faults
         emulation switch --program p4/build/netfold-v1model-64.json \\
             --p4info p4/build/netfold-v1model-64.p4info.txtpb --port 1=udp:127.0.0.1:9001 --loss 0.02 --seed 7
+    Example: the same, with each packet's way through parser, tables and actions
+        emulation switch --program p4/build/netfold-v1model-64.json \\
+            --p4info p4/build/netfold-v1model-64.p4info.txtpb --port 1=udp:127.0.0.1:9001 --trace
     Example: two network interfaces, one of them a slow link
         emulation switch --port 1=veth1 --port 2=veth2,rate=100mbit,delay=2ms,queue=100
     """
@@ -153,6 +158,7 @@ def switch(
             ready_file=ready_file,
             exit_when_idle_s=exit_when_idle,
             cpu_port=cpu_port,
+            trace=trace,
         )
     )
 

@@ -40,16 +40,20 @@ KINDS = (
 class Pipeline:
     """One committed forwarding pipeline config.
 
+    Args:
+        trace: the program says on standard error what happens to each packet.
+
     Raises:
         RequestError: the config does not describe a program that this switch runs.
     """
 
-    def __init__(self, config: p4runtime_pb2.ForwardingPipelineConfig) -> None:
+    def __init__(self, config: p4runtime_pb2.ForwardingPipelineConfig, trace: bool = False) -> None:
         try:
             program = Program(config.p4_device_config)
             schema = Schema(config.p4info, program)
             self.packets = PacketHeaders(config.p4info)
-            dataplane = Dataplane(compile_program(Generator(program).generate()), program)
+            flags = ("-DNF_TRACE",) if trace else ()
+            dataplane = Dataplane(compile_program(Generator(program).generate(), flags), program)
         except RequestError:
             raise
         except EmulationError as wrong:

@@ -25,6 +25,7 @@ class SwitchConfig:
 
     Attributes:
         destination: what the rebuilt headers of UDP ports carry as destination; None for each port's own address.
+        trace: say on standard error what happens to each packet.
         cpu_port: what leaves by it goes to the controllers, and enters by it from them; 0 for none.
         exit_when_idle_s: leave when for so long no controller is connected and no packet comes; None for never.
     """
@@ -38,6 +39,7 @@ class SwitchConfig:
     ready_file: Path | None = None
     exit_when_idle_s: float | None = None
     cpu_port: int = 0
+    trace: bool = False
 
 
 def run_switch(config: SwitchConfig) -> None:
@@ -58,10 +60,10 @@ def run_switch(config: SwitchConfig) -> None:
         new.dataplane.attach(ports, config.destination)
         new.dataplane.start()
 
-    service = SwitchService(config.device_id, replace, config.cpu_port)
+    service = SwitchService(config.device_id, replace, config.cpu_port, config.trace)
     try:
         if config.program is not None and config.p4info is not None:
-            service.commit(_load(config.program, config.p4info))
+            service.commit(_load(config.program, config.p4info, config.trace))
         server, p4rt_port = serve(service, str(config.p4rt))
     except EmulationError:
         service.close()
@@ -92,9 +94,9 @@ def run_switch(config: SwitchConfig) -> None:
             config.ready_file.unlink(missing_ok=True)
 
 
-def _load(program: Path, p4info: Path) -> Pipeline:
+def _load(program: Path, p4info: Path, trace: bool) -> Pipeline:
     try:
-        return Pipeline(load_config(program.read_bytes(), p4info.read_text()))
+        return Pipeline(load_config(program.read_bytes(), p4info.read_text()), trace)
     except (OSError, UnicodeDecodeError) as wrong:
         raise PortError(f"cannot read {program} and {p4info}: {wrong}") from wrong
 

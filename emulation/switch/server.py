@@ -41,12 +41,18 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         device_id: the only one this server answers for.
         replaced: called with the new pipeline when one is committed; starts its packets and stops the old one's.
         cpu_port: the port that packet-ins leave by and packet-outs enter by; 0 for none.
+        trace: programs say on standard error what happens to each packet.
     """
 
     def __init__(
-        self, device_id: int, replaced: Callable[[Pipeline, Pipeline | None], None], cpu_port: int = 0
+        self,
+        device_id: int,
+        replaced: Callable[[Pipeline, Pipeline | None], None],
+        cpu_port: int = 0,
+        trace: bool = False,
     ) -> None:
         self.device_id = device_id
+        self._trace = trace
         self.pipeline: Pipeline | None = None
         self._cpu_port = cpu_port
         self._replaced = replaced
@@ -228,7 +234,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         elif request.action in (VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, RECONCILE_AND_COMMIT):
             if not request.HasField("config"):
                 raise invalid("a config is required: P4Info and the BMv2 JSON of its program")
-            pipeline = Pipeline(request.config)
+            pipeline = Pipeline(request.config, self._trace)
             if request.action == VERIFY:
                 pipeline.dataplane.close()
             elif request.action == VERIFY_AND_SAVE:

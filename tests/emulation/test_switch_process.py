@@ -266,6 +266,26 @@ def test_a_missing_compiler_is_said_at_once(tmp_path: Path) -> None:
     )
 
 
+def test_a_trace_tells_each_packets_way(tmp_path: Path) -> None:
+    switch, running = start_switch(tmp_path, *PROGRAM, "--udp-ports", "1", "--trace", "--udp-destination", "10.0.0.9:9")
+    address, port = running["ports"]["1"].split(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as host:
+        host.sendto(b"hello", (address, int(port)))
+    told: list[str] = []
+    assert switch.stderr is not None
+    while not told or told[-1] != "trace: dropped in ingress":
+        told.append(switch.stderr.readline().decode().rstrip())
+    assert told[:3] == [
+        "trace: packet of 47 bytes from port 1",
+        "trace: parser state start",
+        "trace:   extract ethernet",
+    ]
+    assert "trace: table fabric_address: miss 0" in told
+    assert "trace:   action ingress.forwarding.drop" in told
+    switch.terminate()
+    assert switch.wait(20) == 0
+
+
 def test_an_idle_switch_ends_by_itself(tmp_path: Path) -> None:
     switch, _ = start_switch(tmp_path, "--udp-ports", "1", "--exit-when-idle", "0.5")
     assert switch.wait(20) == 0
