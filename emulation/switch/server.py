@@ -109,7 +109,9 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         with self._lock:
             if kind == "arbitration":
                 if self.pipeline is not None and not any(self._arbiter.primaries()):
-                    self.pipeline.told()  # What happened while nobody listened is not news.
+                    # What happened while nobody listened is not news.
+                    self.pipeline.told()
+                    self.pipeline.tables.restart()
                 self._arbiter.arbitrate(client, request.arbitration)
                 self._notifier.wake()
                 return

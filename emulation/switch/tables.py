@@ -406,6 +406,11 @@ class Tables:
 
     # ---- idle timeouts (section 16.5) -------------------------------------------------------------------------
 
+    def restart(self) -> None:
+        """Report no entry before another of its timeouts has passed."""
+        for entry in self._aging.values():
+            entry.told_s = time.monotonic()
+
     def expired(self) -> list[p4runtime_pb2.TableEntry]:
         """The entries that no packet has hit for their timeout, and which were not reported meanwhile."""
         now, found = time.monotonic(), []

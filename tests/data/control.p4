@@ -28,12 +28,12 @@ struct headers_t {
 struct metadata_t {
     @field_list(1)
     bit<7> reason;
-    bool   mirrored;
+    bit<1> mirrored;
 }
 struct learned_t {
     bit<48> src_addr;
     bit<9>  ingress_port;
-    bool    mirrored;
+    bit<1>  mirrored;
 }
 
 parser parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
@@ -57,7 +57,7 @@ parser parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout s
         }
     }
     state mirrored {
-        meta.mirrored = true;
+        meta.mirrored = 1;
         transition accept;
     }
 }
@@ -94,7 +94,7 @@ control ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             hdr.packet_out.setInvalid();
         } else {
             sources.apply();
-            if (meta.mirrored) {
+            if (meta.mirrored == 1) {
                 meta.reason = 99;
                 clone_preserving_field_list(CloneType.I2E, MIRROR, 1);
             }

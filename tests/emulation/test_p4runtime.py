@@ -3,6 +3,11 @@
 Programs: tests/data/control.p4 (packets in and out, digests, idle entries, clones, value sets) and resources.p4 (wide,
 range and optional keys, action profiles, meters, counters). Recompile after a change with
 `p4c-bm2-ss --p4v 16 --p4runtime-files NAME.p4info.txtpb -o NAME.json NAME.p4`.
+
+Compared once with BMv2's simple_switch_grpc over P4Runtime, frame by frame, and the same: which of 40 flows each member of
+a group, of a weighted group and of a one-shot gets; the colours of direct and indirect meters; ranges with optional keys;
+packet-ins; the members of a digest; idle notifications, but for the entry's metadata, which BMv2 leaves out. BMv2 has no
+value sets there and refuses packet_length_bytes, so clones by this program were not compared.
 """
 
 from __future__ import annotations
@@ -659,12 +664,12 @@ def test_without_a_cpu_port_there_are_no_packet_outs() -> None:
 # ---- digests ----------------------------------------------------------------------------------------------------
 
 
-def learned(source: int, port: int, mirrored: bool = False) -> p4data_pb2.P4Data:
+def learned(source: int, port: int, mirrored: int = 0) -> p4data_pb2.P4Data:
     made = p4data_pb2.P4Data()
     members = made.struct.members
     members.add(bitstring=number(source))
     members.add(bitstring=number(port))
-    members.add(bool=mirrored)
+    members.add(bitstring=number(mirrored))
     return made
 
 
