@@ -166,7 +166,8 @@ class Generator:
         out += [
             "    bool hit = e != NULL;",
             f"    if (!hit) e = &tables[{table.index}].fallback;",
-            f'    TRACE("table %s: %s %u", {c_string(table.name)}, hit ? "hit, entry" : "miss", e->handle);',
+            f'    if (hit) TRACE("table %s: entry %u", {c_string(table.name)}, e->handle);',
+            f'    else TRACE("table %s: miss", {c_string(table.name)});',
         ]
         if table.counted:
             out += ["    e->hits.packets++;", "    e->hits.bytes += c->packet_bytes;"]

@@ -280,10 +280,11 @@ def test_a_trace_tells_each_packets_way(tmp_path: Path) -> None:
         "trace: parser state start",
         "trace:   extract ethernet",
     ]
-    assert "trace: table fabric_address: miss 0" in told
+    assert "trace: table fabric_address: miss" in told
     assert "trace:   action ingress.forwarding.drop" in told
     switch.terminate()
-    assert switch.wait(20) == 0
+    switch.communicate(timeout=20)
+    assert switch.returncode == 0
 
 
 def test_an_idle_switch_ends_by_itself(tmp_path: Path) -> None:
