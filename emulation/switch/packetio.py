@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from emulation.switch.program import Program
 from emulation.switch.translate import canonical, invalid, number
 
 PACKET_IN, PACKET_OUT = "packet_in", "packet_out"
@@ -14,21 +15,38 @@ PACKET_IN, PACKET_OUT = "packet_in", "packet_out"
 LONGEST_FRAME = 65535
 
 
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a controller header; `width` in bits, in the data plane."""
+
+    id: int
+    name: str
+    width: int
+
+
 class PacketHeaders:
     """P4Info's controller headers. A program that has none gets and gives bare packets.
+
+    Args:
+        program: whose header types say how wide a field is that controllers see wider (@p4runtime_translation).
 
     Raises:
         RequestError: a header is not a whole number of bytes.
     """
 
-    def __init__(self, p4info: p4info_pb2.P4Info) -> None:
-        found: dict[str, list[Any]] = {
-            each.preamble.name: list(each.metadata) for each in p4info.controller_packet_metadata
-        }
+    def __init__(self, p4info: p4info_pb2.P4Info, program: Program) -> None:
+        known = {tuple(field.name for field in kind.fields): kind.fields for kind in program.types.values()}
+        found: dict[str, list[Field]] = {}
+        for each in p4info.controller_packet_metadata:
+            header = known.get(tuple(field.name for field in each.metadata), ())
+            widths = {field.name: field.width for field in header}
+            found[each.preamble.name] = [
+                Field(field.id, field.name, widths.get(field.name, field.bitwidth)) for field in each.metadata
+            ]
         self._in, self._out = found.get(PACKET_IN, []), found.get(PACKET_OUT, [])
         for name, fields in ((PACKET_IN, self._in), (PACKET_OUT, self._out)):
             if _bits(fields) % 8:
-                raise invalid(f"P4Info's {name} header has {_bits(fields)} bits: no whole number of bytes")
+                raise invalid(f"the program's {name} header has {_bits(fields)} bits: no whole number of bytes")
 
     def frame(self, packet: p4runtime_pb2.PacketOut) -> bytes:
         """A packet-out as it enters the program by the CPU port: its metadata as a header in front.
@@ -42,7 +60,7 @@ class PacketHeaders:
             raise invalid(f"a packet-out has each of these metadata fields exactly once: {names}")
         header = 0
         for field in self._out:
-            header = header << field.bitwidth | number(given[field.id], field.bitwidth, f"packet_out.{field.name}")
+            header = header << field.width | number(given[field.id], field.width, f"packet_out.{field.name}")
         frame = header.to_bytes(_bits(self._out) // 8, "big") + packet.payload
         if len(frame) > LONGEST_FRAME:
             raise invalid(f"a packet-out of {len(frame)} bytes; {LONGEST_FRAME} is the most")
@@ -56,11 +74,11 @@ class PacketHeaders:
         packet = p4runtime_pb2.PacketIn(payload=frame[size:])
         header, left = int.from_bytes(frame[:size], "big"), 8 * size
         for field in self._in:
-            left -= field.bitwidth
-            value = header >> left & (2**field.bitwidth - 1)
+            left -= field.width
+            value = header >> left & (2**field.width - 1)
             packet.metadata.add(metadata_id=field.id, value=canonical(value))
         return packet
 
 
-def _bits(fields: list[Any]) -> int:
-    return sum(field.bitwidth for field in fields)
+def _bits(fields: list[Field]) -> int:
+    return sum(field.width for field in fields)

@@ -51,7 +51,7 @@ class Pipeline:
         try:
             program = Program(config.p4_device_config)
             schema = Schema(config.p4info, program)
-            self.packets = PacketHeaders(config.p4info)
+            self.packets = PacketHeaders(config.p4info, program)
             flags = ("-DNF_TRACE",) if trace else ()
             dataplane = Dataplane(compile_program(Generator(program).generate(), flags), program)
         except RequestError:

@@ -231,8 +231,11 @@ class Profiles:
 
     # ---- what table entries point to --------------------------------------------------------------------------
 
-    def choose(self, table: TableInfo, action: p4runtime_pb2.TableAction) -> Chosen:
+    def choose(self, table: TableInfo, action: p4runtime_pb2.TableAction, instead: Chosen | None = None) -> Chosen:
         """What an entry of an indirect table does (section 9.1.2); `release` is due when it no longer does.
+
+        Args:
+            instead: what the entry does now, and which will be released.
 
         Raises:
             RequestError: refused; nothing is held.
@@ -254,7 +257,7 @@ class Profiles:
             group.entries += 1
             return Chosen(-1, group=group.handle)
         if kind == "action_profile_action_set":
-            return self._one_shot(profile, name, action.action_profile_action_set.action_profile_actions)
+            return self._one_shot(profile, name, action.action_profile_action_set.action_profile_actions, instead)
         raise invalid(f"table {name}: its entries name a member, a group or an action set of {profile.name}")
 
     def release(self, table: TableInfo, action: p4runtime_pb2.TableAction, chosen: Chosen) -> None:
@@ -270,7 +273,13 @@ class Profiles:
             profile.member_handles.free += profile.one_shots.pop(chosen.group)
             profile.group_handles.free.append(chosen.group)
 
-    def _one_shot(self, profile: Profile, name: str, actions: Iterable[p4runtime_pb2.ActionProfileAction]) -> Chosen:
+    def _one_shot(
+        self,
+        profile: Profile,
+        name: str,
+        actions: Iterable[p4runtime_pb2.ActionProfileAction],
+        instead: Chosen | None,
+    ) -> Chosen:
         """Section 9.2.3: a group and members of the entry's own."""
         what, actions = f"table {name}, its action set", list(actions)
         self._refuse_mixture(profile, bool(profile.members or profile.groups), what)
@@ -282,7 +291,7 @@ class Profiles:
                 raise invalid(str(refused)) from refused
             raise
         parsed = [self._action(profile, each.action) for each in actions]
-        self._make_room(profile, len(actions))
+        self._make_room(profile, len(actions) - len(profile.one_shots.get(instead.group if instead else 0, ())))
         group = profile.group_handles.take()
         handles = profile.one_shots[group] = [profile.member_handles.take() for _ in actions]
         for handle, chosen in zip(handles, parsed, strict=True):

@@ -372,7 +372,7 @@ def _attempt_all(pipeline: Pipeline, updates: Any, role: RoleConfig) -> list[p4r
         for each in reversed(undo):
             pipeline.update(each)
         undone = p4runtime_pb2.Error(
-            canonical_code=code_pb2.ABORTED, message=f"not done: update {number} of the batch failed", space="netfold"
+            canonical_code=code_pb2.ABORTED, message=f"not done: update {number} failed", space="netfold"
         )
         return [error if i == number else undone for i in range(len(updates))]
     return [p4runtime_pb2.Error(canonical_code=code_pb2.OK) for _ in updates]
@@ -380,7 +380,7 @@ def _attempt_all(pipeline: Pipeline, updates: Any, role: RoleConfig) -> list[p4r
 
 def _abort_with_details(context: grpc.ServicerContext, errors: list[p4runtime_pb2.Error]) -> None:
     """Section 12.3: code UNKNOWN, and one p4.v1.Error per update in the status details."""
-    first = next(error.message for error in errors if error.canonical_code != code_pb2.OK)
+    first = next(e.message for e in errors if e.canonical_code not in (code_pb2.OK, code_pb2.ABORTED))
     status = status_pb2.Status(code=code_pb2.UNKNOWN, message=first)
     for error in errors:
         packed = any_pb2.Any()

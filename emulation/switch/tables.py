@@ -167,7 +167,7 @@ class Tables:
     def _modify(self, table: TableInfo, entry: p4runtime_pb2.TableEntry, known: Entry) -> None:
         stored = _stripped(entry)
         if entry.HasField("action"):
-            chosen = self._choose(table, entry)
+            chosen = self._choose(table, entry, known.chosen)
             self._loaded.dataplane.modify(table.table.index, known.handle, chosen)
             self._release(table, known)
             known.chosen = chosen
@@ -186,12 +186,12 @@ class Tables:
         self._aging.pop(key, None)
         self._counts[key[0]] -= 1
 
-    def _choose(self, table: TableInfo, entry: p4runtime_pb2.TableEntry) -> Chosen:
+    def _choose(self, table: TableInfo, entry: p4runtime_pb2.TableEntry, instead: Chosen | None = None) -> Chosen:
         kind = entry.action.WhichOneof("type")
         if kind is None:
             raise invalid(f"table {table.table.name}: an entry needs an action")
         if table.table.profile is not None:
-            return self._profiles.choose(table, entry.action)
+            return self._profiles.choose(table, entry.action, instead)
         if kind != "action":
             raise invalid(f"table {table.table.name} has no action profile: an entry has an action of its own")
         return Chosen(*self._loaded.schema.action(table, entry.action.action))

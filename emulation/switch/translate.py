@@ -165,15 +165,14 @@ class Schema:
     def _check(self, known: TableInfo) -> None:
         """Refuse P4Info that describes another program's table of this name."""
         name, table = known.info.preamble.name, known.table
-        widths = [field.bitwidth for field in known.info.match_fields]
-        if widths != [key.field.width for key in table.keys] or "unknown" in known.kinds:
+        if not _fit(known.info.match_fields, table.widths) or "unknown" in known.kinds:
             raise invalid(f"P4Info's table {name} does not have the program's keys: the two do not belong together")
         for ref in known.info.action_refs:
             info = self.actions.get(ref.id)
             action = table.actions.get(info.preamble.name) if info is not None else None
             if info is None or action is None:
                 raise invalid(f"P4Info's table {name} has an action ({ref.id:#x}) that the program's table has not")
-            if [p.bitwidth for p in info.params] != [width for _, width in self.program.actions[action].params]:
+            if not _fit(info.params, self.program.actions[action].widths):
                 raise invalid(f"P4Info's action {info.preamble.name} does not have the program's parameters")
 
     def table(self, table_id: int) -> TableInfo:
@@ -224,8 +223,9 @@ class Schema:
         if len(given) != len(chosen.params) or given.keys() != {p.id for p in info.params}:
             names = ", ".join(p.name for p in info.params) or "none"
             raise invalid(f"action {info.preamble.name}: its parameters are {names}, each exactly once")
-        params = [number(given[p.id], p.bitwidth, f"action {info.preamble.name}, {p.name}") for p in info.params]
-        return table.table.actions[info.preamble.name], params
+        action = table.table.actions[info.preamble.name]
+        widths = zip(info.params, self.program.actions[action].widths, strict=True)
+        return action, [number(given[p.id], width, f"action {info.preamble.name}, {p.name}") for p, width in widths]
 
     # ---- what the program brings along ------------------------------------------------------------------------
 
@@ -233,9 +233,10 @@ class Schema:
         """The entries that the program defines, in its order, as a controller would have written them."""
         for entry in table.table.entries:
             message = p4runtime_pb2.TableEntry(table_id=table.info.preamble.id, is_const=table.info.is_const_table)
-            fields = zip(table.info.match_fields, table.kinds, entry.value, entry.mask, strict=True)
-            for info, kind, value, mask in fields:
-                full = 2**info.bitwidth - 1
+            widths = table.table.widths
+            fields = zip(table.info.match_fields, table.kinds, widths, entry.value, entry.mask, strict=True)
+            for info, kind, width, value, mask in fields:
+                full = 2**width - 1
                 if (kind == "range" and (value, mask) == (0, full)) or (kind not in ("exact", "range") and mask == 0):
                     continue  # What matches everything is left out.
                 field = getattr(message.match.add(field_id=info.id), kind)
@@ -339,6 +340,15 @@ def _field(kind: str, field: Any, width: int, what: str) -> tuple[int, int]:
     if value & ~mask:
         raise invalid(f"{what}: the value {value:#x} has bits outside the mask {mask:#x}")
     return value, mask
+
+
+def _fit(infos: Sequence[Any], widths: Sequence[int]) -> bool:
+    """Whether P4Info's fields or parameters are the program's. Where controllers see another width than the program
+    (@p4runtime_translation), values are passed on as they are."""
+    return len(infos) == len(widths) and all(
+        info.bitwidth == width or (info.HasField("type_name") and info.bitwidth > 0)
+        for info, width in zip(infos, widths, strict=True)
+    )
 
 
 def _paired(

@@ -12,8 +12,10 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from emulation.switch.metering import rates
 from emulation.switch.p4data import reader
 from emulation.switch.packetio import PacketHeaders
+from emulation.switch.program import Program
 from emulation.switch.roles import RoleConfig, p4_id, parse_role
 from emulation.switch.translate import RequestError
+from tests.conftest import ROOT
 
 TYPES = """
 structs { key: "pair" value {
@@ -98,14 +100,15 @@ def test_the_p4_id_of_an_entity() -> None:
 
 
 def test_controller_headers_are_whole_bytes() -> None:
+    program = Program((ROOT / "tests" / "data" / "resources.json").read_text())  # which has no such headers
     info = p4info_pb2.P4Info()
     header = info.controller_packet_metadata.add()
     header.preamble.name = "packet_in"
     header.metadata.add(id=1, name="port", bitwidth=9)
     with pytest.raises(RequestError, match="9 bits"):
-        PacketHeaders(info)
+        PacketHeaders(info, program)
     header.metadata.add(id=2, name="pad", bitwidth=7)
-    headers = PacketHeaders(info)
+    headers = PacketHeaders(info, program)
     assert headers.packet(b"\x01") is None
     packet = headers.packet(b"\x80\x83rest")
     assert packet is not None and packet.payload == b"rest"
