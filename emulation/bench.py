@@ -34,8 +34,8 @@ from controller.errors import ControllerError
 from controller.fabric import P4RuntimeFabric
 from controller.share import Member, Share
 from emulation.errors import EmulationError
-from emulation.switch.compiler import compile_library
-from emulation.switch.pipeline import Pipeline, load_config
+from emulation.switch.language.compiler import compile_library
+from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from emulation.switch.port import Endpoint, PortSpec, open_ports
 from hostlib import layout
 from hostlib._engine import Engine

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from emulation.errors import CompilerError, EmulationError, ProgramError
 from emulation.stf import Stf
-from emulation.switch.codegen import Generator
-from emulation.switch.compiler import compile_program, find_compiler
 from emulation.switch.dataplane import Dataplane
-from emulation.switch.program import Program
+from emulation.switch.language.codegen import Generator
+from emulation.switch.language.compiler import compile_program, find_compiler
+from emulation.switch.language.program import Program
 
 P4C = "p4c-bm2-ss"
 CASE_S = 120

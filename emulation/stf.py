@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from emulation.errors import EmulationError
 from emulation.switch.dataplane import Chosen, Dataplane
-from emulation.switch.program import FIRST_PRIORITY, Key, Program, Table
+from emulation.switch.language.program import FIRST_PRIORITY, Key, Program, Table
 
 TOKEN = re.compile(r'"[^"]*"|[^\s(),=]+|[(),]|==?')
 T = TypeVar("T")

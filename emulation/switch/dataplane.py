@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from emulation.errors import PortError
+from emulation.switch.language.program import WORD, Program, Register, in_words, words
 from emulation.switch.port import Endpoint, OpenPort, PortSpec
-from emulation.switch.program import WORD, Program, Register, in_words, words
 
 PORT_STATS = (
     "packets_in",

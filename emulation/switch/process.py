@@ -11,10 +11,10 @@ from pathlib import Path
 
 from controller.process import write_whole
 from emulation.errors import EmulationError, PortError
-from emulation.switch.compiler import find_compiler
-from emulation.switch.pipeline import Pipeline, load_config
+from emulation.switch.language.compiler import find_compiler
+from emulation.switch.p4runtime.pipeline import Pipeline, load_config
+from emulation.switch.p4runtime.server import SwitchService, serve
 from emulation.switch.port import Endpoint, PortSpec, open_ports
-from emulation.switch.server import SwitchService, serve
 
 POLL_S = 0.2
 

@@ -31,7 +31,7 @@ from p4.v1 import p4runtime_pb2_grpc
 from controller.artifact import load_artifact
 from controller.entry import Names
 from controller.share import HOSTS_PER_SWITCH
-from emulation.switch.pipeline import Pipeline, load_config
+from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from hostlib import layout
 from tests.dataplane import source
 from tests.dataplane.tofino import Tofino

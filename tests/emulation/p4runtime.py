@@ -15,9 +15,9 @@ from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 
-from emulation.switch.pipeline import Pipeline, load_config
+from emulation.switch.p4runtime.pipeline import Pipeline, load_config
+from emulation.switch.p4runtime.server import SwitchService, serve
 from emulation.switch.port import PortSpec, open_ports
-from emulation.switch.server import SwitchService, serve
 from tests.conftest import ROOT
 
 DATA = ROOT / "tests" / "data"

@@ -16,7 +16,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from controller.artifact import load_artifact
 from controller.entry import Names
 from emulation.switch.dataplane import Dataplane
-from emulation.switch.pipeline import Pipeline, load_config
+from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from emulation.switch.port import Endpoint, OpenPort
 
 SWITCH_MAC = 0x0200_0000_0001  # what rebuilt headers are sent to

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from emulation.switch.compiler import find_compiler
+from emulation.switch.language.compiler import find_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKETS = int(os.environ.get("NETFOLD_FUZZ_PACKETS", "20000"))

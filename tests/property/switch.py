@@ -11,10 +11,10 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from controller.artifact import load_artifact
 from controller.entry import Names
 from controller.share import Share
-from emulation.switch.codegen import Generator
-from emulation.switch.compiler import compile_program
 from emulation.switch.dataplane import Dataplane
-from emulation.switch.pipeline import Pipeline, load_config
+from emulation.switch.language.codegen import Generator
+from emulation.switch.language.compiler import compile_program
+from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from hostlib import layout
 from tests.property.frame import ELEMENTS
 from tests.property.model import ModelSwitch, Outcome

@@ -9,12 +9,12 @@ from p4.config.v1 import p4info_pb2, p4types_pb2
 from p4.v1 import p4data_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from emulation.switch.metering import rates
-from emulation.switch.p4data import reader
-from emulation.switch.packetio import PacketHeaders
-from emulation.switch.program import Program
-from emulation.switch.roles import RoleConfig, p4_id, parse_role
-from emulation.switch.translate import RequestError
+from emulation.switch.language.program import Program
+from emulation.switch.p4runtime.metering import rates
+from emulation.switch.p4runtime.p4data import reader
+from emulation.switch.p4runtime.packetio import PacketHeaders
+from emulation.switch.p4runtime.roles import RoleConfig, p4_id, parse_role
+from emulation.switch.p4runtime.translate import RequestError
 from tests.conftest import ROOT
 
 TYPES = """

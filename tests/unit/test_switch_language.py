@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from emulation.switch.codegen import Generator
-from emulation.switch.compiler import compile_program
 from emulation.switch.dataplane import Dataplane
-from emulation.switch.program import Program
+from emulation.switch.language.codegen import Generator
+from emulation.switch.language.compiler import compile_program
+from emulation.switch.language.program import Program
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 STACK, TEXT, NUMBER, WIDE, HASH, CLONE, RESUBMIT, RECIRCULATE, CUT, BIG, EGRESS_CLONE = range(1, 12)

@@ -17,8 +17,8 @@ import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from emulation.switch.pipeline import Pipeline, load_config
-from emulation.switch.translate import RequestError
+from emulation.switch.p4runtime.pipeline import Pipeline, load_config
+from emulation.switch.p4runtime.translate import RequestError
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 

@@ -15,6 +15,12 @@ static inline uint64_t big_low(big_t a) { return a.w[0]; }
 static inline i128 big_narrow(big_t a) { return (i128)((u128)a.w[1] << 64 | a.w[0]); }
 static inline bool big_negative(big_t a) { return a.w[LIMBS - 1] >> 63; }
 
+static inline bool big_truth(big_t a) {
+    uint64_t any = 0;
+    for (int i = 0; i < LIMBS; i++) any |= a.w[i];
+    return any != 0;
+}
+
 // As an index: what is no 64-bit number is beyond any size.
 static inline uint64_t big_index(big_t a) {
     for (int i = 1; i < LIMBS; i++) if (a.w[i] != 0) return UINT64_MAX;

@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 from p4.v1 import p4runtime_pb2
 
-from emulation.switch.loaded import Loaded, only_modify
-from emulation.switch.metering import rates, refuse_colour_counters
-from emulation.switch.translate import RequestError, invalid, missing
+from emulation.switch.p4runtime.loaded import Loaded, only_modify
+from emulation.switch.p4runtime.metering import rates, refuse_colour_counters
+from emulation.switch.p4runtime.translate import RequestError, invalid, missing
 
 
 class Cells:

@@ -6,10 +6,10 @@ import itertools
 from typing import Any
 
 from emulation.errors import ProgramError
-from emulation.switch.expression import Expressions
-from emulation.switch.fold import INDEX
-from emulation.switch.headers import WHOLE
-from emulation.switch.program import Field, Header, Program, c_name, c_type, source
+from emulation.switch.language.expression import Expressions
+from emulation.switch.language.fold import INDEX
+from emulation.switch.language.headers import WHOLE
+from emulation.switch.language.program import Field, Header, Program, c_name, c_type, source
 
 # Name in the JSON -> function of runtime/hash.h. `random` of v1model is no function of its input.
 ALGORITHMS = {
@@ -148,7 +148,7 @@ class CalculationWriter:
     def checksum(self, described: dict[str, Any], error: Field | None) -> str:
         """`checksum_NAME(c, update)`: writes the target, or compares it and says so in checksum_error."""
         condition = described.get("if_cond")
-        test = self.expressions.code(condition).low() if condition else "1"
+        test = self.expressions.code(condition).truth() if condition else "1"
         target = self.program.field(described["target"])
         name = checksum_name(described)
         text = [

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from emulation.errors import ProgramError
-from emulation.switch.expression import NARROW, Code, Expressions, as_words, assign, read, unsigned
-from emulation.switch.fold import INDEX
-from emulation.switch.program import Action, Field, Header, Program, Stack, source, words
+from emulation.switch.language.expression import NARROW, Code, Expressions, as_words, assign, read, unsigned
+from emulation.switch.language.fold import INDEX
+from emulation.switch.language.program import Action, Field, Header, Program, Stack, source, words
 
 # What ends parsing, by label and by the name of P4's standard error.
 ENDS = {
@@ -80,7 +80,7 @@ class ParserWriter:
                 return [check, assign(place, value)]
             return [assign(place, self.expressions.code(given[1]))]
         if kind == "verify":
-            condition, error = (self.expressions.code(g).low() for g in given)
+            condition, error = self.expressions.code(given[0]).truth(), self.expressions.code(given[1]).low()
             return [f"if (!({condition})) {{ error = (uint32_t)({error}); goto done; }}"]
         if kind == "advance":
             amount = unsigned(self.expressions.code(given[0]))

@@ -18,11 +18,11 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from emulation.errors import PortError
 from emulation.switch.dataplane import TOLD_PACKET
-from emulation.switch.notify import Notifier
-from emulation.switch.pipeline import Pipeline
-from emulation.switch.roles import RoleConfig, p4_id
-from emulation.switch.stream import Arbiter, Client, stream_error
-from emulation.switch.translate import RequestError, invalid
+from emulation.switch.p4runtime.notify import Notifier
+from emulation.switch.p4runtime.pipeline import Pipeline
+from emulation.switch.p4runtime.roles import RoleConfig, p4_id
+from emulation.switch.p4runtime.stream import Arbiter, Client, stream_error
+from emulation.switch.p4runtime.translate import RequestError, invalid
 
 P4RUNTIME_VERSION = "1.4.0"
 VERIFY = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY

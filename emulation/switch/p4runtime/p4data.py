@@ -8,8 +8,8 @@ from typing import Any
 from p4.config.v1 import p4types_pb2
 from p4.v1 import p4data_pb2
 
-from emulation.switch.program import WORD, words
-from emulation.switch.translate import canonical, invalid
+from emulation.switch.language.program import WORD, words
+from emulation.switch.p4runtime.translate import canonical, invalid
 
 Reader = Callable[[Iterator[int]], p4data_pb2.P4Data]
 

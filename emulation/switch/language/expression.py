@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulation.errors import ProgramError
-from emulation.switch.program import Field, Header, Program, Stack, Union, c_type, words
+from emulation.switch.language.program import Field, Header, Program, Stack, Union, c_type, words
 
 NARROW = 62  # bits that int64_t holds with a sign and room for a carry
 WIDE = 126  # the same of 128 bits
@@ -32,6 +32,10 @@ class Code:
         if self.bits > WIDE or bits <= NARROW:
             return self.text
         return f"(i128)({self.text})" if bits <= WIDE else f"big_of({self.text})"
+
+    def truth(self) -> str:
+        """Not 0, as C's conditions have it."""
+        return f"big_truth({self.text})" if self.bits > WIDE else self.text
 
     def low(self) -> str:
         """Its low 64 bits at least, as an integer."""
@@ -201,11 +205,11 @@ class Expressions:
                 return Code(f"(int64_t)({left.text} {op} {right.text})", 1)
             return Code(f"(int64_t)(big_compare({left.fit(MOST)}, {right.fit(MOST)}) {op} 0)", 1)
         if op in ("and", "or"):
-            return Code(f"(int64_t)(({left.low()}) {'&&' if op == 'and' else '||'} ({right.low()}))", 1)
+            return Code(f"(int64_t)(({left.truth()}) {'&&' if op == 'and' else '||'} ({right.truth()}))", 1)
         if op == "?":
             condition = self.code(e["cond"], params)
             bits = max(left.bits, right.bits)
-            return Code(f"(({condition.low()}) ? {left.fit(bits)} : {right.fit(bits)})", bits)
+            return Code(f"(({condition.truth()}) ? {left.fit(bits)} : {right.fit(bits)})", bits)
         if op in ("two_comp_mod", "sat_cast", "usat_cast"):
             return _cast(op, left, int(e["right"]["value"], 16))
         if op in ("<<", ">>"):
@@ -280,9 +284,9 @@ def _param(number: int, params: Params) -> Code:
 
 def _unary(op: str, right: Code) -> Code:
     if op in ("d2b", "b2d"):
-        return Code(f"(int64_t)(({right.low()}) != 0)", 1)
+        return Code(f"(int64_t)(({right.truth()}) != 0)", 1)
     if op == "not":
-        return Code(f"(int64_t)!({right.low()})", 1)
+        return Code(f"(int64_t)!({right.truth()})", 1)
     if op == "~":
         bits = right.bits + 1
         return Code(f"big_not({right.fit(bits)})" if bits > WIDE else f"(~{right.fit(bits)})", bits)

@@ -14,7 +14,7 @@ from emulation.errors import CompilerError
 
 # After the generated program, which includes runtime.h and packet.h itself.
 AFTER = ("control.h", "bench.h", "shape.h", "port.h", "loop.h")
-RUNTIME = Path(__file__).parent / "runtime"
+RUNTIME = Path(__file__).parents[1] / "runtime"
 FLAGS = (
     "-std=gnu11",
     "-O3",

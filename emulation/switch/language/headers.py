@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from emulation.errors import ProgramError
-from emulation.switch.fold import INDEX, fold
-from emulation.switch.program import Field, HeaderType, Program, c_name, c_type
+from emulation.switch.language.fold import INDEX, fold
+from emulation.switch.language.program import Field, HeaderType, Program, c_name, c_type
 
 WHOLE = range(8, 65, 8)  # widths that runtime.h loads and stores at once, where they begin on a byte
 

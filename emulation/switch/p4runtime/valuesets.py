@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import grpc
 from p4.v1 import p4runtime_pb2
 
-from emulation.switch.loaded import Loaded, only_modify
-from emulation.switch.program import in_words
-from emulation.switch.translate import KINDS, RequestError, invalid, match_fields, missing, shorten_match
+from emulation.switch.language.program import in_words
+from emulation.switch.p4runtime.loaded import Loaded, only_modify
+from emulation.switch.p4runtime.translate import KINDS, RequestError, invalid, match_fields, missing, shorten_match
 
 
 class ValueSets:

@@ -12,10 +12,10 @@ import grpc
 from p4.v1 import p4runtime_pb2
 
 from emulation.switch.dataplane import Chosen
-from emulation.switch.loaded import INSERT, MODIFY, Loaded, only_modify
-from emulation.switch.metering import rates, refuse_colour_counters
-from emulation.switch.profiles import Profiles
-from emulation.switch.translate import (
+from emulation.switch.p4runtime.loaded import INSERT, MODIFY, Loaded, only_modify
+from emulation.switch.p4runtime.metering import rates, refuse_colour_counters
+from emulation.switch.p4runtime.profiles import Profiles
+from emulation.switch.p4runtime.translate import (
     Match,
     RequestError,
     TableInfo,

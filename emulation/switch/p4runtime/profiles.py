@@ -11,8 +11,8 @@ import grpc
 from p4.v1 import p4runtime_pb2
 
 from emulation.switch.dataplane import Chosen
-from emulation.switch.loaded import DELETE, INSERT, Loaded
-from emulation.switch.translate import RequestError, TableInfo, invalid, missing, shorten_action
+from emulation.switch.p4runtime.loaded import DELETE, INSERT, Loaded
+from emulation.switch.p4runtime.translate import RequestError, TableInfo, invalid, missing, shorten_action
 
 # So often may the members of one group stand in it, by their weights.
 LARGEST_GROUP = 65536

@@ -10,13 +10,23 @@ from collections.abc import Callable
 from typing import Any
 
 from emulation.errors import ProgramError
-from emulation.switch import headers
-from emulation.switch.calculation import CalculationWriter, checksum_name
-from emulation.switch.expression import Code, Expressions, as_words, assign, read
-from emulation.switch.fold import INDEX
-from emulation.switch.parsing import ParserWriter
-from emulation.switch.primitive import PrimitiveWriter, c_string, meter_input
-from emulation.switch.program import ConstEntry, Field, Pipeline, Program, Table, c_type, in_words, source, words
+from emulation.switch.language import headers
+from emulation.switch.language.calculation import CalculationWriter, checksum_name
+from emulation.switch.language.expression import Code, Expressions, as_words, assign, read
+from emulation.switch.language.fold import INDEX
+from emulation.switch.language.parsing import ParserWriter
+from emulation.switch.language.primitive import PrimitiveWriter, c_string, meter_input
+from emulation.switch.language.program import (
+    ConstEntry,
+    Field,
+    Pipeline,
+    Program,
+    Table,
+    c_type,
+    in_words,
+    source,
+    words,
+)
 
 
 class Generator:
@@ -139,7 +149,7 @@ class Generator:
             out += self._apply(table, to)
         for conditional in pipeline.conditionals:
             out.append(f"condition_{conditional['id']}:  // {source(conditional)}")
-            test = self.expressions.code(conditional["expression"]).low()
+            test = self.expressions.code(conditional["expression"]).truth()
             out.append(f"    if ({test}) {to(conditional['true_next'])}")
             out.append(f"    {to(conditional['false_next'])}")
         for call in pipeline.calls:

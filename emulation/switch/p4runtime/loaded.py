@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from p4.v1 import p4runtime_pb2
 
 from emulation.switch.dataplane import Dataplane
-from emulation.switch.program import Program
-from emulation.switch.translate import Schema, invalid
+from emulation.switch.language.program import Program
+from emulation.switch.p4runtime.translate import Schema, invalid
 
 INSERT, MODIFY, DELETE = p4runtime_pb2.Update.INSERT, p4runtime_pb2.Update.MODIFY, p4runtime_pb2.Update.DELETE
 

@@ -10,19 +10,19 @@ from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2
 
 from emulation.errors import EmulationError
-from emulation.switch.cells import Cells, refuse_registers
-from emulation.switch.codegen import Generator
-from emulation.switch.compiler import compile_program
 from emulation.switch.dataplane import TOLD_PACKET, Dataplane
-from emulation.switch.digests import Digests
-from emulation.switch.loaded import DELETE, INSERT, MODIFY, Loaded
-from emulation.switch.packetio import PacketHeaders
-from emulation.switch.profiles import Profiles
-from emulation.switch.program import Program
-from emulation.switch.replication import Replication
-from emulation.switch.tables import Tables
-from emulation.switch.translate import RequestError, Schema, invalid
-from emulation.switch.valuesets import ValueSets
+from emulation.switch.language.codegen import Generator
+from emulation.switch.language.compiler import compile_program
+from emulation.switch.language.program import Program
+from emulation.switch.p4runtime.cells import Cells, refuse_registers
+from emulation.switch.p4runtime.digests import Digests
+from emulation.switch.p4runtime.loaded import DELETE, INSERT, MODIFY, Loaded
+from emulation.switch.p4runtime.packetio import PacketHeaders
+from emulation.switch.p4runtime.profiles import Profiles
+from emulation.switch.p4runtime.replication import Replication
+from emulation.switch.p4runtime.tables import Tables
+from emulation.switch.p4runtime.translate import RequestError, Schema, invalid
+from emulation.switch.p4runtime.valuesets import ValueSets
 
 # In an order in which they can be written: what is pointed to comes before what points to it.
 KINDS = (

@@ -8,7 +8,7 @@ import grpc
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
-from emulation.switch.translate import RequestError, invalid
+from emulation.switch.p4runtime.translate import RequestError, invalid
 
 
 def rates(what: str, spec: Any, config: p4runtime_pb2.MeterConfig | None) -> list[int] | None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from emulation.errors import ProgramError
-from emulation.switch.expression import NARROW, WIDE, Code, Expressions, assign, unsigned
-from emulation.switch.fold import fold
-from emulation.switch.headers import linkage
-from emulation.switch.program import Action, Field, Header, Program, Stack, c_name, source
+from emulation.switch.language.expression import NARROW, WIDE, Code, Expressions, assign, unsigned
+from emulation.switch.language.fold import fold
+from emulation.switch.language.headers import linkage
+from emulation.switch.language.program import Action, Field, Header, Program, Stack, c_name, source
 
 Given = list[dict[str, Any]]
 
@@ -89,7 +89,7 @@ class PrimitiveWriter:
         if op in ("_jump", "_jump_if_zero"):
             target = given[-1]["value"]
             label = f"goto p{int(target, 16) if isinstance(target, str) else target};"
-            return [label if op == "_jump" else f"if (!({self._code(given[0], action).low()})) {label}"]
+            return [label if op == "_jump" else f"if (!({self._code(given[0], action).truth()})) {label}"]
         if op not in self.writers:
             raise ProgramError(f"the primitive {op} is not supported")
         return self.writers[op](given, action)
@@ -206,7 +206,7 @@ class PrimitiveWriter:
         return [f"LOG({text}{''.join(values)});"]
 
     def _assert(self, given: Given, action: Action) -> list[str]:
-        return [f'if (!({self._code(given[0], action).low()})) LOG("assertion failed: %s", {c_string(action.name)});']
+        return [f'if (!({self._code(given[0], action).truth()})) LOG("assertion failed: %s", {c_string(action.name)});']
 
 
 def meter_input(meter: dict[str, Any]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
-from emulation.switch.program import Program
-from emulation.switch.translate import canonical, invalid, number
+from emulation.switch.language.program import Program
+from emulation.switch.p4runtime.translate import canonical, invalid, number
 
 PACKET_IN, PACKET_OUT = "packet_in", "packet_out"
 # More does not go through the packet engine, whatever the port.

@@ -15,7 +15,7 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from emulation.errors import EmulationError
-from emulation.switch.program import ConstEntry, Program, Table
+from emulation.switch.language.program import ConstEntry, Program, Table
 
 KINDS = {
     p4info_pb2.MatchField.EXACT: "exact",
