@@ -432,8 +432,11 @@ def test_indirect_counters_and_meters(resources: tuple[Switch, Controller]) -> N
     meter.config.cir, meter.config.eburst = 1, 1
     fails(Code.INVALID_ARGUMENT, controller.modify, meter)
     register = p4rt.RegisterEntry(register_id=controller.id("counts"))
-    assert "as on BMv2" in fails(Code.UNIMPLEMENTED, controller.read, register)
-    fails(Code.UNIMPLEMENTED, controller.modify, register)
+    register.index.index = 1
+    register.data.bitstring = b"\x07"
+    controller.modify(register)
+    assert controller.read(p4rt.RegisterEntry(register_id=register.register_id, index=register.index)) == [register]
+    fails(Code.INVALID_ARGUMENT, controller.insert, register)
 
 
 # ---- action profiles --------------------------------------------------------------------------------------------

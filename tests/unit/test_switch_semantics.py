@@ -32,6 +32,7 @@ def load(name: str) -> Pipeline:
 
 M32 = 2**32 - 1
 PORT = 3
+UPDATE = p4rt.Update
 
 
 @pytest.fixture
@@ -105,6 +106,53 @@ def test_arithmetic_and_registers_follow_the_model(semantics: Pipeline) -> None:
         assert sent == [(PORT, answer(*fields, totals) + b"rest")], fields
 
 
+def register_id(pipeline: Pipeline, name: str) -> int:
+    return next(r.preamble.id for r in pipeline.config.p4info.registers if r.preamble.name == f"ingress.{name}")
+
+
+def test_registers_are_read_and_written(semantics: Pipeline) -> None:
+    """Section 9.7 of P4Runtime, in which BMv2 has nothing."""
+    totals, signs = (register_id(semantics, name) for name in ("totals", "signs"))
+    fields = (1, 0, 0x11223344, 0xFFF00001, 0, 0, 0, 2)
+    semantics.dataplane.process(PORT, request(*fields))
+
+    def held(register: int) -> list[bytes]:
+        wanted = p4rt.Entity(register_entry=p4rt.RegisterEntry(register_id=register))
+        found = [each.register_entry for each in semantics.read(wanted)]
+        assert [each.index.index for each in found] == list(range(4))
+        return [each.data.bitstring for each in found]
+
+    assert held(totals) == [b"\0", b"\0", b"\x11\x22\x33\x44", b"\0"]
+    assert held(signs) == [b"\0", b"\0", b"\x01", b"\0"]
+
+    def write(register: int, index: int | None, data: bytes, how: int = UPDATE.MODIFY) -> None:
+        entity = p4rt.Entity(register_entry=p4rt.RegisterEntry(register_id=register))
+        entity.register_entry.data.bitstring = data
+        if index is not None:
+            entity.register_entry.index.index = index
+        with semantics.dataplane.writing():
+            semantics.update(p4rt.Update(type=how, entity=entity))
+
+    write(totals, None, b"\x05")
+    write(totals, 1, b"\xff\xff\xff\xff")
+    write(signs, 3, b"\xff\xfe")
+    assert held(totals) == [b"\x05", b"\xff\xff\xff\xff", b"\x05", b"\x05"]
+    assert held(signs) == [b"\0", b"\0", b"\x01", b"\xfe"]
+    # What was written is what the program adds to.
+    ((_, frame),) = semantics.dataplane.process(PORT, request(*fields))
+    assert frame == answer(*fields, {2: 5})
+    for register, index, data, how, code in (
+        (totals, 4, b"\1", UPDATE.MODIFY, grpc.StatusCode.OUT_OF_RANGE),
+        (totals, 0, b"\1\0\0\0\0", UPDATE.MODIFY, grpc.StatusCode.OUT_OF_RANGE),
+        (signs, 0, b"\x08\0\0", UPDATE.MODIFY, grpc.StatusCode.OUT_OF_RANGE),
+        (totals, 0, b"\1", UPDATE.INSERT, grpc.StatusCode.INVALID_ARGUMENT),
+        (totals ^ 1, 0, b"\1", UPDATE.MODIFY, grpc.StatusCode.NOT_FOUND),
+    ):
+        with pytest.raises(RequestError) as refused:
+            write(register, index, data, how)
+        assert refused.value.code == code
+
+
 def test_a_marked_request_takes_another_way_through_the_parser(semantics: Pipeline) -> None:
     fields = next(frames(1))
     ((_, frame),) = semantics.dataplane.process(PORT, b"\xf7\x12\x34" + request(*fields))
@@ -130,8 +178,6 @@ def test_no_match_ends_parsing_without_an_error_as_in_bmv2(semantics: Pipeline, 
 
 
 # ---- tables.p4 --------------------------------------------------------------------------------------------------
-
-UPDATE = p4rt.Update
 
 
 @pytest.fixture

@@ -1,16 +1,15 @@
-"""Indirect counters and meters (sections 9.3.2, 9.4.2), and registers, which P4Runtime does not reach here."""
+"""Indirect counters and meters (sections 9.3.2, 9.4.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-import grpc
 from p4.v1 import p4runtime_pb2
 
 from emulation.switch.p4runtime.loaded import Loaded, only_modify
 from emulation.switch.p4runtime.metering import rates, refuse_colour_counters
-from emulation.switch.p4runtime.translate import RequestError, invalid, missing
+from emulation.switch.p4runtime.translate import missing, the_cells
 
 
 class Cells:
@@ -31,7 +30,7 @@ class Cells:
         """
         only_modify(how, "a counter cell")
         counter, size = self._loaded.schema.counter(entry.counter_id)
-        indices = _indices("counter", entry, size)
+        indices = the_cells("counter", entry, size)
         if entry.HasField("data"):
             for index in indices:
                 self._loaded.dataplane.set_counter(counter, index, entry.data.packet_count, entry.data.byte_count)
@@ -44,7 +43,7 @@ class Cells:
         """
         for counter_id in [wanted.counter_id] if wanted.counter_id else list(self._loaded.schema.counters):
             counter, size = self._loaded.schema.counter(counter_id)
-            for index in _indices("counter", wanted, size):
+            for index in the_cells("counter", wanted, size):
                 packets, bytes_ = self._loaded.dataplane.counter(counter, index)
                 cell = p4runtime_pb2.CounterEntry(counter_id=counter_id)
                 cell.index.index = index
@@ -71,7 +70,7 @@ class Cells:
             refuse_colour_counters("a meter")
         config = entry.config if entry.HasField("config") else None
         given = rates(f"meter {entry.meter_id:#x}", spec, config)
-        for index in _indices("meter", entry, size):
+        for index in the_cells("meter", entry, size):
             self._loaded.dataplane.set_meter(meter, index, given)
             self._configs.pop((entry.meter_id, index), None)
             if config is not None:
@@ -88,32 +87,9 @@ class Cells:
             refuse_colour_counters("a meter")
         for meter_id in [wanted.meter_id] if wanted.meter_id else list(self._loaded.schema.meters):
             _, size, _ = self._meter(meter_id)
-            for index in _indices("meter", wanted, size):
+            for index in the_cells("meter", wanted, size):
                 cell = p4runtime_pb2.MeterEntry(meter_id=meter_id)
                 cell.index.index = index
                 if (meter_id, index) in self._configs:
                     cell.config.CopyFrom(self._configs[(meter_id, index)])
                 yield p4runtime_pb2.Entity(meter_entry=cell)
-
-
-def refuse_registers() -> None:
-    """Section 9.7.
-
-    Raises:
-        RequestError: always, UNIMPLEMENTED.
-    """
-    raise RequestError(
-        grpc.StatusCode.UNIMPLEMENTED, "registers cannot be read or written over P4Runtime, here as on BMv2"
-    )
-
-
-def _indices(what: str, entry: Any, size: int) -> range:
-    """The cells that a message names: one, or all when it has no index."""
-    if not entry.HasField("index"):
-        return range(size)
-    index = entry.index.index
-    if index < 0:
-        raise invalid(f"the {what}'s cells are 0..{size - 1}, not {index}")
-    if index >= size:
-        raise RequestError(grpc.StatusCode.OUT_OF_RANGE, f"the {what}'s cells are 0..{size - 1}, not {index}")
-    return range(index, index + 1)

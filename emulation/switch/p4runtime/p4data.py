@@ -1,24 +1,26 @@
-"""P4Data from the words that the data plane gives (section 8.5): what a digest carries."""
+"""P4Data (section 8.5): from the words that the data plane gives, for digests and registers, and to a register's value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 from p4.config.v1 import p4types_pb2
 from p4.v1 import p4data_pb2
 
 from emulation.switch.language.program import WORD, words
-from emulation.switch.p4runtime.translate import canonical, invalid
+from emulation.switch.p4runtime.translate import RequestError, canonical, invalid, number
 
 Reader = Callable[[Iterator[int]], p4data_pb2.P4Data]
+Writer = Callable[[p4data_pb2.P4Data, str], int]
 
 
 def reader(spec: p4types_pb2.P4DataTypeSpec, types: p4types_pb2.P4TypeInfo) -> Reader:
     """A function that takes a value of a P4 type out of a stream of words, the highest of each member first.
 
     Raises:
-        RequestError: digests of this type are not supported; the message names it.
+        RequestError: this type is not supported; the message names it.
     """
     kind = spec.WhichOneof("type_spec")
     if kind == "bitstring":
@@ -43,13 +45,13 @@ def reader(spec: p4types_pb2.P4DataTypeSpec, types: p4types_pb2.P4TypeInfo) -> R
         if translated.WhichOneof("sdn_type") == "sdn_bitwidth":
             width = p4types_pb2.P4BitTypeSpec(bitwidth=translated.sdn_bitwidth)
             return _bitstring(p4types_pb2.P4BitstringLikeTypeSpec(bit=width))
-    raise invalid(f"a digest with a member of type {kind or 'none'} is not supported; bits, bools, structs are")
+    raise invalid(f"data of type {kind or 'none'} is not supported; bits, bools, structs are")
 
 
 def _bitstring(spec: p4types_pb2.P4BitstringLikeTypeSpec) -> Reader:
     kind = spec.WhichOneof("type_spec")
     if kind not in ("bit", "int"):
-        raise invalid(f"a digest with a member of type {kind} is not supported; bits, bools, structs are")
+        raise invalid(f"data of type {kind} is not supported; bits, bools, structs are")
     width = getattr(spec, kind).bitwidth
 
     def read(given: Iterator[int]) -> p4data_pb2.P4Data:
@@ -62,6 +64,41 @@ def _bitstring(spec: p4types_pb2.P4BitstringLikeTypeSpec) -> Reader:
         return p4data_pb2.P4Data(bitstring=canonical(value))
 
     return read
+
+
+def writer(spec: p4types_pb2.P4DataTypeSpec, types: p4types_pb2.P4TypeInfo) -> Writer:
+    """A function that makes the number which a register holds of P4Data; its second argument says whose it is.
+
+    Raises:
+        RequestError: from here, this type is not supported; from the function, the data is not of the type.
+    """
+    kind = spec.WhichOneof("type_spec")
+    if kind == "new_type" and types.new_types[spec.new_type.name].WhichOneof("representation") == "original_type":
+        return writer(types.new_types[spec.new_type.name].original_type, types)
+    if kind == "bool":
+        return lambda data, what: int(_given(data, "bool", what))
+    if kind == "bitstring" and (bits := spec.bitstring.WhichOneof("type_spec")) in ("bit", "int"):
+        width = getattr(spec.bitstring, bits).bitwidth
+        if bits == "bit":
+            return lambda data, what: number(_given(data, "bitstring", what), width, what)
+        return lambda data, what: _signed(_given(data, "bitstring", what), width, what)
+    raise invalid(f"data of type {kind or 'none'} is not supported in a register; bits and bools are")
+
+
+def _given(data: p4data_pb2.P4Data, kind: str, what: str) -> Any:
+    if data.WhichOneof("data") != kind:
+        raise invalid(f"{what}: its data is a {kind}, not a {data.WhichOneof('data') or 'nothing'}")
+    return getattr(data, kind)
+
+
+def _signed(data: bytes, width: int, what: str) -> int:
+    """Two's complement of `width` bits, of a bytestring that may be shorter."""
+    if not data:
+        raise invalid(f"{what}: an empty bytestring is no value")
+    value = int.from_bytes(data, "big", signed=True)
+    if not -(2 ** (width - 1)) <= value < 2 ** (width - 1):
+        raise RequestError(grpc.StatusCode.OUT_OF_RANGE, f"{what}: {value} does not fit int<{width}>")
+    return value & (2**width - 1)
 
 
 def _canonical_signed(value: int, width: int) -> bytes:

@@ -14,11 +14,12 @@ from emulation.switch.dataplane import TOLD_PACKET, Dataplane
 from emulation.switch.language.codegen import Generator
 from emulation.switch.language.compiler import compile_program
 from emulation.switch.language.program import Program
-from emulation.switch.p4runtime.cells import Cells, refuse_registers
+from emulation.switch.p4runtime.cells import Cells
 from emulation.switch.p4runtime.digests import Digests
 from emulation.switch.p4runtime.loaded import DELETE, INSERT, MODIFY, Loaded
 from emulation.switch.p4runtime.packetio import PacketHeaders
 from emulation.switch.p4runtime.profiles import Profiles
+from emulation.switch.p4runtime.registers import Registers
 from emulation.switch.p4runtime.replication import Replication
 from emulation.switch.p4runtime.tables import Tables
 from emulation.switch.p4runtime.translate import RequestError, Schema, invalid
@@ -65,6 +66,7 @@ class Pipeline:
         self._profiles = Profiles(self._loaded)
         self.tables = Tables(self._loaded, self._profiles)
         self._cells = Cells(self._loaded)
+        self._registers = Registers(self._loaded)
         self._replication = Replication(self._loaded)
         self._value_sets = ValueSets(self._loaded)
         self.digests = Digests(self._loaded)
@@ -107,6 +109,8 @@ class Pipeline:
             self.tables.update_counter(how, entity.direct_counter_entry)
         elif kind == "packet_replication_engine_entry":
             self._replication.update(how, entity.packet_replication_engine_entry)
+        elif kind == "register_entry":
+            self._registers.update(how, entity.register_entry)
         elif kind == "value_set_entry":
             self._value_sets.update(how, entity.value_set_entry)
         elif kind == "digest_entry":
@@ -167,6 +171,8 @@ class Pipeline:
             return self.tables.read_counters(entity.direct_counter_entry)
         if kind == "packet_replication_engine_entry":
             return self._replication.read(entity.packet_replication_engine_entry)
+        if kind == "register_entry":
+            return self._registers.read(entity.register_entry)
         if kind == "value_set_entry":
             return self._value_sets.read(entity.value_set_entry)
         if kind == "digest_entry":
@@ -178,7 +184,7 @@ class Pipeline:
     def take_over(self, old: Pipeline) -> None:
         """Write everything that was written to another pipeline: entries with their counters, groups, meters.
 
-        Registers start anew: P4Runtime has no part in what they hold.
+        Registers start anew: they are the program's own, and it is another one.
 
         Raises:
             RequestError: INVALID_ARGUMENT; P4Info is another one.
@@ -211,8 +217,6 @@ def _is_fixed(pipeline: Pipeline, entity: p4runtime_pb2.Entity) -> bool:
 
 
 def _refuse(kind: str | None) -> Any:
-    if kind == "register_entry":
-        refuse_registers()
     if kind is None:
         raise invalid("an entity is empty: say which kind it is")
     raise RequestError(grpc.StatusCode.UNIMPLEMENTED, f"{kind} is not supported: v1model has no externs of one's own")

@@ -365,3 +365,19 @@ def _paired(
 def _prefix(table: TableInfo, entry: ConstEntry) -> int:
     """What `Schema.match` gives such an entry as its priority in a table without ternary keys."""
     return entry.priority if "lpm" in table.kinds else 0
+
+
+def the_cells(what: str, entry: Any, size: int) -> range:
+    """The cells that a message names: one, or all when it has no index.
+
+    Raises:
+        RequestError: there is no such cell.
+    """
+    if not entry.HasField("index"):
+        return range(size)
+    index = entry.index.index
+    if index < 0:
+        raise invalid(f"the {what}'s cells are 0..{size - 1}, not {index}")
+    if index >= size:
+        raise RequestError(grpc.StatusCode.OUT_OF_RANGE, f"the {what}'s cells are 0..{size - 1}, not {index}")
+    return range(index, index + 1)
