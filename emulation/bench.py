@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from google.protobuf import text_format
@@ -34,6 +34,7 @@ from controller.errors import ControllerError
 from controller.fabric import P4RuntimeFabric
 from controller.share import Member, Share
 from emulation.errors import EmulationError
+from emulation.namespace import inside, veths
 from emulation.switch.language.compiler import compile_library
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from emulation.switch.port import Endpoint, PortSpec, open_ports
@@ -55,8 +56,6 @@ SLICE_S = 0.2  # of C code, between which Ctrl-C is heard
 REPETITIONS = 7
 START_S = 20.0
 GRADIENT = 1 << 20  # elements of one all-reduce
-CLONE_NEWNET = 0x40000000
-Returned = TypeVar("Returned")
 
 
 class BenchError(EmulationError):
@@ -267,10 +266,10 @@ def between_interfaces(
     """
     share = _share(_members(RANKS))
     with ExitStack() as stack:
-        space = stack.enter_context(_namespace())
+        space = stack.enter_context(veths(RANKS, "bench"))
         stack.enter_context(switch(space, elements, share))
         specs = [PortSpec(member.port, interface=f"h{member.port}") for member in share.members]
-        ends = _inside(space, lambda: open_ports(specs))
+        ends = inside(space, lambda: open_ports(specs))
         for end in ends:
             stack.callback(end.socket.close)
         fds = np.array([end.socket.fileno() for end in ends], np.int32)
@@ -318,7 +317,7 @@ def embedded_switch(space: str, elements: int, share: Share) -> Iterator[None]:
     """The embedded switch on s1, s2, ... of a namespace."""
     specs = [PortSpec(member.port, interface=f"s{member.port}") for member in share.members]
     with ExitStack() as stack:
-        ports = _inside(space, lambda: open_ports(specs))
+        ports = inside(space, lambda: open_ports(specs))
         for port in ports:
             stack.callback(port.socket.close)
         pipeline = _load(elements, share)
@@ -380,55 +379,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-@contextmanager
-def _namespace() -> Iterator[str]:
-    """A network namespace with veth pairs s1-h1, s2-h2, ...; its name."""
-    space = f"netfold-bench-{os.getpid()}"
-    try:
-        _ip("netns", "add", space)
-        # Nothing but the generator speaks there.
-        _inside(space, lambda: Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1"))
-        for number in range(1, RANKS + 1):
-            _ip("-n", space, "link", "add", f"s{number}", "type", "veth", "peer", "name", f"h{number}")
-            for end in (f"s{number}", f"h{number}"):
-                _ip("-n", space, "link", "set", end, "up", "arp", "off")
-        yield space
-    finally:
-        subprocess.run(["ip", "netns", "delete", space], capture_output=True)
-
-
-def _ip(*arguments: str) -> None:
-    try:
-        done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
-    except FileNotFoundError:
-        raise BenchError("no ip on PATH: apt-get install iproute2") from None
-    if done.returncode != 0:
-        raise BenchError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
-
-
-def _inside(space: str, do: Callable[[], Returned]) -> Returned:
-    """Call `do` in a network namespace, in a thread that ends there; sockets that it opens stay in it."""
-    found: list[Returned] = []
-    wrong: list[Exception] = []
-
-    def run() -> None:
-        try:
-            with open(f"/run/netns/{space}") as entry:
-                libc = ctypes.CDLL(None, use_errno=True)
-                if libc.setns(entry.fileno(), CLONE_NEWNET) != 0:
-                    raise BenchError(f"cannot enter network namespace {space}: {os.strerror(ctypes.get_errno())}")
-            found.append(do())
-        except Exception as failed:
-            wrong.append(failed)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if wrong:
-        raise wrong[0]
-    return found[0]
 
 
 # ---- on loopback ------------------------------------------------------------------------------------------------

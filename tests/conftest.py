@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 import urllib.error
@@ -22,6 +23,8 @@ settings.register_profile("netfold", deadline=None)
 settings.load_profile("netfold")
 
 ROOT = Path(__file__).resolve().parents[1]
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a network namespace and packet sockets")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,8 @@ A target takes whole frames on its ports and says which frames left, on which po
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
-import secrets
 import select
 import shutil
 import socket
@@ -31,6 +29,7 @@ from p4.v1 import p4runtime_pb2_grpc
 from controller.artifact import load_artifact
 from controller.entry import Names
 from controller.share import HOSTS_PER_SWITCH
+from emulation.namespace import inside, veths
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from hostlib import layout
 from tests.dataplane import source
@@ -159,17 +158,9 @@ class Bmv2:
             raise
 
     def _start(self) -> None:
-        space = f"netfold-test-{os.getpid()}-{secrets.token_hex(2)}"
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
-        _ip("netns", "add", space)
-        self._stack.callback(_ip, "netns", "delete", space)
-        _inside(space, lambda: Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1"))
-        for port in PORTS:
-            _ip("-n", space, "link", "add", f"s{port}", "type", "veth", "peer", "name", f"h{port}")
-            for end in (f"s{port}", f"h{port}"):
-                _ip("-n", space, "link", "set", end, "up", "arp", "off", "mtu", "2000")
-        _ip("-n", space, "link", "set", "lo", "up")
-        self._sockets = _inside(space, lambda: {port: _raw(f"h{port}") for port in PORTS})
+        space = self._stack.enter_context(veths(len(PORTS), "test", mtu=2000))
+        self._sockets = inside(space, lambda: {port: _raw(f"h{port}") for port in PORTS})
         for each in self._sockets.values():
             self._stack.callback(each.close)
         address = f"unix:{folder}/p4rt"
@@ -288,32 +279,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(5)
 
 
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
-
-
 def _raw(interface: str) -> socket.socket:
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # ETH_P_ALL
     made.bind((interface, 0))
     return made
-
-
-def _inside(space: str, do: Callable[[], Any]) -> Any:
-    """Call `do` in a network namespace, in a thread that ends there."""
-    found: list[Any] = []
-
-    def run() -> None:
-        with open(f"/run/netns/{space}") as entry:
-            if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), 0x40000000) != 0:  # CLONE_NEWNET
-                return
-        found.append(do())
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if not found:
-        raise OSError(ctypes.get_errno(), f"cannot work in network namespace {space}")
-    return found[0]
 
 
 # ---- which are here ---------------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ from rich.console import Console
 
 from controller.entry import host_mac
 from emulation import bench
-from tests.conftest import ROOT
-from tests.emulation.namespace import needs_root
+from tests.conftest import ROOT, needs_root
 
 BENCH = [sys.executable, "-m", "emulation", "bench", "--seconds", "0.2"]
 WITHOUT_BMV2 = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}

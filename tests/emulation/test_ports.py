@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from emulation.errors import PortError
+from emulation.namespace import inside, ip, veths
 from emulation.switch.dataplane import Dataplane
 from emulation.switch.port import Endpoint, Faults, OpenPort, PortSpec, Shape, open_ports
-from tests.conftest import ROOT
-from tests.emulation.namespace import inside, ip, needs_root, veths
+from tests.conftest import ROOT, needs_root
 from tests.emulation.patch import UDP_SEGMENT, frame, host, mac, number, patched, receive, stats
 
 SOL_PACKET, PACKET_AUXDATA = 263, 8
@@ -175,7 +175,7 @@ def raw(interface: str) -> socket.socket:
 @pytest.fixture
 def cabled() -> Iterator[Cabled]:
     with ExitStack() as stack:
-        space = stack.enter_context(veths(2))
+        space = stack.enter_context(veths(2, "test"))
         ports = inside(space, lambda: open_ports([PortSpec(n, interface=f"s{n}") for n in (1, 2)]))
         hosts = inside(space, lambda: {n: raw(f"h{n}") for n in (1, 2)})
         for each in [*(port.socket for port in ports), *hosts.values()]:
@@ -304,7 +304,7 @@ def test_another_program_takes_over_the_ports(cabled: Cabled) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_switch_on_interfaces_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     ready, build = tmp_path / "ready.json", ROOT / "p4" / "build" / "netfold-v1model-64"
-    with veths(2) as space:
+    with veths(2, "test") as space:
         command = ["ip", "netns", "exec", space, sys.executable, "-m", "emulation", "switch", "--p4rt", "127.0.0.1:0"]
         command += ["--program", f"{build}.json", "--p4info", f"{build}.p4info.txtpb", "--ready-file", str(ready)]
         command += ["--port", "1=s1,rate=100mbit,delay=2ms", "--port", "2=eth:s2"]
