@@ -254,7 +254,7 @@ class Generator:
             values = []
             for element in each["elements"]:
                 code = self.expressions.code(element)
-                values += as_words(code, self.digest_width(element))
+                values += as_words(code, self._digest_width(element))
             values = values or ["0"]
             out.append(
                 f"    case {each['id']}: tell_digest({each['id']}, (const uint64_t[]){{{', '.join(values)}}}, "
@@ -262,7 +262,7 @@ class Generator:
             )
         return INDEX.sub(r"[\1]", "\n".join([*out, "    default: break;", "    }", "}"]))
 
-    def digest_width(self, element: dict[str, Any]) -> int:
+    def _digest_width(self, element: dict[str, Any]) -> int:
         """Bits of one member of a digest."""
         if element["type"] == "hexstr":
             return int(element.get("bitwidth", 64))
@@ -289,10 +289,10 @@ class Generator:
         if not self.program.uses("ingress_global_timestamp", "egress_global_timestamp"):
             arrives = leaves = ""
         metadata = [h.ref for h in self.program.headers.values() if h.metadata]
-        bulky = {name for kind, name, size in self.program.members if not size and self._bulky(kind)}
-        cleared = "".join(f"    if (!c->h.{n}.valid) memset(&c->h.{n}, 0, sizeof c->h.{n});\n" for n in sorted(bulky))
-        untouched = "".join(f"    c->h.{n}.valid = false;\n" for n in sorted(bulky))
-        size = f"offsetof(context_t, h.{headers.first_bulky(self.program)})" if bulky else "sizeof *c"
+        bulky = headers.bulky(self.program)
+        cleared = "".join(f"    if (!c->h.{n}.valid) memset(&c->h.{n}, 0, sizeof c->h.{n});\n" for n in bulky)
+        untouched = "".join(f"    c->h.{n}.valid = false;\n" for n in bulky)
+        size = f"offsetof(context_t, h.{bulky[0]})" if bulky else "sizeof *c"
 
         def sums(kind: str, default: bool) -> str:
             flag = "true" if kind == "update" else "false"
@@ -324,9 +324,6 @@ static void update_checksums(context_t *restrict c) {{
 {sums("update", True)}}}
 static uint32_t group_of(const context_t *c) {{ return {group.ref}; }}
 static uint32_t spec_of(const context_t *c) {{ return {spec.ref}; }}"""
-
-    def _bulky(self, kind: str) -> bool:
-        return headers.is_bulky(self.program, kind)
 
     # ---- what the program starts with -------------------------------------------------------------------------
 

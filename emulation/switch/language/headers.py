@@ -122,17 +122,14 @@ def check(program: Program) -> None:
             raise ProgramError(f"header {header.name} has {header.type.bits} bits: not whole bytes")
 
 
-def is_bulky(program: Program, kind: str) -> bool:
-    """Whether a header of this C type is worth not clearing: it has an array."""
+def bulky(program: Program) -> list[str]:
+    """The members of headers_t that are worth not clearing, in their order: headers with an array."""
     types = {h.type.c_name: h.type for h in program.headers.values() if not h.metadata}
-    return any(f"h_{name}" == kind and any(INDEX.search(f.ref) for f in t.fields) for name, t in types.items())
-
-
-def first_bulky(program: Program) -> str:
-    """The first member of headers_t that is not cleared: those come last."""
-    return next(name for kind, name, size in in_order(program) if not size and is_bulky(program, kind))
+    large = {f"h_{name}" for name, t in types.items() if any(INDEX.search(f.ref) for f in t.fields)}
+    return [name for kind, name, size in program.members if not size and kind in large]
 
 
 def in_order(program: Program) -> list[tuple[str, str, int]]:
-    """The members of headers_t, what is bulky last."""
-    return sorted(program.members, key=lambda member: not member[2] and is_bulky(program, member[0]))
+    """The members of headers_t, what is bulky last: all before it is cleared at once."""
+    last = bulky(program)
+    return sorted(program.members, key=lambda member: member[1] in last)

@@ -190,12 +190,12 @@ class Table:
         """(word, shift) of each key in what is looked up: as many to a 64-bit word as fit, whole ones. A range stands
         alone, to be compared as a number; of a wide key this is its first word."""
         found = []
-        word, free = -1, 0
+        alone, word, free = self.ranges, -1, 0
         for key in self.keys:
             width = key.field.width
-            if self.ranges or width > free:
+            if alone or width > free:
                 word, free = word + 1, WORD
-            found.append((word, free - width if width <= WORD and not self.ranges else 0))
+            found.append((word, free - width if width <= WORD and not alone else 0))
             free -= width
             if width > WORD:
                 word, free = word + words(width) - 1, 0
