@@ -101,7 +101,7 @@ class Dataplane:
             function.restype = ctypes.c_uint32
         if self._lib.nf_init() < 0:
             raise PortError("out of file descriptors")
-        self._told = ctypes.create_string_buffer(CAPTURED_BYTES)
+        self._out = ctypes.create_string_buffer(CAPTURED_BYTES)  # what the program hands over, under writing()
         self._thread: threading.Thread | None = None
         self._closing = threading.Lock()
         self._closed = False
@@ -154,16 +154,10 @@ class Dataplane:
     def process_locked(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """The same under writing()."""
         self._commit()
-        out = ctypes.create_string_buffer(CAPTURED_BYTES)
         used = self._lib.nf_process(
-            ctypes.c_uint32(port), frame, ctypes.c_uint32(len(frame)), out, ctypes.c_uint32(CAPTURED_BYTES)
+            ctypes.c_uint32(port), frame, ctypes.c_uint32(len(frame)), self._out, ctypes.c_uint32(CAPTURED_BYTES)
         )
-        left, at = [], 0
-        while at < used:
-            egress, size = struct.unpack_from("=II", out, at)
-            left.append((egress, out.raw[at + 8 : at + 8 + size]))
-            at += 8 + size
-        return left
+        return list(_records(self._out, used, 2))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -307,13 +301,8 @@ class Dataplane:
 
     def told(self) -> list[tuple[int, int, bytes]]:
         """(TOLD_*, id, data) of digests and packets for the controller since the last call; under writing()."""
-        used = self._lib.nf_told(self._told)
-        out, at = [], 0
-        while at < used:
-            what, number, size = struct.unpack_from("=III", self._told, at)
-            out.append((what, number, self._told.raw[at + 12 : at + 12 + size]))
-            at += 12 + size
-        return out
+        used = self._lib.nf_told(self._out)
+        return list(_records(self._out, used, 3))
 
     def port_stats(self, number: int) -> dict[str, int]:
         """What a port counted and its link did, by PORT_STATS."""
@@ -366,6 +355,16 @@ class Dataplane:
 def _address(endpoint: Endpoint) -> tuple[ctypes.c_uint32, ctypes.c_uint16]:
     (address,) = struct.unpack(">I", socket.inet_aton(endpoint.address))
     return ctypes.c_uint32(address), ctypes.c_uint16(endpoint.port)
+
+
+def _records(buffer: ctypes.Array[ctypes.c_char], used: int, numbers: int) -> Iterator[tuple[Any, ...]]:
+    """What lies one behind the other in the first `used` bytes: 32-bit numbers, the last one a size, and so many bytes."""
+    laid, head, at = memoryview(buffer), struct.Struct(f"={numbers}I"), 0
+    while at < used:
+        *known, size = head.unpack_from(laid, at)
+        at += head.size
+        yield (*known, bytes(laid[at : at + size]))
+        at += size
 
 
 def _replicas(replicas: Sequence[tuple[int, int]]) -> tuple[Any, ...]:
