@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from controller.errors import ControllerError, RequestError
-from controller.job import Job, JobTable, Joining, Rank
+from controller.job import SLOTS_PER_POOL, Job, JobTable, Joining, Rank
 from hostlib import layout
 
 
@@ -24,7 +24,8 @@ class Join(BaseModel):
     """What a rank, or a server, says of itself.
 
     `address` and `udp_ports`: where its packets come from and results go, one port per pool of slots. `mac`: only
-    where hosts are not on the embedded switch's loopback ports. `policy`: see controller.job.POLICIES.
+    where hosts are not on the embedded switch's loopback ports. `policy`: see controller.job.POLICIES. `slots`: of each
+    pool, a power of two; all ranks of a job say the same.
     """
 
     model_config = {"extra": "forbid"}
@@ -33,10 +34,11 @@ class Join(BaseModel):
     udp_ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(min_length=1)
     mac: str | None = Field(default=None, pattern="^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$")
     policy: str = "sum"
+    slots: int = SLOTS_PER_POOL
 
     def joining(self, rank: int) -> Joining:
         mac = None if self.mac is None else int(self.mac.replace(":", ""), 16)
-        return Joining(rank, self.world_size, str(self.address), tuple(self.udp_ports), mac, self.policy)
+        return Joining(rank, self.world_size, str(self.address), tuple(self.udp_ports), mac, self.policy, self.slots)
 
 
 class Heartbeat(BaseModel):
@@ -111,6 +113,7 @@ class Service:
                 "switch": rank.switch,
                 "switch_port": rank.switch_port,
                 "last_heartbeat_s": round(self.clock() - rank.heartbeat, 1),
+                "last_progress_s": round(self.clock() - rank.progress, 1),
                 "position": rank.position,
                 "state": rank.state,
             }
@@ -189,13 +192,13 @@ def create_app(service: Service) -> FastAPI:
             service.jobs.heartbeat(job, rank, member.position)
             return service.place(found, member)
 
-    def beaten(job: str, rank: int, body: Heartbeat) -> dict[str, Any]:
+    def beaten(job: str, rank: int, body: Heartbeat, epoch: int | None) -> dict[str, Any]:
         with service.lock:
-            return {"state": service.jobs.heartbeat(job, rank, body.position).state}
+            return {"state": service.jobs.heartbeat(job, rank, body.position, epoch).state}
 
-    def left(job: str, rank: int) -> dict[str, Any]:
+    def left(job: str, rank: int, epoch: int | None) -> dict[str, Any]:
         with service.changing() as jobs:
-            jobs.leave(job, rank)
+            jobs.leave(job, rank, epoch)
         return {"state": "left"}
 
     @app.post("/jobs/{job}/ranks/{rank}")
@@ -209,14 +212,14 @@ def create_app(service: Service) -> FastAPI:
         return polled(job, _worker(rank))
 
     @app.post("/jobs/{job}/ranks/{rank}/heartbeat")
-    def heartbeat(job: str, rank: int, body: Heartbeat) -> dict[str, Any]:
-        """A sign of life."""
-        return beaten(job, _worker(rank), body)
+    def heartbeat(job: str, rank: int, body: Heartbeat, epoch: int | None = None) -> dict[str, Any]:
+        """A sign of life; 404 when the job, or the epoch that is named, is over."""
+        return beaten(job, _worker(rank), body, epoch)
 
     @app.delete("/jobs/{job}/ranks/{rank}")
-    def leave(job: str, rank: int) -> dict[str, Any]:
-        """A rank is done."""
-        return left(job, _worker(rank))
+    def leave(job: str, rank: int, epoch: int | None = None) -> dict[str, Any]:
+        """A rank is done; 404 when the job, or the epoch that is named, is over."""
+        return left(job, _worker(rank), epoch)
 
     @app.post("/jobs/{job}/server")
     def join_server(job: str, body: Join) -> dict[str, Any]:
@@ -229,14 +232,14 @@ def create_app(service: Service) -> FastAPI:
         return polled(job, layout.RANK_ALL)
 
     @app.post("/jobs/{job}/server/heartbeat")
-    def heartbeat_server(job: str, body: Heartbeat) -> dict[str, Any]:
+    def heartbeat_server(job: str, body: Heartbeat, epoch: int | None = None) -> dict[str, Any]:
         """A sign of life."""
-        return beaten(job, layout.RANK_ALL, body)
+        return beaten(job, layout.RANK_ALL, body, epoch)
 
     @app.delete("/jobs/{job}/server")
-    def leave_server(job: str) -> dict[str, Any]:
+    def leave_server(job: str, epoch: int | None = None) -> dict[str, Any]:
         """The server is done."""
-        return left(job, layout.RANK_ALL)
+        return left(job, layout.RANK_ALL, epoch)
 
     return app
 

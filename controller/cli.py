@@ -201,7 +201,8 @@ def _print_status(described: dict[str, Any]) -> None:
         console.print(
             f"{switch['name']:<10} {described['kind']}, {switch['program']}, P4Runtime {switch['p4rt']}, "
             + (f"under {switch['parent']}, " if switch["parent"] else "")
-            + ("up" if switch["up"] else "[red]gone[/red]"),
+            + ("up" if switch["up"] else "[red]gone[/red]")
+            + (f", restarted {switch['restarts']}x" if switch["restarts"] else ""),
             soft_wrap=True,
         )
     jobs = Table("job", "state", "epoch", "ranks", "slots", "slowest position", title="jobs", title_justify="left")

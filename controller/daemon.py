@@ -8,36 +8,29 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
 from controller.api import Service, create_app
 from controller.artifact import Artifact, load_artifact
+from controller.embedded import Switches, start_switches
 from controller.errors import ControllerError, StateError, SwitchError
 from controller.fabric import P4RuntimeFabric
 from controller.job import JobTable
 from controller.network import Network
 from controller.process import Process, State, running, write_whole
-from controller.share import HOSTS_PER_SWITCH
+from controller.supervisor import Supervisor
 from controller.topology import Switch, Topology
 from hostlib import layout
 
 JOBS_FILE = "jobs.json"
-SWITCH_START_TIMEOUT_S = 60.0
-LARGEST_TREE = 16
-UPLINK, FIRST_DOWNLINK = 100, 101  # of embedded trees
-SWITCH_IDLE_S = 60
 FABRIC_ADDRESS = "10.255.255.254"
 EXPIRE_EVERY_S = 2.0
 
@@ -63,18 +56,6 @@ class DaemonConfig:
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Switches:
-    """The switches that the controller can reach; `processes` are its own to stop."""
-
-    topology: Topology
-    processes: dict[str, Process]
-
-    def stop(self) -> None:
-        for process in self.processes.values():
-            process.stop()
 
 
 def netfold_version() -> str:
@@ -132,14 +113,12 @@ def _run(config: DaemonConfig) -> None:
 
 
 def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, switches: Switches, kept: bool) -> None:
-    # Election ids from the clock: a controller that comes later outbids one that went.
-    election_id = time.time_ns()
     topology = switches.topology
-    network = Network(topology, lambda switch: P4RuntimeFabric(switch.p4rt, switch.device_id, election_id))
+    network = Network(topology, _connect, time.monotonic)
     try:
-        # Entries that no kept job explains must not stay: without one, the program is pushed anew.
+        # Entries that no kept job explains must not stay: where there may be any, the program is pushed anew.
         jobs_file = config.state_dir / JOBS_FILE
-        pushed = network.push(artifact, anew=not (kept and jobs_file.exists()))
+        pushed = network.push(artifact, anew=not (kept and _explained(jobs_file)))
         jobs = JobTable(network, topology, time.monotonic, time.time)
         if not pushed:
             _restore(jobs, jobs_file)
@@ -150,19 +129,33 @@ def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, sw
             slots=layout.SLOTS,
             jobs=jobs,
             switches=network,
-            endpoints={(s.name, n): address for s in topology.switches for n, address in s.ports.items()},
+            endpoints=topology.endpoints,
             clock=time.monotonic,
-            changed=lambda dump: write_whole(jobs_file, dump),
+            changed=lambda dump: write_whole(jobs_file, {**dump, "clean": network.clean}),
         )
         service.changed(jobs.dump())
-        _run_http(config, listener, switches, service)
+        here = Process.of(os.getpid())
+        assert here is not None
+        log = str(config.state_dir / "controller.log")
+
+        def record() -> None:
+            processes, embedded = dict(switches.processes), dict(switches.embedded)
+            State(here, _url(listener), switches.topology, processes, log, embedded).write(config.state_dir)
+
+        supervisor = Supervisor(switches, network, artifact, service, record)
+        _run_http(listener, service, supervisor, record)
         with contextlib.suppress(SwitchError):
             jobs.end_all()
     finally:
         network.close()
 
 
-def _run_http(config: DaemonConfig, listener: socket.socket, switches: Switches, service: Service) -> None:
+def _connect(switch: Switch, patience_s: float | None) -> P4RuntimeFabric:
+    # Election ids from the clock: a controller that comes later outbids one that went.
+    return P4RuntimeFabric(switch.p4rt, switch.device_id, time.time_ns(), patience_s)
+
+
+def _run_http(listener: socket.socket, service: Service, supervisor: Supervisor, record: Callable[[], None]) -> None:
     server = uvicorn.Server(
         uvicorn.Config(create_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
     )
@@ -171,14 +164,13 @@ def _run_http(config: DaemonConfig, listener: socket.socket, switches: Switches,
         signal.signal(number, lambda *_: None)
     ended = threading.Event()
     threading.Thread(target=_expire, args=(service, ended), daemon=True).start()
-    here = Process.of(os.getpid())
-    assert here is not None
-    log = str(config.state_dir / "controller.log")
-    State(here, _url(listener), switches.topology, switches.processes, log).write(config.state_dir)
+    record()
+    supervisor.start()
     try:
         server.run(sockets=[listener])
     finally:
         ended.set()
+        supervisor.stop()
 
 
 def _url(listener: socket.socket) -> str:
@@ -212,6 +204,16 @@ def _listen(http: str) -> socket.socket:
     return listener
 
 
+def _explained(path: Path) -> bool:
+    """Whether the jobs that an earlier controller wrote down explain all entries of its switches."""
+    try:
+        return bool(json.loads(path.read_text())["clean"])
+    except FileNotFoundError:
+        return False
+    except (ValueError, KeyError, TypeError) as wrong:
+        raise StateError(f"{path} is damaged: {wrong}; remove it and restart the switch") from wrong
+
+
 def _restore(jobs: JobTable, path: Path) -> None:
     try:
         jobs.restore(json.loads(path.read_text()))
@@ -221,94 +223,17 @@ def _restore(jobs: JobTable, path: Path) -> None:
         raise StateError(f"{path} is damaged: {wrong}; remove it and restart the switch") from wrong
 
 
-# ---- the switches -----------------------------------------------------------------------------------------------
-
-
 def _switches(config: DaemonConfig, earlier: State | None) -> tuple[Switches, bool]:
     """The switches to use, and whether they are those that an earlier controller of this state directory used."""
     if config.topology is not None:
         kept = earlier is not None and earlier.topology == config.topology
-        return Switches(config.topology, {}), kept
+        return Switches(config.state_dir, config.topology), kept
     if earlier is not None and earlier.processes:
         if all(process.alive for process in earlier.processes.values()):
-            return Switches(earlier.topology, earlier.processes), True
+            return Switches(config.state_dir, earlier.topology, earlier.processes, earlier.embedded), True
         for process in earlier.processes.values():
             process.stop()
-    return _start_switches(config), False
-
-
-def _start_switches(config: DaemonConfig) -> Switches:
-    """Start embedded switches as processes of their own: they must outlive a controller that is killed."""
-    config.state_dir.mkdir(parents=True, exist_ok=True)
-    if not 0 <= config.tree <= LARGEST_TREE:
-        raise ControllerError(f"--tree {config.tree} is not in 0..{LARGEST_TREE} leaves")
-    if not 1 <= config.ports <= HOSTS_PER_SWITCH:
-        raise ControllerError(f"--ports {config.ports} is not in 1..{HOSTS_PER_SWITCH}")
-    processes: dict[str, Process] = {}
-    try:
-        wires = [f"{FIRST_DOWNLINK + leaf}=wire:127.0.0.1:0" for leaf in range(config.tree)]
-        root, said = _start_switch(config, processes, "root" if config.tree else "switch", wires)
-        switches = [root]
-        for leaf in range(config.tree):
-            downlink = FIRST_DOWNLINK + leaf
-            wire = f"{UPLINK}=wire:127.0.0.1:0,{said['wires'][str(downlink)]}"
-            started, _ = _start_switch(config, processes, f"leaf{leaf}", [wire], leaf + 1)
-            switches.append(replace(started, parent="root", uplink=UPLINK, downlink=downlink))
-        return Switches(Topology(tuple(switches)), processes)
-    except BaseException:
-        for process in processes.values():
-            process.stop()
-        raise
-
-
-def _start_switch(
-    config: DaemonConfig, processes: dict[str, Process], name: str, wires: list[str], number: int = 0
-) -> tuple[Switch, dict[str, Any]]:
-    """Start the switch and enter it into `processes`; what it is, and what its ready file says."""
-    ready, log = config.state_dir / f"{name}.json", config.state_dir / f"{name}.log"
-    ready.unlink(missing_ok=True)
-    address = str(IPv4Address(config.fabric_address) - number)
-    options = {
-        "--p4rt": "127.0.0.1:0",
-        "--udp-ports": config.ports,
-        "--udp-destination": f"{address}:{layout.NETFOLD_UDP_PORT}",
-        "--ready-file": ready,
-        "--exit-when-idle": SWITCH_IDLE_S,
-        "--seed": config.seed * LARGEST_TREE + number,
-        "--loss": config.loss,
-        "--duplicate": config.duplicate,
-        "--reorder": config.reorder,
-    }
-    command = [sys.executable, "-m", "emulation", "switch"]
-    command += [str(word) for option in options.items() for word in option]
-    command += [word for wire in wires for word in ("--port", wire)]
-    with log.open("wb") as said:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
-    try:
-        described = _wait_ready(child, ready, log)
-        process = Process.of(child.pid)
-        if process is None:
-            raise SwitchError("the embedded switch died right after it started")
-    except BaseException:
-        child.kill()
-        child.wait()
-        raise
-    processes[name] = process
-    # Reaped when it ends, so that it never looks alive as a zombie.
-    threading.Thread(target=child.wait, daemon=True).start()
-    ports = {int(n): endpoint for n, endpoint in described["ports"].items()}
-    return Switch(name, described["p4rt"], described["device_id"], address, ports), described
-
-
-def _wait_ready(child: subprocess.Popen[bytes], ready: Path, said: Path) -> dict[str, Any]:
-    give_up = time.monotonic() + SWITCH_START_TIMEOUT_S
-    while time.monotonic() < give_up:
-        if ready.exists():
-            described: dict[str, Any] = json.loads(ready.read_text())
-            return described
-        if child.poll() is not None:
-            lines = [line for line in said.read_text().splitlines() if line.strip()]
-            reason = lines[-1].removeprefix("error: ") if lines else f"exit code {child.returncode}"
-            raise SwitchError(f"the embedded switch did not start: {reason}")
-        time.sleep(0.05)
-    raise SwitchError(f"the embedded switch was not ready within {SWITCH_START_TIMEOUT_S:.0f} s; see {said}")
+    faults = {"loss": config.loss, "duplicate": config.duplicate, "reorder": config.reorder}
+    return start_switches(
+        config.state_dir, config.tree, config.ports, config.fabric_address, config.seed, faults
+    ), False

@@ -72,6 +72,10 @@ class Names:
         """What is sent to this IPv4 address is for the fabric itself."""
         return self.entry("fabric_address", {"hdr.ipv4.dst_addr": int(IPv4Address(address))}, "to_fabric", {})
 
+    def fabric_mac(self, address: str, mac: int) -> p4runtime_pb2.Entity:
+        """Who asks for this IPv4 address by ARP is told this MAC."""
+        return self.entry("arp", {"target_address": int(IPv4Address(address))}, "answer_arp", {"mac": mac})
+
     def job(self, shares: Iterable[Share]) -> list[p4runtime_pb2.Entity]:
         """All of one job's pools on one switch, in the order to insert them: who may send comes last."""
         shares = list(shares)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
 import threading
 from collections.abc import Iterable, Sequence
 
 import grpc
 from google.protobuf import text_format
+from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 from p4runtime_sh.p4runtime import (
     P4RuntimeClient,
+    P4RuntimeErrorFormatException,
     P4RuntimeException,
     P4RuntimeWriteException,
     parse_p4runtime_write_error,
@@ -22,13 +22,51 @@ from controller.artifact import Artifact
 from controller.entry import Names
 from controller.errors import SwitchError
 from controller.share import Share
+from controller.topology import SWITCH_MAC
 from hostlib import layout
 
 CONNECT_TIMEOUT_S = 10.0
-RPC_TIMEOUT_S = 5.0
+HANDSHAKE_TIMEOUT_S = 2.0
+RPC_TIMEOUT_S = 3.0
+READ_TIMEOUT_S = 2.0
+PROBE_TIMEOUT_S = 4.0
 COMPILE_TIMEOUT_S = 60.0
-RPC_ERRORS = (grpc.RpcError, P4RuntimeException, P4RuntimeWriteException)
+# Of gRPC: ValueError, for a call on a channel that another thread has closed; FutureCancelledError, see `interrupt`.
+RPC_ERRORS = (
+    grpc.RpcError,
+    grpc.FutureCancelledError,
+    P4RuntimeException,
+    P4RuntimeWriteException,
+    P4RuntimeErrorFormatException,
+    ValueError,
+)
 INSERT, DELETE = p4runtime_pb2.Update.INSERT, p4runtime_pb2.Update.DELETE
+
+
+def _mute(record: logging.LogRecord) -> bool:
+    return False
+
+
+class Client(P4RuntimeClient):
+    """The library's client, but it raises where that one prints and exits, and closes when nobody answers, too."""
+
+    def handshake(self) -> None:
+        request = p4runtime_pb2.StreamMessageRequest()
+        request.arbitration.device_id = self.device_id
+        request.arbitration.election_id.high, request.arbitration.election_id.low = self.election_id
+        self.stream_out_q.put(request)
+        reply = self.get_stream_packet("arbitration", timeout=HANDSHAKE_TIMEOUT_S)
+        if reply is None:
+            self.tear_down()
+            raise SwitchError(f"closed the P4Runtime stream (is {self.device_id} its device id?)")
+        if reply.arbitration.status.code != code_pb2.OK:
+            self.tear_down()
+            raise SwitchError("has another controller as its primary")
+
+    def tear_down(self) -> None:
+        # Else the library waits for the end of a stream that a stopped switch does not end.
+        self.channel.close()
+        super().tear_down()
 
 
 class P4RuntimeFabric:
@@ -36,49 +74,77 @@ class P4RuntimeFabric:
 
     Args:
         election_id: higher than any earlier controller's, which then is no longer primary.
+        patience_s: how long to wait for somebody to answer at the address [default: CONNECT_TIMEOUT_S].
+
+    Attributes:
+        dirty: it may have entries of jobs that have ended, because a removal failed or nobody knows what became of a
+            write. A push cleans it.
 
     Raises:
         SwitchError: nobody answers at the address, or somebody with a higher election id is primary.
     """
 
-    def __init__(self, p4rt: str, device_id: int, election_id: int) -> None:
+    def __init__(self, p4rt: str, device_id: int, election_id: int, patience_s: float | None = None) -> None:
         self.p4rt = p4rt
+        self.dirty = False
         self._lock = threading.Lock()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._writing: grpc.Future | None = None
         self._names: Names | None = None
         self.program = ""
-        with grpc.insecure_channel(p4rt) as probe:
+        # A pool of its own: an earlier channel's patience with the address is none of this one's.
+        with grpc.insecure_channel(p4rt, [("grpc.use_local_subchannel_pool", 1)]) as probe:
             try:
-                grpc.channel_ready_future(probe).result(CONNECT_TIMEOUT_S)
+                grpc.channel_ready_future(probe).result(CONNECT_TIMEOUT_S if patience_s is None else patience_s)
             except grpc.FutureTimeoutError:
                 raise SwitchError(f"no switch answers P4Runtime at {p4rt}") from None
-        # The library logs, prints and exits where others raise.
-        logging.getLogger().addFilter(lambda record: False)
-        said = io.StringIO()
+        logging.getLogger().addFilter(_mute)  # The library logs what it raises.
         try:
-            with contextlib.redirect_stdout(said):
-                self._client = P4RuntimeClient(device_id, p4rt, (election_id >> 64, election_id & (2**64 - 1)))
-        except SystemExit:
-            raise SwitchError(
-                f"the switch at {p4rt} closed the P4Runtime stream (is {device_id} its device id?)"
-            ) from None
-        if "not the primary" in said.getvalue():
-            self._client.tear_down()
-            raise SwitchError(f"another controller is primary on the switch at {p4rt}")
+            self._client = Client(device_id, p4rt, (election_id >> 64, election_id & (2**64 - 1)))
+        except SwitchError as wrong:
+            raise SwitchError(f"the switch at {p4rt} {wrong}") from None
 
     def close(self) -> None:
-        """End the stream."""
-        self._client.tear_down()
+        """End the stream; what other threads are asking the switch fails at once."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._client.tear_down()
 
     @property
     def up(self) -> bool:
         """Whether the P4Runtime stream to the switch is open."""
-        return bool(self._client.stream_recv_thread.is_alive())
+        return not self._closed and bool(self._client.stream_recv_thread.is_alive())
 
-    def push(self, artifact: Artifact, address: str, anew: bool = False) -> bool:
+    def interrupt(self) -> None:
+        """End a write that is on its way: who waits for it may hold what others need."""
+        writing = self._writing
+        if writing is not None:
+            writing.cancel()
+
+    def probe(self) -> grpc.Future | None:
+        """Ask whether it is still there, without waiting; see `answered`."""
+        try:
+            return self._client.stub.Capabilities.future(p4runtime_pb2.CapabilitiesRequest(), timeout=PROBE_TIMEOUT_S)
+        except ValueError:
+            return None
+
+    def answered(self, probe: grpc.Future | None) -> bool:
+        """Whether the switch said anything, if only that it does not know the question."""
+        if probe is None:
+            return False
+        unanswered = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+        try:
+            return probe.exception() is None or probe.code() not in unanswered
+        except grpc.FutureCancelledError:
+            return False
+
+    def push(self, artifact: Artifact, address: str, anew: bool = False, mac: int = SWITCH_MAC) -> bool:
         """Make the switch run a program, unless it already does and need not start `anew`; whether it was pushed.
 
         Args:
-            address: the fabric's own IPv4 address.
+            address, mac: the fabric's own.
         """
         config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=artifact.program)
         text_format.Parse(artifact.p4info, config.p4info, allow_unknown_field=True)
@@ -93,9 +159,10 @@ class P4RuntimeFabric:
         request.config.CopyFrom(config)
         try:
             client.stub.SetForwardingPipelineConfig(request, timeout=COMPILE_TIMEOUT_S)
-        except grpc.RpcError as refused:
-            raise SwitchError(f"the switch refused the program: {refused.details()}") from refused
-        self._write(INSERT, [self._names.fabric_address(address)])
+        except RPC_ERRORS as refused:
+            raise SwitchError(f"the switch at {self.p4rt} did not take the program: {_reason(refused)}") from refused
+        self.dirty = False
+        self._write(INSERT, [self._names.fabric_address(address), self._names.fabric_mac(address, mac)])
         return True
 
     def _running(self) -> bytes:
@@ -107,7 +174,7 @@ class P4RuntimeFabric:
             return bytes(
                 self._client.stub.GetForwardingPipelineConfig(request, timeout=RPC_TIMEOUT_S).config.p4_device_config
             )
-        except grpc.RpcError:
+        except RPC_ERRORS:
             return b""  # FAILED_PRECONDITION: none yet
 
     def names(self) -> Names:
@@ -138,8 +205,10 @@ class P4RuntimeFabric:
                     self._write_one(how, entity)
                     done.append(entity)
             except RPC_ERRORS as refused:
-                if how == INSERT:
+                if how == INSERT and isinstance(refused, P4RuntimeWriteException):
                     self._take_back(done)
+                else:
+                    self.dirty = True
                 raise SwitchError(f"the switch at {self.p4rt} {_reason(refused)}") from refused
 
     @parse_p4runtime_write_error
@@ -148,12 +217,15 @@ class P4RuntimeFabric:
         request = p4runtime_pb2.WriteRequest(device_id=self._client.device_id)
         request.election_id.high, request.election_id.low = self._client.election_id
         request.updates.add(type=how, entity=entity)
-        self._client.stub.Write(request, timeout=RPC_TIMEOUT_S)
+        self._writing = self._client.stub.Write.future(request, timeout=RPC_TIMEOUT_S)
+        self._writing.result()
 
     def _take_back(self, entities: list[p4runtime_pb2.Entity]) -> None:
-        for entity in reversed(entities):
-            with contextlib.suppress(*RPC_ERRORS):
+        try:
+            for entity in reversed(entities):
                 self._write_one(DELETE, entity)
+        except RPC_ERRORS:
+            self.dirty = True
 
     # ---- counters ---------------------------------------------------------------------------------------------
 
@@ -189,7 +261,7 @@ class P4RuntimeFabric:
             with self._lock:
                 return [
                     (e.counter_entry.index.index, e.counter_entry.data.packet_count, e.counter_entry.data.byte_count)
-                    for response in self._client.stub.Read(request, timeout=RPC_TIMEOUT_S)
+                    for response in self._client.stub.Read(request, timeout=READ_TIMEOUT_S)
                     for e in response.entities
                 ]
         except RPC_ERRORS as refused:
@@ -200,10 +272,13 @@ def _reason(refused: Exception) -> str:
     """One line of why."""
     if isinstance(refused, P4RuntimeWriteException):
         return f"refused a write: {refused.errors[0][1].message}"
+    if isinstance(refused, P4RuntimeErrorFormatException):
+        return f"refused a write without a reason ({refused})"
     error = refused.grpc_error if isinstance(refused, P4RuntimeException) else refused
-    if isinstance(error, grpc.RpcError) and error.code() == grpc.StatusCode.UNAVAILABLE:
+    if isinstance(error, grpc.FutureCancelledError):
+        return "did not answer in time"
+    if not isinstance(error, grpc.RpcError) or error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         return "is gone"
-    if isinstance(error, grpc.RpcError) and error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"did not answer within {RPC_TIMEOUT_S:.0f} s"
-    details = error.details() if isinstance(error, grpc.RpcError) else str(error)
-    return f"refused: {details}"
+    if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "did not answer in time"
+    return f"refused: {error.details()}"

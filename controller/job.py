@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from ipaddress import IPv4Address
 from typing import Any, Protocol
 
 from controller.allocation import NumberPool, SlotPool
@@ -16,7 +17,7 @@ from hostlib import layout
 
 LARGEST_WORLD = 512
 LARGEST_POOLS = 4
-SLOTS_PER_POOL = 128
+SLOTS_PER_POOL = 128  # Unless a job asks for another number.
 LEASE_S = 30.0
 JOB_IDS = 1024
 
@@ -27,7 +28,11 @@ POLICIES = ("sum", "server", "shared", "chunk")
 
 @dataclass(slots=True)
 class Rank:
-    """One member of a job, or its server. Times are seconds of the injected clock; one UDP port per pool of slots."""
+    """One member of a job, or its server. Times are seconds of the injected clock; one UDP port per pool of slots.
+
+    Attributes:
+        progress: when its position last changed, as heartbeats tell; when it joined, before that.
+    """
 
     rank: int
     address: str
@@ -37,6 +42,7 @@ class Rank:
     switch_port: int
     replicas: list[int]
     heartbeat: float
+    progress: float
     position: int = 0
     state: str = "joined"  # joined, lost, left
 
@@ -101,6 +107,11 @@ class Joining:
     udp_ports: tuple[int, ...]
     mac: int | None = None
     policy: str = "sum"
+    slots: int = SLOTS_PER_POOL
+
+
+def _who(rank: int) -> str:
+    return "the server" if rank == layout.RANK_ALL else f"rank {rank}"
 
 
 class JobTable:
@@ -145,7 +156,7 @@ class JobTable:
         self._check(asked)
         self.expire()
         job = self.jobs.get(name)
-        who = "the server" if asked.rank == layout.RANK_ALL else f"rank {asked.rank}"
+        who = _who(asked.rank)
         if job is not None and job.world_size != asked.world_size:
             raise RequestError(409, f"job {name} has world size {job.world_size}; {who} came with {asked.world_size}")
         if job is not None and job.policy != asked.policy:
@@ -154,10 +165,17 @@ class JobTable:
             raise RequestError(
                 409, f"job {name} has {len(job.pools)} pools of slots; {who} came with {len(asked.udp_ports)} UDP ports"
             )
+        if job is not None and job.pools[0].slots != asked.slots:
+            raise RequestError(
+                409, f"job {name} has {job.pools[0].slots} slots per pool; {who} came with {asked.slots}"
+            )
         known = self._known(job, asked.rank)
         if job is not None and known is not None:
-            self._again(job, known, asked, who)
-            return job
+            if known.address == asked.address or job.state != "waiting":
+                self._again(job, known, asked, who)
+                return job
+            # A worker that was started again on another host before the others came.
+            self._forget_rank(job, asked.rank)
         created = job is None
         job = job or self._create(name, asked)
         try:
@@ -191,6 +209,17 @@ class JobTable:
             raise RequestError(422, "policy sum has no server; server, shared and chunk do")
         if not 1 <= len(asked.udp_ports) <= LARGEST_POOLS:
             raise RequestError(422, f"{len(asked.udp_ports)} UDP ports: a job has 1 to {LARGEST_POOLS} pools of slots")
+        largest = layout.SLOTS // len(asked.udp_ports)
+        if asked.policy == "shared" and asked.slots != SLOTS_PER_POOL:
+            raise RequestError(
+                422, f"{asked.slots} slots: jobs of the shared policy have {SLOTS_PER_POOL}, all the same"
+            )
+        if not 1 <= asked.slots <= largest or asked.slots & (asked.slots - 1):
+            raise RequestError(
+                422,
+                f"{asked.slots} slots in each of {len(asked.udp_ports)} pools: a power of two it must be, "
+                f"and a switch has {layout.SLOTS}",
+            )
 
     @staticmethod
     def _known(job: Job | None, rank: int) -> Rank | None:
@@ -205,7 +234,7 @@ class JobTable:
                     409, f"{who} of job {job.name} has already joined from {known.address}:{known.udp_ports[0]}"
                 )
             # A worker that was started again before the others came: nothing is installed yet.
-            known.address, known.udp_ports = asked.address, list(asked.udp_ports)
+            known.udp_ports, known.mac = list(asked.udp_ports), asked.mac
         known.heartbeat = self._clock()
         known.state = "joined" if known.state == "lost" else known.state
 
@@ -216,16 +245,16 @@ class JobTable:
         self.jobs[name] = job
         try:
             for number in range(len(asked.udp_ports)):
-                job.pools.append(self._pool(job, number))
+                job.pools.append(self._pool(job, number, asked.slots))
         except RequestError:
             self._forget(job)
             raise
         return job
 
-    def _pool(self, job: Job, number: int) -> Pool:
+    def _pool(self, job: Job, number: int, slots: int) -> Pool:
         group = job.job_id + JOB_IDS * number
         if job.policy != "shared":
-            return Pool(self._slots.take(SLOTS_PER_POOL), SLOTS_PER_POOL, group)
+            return Pool(self._slots.take(slots), slots, group)
         if number > 0:
             raise RequestError(422, "shared slots are one pool: join with one UDP port")
         if self._shared is None:
@@ -241,13 +270,44 @@ class JobTable:
         is_server = asked.rank == layout.RANK_ALL
         # A server stands at the root, where the sums come out; so do the workers whose slots are shared there.
         at_root = is_server or job.policy == "shared"
-        place = self._ports.take((lambda p: p[0] == self._topology.root.name) if at_root else None)
-        member = Rank(asked.rank, asked.address, list(asked.udp_ports), asked.mac, *place, [], self._clock())
+        place = self._place(job, asked, at_root)
+        now = self._clock()
+        member = Rank(asked.rank, asked.address, list(asked.udp_ports), asked.mac, *place, [], now, now)
         if is_server:
             job.server = member
             return
         job.ranks[asked.rank] = member
         member.replicas = [self._replicas.take() for _ in job.pools]
+
+    def _place(self, job: Job, asked: Joining, at_root: bool) -> tuple[str, int]:
+        """A port for a rank: the one that its host is plugged into, where the topology says so; else any.
+
+        Raises:
+            RequestError: 422 for a host that is nowhere, 409 or 503 for one whose port has another rank already.
+        """
+        here = [s for s in self._topology.switches if not at_root or s.name == self._topology.root.name]
+        hosts = {address: (s.name, port) for s in here for port, address in s.hosts.items()}
+        place = hosts.get(asked.address)
+        if place is not None:
+            self._require_free(place, job, asked)
+            return self._ports.take(lambda p: p == place)
+        anybodys = {(s.name, port) for s in here for port in s.ports if port not in s.hosts}
+        if hosts and not anybodys:
+            at = f" on {here[0].name}" if at_root else ""
+            raise RequestError(422, f"no switch port{at} has the host {asked.address}; hosts: {', '.join(hosts)}")
+        return self._ports.take(lambda p: p in anybodys)
+
+    def _require_free(self, place: tuple[str, int], job: Job, asked: Joining) -> None:
+        where = f"port {place[1]} of {place[0]}, where host {asked.address} is,"
+        if asked.mac is None and not IPv4Address(asked.address).is_loopback:
+            raise RequestError(422, f"{where} needs the host's MAC address: join with mac")
+        for other in self.jobs.values():
+            for rank in other.everybody:
+                if (rank.switch, rank.switch_port) == place:
+                    who = f"{_who(rank.rank)} of job {other.name}"
+                    if other is job:
+                        raise RequestError(409, f"{where} has {who} already: one rank per port")
+                    raise RequestError(503, f"{where} has {who}: wait for that job to end")
 
     def _place_leaves(self, job: Job) -> None:
         for name in {above for rank in job.ranks.values() for above in self._topology.path(rank.switch)}:
@@ -261,8 +321,8 @@ class JobTable:
                     422, f"{members} ranks on {switch.name}: one switch sums {HOSTS_PER_SWITCH}; more need a tree"
                 )
 
-    def find(self, name: str, rank: int | None = None) -> Job:
-        """A job by name, and optionally with this rank in it.
+    def find(self, name: str, rank: int | None = None, epoch: int | None = None) -> Job:
+        """A job by name, and optionally with this rank in it, and in this life of it.
 
         Raises:
             RequestError: 404.
@@ -270,33 +330,38 @@ class JobTable:
         job = self.jobs.get(name)
         if job is None:
             raise RequestError(404, f"there is no job {name}; jobs: {', '.join(sorted(self.jobs)) or 'none'}")
+        if epoch is not None and epoch != job.epoch:
+            raise RequestError(404, f"epoch {epoch} of job {name} is over; this is epoch {job.epoch}")
         if rank is not None and self._known(job, rank) is None:
-            who = "the server" if rank == layout.RANK_ALL else f"rank {rank}"
-            raise RequestError(404, f"{who} has not joined job {name}")
+            raise RequestError(404, f"{_who(rank)} has not joined job {name}")
         return job
 
-    def member(self, name: str, rank: int) -> tuple[Job, Rank]:
+    def member(self, name: str, rank: int, epoch: int | None = None) -> tuple[Job, Rank]:
         """A job and its rank, or its server (RANK_ALL).
 
         Raises:
             RequestError: 404.
         """
-        job = self.find(name, rank)
+        job = self.find(name, rank, epoch)
         known = self._known(job, rank)
         assert known is not None
         return job, known
 
-    def heartbeat(self, name: str, rank: int, position: int) -> Job:
+    def heartbeat(self, name: str, rank: int, position: int, epoch: int | None = None) -> Job:
         """A rank is alive, and so far through its stream of slots."""
-        job, member = self.member(name, rank)
-        member.heartbeat, member.position = self._clock(), position
+        job, member = self.member(name, rank, epoch)
+        member.heartbeat = self._clock()
+        if position != member.position:
+            member.progress, member.position = member.heartbeat, position
         if member.state == "lost":
             member.state = "joined"
         return job
 
-    def leave(self, name: str, rank: int) -> None:
-        """A rank is done; the last one takes the job's entries with it."""
-        job, member = self.member(name, rank)
+    def leave(self, name: str, rank: int, epoch: int | None = None) -> None:
+        """A rank is done; the last one takes the job's entries with it. With `epoch`, it leaves that life of the job and
+        no later one.
+        """
+        job, member = self.member(name, rank, epoch)
         member.state = "left"
         if job.state == "waiting":
             self._forget_rank(job, rank)
@@ -316,6 +381,14 @@ class JobTable:
         """End every job, whatever its ranks do: the controller is going."""
         for job in list(self.jobs.values()):
             self._end(job)
+
+    def abandon(self) -> None:
+        """Forget the jobs at work without a word to the switches, which have been started anew or will be. Jobs that
+        wait for ranks go on waiting.
+        """
+        for job in list(self.jobs.values()):
+            if job.state == "ready":
+                self._forget(job)
 
     def _end(self, job: Job) -> None:
         try:
@@ -382,4 +455,4 @@ class JobTable:
                     self._replicas.reserve(replica)
 
     def _revived(self, rank: dict[str, Any]) -> Rank:
-        return Rank(**{**rank, "heartbeat": self._clock()})
+        return Rank(**{**rank, "heartbeat": self._clock(), "progress": self._clock()})

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+import grpc
 
 from controller.artifact import Artifact
 from controller.errors import SwitchError
@@ -13,97 +16,180 @@ from controller.job import Job
 from controller.topology import Switch, Topology
 from controller.tree import shares
 
+RECONNECT_TIMEOUT_S = 1.0
+NOTICE_S = 2.5  # A switch that has said nothing for so long does not answer.
+AWAY_S = 3.0  # Who has not asked for so long, because it was stopped or busy, has nobody's silence to complain of.
+
+
+@dataclass(slots=True)
+class Line:
+    """One switch and the P4Runtime session with it.
+
+    Attributes:
+        answered_s: when it last answered a probe, on the network's clock.
+        answers: whether that was less than NOTICE_S ago.
+        asked: the probe that is on its way.
+        failed: it is to be started anew, or to be connected again.
+        restarts: how often that was done.
+    """
+
+    session: P4RuntimeFabric
+    answered_s: float
+    answers: bool = True
+    asked: grpc.Future | None = None
+    failed: bool = False
+    restarts: int = 0
+
+    @property
+    def up(self) -> bool:
+        return self.answers and not self.failed and self.session.up
+
 
 class Network:
     """A P4Runtime session with every switch.
 
     Args:
-        connect: opens a session with one switch.
+        connect: opens a session with one switch, which may take so many seconds to answer [default: its own].
+        clock: monotonic seconds.
+
+    Attributes:
+        suspended: why nobody may join, while switches are brought back; None when they are all at work. Nothing is
+            written to any switch meanwhile but by who brings them back.
 
     Raises:
         SwitchError: from `connect`; no session is left open.
     """
 
-    def __init__(self, topology: Topology, connect: Callable[[Switch], P4RuntimeFabric]) -> None:
+    def __init__(
+        self, topology: Topology, connect: Callable[[Switch, float | None], P4RuntimeFabric], clock: Callable[[], float]
+    ) -> None:
         self.topology = topology
-        self.sessions: dict[str, P4RuntimeFabric] = {}
+        self.suspended: str | None = None
+        self.lines: dict[str, Line] = {}
+        self._connect = connect
+        self._clock = clock
+        self._probed_s = clock()
         try:
             for switch in topology.switches:
-                self.sessions[switch.name] = connect(switch)
+                self.lines[switch.name] = Line(connect(switch, None), clock())
         except BaseException:
             self.close()
             raise
 
+    @property
+    def clean(self) -> bool:
+        """Whether the switches have the entries of the jobs that there are, and no others."""
+        return self.suspended is None and not any(line.session.dirty for line in self.lines.values())
+
     def close(self) -> None:
-        for session in self.sessions.values():
-            session.close()
+        for line in self.lines.values():
+            line.session.close()
+
+    def reconnect(self, name: str) -> None:
+        """Open a new session with one switch.
+
+        Raises:
+            SwitchError: see P4RuntimeFabric.
+        """
+        line = self.lines[name]
+        line.session.close()
+        line.session = self._connect(self.topology.switch(name), RECONNECT_TIMEOUT_S)
+        line.answered_s, line.answers, line.asked = self._clock(), True, None
+
+    def probe(self) -> None:
+        """Look what came of the last probes, and ask whoever has none on its way; waits for nothing."""
+        now = self._clock()
+        away_s, self._probed_s = now - self._probed_s, now
+        for line in self.lines.values():
+            if away_s > AWAY_S:
+                line.answered_s += away_s
+            if line.asked is None or line.asked.done():
+                if line.session.answered(line.asked):
+                    line.answered_s = now
+                line.asked = line.session.probe()
+            line.answers = now - line.answered_s < NOTICE_S
+            if not line.answers:
+                line.session.interrupt()
 
     def push(self, artifact: Artifact, anew: bool) -> bool:
         """Make every switch run the program; whether one was pushed, and the jobs of an earlier life are gone."""
-        pushed = [self.sessions[switch.name].push(artifact, switch.address, anew) for switch in self.topology.switches]
+        pushed = [self._push(switch, artifact, anew) for switch in self.topology.switches]
         if any(pushed) and not all(pushed):
             # One switch was started anew: what the others still hold belongs to jobs that cannot go on.
             for switch in self.topology.switches:
-                self.sessions[switch.name].push(artifact, switch.address, anew=True)
+                self._push(switch, artifact, anew=True)
         return any(pushed)
+
+    def _push(self, switch: Switch, artifact: Artifact, anew: bool) -> bool:
+        line = self.lines[switch.name]
+        pushed = line.session.push(artifact, switch.address, anew, switch.mac)
+        line.answered_s = self._clock()
+        return pushed
 
     def require_up(self) -> None:
         """Raise SwitchError naming a switch that is gone."""
-        for session in self.sessions.values():
-            if not session.up:
-                raise SwitchError(f"the switch at {session.p4rt} is gone")
+        if self.suspended is not None:
+            raise SwitchError(self.suspended)
+        for line in self.lines.values():
+            if not line.up:
+                raise SwitchError(f"the switch at {line.session.p4rt} is gone, or does not answer: try again later")
 
     # ---- jobs: what controller.job asks of a fabric -----------------------------------------------------------
 
     def install(self, job: Job) -> None:
         """Parents first, so that a leaf's first sum finds its place; all switches or none."""
+        self.require_up()
         told = shares(job, self.topology)
         done: list[str] = []
         try:
             for name, parts in told.items():
-                self.sessions[name].install(parts)
+                self.lines[name].session.install(parts)
                 done.append(name)
         except SwitchError:
             for name in reversed(done):
-                with contextlib.suppress(SwitchError):
-                    self.sessions[name].remove(told[name])
+                self._remove(name, told[name])
             raise
 
     def remove(self, job: Job) -> None:
-        """Leaves first. A switch that is gone keeps nobody from being told."""
-        failed: SwitchError | None = None
+        """Leaves first. A switch that cannot be told is dirty, and will be started anew."""
         for name, parts in reversed(shares(job, self.topology).items()):
-            try:
-                self.sessions[name].remove(parts)
-            except SwitchError as wrong:
-                failed = wrong
-        if failed is not None:
-            raise failed
+            self._remove(name, parts)
+
+    def _remove(self, name: str, parts: list[Any]) -> None:
+        line = self.lines[name]
+        if self.suspended is not None or not line.up:
+            line.session.dirty = True
+            return
+        with contextlib.suppress(SwitchError):  # The session remembers.
+            line.session.remove(parts)
 
     # ---- counters ---------------------------------------------------------------------------------------------
 
     def describe(self) -> list[dict[str, Any]]:
-        """Per switch: name, parent, p4rt, program, up, events, drops, ports. Empty counters when it is gone."""
+        """Per switch: name, parent, p4rt, program, up, restarts, events, drops, ports. Empty counters when it is gone."""
         return [self._describe(switch) for switch in self.topology.switches]
 
     def _describe(self, switch: Switch) -> dict[str, Any]:
-        session = self.sessions[switch.name]
+        line = self.lines[switch.name]
         events: dict[str, int] = {}
         drops: dict[str, int] = {}
         ports: dict[int, dict[str, int]] = {}
-        up = session.up
+        up = line.up
         if up:
             try:
-                events, drops = session.counts()
-                ports = session.ports()
+                events, drops = line.session.counts()
+                ports = line.session.ports()
             except SwitchError:
-                up = False
+                # It does not answer, until it answers a probe.
+                up = line.answers = False
+                line.answered_s = min(line.answered_s, self._clock() - NOTICE_S)
         return {
             "name": switch.name,
             "parent": switch.parent,
             "p4rt": switch.p4rt,
-            "program": session.program,
+            "program": line.session.program,
             "up": up,
+            "restarts": line.restarts,
             "events": events,
             "drops": drops,
             "ports": {str(number): counts for number, counts in sorted(ports.items())},

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +50,30 @@ class Process:
         if not self.alive:
             return False
         os.kill(self.pid, signal.SIGTERM)
-        if not self._gone_within(patience_s):
+        if not self.gone_within(patience_s):
             os.kill(self.pid, signal.SIGKILL)
-            self._gone_within(patience_s)
+            self.gone_within(patience_s)
         return True
 
-    def _gone_within(self, seconds: float) -> bool:
+    def gone_within(self, seconds: float) -> bool:
+        """Wait for its end, which somebody else brings about; whether it came."""
         give_up = time.monotonic() + seconds
         while self.alive and time.monotonic() < give_up:
             time.sleep(0.02)
         return not self.alive
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """How an embedded switch was started.
+
+    Attributes:
+        options: of `emulation switch`, without those that say where its ports are.
+        wires: port to another switch -> ADDRESS:PORT of this switch's end.
+    """
+
+    options: list[str]
+    wires: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,7 @@ class State:
 
     Attributes:
         processes: the switches that the controller started, by name; none when it was given them.
+        embedded: the same, for who must start one of them again.
     """
 
     controller: Process
@@ -75,6 +90,7 @@ class State:
     topology: Topology
     processes: dict[str, Process]
     log: str
+    embedded: dict[str, Embedded] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
         write_whole(
@@ -85,6 +101,7 @@ class State:
                 "http": self.http,
                 "switches": self.topology.as_json(),
                 "processes": {name: asdict(process) for name, process in self.processes.items()},
+                "embedded": {name: asdict(switch) for name, switch in self.embedded.items()},
                 "log": self.log,
             },
         )
@@ -105,6 +122,7 @@ class State:
                 Topology.of_json(said["switches"]),
                 {name: Process(**process) for name, process in said["processes"].items()},
                 said["log"],
+                {name: _embedded(**switch) for name, switch in said["embedded"].items()},
             )
         except FileNotFoundError:
             return None
@@ -114,6 +132,10 @@ class State:
     @staticmethod
     def forget(directory: Path) -> None:
         (directory / STATE_FILE).unlink(missing_ok=True)
+
+
+def _embedded(options: list[str], wires: dict[str, str]) -> Embedded:
+    return Embedded(options, {int(port): end for port, end in wires.items()})
 
 
 def running(state: State | None) -> StateError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ class Switch:
     Attributes:
         address: its own fabric address.
         ports: port number -> ADDRESS:PORT where a rank on it reaches the fabric.
+        hosts: port number -> IPv4 address of the host that is plugged in there; a rank from that address gets that
+            port. Ports that are not named here are anybody's.
         parent: name of the switch above; with `uplink`, this switch's port to it, and `downlink`, its port to here.
     """
 
@@ -32,6 +35,7 @@ class Switch:
     uplink: int = 0
     downlink: int = 0
     mac: int = SWITCH_MAC
+    hosts: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +71,31 @@ class Topology:
                     raise ControllerError(f"topology: port {end[1]} of {end[0]} is used twice")
                 used.add(end)
             seen[switch.name] = switch
+        self._check_hosts()
+
+    def _check_hosts(self) -> None:
+        where: dict[str, str] = {}
+        for switch in self.switches:
+            for port, host in switch.hosts.items():
+                here = f"port {port} of {switch.name}"
+                if port not in switch.ports:
+                    raise ControllerError(
+                        f"topology: {here} has the host {host}, but ports does not say how to reach it"
+                    )
+                if host in where:
+                    raise ControllerError(
+                        f"topology: the host {host} is on {where[host]} and on {here}: a host has one"
+                    )
+                where[host] = here
 
     @property
     def root(self) -> Switch:
         return self.switches[0]
+
+    @property
+    def endpoints(self) -> dict[tuple[str, int], str]:
+        """(switch, port) -> the ADDRESS:PORT where a rank on that port reaches the fabric."""
+        return {(switch.name, port): where for switch in self.switches for port, where in switch.ports.items()}
 
     def switch(self, name: str) -> Switch:
         return next(switch for switch in self.switches if switch.name == name)
@@ -102,13 +127,19 @@ class Topology:
         try:
             return cls(
                 tuple(
-                    Switch(**{**switch, "ports": {int(n): str(a) for n, a in switch["ports"].items()}})
+                    Switch(
+                        **{
+                            **switch,
+                            "ports": {int(n): str(a) for n, a in switch["ports"].items()},
+                            "hosts": {int(n): str(IPv4Address(a)) for n, a in switch.get("hosts", {}).items()},
+                        }
+                    )
                     for switch in described
                 )
             )
         except (TypeError, ValueError, KeyError, AttributeError) as wrong:
             raise ControllerError(
-                f"topology: {wrong}; a switch has name, p4rt, device_id, address, ports "
+                f"topology: {wrong}; a switch has name, p4rt, device_id, address, ports, hosts "
                 "and, below another, parent, uplink, downlink"
             ) from wrong
 

@@ -34,13 +34,13 @@ from controller.errors import ControllerError
 from controller.fabric import P4RuntimeFabric
 from controller.share import Member, Share
 from emulation.errors import EmulationError
-from emulation.namespace import inside, veths
-from emulation.switch.language.compiler import compile_library
+from emulation.switch.language.compiler import PORTS, compile_library
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from emulation.switch.port import Endpoint, PortSpec, open_ports
 from hostlib import layout
 from hostlib._engine import Engine
 from hostlib.launch import die_with_parent
+from hostlib.namespace import inside, veths
 from hostlib.wire import Header, check_word
 
 BMV2 = "simple_switch_grpc"
@@ -251,7 +251,7 @@ class _Generator(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_uint32) for name in ("ranks", "slots", "bytes")),
-        *((name, ctypes.c_void_p) for name in ("fds", "frames", "checks", "sum")),
+        *((name, ctypes.c_void_p) for name in ("frames", "checks", "sum")),
         *((name, ctypes.c_uint64) for name in ("again_ns", "results", "wrong", "resent", "ns")),
     ]
 
@@ -270,22 +270,25 @@ def between_interfaces(
         stack.enter_context(switch(space, elements, share))
         specs = [PortSpec(member.port, interface=f"h{member.port}") for member in share.members]
         ends = inside(space, lambda: open_ports(specs))
-        for end in ends:
-            stack.callback(end.socket.close)
-        fds = np.array([end.socket.fileno() for end in ends], np.int32)
+        library = ctypes.CDLL(str(_generator_library()))
+        for rank, end in enumerate(ends):
+            stack.callback(end.close)
+            assert end.interface is not None
+            given = (ctypes.c_uint32(rank), ctypes.c_int(end.socket.fileno()), *end.interface.as_packet_open())
+            stack.callback(library.ng_close, ctypes.c_uint32(rank))
+            if refused := library.ng_open(*given):
+                raise BenchError(f"no receive ring on {end.spec.interface}: {os.strerror(refused)}")
         each_s = seconds / len(WINDOWS)
-        return max(_generate(share, elements, fds, n, window, each_s) for n, window in enumerate(WINDOWS))
+        return max(_generate(library, share, elements, n, window, each_s) for n, window in enumerate(WINDOWS))
 
 
-def _generate(share: Share, elements: int, fds: np.ndarray, attempt: int, window: int, seconds: float) -> float:
+def _generate(library: ctypes.CDLL, share: Share, elements: int, attempt: int, window: int, seconds: float) -> float:
     # Later generations than those of the attempt before, which may have left slots half full.
     sent = Contributions.of(share, elements, window, generation=1 + (attempt << 26))
-    library = ctypes.CDLL(str(_generator_library()))
     generator = _Generator(
         len(share.members),
         window,
         sent.frames.shape[-1],
-        fds.ctypes.data,
         sent.frames.ctypes.data,
         sent.checks.ctypes.data,
         ctypes.cast(ctypes.c_char_p(sent.total), ctypes.c_void_p),
@@ -309,7 +312,7 @@ def _generator_library() -> Path:
         **{f"{name.upper()}_AT": _at(name) for name in ("operation", "slot", "generation", "check")},
     }
     defined = "\n".join(f"#define {name} {value}u" for name, value in constants.items())
-    return compile_library(("runtime.h",), defined, ("generator.h",))
+    return compile_library(("runtime.h", *PORTS), defined, ("generator.h",))
 
 
 @contextmanager
@@ -319,7 +322,7 @@ def embedded_switch(space: str, elements: int, share: Share) -> Iterator[None]:
     with ExitStack() as stack:
         ports = inside(space, lambda: open_ports(specs))
         for port in ports:
-            stack.callback(port.socket.close)
+            stack.callback(port.close)
         pipeline = _load(elements, share)
         stack.callback(pipeline.dataplane.close)
         pipeline.dataplane.attach(ports, None)
@@ -394,10 +397,10 @@ def on_loopback(seconds: float) -> float:
     with ExitStack() as stack:
         ports = open_ports([PortSpec(1 + rank, Endpoint("127.0.0.1", 0)) for rank in range(ranks)])
         for port in ports:
-            stack.callback(port.socket.close)
+            stack.callback(port.close)
         engines = [Engine("127.0.0.1") for _ in range(ranks)]
         members = tuple(
-            Member(rank, 1 + rank, host_mac(1 + rank), "127.0.0.1", engine.port, 1 + rank)
+            Member(rank, 1 + rank, host_mac(1 + rank), "127.0.0.1", engine.ports[0], 1 + rank)
             for rank, engine in enumerate(engines)
         )
         share = _share(members)
@@ -407,7 +410,7 @@ def on_loopback(seconds: float) -> float:
         pipeline.dataplane.start()
         for rank, engine in enumerate(engines):
             engine.configure(
-                "127.0.0.1", ports[rank].endpoint.port, share.job_id, share.epoch, rank, ranks, 0, SLOTS, elements
+                "127.0.0.1", ports[rank].endpoint.port, share.job_id, share.epoch, rank, ranks, [(0, SLOTS)], elements
             )
         once = _allreduce(engines, 1)
         rounds = max(1, round(seconds / once))

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
 from emulation.errors import EmulationError, PortError
+from hostlib.errors import HostlibError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -55,8 +56,8 @@ def main() -> None:
     metavar="N=WHERE[,NAME=VALUE...]",
     help="Switch port N, on a network interface (INTERFACE or eth:INTERFACE) or on a UDP socket: udp:ADDRESS:PORT to a "
     "host, wire:ADDRESS:PORT to another switch (its other end after a comma, unless that one sends first). NAMEs are "
-    "rate, delay, queue, burst, loss, duplicate, reorder, corrupt and seed: as the options, for this port alone. "
-    "Repeat for more.",
+    "rate, delay, queue, burst, loss, duplicate, reorder, corrupt and seed: as the options, for this port alone; and "
+    "direct=no: what leaves the interface passes its taps (tcpdump), and is slower. Repeat for more.",
 )
 @click.option("--udp-ports", default=0, metavar="COUNT", help="Ports 1..COUNT on free UDP ports of 127.0.0.1.")
 @click.option("--trace", is_flag=True, help="Say on standard error what happens to each packet.")
@@ -92,6 +93,12 @@ def main() -> None:
     metavar="SECONDS",
     help="End after so long without a controller and without packets.",
 )
+@click.option(
+    "--stats-every",
+    type=click.FloatRange(min=0.0, min_open=True),
+    metavar="SECONDS",
+    help="Print what each port and the program counted since it was loaded, one line of JSON each time and at the end.",
+)
 def switch(
     program: Path | None,
     p4info: Path | None,
@@ -113,6 +120,7 @@ def switch(
     seed: int,
     ready_file: Path | None,
     exit_when_idle: float | None,
+    stats_every: float | None,
 ) -> None:
     """Run the embedded P4 switch in the foreground until SIGTERM or Ctrl-C.
 
@@ -131,6 +139,8 @@ def switch(
             --p4info p4/build/netfold-v1model-64.p4info.txtpb --port 1=udp:127.0.0.1:9001 --trace
     Example: two network interfaces, one of them a slow link
         emulation switch --port 1=veth1 --port 2=veth2,rate=100mbit,delay=2ms,queue=100
+    Example: what its ports counted, once a second
+        emulation switch --udp-ports 4 --stats-every 1 | jq '.ports."1".packets_in'
     """
     # gRPC's own log would say everything twice; it is read when grpc is first imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -159,8 +169,18 @@ def switch(
             exit_when_idle_s=exit_when_idle,
             cpu_port=cpu_port,
             trace=trace,
-        )
+            report_every_s=stats_every,
+        ),
+        lambda counted: _print_line(json.dumps(counted)),
     )
+
+
+def _print_line(line: str) -> None:
+    """For whoever reads along, as long as there is somebody."""
+    try:
+        click.echo(line)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @main.command()
@@ -286,6 +306,6 @@ def run() -> None:
         sys.exit(wrong.exit_code)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
-    except EmulationError as wrong:
+    except (EmulationError, HostlibError) as wrong:
         click.echo(f"error: {wrong}", err=True)
         sys.exit(1)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from hostlib.schedule import describe, link_elements
 
 DEFAULTS = {f.name: f.default for f in fields(TrainOptions)}
 BYTES_PER_ELEMENT = 4
+PATIENCE_S = 15.0  # three heartbeats
+KERNELS_S = 2.0
+PLAIN_WIDTH = 110  # of tables that go to a file
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -34,6 +37,8 @@ def main() -> None:
     hostlib train         train a model on several workers of this machine
     hostlib mechanisms    which mechanisms there are
     hostlib schedule      what one of them does, operation by operation
+    hostlib bench         how fast mechanisms sum, here or between network namespaces with links of a given rate
+    hostlib doctor        whether this host, a fabric and its jobs are as they should be
 
     On several machines, or under your own launcher: torchrun ... -m hostlib.train --mechanism inagg+mcast
     """
@@ -50,11 +55,12 @@ def train_options(command: Callable[..., None]) -> Callable[..., None]:
                 metavar="[STRATEGY/]NAME",
                 help="How gradients are summed; see `hostlib mechanisms`. STRATEGY is wfbp (default) or bsp.",
             ),
-            click.option("--model", default=DEFAULTS["model"], show_default=True, help="lenet or vgg."),
+            click.option("--model", default=DEFAULTS["model"], show_default=True, help="lenet, resnet18 or vgg."),
             click.option(
                 "--world-size", type=int, help="Number of workers [default: 4; under torchrun, what it started]."
             ),
             click.option("--epochs", default=DEFAULTS["epochs"], show_default=True),
+            click.option("--steps", type=int, help="No more steps than these [default: all of the epochs']."),
             click.option("--batch-size", default=DEFAULTS["batch_size"], show_default=True, help="Per worker."),
             click.option("--lr", default=DEFAULTS["lr"], show_default=True, help="Learning rate (SGD, momentum 0.9)."),
             click.option("--seed", default=DEFAULTS["seed"], show_default=True, help="Of weights, split and batches."),
@@ -81,6 +87,25 @@ def train_options(command: Callable[..., None]) -> Callable[..., None]:
                 default=DEFAULTS["address"],
                 show_default=True,
                 help="This host's IPv4 address towards the switch.",
+            ),
+            click.option(
+                "--fallback",
+                default=DEFAULTS["fallback"],
+                show_default=True,
+                metavar="NAME",
+                help="The mechanism that goes on when the switch fails.",
+            ),
+            click.option(
+                "--lanes",
+                default=DEFAULTS["lanes"],
+                show_default=True,
+                help="Sockets and threads per worker towards the switch.",
+            ),
+            click.option(
+                "--profile",
+                type=click.Path(file_okay=False),
+                metavar="FOLDER",
+                help="Write a Chrome trace per worker of the steps after the warm-up.",
             ),
             click.option(
                 "--result", type=click.Path(dir_okay=False, path_type=Path), help="Write the result (JSON) here."
@@ -143,6 +168,10 @@ def _print_result(result: dict[str, Any]) -> None:
     sent = max(link["sent"] for link in result["link_bytes"].values())
     table.add_row("steps", f"{result['steps']}")
     table.add_row("iteration (median)", f"{result['iteration_ms_median']:.1f} ms")
+    table.add_row("communication (median)", f"{result['communication_ms_median']:.1f} ms")
+    table.add_row(
+        "exposed (median)", f"{result['exposed_ms_median']:.1f} ms, {100 * result['overlap']:.0f} % overlapped"
+    )
     table.add_row("test accuracy", f"{result['test_accuracy']:.4f}")
     table.add_row("sent per worker", f"{sent / 1e6:.2f} MB")
     table.add_row(
@@ -219,6 +248,143 @@ def schedule(mechanism: str, world_size: int, size: int, as_json: bool) -> None:
     Console().print(table)
 
 
+@main.command()
+@click.option(
+    "--mechanisms", metavar="A,B,...", help="What to measure; see `hostlib mechanisms` [default: all that there are]."
+)
+@click.option(
+    "--sizes", metavar="SIZE,...", help="Of the tensor in bytes; K, M and G are 2^10, ... [default: 64K,1M,16M]."
+)
+@click.option("--from", "first", metavar="SIZE", help="With --to: sizes from here ...")
+@click.option("--to", "last", metavar="SIZE", help="... to here.")
+@click.option("--factor", default=4, show_default=True, help="With --from and --to: from one size to the next.")
+@click.option("--dtype", "dtypes", default="float32", show_default=True, metavar="TYPE,...")
+@click.option("--world-size", type=int, help="Number of ranks [default: 4; with --hosts netns:N, N].")
+@click.option("--iterations", type=int, help="All-reduces timed together [default: about a quarter of a second's].")
+@click.option("--repeats", default=3, show_default=True, help="How often they are timed; the median counts.")
+@click.option("--warm-up", default=1, show_default=True, help="All-reduces before the clock runs.")
+@click.option(
+    "--hosts",
+    default="local",
+    show_default=True,
+    metavar="WHERE",
+    help="local: processes that meet on loopback; netns:N: each rank in a network namespace of its own (needs root).",
+)
+@click.option("--rate", metavar="RATE", help="netns: of each link in each direction, as 100mbit [default: no limit].")
+@click.option("--delay", metavar="TIME", help="Of a frame on each port's link of the embedded switch, as 2ms.")
+@click.option(
+    "--loss", default=0.0, help="Probability that the embedded switch loses a packet, per port and direction."
+)
+@click.option("--duplicate", default=0.0, help="Probability that a packet comes twice.")
+@click.option("--reorder", default=0.0, help="Probability that a packet is held back 0.2 to 2 ms.")
+@click.option("--corrupt", default=0.0, help="Probability that one bit of a packet is flipped.")
+@click.option("--seed", default=0, show_default=True, help="Of the data and of the faults.")
+@click.option(
+    "--controller", metavar="URL", help="Of a fabric that runs already [default: start one, where one is needed]."
+)
+@click.option(
+    "--deadline",
+    "deadline_s",
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a rank waits without progress before it says who is missing.",
+)
+@click.option("--kernels", is_flag=True, help="The packet engine's kernels, too, beside memcpy.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON instead of the table.")
+def bench(
+    mechanisms: str | None,
+    sizes: str | None,
+    first: str | None,
+    last: str | None,
+    factor: int,
+    dtypes: str,
+    kernels: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Measure how fast mechanisms sum a tensor over all ranks: nccl-tests' table.
+
+    Starts ranks, and for mechanisms that need it a controller with an embedded switch, and stops them. Results are
+    checked: `#wrong` counts elements that are not what they must be, and if there are any, the exit code is 1.
+    docs/bench.md says how to read the table.
+
+    \b
+    Examples
+        hostlib bench --mechanisms inagg+mcast,ring --world-size 2 --from 4K --to 16M
+        hostlib bench --hosts netns:8 --rate 100mbit --sizes 16M
+        hostlib bench --hosts netns:8 --rate 100mbit --mechanisms inagg+mcast --loss 0.01
+    """
+    from hostlib.bench import BenchOptions, BenchProgress, measurements, parse_sizes, print_rows, run_bench
+    from hostlib.own_fabric import Faults
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    faults = Faults(
+        **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
+    )
+    asked = BenchOptions(
+        tuple(registered()) if mechanisms is None else _listed(mechanisms),
+        parse_sizes(sizes, first, last, factor),
+        _listed(dtypes),
+        faults=faults,
+        **options,
+    )
+    rates = _kernel_rates() if kernels else []
+    with BenchProgress(Console(stderr=True), measurements(asked)) as report:
+        rows = run_bench(asked, report)
+    if as_json:
+        told = [asdict(row) for row in rows]
+        click.echo(json.dumps({"rows": told, "kernels": [asdict(r) for r in rates]} if kernels else told, indent=2))
+    else:
+        console = Console()
+        print_rows(asked, rows, console if console.is_terminal else Console(width=PLAIN_WIDTH))
+        if kernels:
+            from hostlib.kernelbench import print_table
+
+            print_table(rates, console)
+    if any(row.wrong for row in rows):
+        sys.exit(1)
+
+
+@main.command()
+@click.option(
+    "--controller", default=DEFAULTS["controller"], show_default=True, metavar="URL", help="Of the fabric to look at."
+)
+@click.option(
+    "--address", default=DEFAULTS["address"], show_default=True, help="This host's IPv4 address towards the switch."
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0, min_open=True),
+    default=PATIENCE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="A rank without a heartbeat for so long, or without progress while others made some, is stalled.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def doctor(controller: str, address: str, patience: float, as_json: bool) -> None:
+    """Check this host, a fabric, and its jobs, and say what to change; exit code 1 if anything fails."""
+    from hostlib.doctor import examine, print_checks
+
+    checks = examine(controller, address, patience)
+    if as_json:
+        click.echo(json.dumps([asdict(check) for check in checks], indent=2))
+    else:
+        print_checks(checks, Console())
+    if any(check.state == "fail" for check in checks):
+        sys.exit(1)
+
+
+def _kernel_rates() -> list[Any]:
+    from hostlib.kernelbench import run
+
+    return run(KERNELS_S)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
 # ---- one rank ---------------------------------------------------------------------------------------------------
 
 
@@ -231,7 +397,8 @@ def rank_command(result: Path | None, **options: Any) -> None:
     Example
         torchrun --nproc-per-node 4 -m hostlib.train --mechanism ring
     """
-    from hostlib.train import Surroundings, train
+    from hostlib.rank import Surroundings
+    from hostlib.train import train
 
     here = Surroundings.from_environment()
     console = Console(stderr=True)
@@ -244,15 +411,40 @@ def rank_command(result: Path | None, **options: Any) -> None:
 
 def run_rank() -> None:
     """`python -m hostlib.train`: under `hostlib train` events go out as JSON lines, else as a person would read them."""
-    told = os.environ.get("NETFOLD_TRAIN_OPTIONS")
+    told = os.environ.get("NETFOLD_RANK_OPTIONS")
     _exit(lambda: _child(told) if told else rank_command(standalone_mode=False))
     # Gloo's threads may still wait for a peer that is gone: nothing of this process is needed any more.
     sys.stdout.flush()
     os._exit(0)
 
 
+def run_bench_rank() -> None:
+    """`python -m hostlib.measure`, which only `hostlib bench` starts."""
+    _exit(_bench_child)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _bench_child() -> None:
+    from hostlib.bench import RankOptions
+    from hostlib.measure import measure
+    from hostlib.rank import Surroundings
+
+    here = Surroundings.from_environment()
+    told = os.environ.get("NETFOLD_RANK_OPTIONS")
+    if told is None:
+        raise RunError("this is one rank of `hostlib bench`: run that")
+
+    def tell(event: dict[str, Any]) -> None:
+        if here.rank == 0:
+            click.echo(json.dumps(event))
+
+    tell({"event": "result", "result": measure(RankOptions.from_json(told), here, tell)})
+
+
 def _child(told: str) -> None:
-    from hostlib.train import Surroundings, train
+    from hostlib.rank import Surroundings
+    from hostlib.train import train
 
     here = Surroundings.from_environment()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import re
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,13 +14,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hostlib._engine import Cancelled, Engine, Stalled
+from hostlib._engine import Cancelled
 from hostlib.checker import check
-from hostlib.errors import FabricError, HostlibError, RunError, UnknownNameError
-from hostlib.join import FabricSession, join
-from hostlib.liveness import Liveness
-from hostlib.registry import Mechanism
-from hostlib.runtime import Runtime
+from hostlib.errors import HostlibError, RunError, UnknownNameError
+from hostlib.fabric import SwitchFabric
+from hostlib.group import Group
+from hostlib.registry import Mechanism, registered
+from hostlib.runtime import Runtime, Started
+from hostlib.schedule import Schedule
+
+DEFAULT_FALLBACK = "ring"
+TEND_S = 0.1  # how often an idle rank looks whether another has found the fabric dead
+CLOSE_S = 2.0
 
 # What is summed, and the dtype it travels in.
 DTYPES = {
@@ -29,26 +36,8 @@ DTYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """This rank among the others.
-
-    Attributes:
-        gloo: torch.distributed.ProcessGroupGloo over the same ranks.
-        deadline_s: how long an operation may make no progress.
-    """
-
-    rank: int
-    world_size: int
-    gloo: Any
-    liveness: Liveness
-    deadline_s: float
-
-
 class Collective(Protocol):
     """Sums tensors over the ranks. Every rank must ask for the same ones in the same order."""
-
-    reduced: list[int]  # elements of every all-reduce that went through the switch, in order
 
     def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
         """Sum or average a tensor in place; the future holds it, or a HostlibError."""
@@ -58,7 +47,7 @@ class Collective(Protocol):
         """The packet engine's counters, when there is one."""
         ...
 
-    def close(self) -> None: ...
+    def close(self, graceful: bool = True) -> None: ...
 
 
 def gloo_reason(wrong: Exception) -> str:
@@ -72,65 +61,57 @@ def chunks(elements: int, elements_per_packet: int) -> int:
     return 0 if elements == 0 else 1 + -(-elements // elements_per_packet)
 
 
-class SwitchFabric:
-    """The switch's part of a schedule: the packet engine, in a job of the controller."""
+@dataclass(slots=True)
+class Reduction:
+    """One all-reduce that was asked for.
 
-    def __init__(self, group: Group, controller: str, job: str, address: str) -> None:
-        self._group = group
-        self.reduced: list[int] = []
-        self.engine = Engine(address)
-        self.session: FabricSession = join(
-            controller,
-            job,
-            group.rank,
-            group.world_size,
-            self.engine.address,
-            self.engine.port,
-            group.deadline_s,
-            lambda: self.engine.position,
-        )
-        place = self.session.place
-        self.engine.configure(
-            place.fabric_address,
-            place.fabric_port,
-            place.job_id,
-            place.epoch,
-            place.rank,
-            place.world_size,
-            place.first_slot,
-            place.slots,
-            place.elements,
-        )
+    Attributes:
+        work: what travels; `tensor` itself where it can.
+    """
 
-    def allreduce(self, piece: Tensor, average: bool) -> None:
-        """Raises MissingRankError or FabricError when no result comes, OverflowError for int32 sums that do not fit."""
-        try:
-            self.engine.allreduce(piece.numpy(), average, self._group.deadline_s)
-        except Stalled as stalled:
-            where = f"{self.session.place.fabric_address}:{self.session.place.fabric_port}"
-            raise self._group.liveness.explain(
-                self._group.deadline_s,
-                lambda: FabricError(
-                    f"no answer from the switch at {where} for {self._group.deadline_s:.0f} s; all ranks are alive"
-                ),
-            ) from stalled
-        self.reduced.append(piece.numel())
-
-    def close(self) -> None:
-        self.session.leave()
+    tensor: Tensor
+    work: Tensor
+    started: Started
+    future: torch.futures.Future[Tensor]
+    since: float
 
 
 class ScheduledCollective:
-    """A mechanism of ours: its schedule, executed by one thread in issue order."""
+    """A mechanism of ours: its schedule, begun by the caller and finished by one thread, in issue order.
 
-    def __init__(self, mechanism: Mechanism, group: Group, controller: str, job: str, address: str) -> None:
+    Args:
+        fallback: the mechanism that sums what the switch does not, after it failed.
+        lanes: see hostlib.fabric.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        group: Group,
+        controller: str,
+        job: str,
+        address: str,
+        fallback: str = DEFAULT_FALLBACK,
+        lanes: int = 1,
+    ) -> None:
         schedule = mechanism.schedule(group.world_size)
         check(schedule)
         self._group = group
-        self._fabric = SwitchFabric(group, controller, job, address) if mechanism.needs_fabric else None
+        self._fabric: SwitchFabric | None = None
+        if mechanism.needs_fabric:
+            by_hosts = Runtime(_host_schedule(fallback, group.world_size), group.rank, group.gloo, None)
+            self._fabric = SwitchFabric(
+                group, controller, job, address, lambda values: by_hosts.allreduce(values, False), lanes
+            )
         self._runtime = Runtime(schedule, group.rank, group.gloo, self._fabric)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="collective")
-        self.reduced: list[int] = self._fabric.reduced if self._fabric is not None else []
+        # What goes through the switch alone needs no detour over float32.
+        self._native = self._fabric is not None and self._runtime.only_fabric
+        self._asked: queue.SimpleQueue[Reduction | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closing = False
+        self._broken: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="collective", daemon=True)
+        self._thread.start()
 
     @property
     def elements_per_packet(self) -> int:
@@ -139,49 +120,98 @@ class ScheduledCollective:
     def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         try:
-            travelling = _travelling(tensor, average)
+            travelling = tensor.dtype if self._native else _travelling(tensor, average)
+            _travelling(tensor, average)
+            with torch.no_grad():
+                work = tensor.detach().to(travelling, memory_format=torch.contiguous_format).contiguous()
+            # In the order of the switch's stream, which is that of this lock.
+            with self._lock:
+                if self._closing:
+                    raise RunError("this collective is closed")
+                started = self._runtime.begin(work, average)
+                self._asked.put(Reduction(tensor, work, started, future, time.monotonic()))
         except HostlibError as wrong:
             future.set_exception(wrong)
-            return future
-        self._thread.submit(self._reduce, tensor, travelling, average, future)
         return future
 
-    def _reduce(
-        self, tensor: Tensor, travelling: torch.dtype, average: bool, future: torch.futures.Future[Tensor]
-    ) -> None:
-        started = time.monotonic()
-        try:
-            work = (
-                tensor
-                if tensor.dtype == travelling and tensor.is_contiguous()
-                else (tensor.to(travelling, memory_format=torch.contiguous_format).contiguous())
-            )
+    def _run(self) -> None:
+        while True:
+            try:
+                asked = self._asked.get(timeout=TEND_S)
+            except queue.Empty:
+                self._guarded(time.monotonic(), self._tend)
+                continue
+            if asked is None:
+                return
+            self._reduce(asked)
+
+    def _tend(self) -> None:
+        if self._fabric is not None and self._broken is None:
+            self._fabric.tend()
+
+    def _reduce(self, asked: Reduction) -> None:
+        wrong = self._broken or self._guarded(asked.since, lambda: self._runtime.finish(asked.started))
+        if wrong is not None:
+            asked.future.set_exception(wrong)
+            return
+        if asked.work.data_ptr() != asked.tensor.data_ptr():
             with torch.no_grad():
-                self._runtime.allreduce(work, average)
-                if work is not tensor:
-                    tensor.copy_(work)
-        except (HostlibError, OverflowError, Cancelled) as wrong:
-            future.set_exception(wrong)
+                asked.tensor.copy_(asked.work)
+        asked.future.set_result(asked.tensor)
+
+    def _guarded(self, since: float, do: Callable[[], None]) -> Exception | None:
+        """What went wrong. All but a refused sum breaks the stream: the ranks are no longer where the others are."""
+        try:
+            do()
+        except OverflowError as refused:
+            return refused
+        except (HostlibError, Cancelled) as wrong:
+            self._broken = wrong
         except Exception as wrong:
-            # Gloo says only that a connection broke; who is missing, the counters tell.
+            # Gloo says only that a connection broke; who is missing, the signs of life tell.
             reason = gloo_reason(wrong)
-            future.set_exception(
-                self._group.liveness.explain(
-                    time.monotonic() - started, lambda: RunError(f"a message between ranks failed: {reason}")
-                )
+            self._broken = self._group.liveness.explain(
+                time.monotonic() - since, lambda: RunError(f"a message between ranks failed: {reason}")
             )
-        else:
-            future.set_result(tensor)
+        return self._broken
 
     def stats(self) -> dict[str, int] | None:
-        return dict(self._fabric.engine.stats()) if self._fabric is not None else None
+        return self._fabric.stats() if self._fabric is not None else None
 
-    def close(self) -> None:
-        if self._fabric is not None:
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """What is known of each failure of the fabric; see SwitchFabric."""
+        return self._fabric.failures if self._fabric is not None else []
+
+    def close(self, graceful: bool = True) -> None:
+        """End. `graceful`: stay until the other ranks have what they asked for, too."""
+        with self._lock:
+            self._closing = True
+        if self._fabric is None:
+            self._asked.put(None)
+            self._thread.join(timeout=self._group.deadline_s if graceful else CLOSE_S)
+            return
+        if not graceful:
             self._fabric.engine.cancel()
-        self._thread.shutdown(wait=True)
-        if self._fabric is not None:
-            self._fabric.close()
+        self._asked.put(None)
+        self._thread.join(timeout=self._group.deadline_s if graceful else CLOSE_S)
+        if graceful and self._broken is None and not self._thread.is_alive():
+            self._guarded(time.monotonic(), self._fabric.settle)
+        self._fabric.close()
+
+
+def _host_schedule(name: str, world_size: int) -> Schedule:
+    """The schedule of a mechanism that needs no switch.
+
+    Raises:
+        UnknownNameError: there is no such mechanism, or it needs the switch itself.
+    """
+    fit = {n: m for n, m in registered().items() if m.build is not None and not m.needs_fabric}
+    if name not in fit:
+        raise UnknownNameError("fallback", name, fit)
+    schedule = fit[name].schedule(world_size)
+    check(schedule)
+    return schedule
 
 
 class LibraryCollective:
@@ -191,7 +221,7 @@ class LibraryCollective:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self.reduced: list[int] = []
+        self.failures: list[dict[str, Any]] = []
 
     def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
         try:
@@ -220,7 +250,7 @@ class LibraryCollective:
     def stats(self) -> dict[str, int] | None:
         return None
 
-    def close(self) -> None:
+    def close(self, graceful: bool = True) -> None:
         return
 
 
@@ -233,13 +263,20 @@ def _travelling(tensor: Tensor, average: bool) -> torch.dtype:
 
 
 def create_collective(
-    mechanism: Mechanism, group: Group, controller: str, job: str, address: str = "127.0.0.1"
+    mechanism: Mechanism,
+    group: Group,
+    controller: str,
+    job: str,
+    address: str = "127.0.0.1",
+    fallback: str = DEFAULT_FALLBACK,
+    lanes: int = 1,
 ) -> ScheduledCollective | LibraryCollective:
     """A mechanism for a group of ranks; joins the controller's job when it needs the switch.
 
     Raises:
         JoinError: see hostlib.join.
+        UnknownNameError: no such fallback.
     """
     if mechanism.build is None:
         return LibraryCollective(group)
-    return ScheduledCollective(mechanism, group, controller, job, address)
+    return ScheduledCollective(mechanism, group, controller, job, address, fallback, lanes)

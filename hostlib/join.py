@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -13,10 +14,22 @@ from urllib.parse import quote
 import httpx
 
 from hostlib.errors import JoinError
+from hostlib.interface import mac_of
 
 DEFAULT_CONTROLLER = "http://127.0.0.1:9339"
 POLL_S = 0.05
 HEARTBEAT_S = 5.0
+REQUEST_S = 30.0
+RETRY_S = 0.5
+LEAVE_S = 0.5  # How long a cancelled join waits for its place to be given back.
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A range of slots of the job's own, one for each UDP port that a rank joined with."""
+
+    first_slot: int
+    slots: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +40,7 @@ class Place:
     epoch: int
     rank: int
     world_size: int
-    first_slot: int
-    slots: int
+    pools: tuple[Pool, ...]
     elements: int
     fabric_address: str
     fabric_port: int
@@ -38,12 +50,10 @@ class Place:
     @classmethod
     def told(cls, answer: dict[str, Any]) -> Place:
         fields = ("job_id", "epoch", "rank", "world_size", "elements", "switch", "switch_port")
-        (pool,) = answer["pools"]
         fabric = answer["fabric"]
         return cls(
             **{name: answer[name] for name in fields},
-            first_slot=pool["first_slot"],
-            slots=pool["slots"],
+            pools=tuple(Pool(pool["first_slot"], pool["slots"]) for pool in answer["pools"]),
             fabric_address=fabric["address"],
             fabric_port=fabric["port"],
         )
@@ -55,6 +65,8 @@ class FabricSession:
     def __init__(self, controller: str, job: str, rank: int, place: Place, position: Callable[[], int]) -> None:
         self.place = place
         self._url = f"{controller}/jobs/{quote(job, safe='')}/ranks/{rank}"
+        # A later life of the job, which this rank may have joined too, is another session's.
+        self._epoch = {"epoch": place.epoch}
         self._position = position
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -63,13 +75,23 @@ class FabricSession:
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_S):
             with contextlib.suppress(httpx.HTTPError):
-                httpx.post(f"{self._url}/heartbeat", json={"position": self._position()}, timeout=HEARTBEAT_S)
+                # 404 when the job is over, since a switch was started anew: who needs the fabric notices otherwise.
+                beat = {"position": self._position()}
+                httpx.post(f"{self._url}/heartbeat", json=beat, params=self._epoch, timeout=HEARTBEAT_S)
+
+    def alive(self) -> bool:
+        """Whether the controller still has this place; a controller that does not answer is no reason to doubt it."""
+        try:
+            answer = httpx.get(self._url, timeout=HEARTBEAT_S)
+            return answer.status_code == 200 and answer.json().get("epoch") == self.place.epoch
+        except (httpx.HTTPError, ValueError):
+            return True
 
     def leave(self) -> None:
         """Give the place back, if the controller is there to take it."""
         self._ended.set()
         with contextlib.suppress(httpx.HTTPError):
-            httpx.delete(self._url, timeout=HEARTBEAT_S)
+            httpx.delete(self._url, params=self._epoch, timeout=HEARTBEAT_S)
 
 
 def join(
@@ -78,55 +100,151 @@ def join(
     rank: int,
     world_size: int,
     address: str,
-    udp_port: int,
+    udp_ports: Sequence[int],
     deadline_s: float,
     position: Callable[[], int],
+    slots: int | None = None,
+    cancelled: threading.Event | None = None,
+    patient: bool = False,
 ) -> FabricSession:
     """Join a job and wait until every rank has.
 
     Args:
-        address, udp_port: where this rank's packets come from.
+        address, udp_ports: where this rank's packets come from; a pool of slots for each port.
         position: how far in its stream the rank is, for heartbeats.
+        slots: of each pool, a power of two; None for the controller's default.
+        cancelled: set by another thread, it ends the waiting.
+        patient: go on asking when no controller answers, when its switch is down, and when the job ended meanwhile.
 
     Raises:
-        JoinError: no controller answers, it refused, or the others did not come in time.
+        JoinError: no controller answers, it refused, the others did not come in time, or `cancelled` was set.
     """
     controller = controller.rstrip("/")
-    url = f"{controller}/jobs/{quote(job, safe='')}/ranks/{rank}"
-    give_up = time.monotonic() + deadline_s
-    body = {"world_size": world_size, "address": address, "udp_ports": [udp_port]}
-    with httpx.Client(timeout=max(1.0, min(deadline_s, 30.0))) as client:
+    body: dict[str, Any] = {"world_size": world_size, "address": address, "udp_ports": list(udp_ports)}
+    mac = mac_of(address)
+    if mac is not None:
+        body["mac"] = mac
+    if slots is not None:
+        body["slots"] = slots
+    stopped = cancelled or threading.Event()
+    joining = _Joining(controller, job, rank, body, time.monotonic() + deadline_s, deadline_s, stopped, patient)
+    told = joining.place() if cancelled is None else _unless(cancelled, joining)
+    return FabricSession(controller, job, rank, Place.told(told), position)
+
+
+class _Again(Exception):
+    """What a patient rank asks again after."""
+
+    def __init__(self, refused: JoinError) -> None:
+        super().__init__()
+        self.refused = refused
+
+
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """One call of `join`: what it sends, and for how long."""
+
+    controller: str
+    job: str
+    rank: int
+    body: dict[str, Any]
+    give_up: float
+    deadline_s: float
+    cancelled: threading.Event
+    patient: bool
+
+    @property
+    def url(self) -> str:
+        return f"{self.controller}/jobs/{quote(self.job, safe='')}/ranks/{self.rank}"
+
+    def place(self) -> dict[str, Any]:
+        """The controller's answer when all ranks have joined."""
+        with httpx.Client(timeout=max(1.0, min(self.deadline_s, REQUEST_S))) as client:
+            while True:
+                try:
+                    return self._once(client)
+                except _Again as again:
+                    if not self.patient or time.monotonic() + RETRY_S > self.give_up:
+                        raise again.refused from None
+                    self._pause(client, RETRY_S, joined=False)
+
+    def _once(self, client: httpx.Client) -> dict[str, Any]:
+        answer = self._ask(client, "POST", self.body)
+        while answer["state"] != "ready":
+            if time.monotonic() > self.give_up:
+                self._leave(client)
+                raise JoinError(
+                    f"rank {self.rank}: not all {self.body['world_size']} ranks of job {self.job} joined "
+                    f"within {self.deadline_s:.0f} s"
+                )
+            self._pause(client, POLL_S, joined=True)
+            answer = self._ask(client, "GET")
+        if self.cancelled.is_set():
+            self._pause(client, 0, joined=True)
+        return answer
+
+    def _ask(self, client: httpx.Client, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Raises _Again, from a JoinError, for what may be better next time."""
         try:
-            answer = _answer(client.post(url, json=body))
-            while answer["state"] != "ready":
-                if time.monotonic() > give_up:
-                    client.delete(url)
-                    raise JoinError(
-                        f"rank {rank}: not all {world_size} ranks of job {job} joined within {deadline_s:.0f} s"
-                    )
-                time.sleep(POLL_S)
-                answer = _answer(client.get(url))
-        except (httpx.HTTPError, httpx.InvalidURL) as wrong:
-            raise JoinError(
-                f"no controller answers at {controller} ({wrong}): start one with `controller start`, "
-                "or name it with --controller"
-            ) from wrong
-    return FabricSession(controller, job, rank, Place.told(answer), position)
+            response = client.request(method, self.url, json=body)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as wrong:
+            raise _nobody(self.controller, wrong) from wrong
+        except httpx.HTTPError as wrong:
+            raise _Again(_nobody(self.controller, wrong)) from wrong
+        try:
+            return _answer(response)
+        except JoinError as refused:
+            if response.status_code == 503 or (response.status_code == 404 and method == "GET"):
+                raise _Again(refused) from refused
+            raise
+
+    def _pause(self, client: httpx.Client, seconds: float, joined: bool) -> None:
+        if self.cancelled.wait(seconds):
+            if joined:
+                self._leave(client)
+            raise JoinError(f"rank {self.rank}: joining job {self.job} was cancelled")
+
+    def _leave(self, client: httpx.Client) -> None:
+        with contextlib.suppress(httpx.HTTPError):
+            client.delete(self.url)
 
 
-def require_controller(controller: str) -> None:
-    """Fail early when nobody answers.
+def _unless(cancelled: threading.Event, joining: _Joining) -> dict[str, Any]:
+    """`joining.place()`, in a thread that a controller which does not answer cannot keep us waiting for."""
+    future: Future[dict[str, Any]] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(joining.place())
+        except BaseException as wrong:
+            future.set_exception(wrong)
+
+    threading.Thread(target=work, name="join", daemon=True).start()
+    while not cancelled.wait(POLL_S) and not future.done():
+        pass
+    wait([future], LEAVE_S)
+    if not future.done():
+        raise JoinError(f"rank {joining.rank}: joining job {joining.job} was cancelled")
+    return future.result()
+
+
+def require_controller(controller: str) -> dict[str, Any]:
+    """Fail early when nobody answers; what GET /status says.
 
     Raises:
         JoinError: see `join`.
     """
     try:
-        _answer(httpx.get(f"{controller.rstrip('/')}/status", timeout=5))
+        return _answer(httpx.get(f"{controller.rstrip('/')}/status", timeout=5))
     except (httpx.HTTPError, httpx.InvalidURL) as wrong:
-        raise JoinError(
-            f"no controller answers at {controller} ({wrong}): start one with `controller start`, "
-            "or name it with --controller"
-        ) from wrong
+        raise _nobody(controller, wrong) from wrong
+
+
+def _nobody(controller: str, wrong: Exception) -> JoinError:
+    return JoinError(
+        f"no controller answers at {controller} ({wrong}): start one with `controller start`, "
+        "or name it with --controller"
+    )
 
 
 def _answer(response: httpx.Response) -> dict[str, Any]:

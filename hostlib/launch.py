@@ -1,4 +1,4 @@
-"""`hostlib train`: start the ranks of a run on this machine, watch over them, and leave nothing behind."""
+"""Start the ranks of a run, watch over them, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hostlib.errors import RunError
+from hostlib.hosts import Hosts, LocalHosts
 from hostlib.join import require_controller
 from hostlib.options import TrainOptions
 from hostlib.registry import choose
 
 PR_SET_PDEATHSIG = 1
-OPTIONS_VARIABLE = "NETFOLD_TRAIN_OPTIONS"
+OPTIONS_VARIABLE = "NETFOLD_RANK_OPTIONS"
 LAST_LINES = 20
 
 Event = dict[str, Any]
@@ -61,7 +62,7 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def launch(options: TrainOptions, report: Callable[[Event], None]) -> dict[str, Any]:
-    """Run all ranks as processes on this machine; the result that rank 0 reports.
+    """Run all ranks of a training run as processes on this machine; the result that rank 0 reports.
 
     Args:
         report: called with rank 0's events ({"event": "step", ...}) as they come.
@@ -70,38 +71,53 @@ def launch(options: TrainOptions, report: Callable[[Event], None]) -> dict[str, 
         RunError: a rank failed or died; the others have been stopped.
         JoinError: the mechanism needs a controller and none answers.
     """
-    import torch.distributed as dist
-
     world_size = options.world_size or 4
     options = replace(options, world_size=world_size)
     if choose(options.mechanism).mechanism.needs_fabric:
         require_controller(options.controller)
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    return run_ranks("hostlib.train", lambda rank: options.to_json(), world_size, LocalHosts(), report)
+
+
+def run_ranks(
+    module: str, options: Callable[[int], str], world_size: int, hosts: Hosts, report: Callable[[Event], None]
+) -> dict[str, Any]:
+    """Run a module once for each rank, on its host; the result that one of them reports.
+
+    The module finds its surroundings as under torchrun, and its options in OPTIONS_VARIABLE. What it writes to standard
+    output is events, one JSON object per line; {"event": "result", "result": {...}} is the last.
+
+    Args:
+        options: what each rank is told.
+        report: called with the events, but for the result, as they come.
+
+    Raises:
+        RunError: a rank failed or died; the others have been stopped.
+    """
+    store = hosts.store()
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     children: list[Child] = []
     try:
         for rank in range(world_size):
-            children.append(_start(rank, world_size, store.port, options, events))
+            told = {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(world_size),
+                "MASTER_ADDR": store.host,
+                "MASTER_PORT": str(store.port),
+                "OMP_NUM_THREADS": "1",
+                OPTIONS_VARIABLE: options(rank),
+            }
+            children.append(_start(rank, module, hosts, told, events))
         return _watch(children, events, report)
     finally:
         _stop(children)
         del store
 
 
-def _start(rank: int, world_size: int, port: int, options: TrainOptions, events: queue.SimpleQueue[Event]) -> Child:
-    environment = {
-        **os.environ,
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-        OPTIONS_VARIABLE: options.to_json(),
-    }
+def _start(rank: int, module: str, hosts: Hosts, told: dict[str, str], events: queue.SimpleQueue[Event]) -> Child:
     process = subprocess.Popen(
-        [sys.executable, "-m", "hostlib.train"],
-        env=environment,
+        [*hosts.prefix(rank), sys.executable, "-m", module],
+        env={**os.environ, **hosts.environment(rank), **told},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

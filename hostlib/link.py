@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# struct tcp_info of linux/tcp.h: tcpi_bytes_acked and tcpi_bytes_received, both 64 bits.
-BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET = 120, 128
+# struct tcp_info of linux/tcp.h: tcpi_total_retrans, 32 bits; tcpi_bytes_acked and tcpi_bytes_received, both 64 bits.
+RETRANSMITS_OFFSET, BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET = 100, 120, 128
 TCP_INFO_BYTES = 192
 
 
@@ -33,6 +34,19 @@ def tcp_bytes(leave_out_port: int) -> LinkBytes:
     Source: tcp(7), TCP_INFO.
     """
     total = LinkBytes()
+    for info in _tcp_infos(leave_out_port):
+        total += LinkBytes(
+            *(struct.unpack_from("=Q", info, offset)[0] for offset in (BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET))
+        )
+    return total
+
+
+def tcp_retransmits(leave_out_port: int) -> int:
+    """Segments that those connections sent again."""
+    return sum(struct.unpack_from("=I", info, RETRANSMITS_OFFSET)[0] for info in _tcp_infos(leave_out_port))
+
+
+def _tcp_infos(leave_out_port: int) -> Iterator[bytes]:
     for name in os.listdir("/proc/self/fd"):
         try:
             if not os.readlink(Path("/proc/self/fd") / name).startswith("socket:"):
@@ -45,7 +59,4 @@ def tcp_bytes(leave_out_port: int) -> LinkBytes:
                 info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
         except OSError:
             continue  # Closed meanwhile, or listening.
-        total += LinkBytes(
-            *(struct.unpack_from("=Q", info, offset)[0] for offset in (BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET))
-        )
-    return total
+        yield info

@@ -1,13 +1,15 @@
-"""Who is still there: every rank bumps a counter in the torch store, and whoever waits too long compares counters.
+"""Who is still there, and how far: every rank writes a sign of life to the torch store and reads the others'.
 
 It works without controller and switch, and sees a stopped process (SIGSTOP) as well as a dead one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -19,59 +21,135 @@ WATCH_S = 1.5
 STORE_TIMEOUT = timedelta(seconds=10)
 
 
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What a rank says of itself.
+
+    Attributes:
+        submitted, completed: all-reduces through the fabric, since the start.
+        failures: of the fabric, that it has noticed so far.
+        left: 1 when it ended, well or not: whoever is missed, it is not this one.
+    """
+
+    beat: int = 0
+    submitted: int = 0
+    completed: int = 0
+    failures: int = 0
+    left: int = 0
+
+
 class Liveness:
     """This rank's sign of life, and a look at everybody else's.
 
     Args:
         host, port: of the torch store; the connection is the thread's own, so that nothing blocks it.
-        group: names the counters; no two groups of ranks may share it.
+        group: names the signs; no two groups of ranks may share it.
     """
 
     def __init__(self, host: str, port: int, group: str, rank: int, world_size: int) -> None:
-        self._group, self._rank, self._world_size = group, rank, world_size
-        self._connect = lambda: dist.TCPStore(
-            host, port, is_master=False, timeout=STORE_TIMEOUT, wait_for_workers=False
-        )
-        self._watch = self._connect()
+        self._rank, self._world_size = rank, world_size
+        self._keys = [f"alive/{group}/{number}" for number in range(world_size)]
+        self._store = dist.TCPStore(host, port, is_master=False, timeout=STORE_TIMEOUT, wait_for_workers=False)
+        self._mine = Sign()
+        self._signs: list[Sign | None] = [None] * world_size
+        self._moved = [0.0] * world_size  # when a rank's sign was last seen to change
+        self._gone = False
+        self._lock = threading.Lock()  # of what is above; never held while the store is asked
+        self._asking = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="liveness", daemon=True)
+        self.exchange()
+        self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
         self._thread.start()
 
-    def _key(self, rank: int) -> str:
-        return f"alive/{self._group}/{rank}"
+    def _run(self) -> None:
+        while not self._gone and not self._ended.wait(BEAT_S):
+            self.exchange()
 
-    def _beat(self) -> None:
-        try:
-            store = self._connect()
-            while not self._ended.wait(BEAT_S):
-                store.add(self._key(self._rank), 1)
-        except RuntimeError:
-            return  # The store's host is gone; the next operation of the main thread says so.
+    def say(self, submitted: int | None = None, completed: int | None = None, failures: int | None = None) -> None:
+        """What the next beat tells the others."""
+        said = {"submitted": submitted, "completed": completed, "failures": failures}
+        with self._lock:
+            self._mine = replace(self._mine, **{name: value for name, value in said.items() if value is not None})
+
+    def exchange(self) -> None:
+        """A beat now, and a look at the others."""
+        with self._asking:
+            with self._lock:
+                self._mine = mine = replace(self._mine, beat=self._mine.beat + 1)
+                known = None not in self._signs
+            try:
+                self._store.set(self._keys[self._rank], " ".join(map(str, astuple(mine))))
+                # Asked for keys that are not there yet, the store would wait.
+                there = self._keys if known else [key for key in self._keys if self._store.check([key])]
+                values = dict(zip(there, self._store.multi_get(there), strict=True))
+            except RuntimeError:
+                self._gone = True
+                return
+            with self._lock:
+                self._take([Sign(*map(int, values[key].split())) if key in values else None for key in self._keys])
+
+    def _take(self, signs: list[Sign | None]) -> None:
+        for rank, sign in enumerate(signs):
+            if sign != self._signs[rank]:
+                self._moved[rank] = time.monotonic()
+        self._signs = signs
+
+    def signs(self) -> list[Sign | None]:
+        """The last that was heard of every rank; None of one that never came."""
+        with self._lock:
+            return list(self._signs)
+
+    def silent(self) -> list[int]:
+        """Other ranks that have given no sign for a while."""
+        with self._lock:
+            now = time.monotonic()
+            return [r for r in range(self._world_size) if r != self._rank and now - self._moved[r] > WATCH_S]
 
     def close(self) -> None:
-        """Stop bumping."""
+        """Stop beating, and say so."""
         self._ended.set()
+        # A thread that is inside torch when the interpreter ends takes the process down with it.
+        self._thread.join(timeout=WATCH_S)
+        if self._thread.is_alive():
+            return
+        self._mine = replace(self._mine, left=1)
+        with contextlib.suppress(RuntimeError):
+            self._store.set(self._keys[self._rank], " ".join(map(str, astuple(self._mine))))
+
+    def left(self) -> list[int]:
+        """Other ranks that said that they end."""
+        return [r for r, sign in enumerate(self.signs()) if r != self._rank and sign is not None and sign.left]
 
     def missing(self) -> list[int]:
-        """Ranks whose counter does not move; takes WATCH_S.
+        """Ranks that give no sign from now on, and did not say that they end; takes WATCH_S at most.
 
         Raises:
             RunError: the store itself is gone, and with it whoever hosted it.
         """
-        try:
-            before = [self._watch.add(self._key(rank), 0) for rank in range(self._world_size)]
-            time.sleep(WATCH_S)
-            after = [self._watch.add(self._key(rank), 0) for rank in range(self._world_size)]
-        except RuntimeError as wrong:
-            raise RunError(
-                "the torch store is gone, and with it the process that hosted it (under torchrun: the agent or rank 0)"
-            ) from wrong
-        return [rank for rank in range(self._world_size) if before[rank] == after[rank] and rank != self._rank]
+        self.exchange()  # What came before is no sign of life now.
+        begin = time.monotonic()
+        others = [rank for rank in range(self._world_size) if rank != self._rank]
+        while True:
+            if self._gone:
+                raise RunError(
+                    "the torch store is gone, and with it the process that hosted it "
+                    "(under torchrun: the agent or rank 0)"
+                )
+            with self._lock:
+                signs = self._signs
+                missing = [r for r in others if self._moved[r] <= begin and not (signs[r] and signs[r].left)]
+            if not missing or time.monotonic() > begin + WATCH_S:
+                return missing
+            time.sleep(BEAT_S / 5)
 
     def explain(self, waited_s: float, otherwise: Callable[[], HostlibError]) -> HostlibError:
-        """The error for an operation that failed: missing ranks if any are, else `otherwise`."""
+        """The error for an operation that failed: missing ranks if any are, then one that ended, else `otherwise`."""
         try:
             missing = self.missing()
         except RunError as gone:
             return gone
-        return MissingRankError(missing, waited_s) if missing else otherwise()
+        if missing:
+            return MissingRankError(missing, waited_s)
+        left = self.left()
+        # It has said itself why.
+        return RunError(f"rank {left[0]} ended before the others") if left else otherwise()

@@ -7,16 +7,24 @@ from dataclasses import asdict, dataclass
 
 from hostlib.errors import RunError, UnknownNameError
 from hostlib.join import DEFAULT_CONTROLLER
+from hostlib.registry import registered
 
-MODEL_NAMES = ("lenet", "vgg")  # hostlib.models has them; here they can be checked without loading torch
+MODEL_NAMES = ("lenet", "resnet18", "vgg")  # hostlib.models has them; here they can be checked without loading torch
 
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
     """Options of `hostlib train`; batch size is per rank, bucket size in MiB, the deadline in seconds.
 
+    Attributes:
+        steps: no more than these, however many epochs; None for all.
+        fallback: the mechanism that goes on when the switch fails.
+        lanes: sockets and threads per rank that share a tensor on its way to the switch.
+        profile: folder for one Chrome trace per rank; None for no trace.
+
     Raises:
         RunError: a number that makes no sense.
+        UnknownNameError: no such model or fallback.
     """
 
     mechanism: str = "inagg+mcast"
@@ -30,15 +38,21 @@ class TrainOptions:
     controller: str = DEFAULT_CONTROLLER
     deadline_s: float = 30.0
     address: str = "127.0.0.1"
+    steps: int | None = None
+    fallback: str = "ring"
+    lanes: int = 1
+    profile: str | None = None
 
     def __post_init__(self) -> None:
         if self.model not in MODEL_NAMES:
             raise UnknownNameError("model", self.model, MODEL_NAMES)
-        for name in ("epochs", "batch_size", "lr", "bucket_mb", "deadline_s"):
-            if not getattr(self, name) > 0:
-                raise RunError(
-                    f"--{name.replace('_', '-').removesuffix('-s')} must be above 0, not {getattr(self, name)}"
-                )
+        fit = [n for n, m in registered().items() if m.build is not None and not m.needs_fabric]
+        if self.fallback not in fit:
+            raise UnknownNameError("fallback", self.fallback, fit)
+        for name in ("epochs", "batch_size", "lr", "bucket_mb", "deadline_s", "steps", "lanes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise RunError(f"--{name.replace('_', '-').removesuffix('-s')} must be above 0, not {value}")
         if self.world_size is not None and self.world_size < 1:
             raise RunError(f"--world-size must be at least 1, not {self.world_size}")
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import statistics
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -18,51 +19,23 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hostlib.collective import Group, LibraryCollective, ScheduledCollective, chunks, create_collective, gloo_reason
+from hostlib.collective import LibraryCollective, ScheduledCollective, chunks, create_collective
 from hostlib.data import Split, batches, digits
-from hostlib.errors import HostlibError, RunError
+from hostlib.errors import RunError
 from hostlib.hook import HookState, average_hook
 from hostlib.link import LinkBytes, tcp_bytes
-from hostlib.liveness import Liveness
 from hostlib.models import build_model
 from hostlib.options import TrainOptions
+from hostlib.overlap import StepTimes, summary, write_trace
+from hostlib.rank import Surroundings, grouped
 from hostlib.registry import choose
 
 MOMENTUM = 0.9
 WARM_UP_STEPS = 5
-GLOO_GRACE_S = 10.0
+PROFILED_STEPS = 10
+TEST_BATCH = 64
 
 Report = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What torchrun (or the launcher) says in the environment."""
-
-    rank: int
-    world_size: int
-    host: str
-    port: int
-
-    @classmethod
-    def from_environment(cls) -> Surroundings:
-        """Raises RunError when started by hand."""
-        try:
-            here = cls(
-                int(os.environ["RANK"]),
-                int(os.environ["WORLD_SIZE"]),
-                os.environ["MASTER_ADDR"],
-                int(os.environ["MASTER_PORT"]),
-            )
-        except KeyError as absent:
-            raise RunError(f"{absent.args[0]} is not set: run this under torchrun, or use `hostlib train`") from absent
-        except ValueError as wrong:
-            raise RunError(f"RANK, WORLD_SIZE and MASTER_PORT must be numbers: {wrong}") from wrong
-        if not 0 <= here.rank < here.world_size:
-            raise RunError(
-                f"rank {here.rank} is not in 0..{here.world_size - 1}, the ranks of world size {here.world_size}"
-            )
-        return here
 
 
 def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str, Any]:
@@ -78,47 +51,24 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
         )
     _be_deterministic(options.seed)
     model = build_model(options.model)
-    store = dist.TCPStore(
-        here.host,
-        here.port,
-        is_master=False,
-        timeout=timedelta(seconds=options.deadline_s + 30),
-        wait_for_workers=False,
-    )
-    store = dist.PrefixStore(f"netfold-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    dist.init_process_group(
-        "gloo", store=store, rank=here.rank, world_size=here.world_size, timeout=timedelta(seconds=options.deadline_s)
-    )
-    if here.rank == 0:
-        store.set("job", f"train-{uuid.uuid4().hex[:12]}")
-    job = store.get("job").decode()
-    liveness = Liveness(here.host, here.port, job, here.rank, here.world_size)
-    started = time.monotonic()
-    try:
-        gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
-        group = Group(here.rank, here.world_size, gloo, liveness, options.deadline_s)
-        collective = create_collective(choice.mechanism, group, options.controller, job, options.address)
+    with grouped(here, "train", options.deadline_s) as (group, job):
+        collective = create_collective(
+            choice.mechanism,
+            group,
+            options.controller,
+            job,
+            options.address,
+            fallback=options.fallback,
+            lanes=options.lanes,
+        )
+        finished = False
         try:
             run = Run(options, here, choice.strategy, model, digits(options.seed), collective, report)
-            return run.go()
+            result = run.go()
+            finished = True
+            return result
         finally:
-            collective.close()
-    except HostlibError:
-        raise
-    except (RuntimeError, OverflowError) as wrong:
-        raise _unwrapped(wrong, liveness, time.monotonic() - started) from wrong
-    finally:
-        liveness.close()
-
-
-def _unwrapped(wrong: Exception, liveness: Liveness, waited_s: float) -> HostlibError:
-    """torch turns a future's exception into a RuntimeError that quotes it; the line of ours is inside."""
-    text = str(wrong)
-    for line in text.splitlines():
-        name, colon, message = line.partition("Error: ")
-        if colon and name in ("MissingRank", "Fabric", "Run", "UnknownName", "Hostlib", "Join", "Schedule"):
-            return RunError(message)
-    return liveness.explain(waited_s, lambda: RunError(gloo_reason(wrong)))
+            collective.close(graceful=finished)
 
 
 def _be_deterministic(seed: int) -> None:
@@ -153,43 +103,69 @@ class Run:
         self.loss = nn.CrossEntropyLoss()
 
     def go(self) -> dict[str, Any]:
-        """Train for all epochs, then test."""
+        """Train for all epochs, or as many steps as were asked for, then test."""
         options, here = self.options, self.here
         examples = len(self.data.train_labels)
         steps = options.epochs * (examples // (options.batch_size * here.world_size))
         if steps == 0:
             raise RunError(f"{examples} examples are not one step of {here.world_size} ranks x {options.batch_size}")
+        steps = min(steps, options.steps or steps)
+        profile = Profile(Path(options.profile), here.rank, steps) if options.profile else None
         durations_ms: list[float] = []
+        times: list[tuple[int, int]] = []
         before = self._link_bytes()
         started = time.monotonic()
-        for epoch in range(options.epochs):
-            for chosen in batches(examples, options.batch_size, here.rank, here.world_size, options.seed, epoch):
-                begin = time.perf_counter()
+        for epoch, chosen in islice(self._batches(), steps):
+            begin = time.perf_counter()
+            with profile.step(len(durations_ms), self.state) if profile else nullcontext():
                 loss = self._step(self.data.train_images[chosen], self.data.train_labels[chosen])
-                durations_ms.append((time.perf_counter() - begin) * 1e3)
-                self.report(
-                    {"event": "step", "step": len(durations_ms), "steps": steps, "epoch": epoch + 1, "loss": loss}
-                )
+            durations_ms.append((time.perf_counter() - begin) * 1e3)
+            times.append((self.state.step.communication_ns, self.state.step.exposed_ns))
+            self.report({"event": "step", "step": len(durations_ms), "steps": steps, "epoch": epoch + 1, "loss": loss})
         seconds = time.monotonic() - started
         carried = self._link_bytes() - before
-        mine = {"sha256": _digest(self.plain), "link": asdict(carried), "engine": self.collective.stats()}
+        mine = {
+            "sha256": _digest(self.plain),
+            "link": asdict(carried),
+            "engine": self.collective.stats(),
+            "failures": self.collective.failures,
+            "times": _steady(times),
+            "correct": self._correct(),
+        }
         return self._result(durations_ms, seconds, self._gather(mine))
+
+    def _batches(self) -> Iterator[tuple[int, Tensor]]:
+        """(epoch, this rank's batch) of all epochs."""
+        options, here = self.options, self.here
+        for epoch in range(options.epochs):
+            for chosen in batches(
+                len(self.data.train_labels), options.batch_size, here.rank, here.world_size, options.seed, epoch
+            ):
+                yield epoch, chosen
 
     def _step(self, images: Tensor, labels: Tensor) -> float:
         self.optimiser.zero_grad(set_to_none=False)
         loss = self.loss(self.model(images), labels)
+        begin_ns = time.perf_counter_ns()
         loss.backward()
         if not self.wait_free:
             self._synchronise()
+        self.state.step.backward_begin_ns = begin_ns
         self.optimiser.step()
         return float(loss.detach())
 
     def _synchronise(self) -> None:
         """bsp: all gradients as one tensor, after the backward pass."""
+        self.state.step = step = StepTimes()
+        step.backward_ended()
         gradients = [p.grad for p in self.plain.parameters() if p.grad is not None]
         flat = torch.cat([g.view(-1) for g in gradients])
         self.state.buckets.append(flat.numel())
+        span = step.begin(0, flat.nbytes)
+        # Making one tensor of many is this strategy's own, so it counts.
+        span.begin_ns = step.backward_end_ns
         self.collective.allreduce(flat, average=True).wait()
+        span.done_ns = time.perf_counter_ns()
         for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
@@ -203,17 +179,19 @@ class Run:
         dist.all_gather_object(everybody, mine)
         return everybody
 
-    def _accuracy(self) -> float:
+    def _correct(self) -> int:
+        """How many of this rank's share of the test images the model knows."""
+        mine = slice(self.here.rank, None, self.here.world_size)
+        images, labels = self.data.test_images[mine], self.data.test_labels[mine]
         self.plain.eval()
         with torch.no_grad():
-            guesses = self.plain(self.data.test_images).argmax(1)
-        return float((guesses == self.data.test_labels).float().mean())
+            guesses = [self.plain(some).argmax(1) for some in images.split(TEST_BATCH)]
+        return int((torch.cat(guesses) == labels).sum()) if guesses else 0
 
     def _result(self, durations_ms: list[float], seconds: float, everybody: list[dict[str, Any]]) -> dict[str, Any]:
         steps = len(durations_ms)
         buckets = self.state.buckets
         packet = self.collective.elements_per_packet
-        steady = durations_ms[WARM_UP_STEPS:] or durations_ms
         return {
             "mechanism": self.options.mechanism,
             "model": self.options.model,
@@ -221,8 +199,9 @@ class Run:
             "seed": self.options.seed,
             "steps": steps,
             "seconds": round(seconds, 3),
-            "iteration_ms_median": round(statistics.median(steady), 3),
-            "test_accuracy": round(self._accuracy(), 4),
+            "iteration_ms_median": round(statistics.median(_steady(durations_ms)), 3),
+            **summary(step for rank in everybody for step in rank["times"]),
+            "test_accuracy": round(sum(rank["correct"] for rank in everybody) / len(self.data.test_labels), 4),
             "weights_sha256": [rank["sha256"] for rank in everybody],
             "parameters": sum(p.numel() for p in self.plain.parameters()),
             "buckets_per_step": len(buckets) / steps,
@@ -231,9 +210,62 @@ class Run:
             "steps_chunks_total": sum(chunks(size, packet) for size in buckets) if packet else 0,
             "link_bytes": {f"rank{i}": rank["link"] for i, rank in enumerate(everybody)},
             "engine": [rank["engine"] for rank in everybody],
+            "fabric_failures": [rank["failures"] for rank in everybody],
             "options": asdict(self.options),
             "versions": {"torch": torch.__version__},
         }
+
+
+class Profile:
+    """A Chrome trace of one rank's steps after the warm-up, PROFILED_STEPS at most.
+
+    Raises:
+        RunError: the run is too short, or the folder cannot be written to.
+    """
+
+    def __init__(self, folder: Path, rank: int, steps: int) -> None:
+        if steps <= WARM_UP_STEPS:
+            raise RunError(f"--profile writes the steps after the first {WARM_UP_STEPS}; this run has only {steps}")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as wrong:
+            raise RunError(f"cannot write to {folder}: {wrong.strerror}") from wrong
+        self._path, self._rank = folder / f"rank{rank}.json", rank
+        self._end = min(steps, WARM_UP_STEPS + PROFILED_STEPS)
+        self._torch = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+        self._marks: dict[str, int] = {}
+        self._times: list[StepTimes] = []
+
+    @contextmanager
+    def step(self, number: int, state: HookState) -> Iterator[None]:
+        """The step that the block does, counted from 0; the trace is written after the last one that is in it."""
+        if not WARM_UP_STEPS <= number < self._end:
+            yield
+            return
+        if number == WARM_UP_STEPS:
+            self._torch.start()
+        name = f"step {number + 1}"
+        self._marks[name] = time.perf_counter_ns()
+        with torch.profiler.record_function(name):
+            yield
+        self._times.append(state.step)
+        if number == self._end - 1:
+            self._torch.stop()
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            with TemporaryDirectory(dir=self._path.parent) as folder:
+                exported = Path(folder) / "exported.json"
+                self._torch.export_chrome_trace(str(exported))
+                write_trace(exported, self._path, self._rank, self._marks, self._times)
+        except OSError as wrong:
+            raise RunError(f"cannot write {self._path}: {wrong.strerror}") from wrong
+
+
+def _steady(steps: list[Any]) -> list[Any]:
+    """Without the warm-up, if the run was longer."""
+    return steps[WARM_UP_STEPS:] or steps
 
 
 def _digest(model: nn.Module) -> str:

@@ -39,6 +39,11 @@ PORT_STATS = (
     "missed",  # came faster than they were read; of interfaces
     "link_down",  # how often the interface went down
 )
+# What the program itself lost.
+LOSSES = (
+    "endless",  # packets resubmitted or recirculated so often that they were given up
+    "untold",  # digests and packets for the controllers that came faster than they were fetched
+)
 CAPTURED_BYTES = 1 << 20
 # What the data plane tells, of runtime.h: a digest's words, a frame for the CPU port.
 TOLD_DIGEST, TOLD_PACKET = 1, 2
@@ -106,6 +111,7 @@ class Dataplane:
         self._closing = threading.Lock()
         self._closed = False
         self._dirty: set[int] = set()
+        self._ports: tuple[OpenPort, ...] = ()
 
     def attach(self, ports: Sequence[OpenPort], destination: Endpoint | None) -> None:
         """Give the program its ports; `destination` is what rebuilt headers carry, else each port's own address.
@@ -113,11 +119,12 @@ class Dataplane:
         Raises:
             PortError: there is no memory for an interface's ring.
         """
+        self._ports = tuple(ports)  # What leaves waits in their memory.
         for port in ports:
             link = _Link.of(port.spec)
             given = (ctypes.c_uint32(port.number), ctypes.c_int(port.socket.fileno()), ctypes.byref(link))
-            if port.spec.interface is not None:
-                refused = self._lib.nf_packet_port(*given, ctypes.c_uint32(port.longest_frame))
+            if port.interface is not None:
+                refused = self._lib.nf_packet_port(*given, *port.interface.as_packet_open())
                 if refused:
                     raise PortError(
                         f"port {port.number}: no receive ring on {port.spec.interface}: {os.strerror(refused)}"
@@ -248,14 +255,14 @@ class Dataplane:
         self._lib.nf_counter(ctypes.c_uint32(counter))[index] = _Counter(packets, bytes_)
 
     def set_meter(self, meter: int, index: int, rates: Sequence[int] | None) -> None:
-        """(cir, cburst, pir, pburst) of one cell of an indirect meter; None: every packet is green."""
+        """(cir, cburst, pir, pburst[, eburst]) of one cell of an indirect meter; None: every packet is green."""
         cell = self._lib.nf_meter(ctypes.c_uint32(meter))
-        self._lib.nf_meter_set(cell, ctypes.c_uint32(index), None if rates is None else _array(rates))
+        self._lib.nf_meter_set(cell, ctypes.c_uint32(index), _rates(rates))
 
     def set_entry_meter(self, table: int, handle: int, rates: Sequence[int] | None) -> None:
         """The same of an entry's direct meter."""
         cell = self._lib.nf_table_meter(ctypes.c_uint32(table), ctypes.c_uint32(handle))
-        self._lib.nf_meter_set(cell, ctypes.c_uint32(0), None if rates is None else _array(rates))
+        self._lib.nf_meter_set(cell, ctypes.c_uint32(0), _rates(rates))
 
     def register(self, register: Register, index: int) -> int:
         """One cell of a register array."""
@@ -311,6 +318,20 @@ class Dataplane:
             self._lib.nf_port_stats(ctypes.c_uint32(number), out)
         return dict(zip(PORT_STATS, map(int, out), strict=True))
 
+    def losses(self) -> dict[str, int]:
+        """What the program lost, by LOSSES."""
+        out = (ctypes.c_uint64 * len(LOSSES))()
+        with self.writing():
+            self._lib.nf_losses(out)
+        return dict(zip(LOSSES, map(int, out), strict=True))
+
+    def statistics(self, ports: Sequence[int]) -> dict[str, Any] | None:
+        """losses(), and port_stats() of `ports` under `ports`; None when closed."""
+        with self._closing:
+            if self._closed:
+                return None
+            return {**self.losses(), "ports": {str(number): self.port_stats(number) for number in ports}}
+
     def time_program(self, frames: np.ndarray, ports: Sequence[int], generation_at: int, rounds: int) -> float:
         """Nanoseconds that the program takes per frame, without ports.
 
@@ -365,6 +386,10 @@ def _records(buffer: ctypes.Array[ctypes.c_char], used: int, numbers: int) -> It
         at += head.size
         yield (*known, bytes(laid[at : at + size]))
         at += size
+
+
+def _rates(rates: Sequence[int] | None) -> ctypes.Array[ctypes.c_uint64] | None:
+    return None if rates is None else (ctypes.c_uint64 * 5)(*rates)
 
 
 def _replicas(replicas: Sequence[tuple[int, int]]) -> tuple[Any, ...]:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import socket
-import struct
 from dataclasses import dataclass, field, replace
 
 from emulation.errors import PortError
+from emulation.switch.interface import Interface, enlarge_buffers, packet_socket
 
 HIGHEST_PORT = 510  # 511 is v1model's drop port
-SOCKET_BUFFER_BYTES = 8 << 20
 FORMS = "udp:ADDRESS:PORT (as in 1=udp:127.0.0.1:9001), wire:ADDRESS:PORT[,ADDRESS:PORT], eth:INTERFACE or INTERFACE"
-
-# Of the kernel's headers: Python has no names for them.
-SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
-UDP_GRO = 104
-SOL_PACKET, PACKET_ADD_MEMBERSHIP, PACKET_IGNORE_OUTGOING = 263, 1, 23
-PACKET_MR_PROMISC, ETH_P_ALL, ARPHRD_ETHER, ARPHRD_LOOPBACK = 1, 3, 1, 772
-SIOCGIFMTU, VLAN_HEADER_BYTES = 0x8921, 18
+UDP_GRO = 104  # of linux/udp.h: Python has no name for it
 
 UNITS = {
     "rate": {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9},
@@ -167,6 +159,7 @@ class PortSpec:
         wire: the port leads to another switch; its datagrams are whole Ethernet frames.
         peer: of a wire: its other end; None for whoever sends first.
         interface: the name of a network interface; None for a UDP socket.
+        direct: what leaves an interface may go past its taps, where it has no queue.
     """
 
     number: int
@@ -176,6 +169,7 @@ class PortSpec:
     interface: str | None = None
     faults: Faults = field(default_factory=Faults)
     shape: Shape = field(default_factory=Shape)
+    direct: bool = True
 
     @classmethod
     def parse(cls, text: str, faults: Faults | None = None, shape: Shape | None = None) -> PortSpec:
@@ -198,11 +192,15 @@ class PortSpec:
             raise PortError(
                 f"port {text!r}: {ends[-1]!r} is not NAME=VALUE, and only a wire has another end (exactly one)"
             )
+        choices = [word.partition("=")[2] for word in options if word.startswith("direct=")]
+        if choices and (kind != "eth" or choices[-1] not in ("yes", "no")):
+            raise PortError(f"port {text!r}: direct is yes or no, and of a network interface alone")
+        options = [word for word in options if not word.startswith("direct=")]
         changed = _with_options(text, options, faults or Faults(), shape or Shape())
         if kind == "eth":
             if len(own.encode()) > 15 or re.search(r"[\s/:=]", own):
                 raise PortError(f"port {text!r}: {own!r} cannot be the name of a network interface")
-            return cls(int(number), interface=own, faults=changed[0], shape=changed[1])
+            return cls(int(number), None, False, None, own, *changed, direct=choices[-1:] != ["no"])
         peer = Endpoint.parse(ends[1]) if len(ends) > 1 else None
         return cls(int(number), Endpoint.parse(own), kind == "wire", peer, None, *changed)
 
@@ -217,7 +215,9 @@ def _with_options(text: str, options: list[str], faults: Faults, shape: Shape) -
                 attribute, parse = SHAPE_OPTIONS[name]
                 shape = replace(shape, **{attribute: parse(value)})
             else:
-                raise PortError(f"there is no {name!r}; there are {', '.join([*SHAPE_OPTIONS, *FAULT_OPTIONS])}")
+                raise PortError(
+                    f"there is no {name!r}; there are {', '.join([*SHAPE_OPTIONS, *FAULT_OPTIONS])}, direct"
+                )
         except PortError as wrong:
             raise PortError(f"port {text!r}: {option}: {wrong}") from wrong
     return faults, shape
@@ -228,12 +228,12 @@ class OpenPort:
     """A port with its bound socket.
 
     Attributes:
-        longest_frame: bytes that the interface takes, VLAN tag included; of UDP sockets 0.
+        interface: of a port on a network interface: what else it has; None of UDP sockets.
     """
 
     spec: PortSpec
     socket: socket.socket
-    longest_frame: int = 0
+    interface: Interface | None = None
 
     @property
     def number(self) -> int:
@@ -243,6 +243,11 @@ class OpenPort:
     def endpoint(self) -> Endpoint:
         """Of a UDP socket."""
         return Endpoint(*self.socket.getsockname())
+
+    def close(self) -> None:
+        self.socket.close()
+        if self.interface is not None:
+            self.interface.close()
 
 
 def open_ports(specs: list[PortSpec]) -> list[OpenPort]:
@@ -261,7 +266,7 @@ def open_ports(specs: list[PortSpec]) -> list[OpenPort]:
             opened.append(_open_interface(spec) if spec.interface else OpenPort(spec, _open_udp(spec)))
     except PortError:
         for port in opened:
-            port.socket.close()
+            port.close()
         raise
     return opened
 
@@ -270,7 +275,7 @@ def _open_udp(spec: PortSpec) -> socket.socket:
     assert spec.bind is not None
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
-        _enlarge_buffers(sock)
+        enlarge_buffers(sock)
         sock.bind((spec.bind.address, spec.bind.port))
     except OSError as wrong:
         sock.close()
@@ -282,34 +287,13 @@ def _open_udp(spec: PortSpec) -> socket.socket:
 
 
 def _open_interface(spec: PortSpec) -> OpenPort:
-    name = spec.interface
-    assert name is not None
-    if name not in (known := [name for _, name in socket.if_nameindex()]):
-        raise PortError(f"port {spec.number}: there is no network interface {name}; there are {', '.join(known)}")
+    assert spec.interface is not None
     try:
-        # Protocol 0: nothing is received before the socket is bound to its interface.
-        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-    except PermissionError as wrong:
-        raise PortError(f"port {spec.number}: {name}: packet sockets need root (CAP_NET_RAW)") from wrong
+        sock = packet_socket(spec.interface)
+    except PortError as wrong:
+        raise PortError(f"port {spec.number}: {wrong}") from wrong
     try:
-        _enlarge_buffers(sock)
-        sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-        sock.bind((name, ETH_P_ALL))
-        if sock.getsockname()[3] not in (ARPHRD_ETHER, ARPHRD_LOOPBACK):
-            raise OSError(0, "it has no Ethernet frames")
-        membership = struct.pack("@iHH8s", socket.if_nametoindex(name), PACKET_MR_PROMISC, 0, b"")
-        sock.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
-        described = fcntl.ioctl(sock, SIOCGIFMTU, struct.pack("16s16x", name.encode()))
+        return OpenPort(spec, sock, Interface.of(spec.interface, sock, spec.direct))
     except OSError as wrong:
         sock.close()
-        raise PortError(f"port {spec.number}: cannot open interface {name}: {wrong.strerror}") from wrong
-    return OpenPort(spec, sock, struct.unpack_from("i", described, 16)[0] + VLAN_HEADER_BYTES)
-
-
-def _enlarge_buffers(sock: socket.socket) -> None:
-    """Beyond the system's limit for users where that is allowed."""
-    for force, option in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, force, SOCKET_BUFFER_BYTES)
-        except PermissionError:
-            sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+        raise PortError(f"port {spec.number}: cannot open interface {spec.interface}: {wrong.strerror}") from wrong

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from controller.process import write_whole
 from emulation.errors import EmulationError, PortError
@@ -28,6 +31,7 @@ class SwitchConfig:
         trace: say on standard error what happens to each packet.
         cpu_port: what leaves by it goes to the controllers, and enters by it from them; 0 for none.
         exit_when_idle_s: leave when for so long no controller is connected and no packet comes; None for never.
+        report_every_s: how often what ports and program counted is reported, while there is a program; None for never.
     """
 
     p4rt: Endpoint
@@ -40,10 +44,15 @@ class SwitchConfig:
     exit_when_idle_s: float | None = None
     cpu_port: int = 0
     trace: bool = False
+    report_every_s: float | None = None
 
 
-def run_switch(config: SwitchConfig) -> None:
+def run_switch(config: SwitchConfig, report: Callable[[dict[str, Any]], None] = lambda counted: None) -> None:
     """Run until SIGTERM or SIGINT, or until idle for long enough.
+
+    Args:
+        report: called every `report_every_s` and at the end with Dataplane.statistics and `time_s`, seconds since the
+            epoch.
 
     Raises:
         EmulationError: it could not start; nothing is left open.
@@ -68,7 +77,7 @@ def run_switch(config: SwitchConfig) -> None:
     except EmulationError:
         service.close()
         for port in ports:
-            port.socket.close()
+            port.close()
         raise
     try:
         if config.ready_file is not None:
@@ -84,12 +93,14 @@ def run_switch(config: SwitchConfig) -> None:
                     "program": str(config.program) if config.program else None,
                 },
             )
-        _wait(stopping, service, config.exit_when_idle_s)
+        _wait(stopping, service, config, report)
+        if config.report_every_s is not None:
+            _report(service, config, report)
     finally:
         server.stop(grace=0.2).wait()
         service.close()
         for port in ports:
-            port.socket.close()
+            port.close()
         if config.ready_file is not None:
             config.ready_file.unlink(missing_ok=True)
 
@@ -101,12 +112,27 @@ def _load(program: Path, p4info: Path, trace: bool) -> Pipeline:
         raise PortError(f"cannot read {program} and {p4info}: {wrong}") from wrong
 
 
-def _wait(stopping: threading.Event, service: SwitchService, exit_when_idle_s: float | None) -> None:
+def _wait(
+    stopping: threading.Event, service: SwitchService, config: SwitchConfig, report: Callable[[dict[str, Any]], None]
+) -> None:
     last_activity, idle_since = -1, time.monotonic()
-    while not stopping.wait(POLL_S):
+    every_s = config.report_every_s or math.inf
+    report_at = time.monotonic() + every_s
+    while not stopping.wait(max(0.0, min(POLL_S, report_at - time.monotonic()))):
+        now = time.monotonic()
+        if now >= report_at:
+            report_at = max(report_at + every_s, now)
+            _report(service, config, report)
         running = service.pipeline
         activity = running.dataplane.activity() if running is not None else 0
         if service.streams > 0 or activity != last_activity:
-            last_activity, idle_since = activity, time.monotonic()
-        elif exit_when_idle_s is not None and time.monotonic() - idle_since > exit_when_idle_s:
+            last_activity, idle_since = activity, now
+        elif config.exit_when_idle_s is not None and now - idle_since > config.exit_when_idle_s:
             return
+
+
+def _report(service: SwitchService, config: SwitchConfig, report: Callable[[dict[str, Any]], None]) -> None:
+    running = service.pipeline
+    counted = running.dataplane.statistics([spec.number for spec in config.ports]) if running is not None else None
+    if counted is not None:
+        report({"time_s": round(time.time(), 3), **counted})

@@ -1,37 +1,32 @@
 // One rank's end of the slot protocol: sums tensors with the other ranks' through the switch.
 #pragma once
 
-#include <atomic>
+#include <condition_variable>
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "socket.h"
+#include "kernel.h"
+#include "lane.h"
 
 namespace netfold {
 
-// This rank's place in a job, as the controller gave it.
+// This rank's place in a job, as the controller gave it. One pool of slots per lane.
 struct Place {
     std::string fabric_address;
-    std::uint16_t fabric_port = 0, job = 0, rank = 0, first_slot = 0;
+    std::uint16_t fabric_port = 0, job = 0, rank = 0;
     std::uint32_t epoch = 0;
-    int world_size = 0, slots = 0, elements = 0, window = 0;
-};
-
-struct Stats {
-    std::uint64_t packets_sent = 0, packets_received = 0, retransmits = 0, duplicates = 0, damaged = 0, foreign = 0;
-    std::uint64_t bytes_sent = 0, bytes_received = 0, chunks = 0, blocked_ns = 0;
-    std::int64_t rtt_ns = 0;
+    int world_size = 0, elements = 0, window = 0;
+    std::vector<Pool> pools;
 };
 
 // No result for the whole deadline while something was outstanding.
 struct Stalled : std::runtime_error {
-    std::uint64_t position;
-    double seconds;
-    Stalled(std::uint64_t at, double silent);
+    Stalled(std::uint64_t position, double silent_s);
 };
 
 struct Cancelled : std::runtime_error {
@@ -43,53 +38,70 @@ struct SumOverflow : std::overflow_error {
     using std::overflow_error::overflow_error;
 };
 
+// An operation that a halted engine left unfinished.
+struct Remainder {
+    std::uint64_t ticket;
+    std::vector<int> openings;      // by lane: this rank's code of the opening blocks, -1 if it was never sent
+    std::vector<std::uint8_t> done; // by chunk of the tensor: the result is in its place
+};
+
+// Several lanes (a socket, a pool of slots and a thread each) side by side. Tensors are summed in the order in which
+// they are submitted, which must be every rank's, and several may be under way at once.
 class Engine {
 public:
-    Engine(const std::string &address, std::uint16_t port) : socket_(address, port) {}
+    // One lane per port; 0 takes any. Throws std::system_error when one cannot be bound.
+    Engine(const std::string &address, const std::vector<std::uint16_t> &ports);
+    ~Engine();
 
-    std::string address() const { return socket_.address(); }
-    std::uint16_t port() const { return socket_.port(); }
+    std::string address() const { return lanes_.front()->address(); }
+    std::vector<std::uint16_t> ports() const;
 
-    // Throws std::invalid_argument for an impossible place. Starts the stream at position 0.
+    // Starts the streams at position 0; what was unfinished is forgotten. Throws std::invalid_argument for an
+    // impossible place, std::logic_error while something is under way.
     void configure(const Place &place);
 
-    // In place. `poll` is called about every 100 ms and may throw. Not for several threads at once.
-    // After an exception other than SumOverflow the stream is broken: every call throws until configure().
-    void allreduce(float *x, std::size_t count, bool average, double deadline_s, const std::function<void()> &poll);
-    void allreduce(std::int32_t *x, std::size_t count, double deadline_s, const std::function<void()> &poll);
+    // Sum over the ranks in place; `x` must stay where it is until the ticket is done. Throws std::logic_error when
+    // halted or not configured.
+    std::uint64_t submit(DType dtype, void *x, std::size_t count, bool average);
 
-    void cancel() { cancelled_ = true; }
-    Stats stats() const { return stats_; }
-    std::uint64_t position() const { return position_; }
+    // Wait up to so long; whether it is done. A ticket that is done is forgotten. Throws SumOverflow, Cancelled.
+    bool wait(std::uint64_t ticket, double seconds);
+
+    // Stop sending and receiving: what follows may only be restored, asked for and configured anew.
+    void halt();
+    bool halted() const;
+
+    // After halt(): the last result of every slot, lane by lane, for the ranks that lack it. positions: -1 for none;
+    // words: per slot one of codes (exponent << 16 | next exponent), then the elements as they came.
+    std::size_t slots() const;
+    void retained(std::int64_t *positions, std::uint32_t *words) const;
+    // The counterpart: take what this rank still waits for.
+    void restore(const std::int64_t *positions, const std::uint32_t *words);
+    std::vector<Remainder> unfinished() const;
+
+    // How long something has been outstanding without a result; 0 when nothing is. Seconds.
+    double silent() const;
+
+    void cancel();
+    Stats stats() const;
+    std::uint64_t position() const;
+    const Place &place() const { return place_; }
 
 private:
-    // One chunk on its way: what its packet says, kept until the result is there.
-    struct Flight {
-        bool open = false, resent = false;
-        std::uint32_t generation = 0;
-        std::size_t chunk = 0;       // of the tensor; PROLOGUE for the prologue
-        std::uint16_t exponent = 0;
-        std::uint16_t next_code = 0;
-        std::int64_t sent_ns = 0, due_ns = 0, timeout_ns = 0;
+    struct Waiting {
+        std::shared_ptr<Operation> operation;
+        std::size_t chunks = 0;
     };
-    struct Tensor;
 
-    void run(Tensor &tensor, double deadline_s, const std::function<void()> &poll);
-    void send_chunk(Tensor &tensor, std::uint64_t position, std::size_t chunk);
-    void transmit(Tensor &tensor, Flight &flight, std::size_t slot);
-    void handle(Tensor &tensor, int i);
-    void finish(Tensor &tensor, Flight &flight, std::uint16_t next_code);
-    void measure(std::int64_t rtt_ns);
+    void require_halted() const;
 
-    Socket socket_;
+    std::vector<std::unique_ptr<Lane>> lanes_;
     Place place_;
-    std::vector<Flight> flights_;     // by slot
-    std::vector<std::int32_t> block_; // one packet's worth
-    std::atomic<std::uint64_t> position_{0};  // the heartbeat's thread reads it
-    bool broken_ = false;  // an all-reduce threw half-way: this stream cannot go on
-    std::int64_t srtt_ns_ = 0, rttvar_ns_ = 0;
-    std::atomic<bool> cancelled_{false};
-    Stats stats_;
+    mutable std::mutex mutex_;
+    std::condition_variable done_;
+    std::map<std::uint64_t, Waiting> waiting_;
+    std::uint64_t tickets_ = 0;
+    bool halted_ = false, cancelled_ = false;
 };
 
 }  // namespace netfold

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <ctime>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 namespace netfold {
 namespace {
@@ -32,7 +34,8 @@ sockaddr_in resolve(const std::string &address, std::uint16_t port) {
 Socket::Socket(const std::string &address, std::uint16_t port) {
     const sockaddr_in here = resolve(address, port);
     fd_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "socket");
+    woken_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd_ < 0 || woken_ < 0) throw std::system_error(errno, std::generic_category(), "socket");
     // As much as the system grants: a window of results arrives in one burst.
     setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &BUFFER_BYTES, sizeof BUFFER_BYTES);
     setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &BUFFER_BYTES, sizeof BUFFER_BYTES);
@@ -43,11 +46,15 @@ Socket::Socket(const std::string &address, std::uint16_t port) {
     if (::bind(fd_, reinterpret_cast<const sockaddr *>(&here), sizeof here) != 0) {
         const int why = errno;
         ::close(fd_);
+        ::close(woken_);
         throw std::system_error(why, std::generic_category(), "cannot bind udp " + address + ":" + std::to_string(port));
     }
 }
 
-Socket::~Socket() { ::close(fd_); }
+Socket::~Socket() {
+    ::close(fd_);
+    ::close(woken_);
+}
 
 std::string Socket::address() const {
     sockaddr_in here{};
@@ -65,14 +72,17 @@ std::uint16_t Socket::port() const {
 }
 
 void Socket::aim(const std::string &address, std::uint16_t port, std::size_t packet_bytes) {
-    target_ = resolve(address, port);
+    const sockaddr_in target = resolve(address, port);
+    // What others send stays outside, and a port where nobody listens any more shows.
+    if (::connect(fd_, reinterpret_cast<const sockaddr *>(&target), sizeof target) != 0)
+        throw std::system_error(errno, std::generic_category(), "no way to " + address);
     packet_bytes_ = packet_bytes;
     queued_ = 0;
     bundles_ = true;
     out_.resize(BATCH * packet_bytes_);
     for (int i = 0; i < BATCH; i++) {
         tx_iov_[i] = {out_.data() + static_cast<std::size_t>(i) * packet_bytes_, packet_bytes_};
-        tx_[i].msg_hdr = {&target_, sizeof target_, &tx_iov_[i], 1, nullptr, 0, 0};
+        tx_[i].msg_hdr = {nullptr, 0, &tx_iov_[i], 1, nullptr, 0, 0};
     }
 }
 
@@ -86,7 +96,7 @@ int Socket::send_bundle(int first) {
     const int count = std::min(queued_ - first, most);
     iovec bytes{out_.data() + static_cast<std::size_t>(first) * packet_bytes_, count * packet_bytes_};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(std::uint16_t))]{};
-    msghdr message{&target_, sizeof target_, &bytes, 1, control, sizeof control, 0};
+    msghdr message{nullptr, 0, &bytes, 1, control, sizeof control, 0};
     cmsghdr *segment = CMSG_FIRSTHDR(&message);
     segment->cmsg_level = IPPROTO_UDP;
     segment->cmsg_type = UDP_SEGMENT;
@@ -96,7 +106,7 @@ int Socket::send_bundle(int first) {
     return ::sendmsg(fd_, &message, 0) < 0 ? -1 : count;
 }
 
-void Socket::flush() {
+unsigned Socket::flush() {
     int sent = 0;
     while (sent < queued_) {
         const int n = bundles_ ? send_bundle(sent)
@@ -109,24 +119,37 @@ void Socket::flush() {
             pollfd ready{fd_, POLLOUT, 0};
             ::poll(&ready, 1, 1);
         } else if (errno != EINTR) {
-            sent++;  // ECONNREFUSED and the like: the switch is away. What is lost is sent again.
+            if (errno == ECONNREFUSED) refused_++;
+            sent++;  // The switch is away. What is lost is sent again.
         }
     }
     queued_ = 0;
+    return std::exchange(refused_, 0);
 }
 
 int Socket::receive(std::int64_t timeout_ns) {
-    pollfd ready{fd_, POLLIN, 0};
+    pollfd ready[2] = {{fd_, POLLIN, 0}, {woken_, POLLIN, 0}};
     const timespec wait{timeout_ns / 1000000000, timeout_ns % 1000000000};
-    if (timeout_ns > 0 && ::ppoll(&ready, 1, &wait, nullptr) <= 0) return 0;
+    received_.clear();
+    if (timeout_ns > 0 && ::ppoll(ready, 2, &wait, nullptr) <= 0) return 0;
+    std::uint64_t count = 0;
+    if (ready[1].revents != 0 && ::read(woken_, &count, sizeof count) < 0 && errno != EAGAIN)
+        throw std::system_error(errno, std::generic_category(), "eventfd");
+    if (ready[0].revents == 0) return 0;
     for (std::size_t i = 0; i < BUNDLES; i++) {
         rx_iov_[i] = {in_.data() + i * BUNDLE_ROOM, BUNDLE_ROOM};
-        rx_[i].msg_hdr = {&from_[i], sizeof from_[i], &rx_iov_[i], 1, control_[i], sizeof control_[i], 0};
+        rx_[i].msg_hdr = {nullptr, 0, &rx_iov_[i], 1, control_[i], sizeof control_[i], 0};
     }
-    received_.clear();
     const int n = ::recvmmsg(fd_, rx_, BUNDLES, MSG_DONTWAIT, nullptr);
+    if (n < 0 && errno == ECONNREFUSED) refused_++;
     for (int i = 0; i < n; i++) split(i);
     return static_cast<int>(received_.size());
+}
+
+void Socket::interrupt() {
+    const std::uint64_t one = 1;
+    // It can only fail when the counter is full, and then it is awake.
+    [[maybe_unused]] const auto written = ::write(woken_, &one, sizeof one);
 }
 
 void Socket::split(int i) {
@@ -138,9 +161,8 @@ void Socket::split(int i) {
         std::memcpy(&size, CMSG_DATA(c), sizeof size);
         if (size > 0) each = static_cast<std::size_t>(size);
     }
-    const bool ours = from_[i].sin_addr.s_addr == target_.sin_addr.s_addr && from_[i].sin_port == target_.sin_port;
     for (std::size_t at = 0; at < total; at += each)
-        received_.push_back({in_.data() + i * BUNDLE_ROOM + at, std::min(each, total - at), ours});
+        received_.push_back({in_.data() + i * BUNDLE_ROOM + at, std::min(each, total - at)});
 }
 
 }  // namespace netfold

@@ -24,18 +24,21 @@ public:
     std::string address() const;
     std::uint16_t port() const;
 
-    // Where everything is sent, and the packet size from now on.
+    // Where everything is sent to and received from, and the packet size from now on.
     void aim(const std::string &address, std::uint16_t port, std::size_t packet_bytes);
 
     // A buffer for the next packet; it leaves with the batch, at the latest at flush().
     std::uint8_t *next();
-    void flush();
+    // How often the system said that nobody listens there any more.
+    unsigned flush();
 
     // Wait up to timeout_ns, then take what is there; the number of datagrams, whose bytes are packet(i).
     int receive(std::int64_t timeout_ns);
+    // From another thread: a receive() that waits, or the next one, returns at once.
+    void interrupt();
+
     const std::uint8_t *packet(int i) const { return received_[static_cast<std::size_t>(i)].data; }
     std::size_t bytes(int i) const { return received_[static_cast<std::size_t>(i)].bytes; }
-    bool from_target(int i) const { return received_[static_cast<std::size_t>(i)].from_target; }
 
 private:
     // One pass through the network stack for several packets (UDP GSO); how many were sent, or -1.
@@ -47,21 +50,19 @@ private:
     struct Received {
         const std::uint8_t *data;
         std::size_t bytes;
-        bool from_target;
     };
 
     static constexpr std::size_t BUNDLES = 8, BUNDLE_ROOM = 1 << 16;
 
-    int fd_;
+    int fd_, woken_;
     bool bundles_ = true;
-    sockaddr_in target_{};
+    unsigned refused_ = 0;
     std::size_t packet_bytes_ = 0;
     int queued_ = 0;
     std::vector<std::uint8_t> out_, in_;
     std::vector<Received> received_;
     mmsghdr tx_[BATCH]{}, rx_[BUNDLES]{};
     iovec tx_iov_[BATCH]{}, rx_iov_[BUNDLES]{};
-    sockaddr_in from_[BUNDLES]{};
     alignas(cmsghdr) char control_[BUNDLES][CMSG_SPACE(sizeof(int))]{};
 };
 

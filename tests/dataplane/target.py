@@ -29,9 +29,9 @@ from p4.v1 import p4runtime_pb2_grpc
 from controller.artifact import load_artifact
 from controller.entry import Names
 from controller.share import HOSTS_PER_SWITCH
-from emulation.namespace import inside, veths
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from hostlib import layout
+from hostlib.namespace import inside, veths
 from tests.dataplane import source
 from tests.dataplane.tofino import Tofino
 

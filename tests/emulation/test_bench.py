@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -39,6 +40,21 @@ def test_wrong_results_are_no_measurement(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(bench, "_load", lambda elements, share, load=bench._load: load(elements, other_job(share)))
     with pytest.raises(bench.BenchError, match="the switch completed 0 slots where"):
         bench.in_process(64, 0.1)
+
+
+@needs_root
+def test_wrong_sums_between_interfaces_are_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = bench.Contributions.of
+    monkeypatch.setattr(bench.Contributions, "of", lambda *a, **k: replace(sent := of(*a, **k), total=sent.total[::-1]))
+    with pytest.raises(bench.BenchError, match=r"^(\d+) of \1 results were wrong"):
+        bench.between_interfaces(bench.embedded_switch, 64, 0.2)
+
+
+@needs_root
+def test_no_results_between_interfaces_are_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_load", lambda elements, share, load=bench._load: load(elements, other_job(share)))
+    with pytest.raises(bench.BenchError, match="no slot of 8 was completed"):
+        bench.between_interfaces(bench.embedded_switch, 64, 0.2)
 
 
 def other_job(share: bench.Share) -> bench.Share:

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from emulation.errors import PortError
-from emulation.namespace import inside, ip, veths
 from emulation.switch.dataplane import Dataplane
 from emulation.switch.port import Endpoint, Faults, OpenPort, PortSpec, Shape, open_ports
+from hostlib.namespace import inside, ip, veths
 from tests.conftest import ROOT, needs_root
 from tests.emulation.patch import UDP_SEGMENT, frame, host, mac, number, patched, receive, stats
 
@@ -36,6 +36,7 @@ def test_an_interface_with_its_link() -> None:
     assert spec.shape == Shape(2.5e9, 150_000, 10, 3000)
     assert spec.faults == Faults(loss=0.1, corrupt=0.2, seed=7)
     assert PortSpec.parse("3=veth1") == PortSpec(3, interface="veth1")
+    assert PortSpec.parse("3=veth1,direct=yes,direct=no") == PortSpec(3, interface="veth1", direct=False)
 
 
 def test_a_port_has_the_defaults_that_it_does_not_change() -> None:
@@ -62,6 +63,8 @@ def test_a_port_has_the_defaults_that_it_does_not_change() -> None:
         ("1=veth1,corrupt=often", "'often' is not a probability"),
         ("1=veth1,queue=0", "at least 1 frame"),
         ("1=veth1,queue=-1", "not a whole number"),
+        ("1=veth1,direct=often", "direct is yes or no"),
+        ("1=udp:127.0.0.1:1,direct=no", "direct is yes or no, and of a network interface alone"),
         ("1=veth1,jitter=1ms", "there is no 'jitter'; there are rate, delay, queue, burst, loss"),
     ],
 )
@@ -145,7 +148,7 @@ def test_what_is_not_udp_cannot_leave_a_udp_port() -> None:
 def _opened(stack: ExitStack, *specs: PortSpec) -> list[OpenPort]:
     ports = open_ports(list(specs))
     for port in ports:
-        stack.callback(port.socket.close)
+        stack.callback(port.close)
     return ports
 
 
@@ -162,23 +165,25 @@ class Cabled:
     hosts: dict[int, socket.socket]
 
 
-def raw(interface: str) -> socket.socket:
+def raw(interface: str, outgoing: bool = False) -> socket.socket:
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # ETH_P_ALL
     made.settimeout(20)
     made.setsockopt(socket.SOL_SOCKET, 33, 4 << 20)  # SO_RCVBUFFORCE
-    made.setsockopt(SOL_PACKET, 23, 1)  # PACKET_IGNORE_OUTGOING
+    made.setsockopt(SOL_PACKET, 23, not outgoing)  # PACKET_IGNORE_OUTGOING
     made.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
     made.bind((interface, 0))
     return made
 
 
-@pytest.fixture
-def cabled() -> Iterator[Cabled]:
+@pytest.fixture(params=[True, False], ids=["direct", "packet-socket"])
+def cabled(request: pytest.FixtureRequest) -> Iterator[Cabled]:
+    """Whichever way frames leave, the rest is the same."""
     with ExitStack() as stack:
         space = stack.enter_context(veths(2, "test"))
-        ports = inside(space, lambda: open_ports([PortSpec(n, interface=f"s{n}") for n in (1, 2)]))
+        specs = [PortSpec(n, interface=f"s{n}", direct=request.param) for n in (1, 2)]
+        ports = inside(space, lambda: open_ports(specs))
         hosts = inside(space, lambda: {n: raw(f"h{n}") for n in (1, 2)})
-        for each in [*(port.socket for port in ports), *hosts.values()]:
+        for each in [*ports, *hosts.values()]:
             stack.callback(each.close)
         yield Cabled(space, stack.enter_context(patched(ports)), ports, hosts)
 
@@ -209,6 +214,21 @@ def test_frames_that_come_faster_than_they_are_read_are_counted(cabled: Cabled) 
     assert number(cabled.hosts[2].recv(4096)) == 0
     counted = cabled.dataplane.port_stats(1)
     assert (counted["packets_in"], counted["missed"]) == (count - missed + 1, missed)
+
+
+@needs_root
+def test_frames_that_an_interface_cannot_take_are_counted(cabled: Cabled) -> None:
+    """Longer than its MTU; the others of the batch leave."""
+    for end in ("s1", "h1"):
+        ip("-n", cabled.space, "link", "set", end, "mtu", "1800")
+    plain, tag = 1514, b"\x81\x00\x60\x01"
+    frames = [frame(2, n, size) for n, size in enumerate([60, plain, plain + 1, plain, 1700, 61])]
+    tagged = [data[:12] + tag + data[12:] for data in (frame(2, 6, plain), frame(2, 7, plain + 1))]
+    with cabled.dataplane.writing():  # They wait together.
+        for data in [*frames, *tagged, frame(2, 8)]:
+            cabled.hosts[1].send(data)
+    assert [number(cabled.hosts[2].recv(4096)) for _ in range(6)] == [0, 1, 3, 5, 6, 8]
+    assert stats(cabled.dataplane, 2, oversized=3)["oversized"] == 3
 
 
 @needs_root
@@ -298,6 +318,99 @@ def test_another_program_takes_over_the_ports(cabled: Cabled) -> None:
         for n in range(3):
             cabled.hosts[1].send(frame(2, n))
             assert number(cabled.hosts[2].recv(4096)) == n
+
+
+def queued(stack: ExitStack, space: str) -> None:
+    subprocess.run(["ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", "s2", "root", "pfifo"], check=True)
+
+
+def jumbo(stack: ExitStack, space: str) -> None:
+    for end in ("s2", "h2"):
+        ip("-n", space, "link", "set", end, "mtu", "9000")
+
+
+def taken(stack: ExitStack, space: str) -> None:
+    others = inside(space, lambda: open_ports([PortSpec(1, interface="s2")]))
+    stack.callback(others[0].close)
+    stack.enter_context(patched(others))
+
+
+def unknown(stack: ExitStack, space: str) -> None:
+    """To the kernel."""
+    stack.enter_context(pytest.MonkeyPatch.context()).setattr("emulation.switch.interface.AF_XDP", 255)
+
+
+def left(stack: ExitStack, space: str) -> None:
+    """Another switch was there a moment ago."""
+    for _ in range(2):
+        with ExitStack() as before:
+            taken(before, space)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("prepare", "option", "seen"),
+    [
+        (None, "", False),
+        (left, "", False),
+        (None, ",direct=no", True),
+        (queued, "", True),
+        (jumbo, "", True),
+        (taken, "", True),
+        (unknown, "", True),
+    ],
+)
+def test_frames_leave_past_taps_where_that_can_be(
+    prepare: Callable[[ExitStack, str], None] | None, option: str, seen: bool
+) -> None:
+    with ExitStack() as stack:
+        space = stack.enter_context(veths(2, "test"))
+        if prepare is not None:
+            prepare(stack, space)
+        specs = [PortSpec.parse(f"2=s2{option}"), PortSpec.parse("1=s1")]
+        ports = inside(space, lambda: open_ports(specs))
+        hosts = inside(space, lambda: [raw("h1"), raw("h2"), raw("s2", outgoing=True)])
+        for each in [*ports, *hosts]:
+            stack.callback(each.close)
+        stack.enter_context(patched(ports))
+        sent = [frame(2, n, 60 + n) for n in range(100)]
+        for data in sent:
+            hosts[0].send(data)
+        assert [hosts[1].recv(4096) for _ in sent] == sent
+        hosts[1].send(frame(2, 1000))  # Back to where it came from: the tap hears at least what comes in.
+        assert number(hosts[1].recv(4096)) == 1000
+        heard = [number(hosts[2].recv(4096))]
+        while heard[-1] != 1000:
+            heard.append(number(hosts[2].recv(4096)))
+        assert heard == ([*range(100), 1000] if seen else [1000])
+
+
+@needs_root
+def test_the_next_program_leaves_as_directly_as_it_can() -> None:
+    def seen() -> list[int]:
+        """What a tap at s2 hears of a frame that leaves there, and of one that comes in."""
+        hosts[0].send(frame(2, 1))
+        assert number(hosts[1].recv(4096)) == 1
+        hosts[1].send(frame(2, 2))
+        assert number(hosts[1].recv(4096)) == 2
+        heard = [number(tap.recv(4096))]
+        while heard[-1] != 2:
+            heard.append(number(tap.recv(4096)))
+        return heard
+
+    with ExitStack() as stack:
+        space = stack.enter_context(veths(2, "test"))
+        other = inside(space, lambda: open_ports([PortSpec.parse("1=s2")]))
+        ports = inside(space, lambda: open_ports([PortSpec.parse("1=s1"), PortSpec.parse("2=s2")]))
+        hosts = inside(space, lambda: [raw("h1"), raw("h2")])
+        for each in (*other, *ports, *hosts):
+            stack.callback(each.close)
+        with patched(other), patched(ports), inside(space, lambda: raw("s2", outgoing=True)) as tap:
+            assert seen() == [1, 2]
+        other[0].close()
+        for _ in range(2):
+            with patched(ports), inside(space, lambda: raw("s2", outgoing=True)) as tap:
+                assert seen() == [2]
 
 
 @needs_root

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from socket import socket
 
 import pytest
 
 from emulation.switch.dataplane import Dataplane
+from emulation.switch.language.codegen import Generator
+from emulation.switch.language.compiler import compile_program
+from emulation.switch.language.program import Program
 from emulation.switch.port import Endpoint, PortSpec, open_ports
+from tests.conftest import ROOT
 from tests.emulation.patch import frame, host, number, patched, receive, stats
 
 ANY = Endpoint("127.0.0.1", 0)
@@ -154,6 +160,39 @@ def test_a_corrupted_datagram_still_reaches_its_host() -> None:
         assert dataplane.port_stats(2)["corrupted"] >= 90
     # Damaged on the way in, and on the way out.
     assert {int.from_bytes(data, "big").bit_count() for data in arrived} <= {0, 1, 2}
+
+
+def test_a_program_sees_the_queue_that_its_packet_will_wait_in() -> None:
+    """Ten milliseconds each at 800 kbit/s; tests/data/queue.p4 writes what it sees into the packet."""
+    program = Program((ROOT / "tests" / "data" / "queue.json").read_bytes())
+    library = compile_program(Generator(program).generate())
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(host()) for _ in range(2))
+        address, port = second.getsockname()
+        wires = ["1=wire:127.0.0.1:0", f"2=wire:127.0.0.1:0,{address}:{port},rate=800kbit"]
+        ports = open_ports([PortSpec.parse(text) for text in wires])
+        for each in ports:
+            stack.callback(each.close)
+        dataplane = Dataplane(library, program)
+        stack.callback(dataplane.close)
+        dataplane.attach(ports, None)
+        dataplane.start()
+        with dataplane.writing():  # They wait together.
+            for _ in range(30):
+                first.sendto(bytes(1000), ports[0].socket.getsockname())
+        arrived = [data for _, data in receive(second, 31) if data]
+    seen = [struct.unpack_from(">4I", data) for data in arrived]
+    entered, depths, waits, _ = zip(*seen, strict=True)
+    assert (depths[0], waits[0]) == (0, 0) and all(1 <= depths[n] <= n for n in range(1, 30))
+    turns = [at + wait for at, wait in zip(entered, waits, strict=True)]
+    # The first went to the queue a moment after it had looked.
+    assert all(9_999 <= after - before <= 10_001 for before, after in pairwise(turns[1:]))
+    # Of those before it, the first may have left in part.
+    assert all(wait <= depth * 10_000 for wait, depth in zip(waits, depths, strict=True))
+    with_no_rate = Dataplane(library, program)
+    ((_, left),) = with_no_rate.process(1, bytes(1000))
+    with_no_rate.close()
+    assert struct.unpack_from(">4I", left)[1:] == (0, 0, 0)
 
 
 def test_a_switch_with_nothing_to_do_sleeps() -> None:

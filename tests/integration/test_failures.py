@@ -4,68 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
-from tests.conftest import ROOT, Fabric, controller
+from hostlib.errors import RunError
+from hostlib.rank import Surroundings, meet
+from tests.chaos.training import PATIENCE_S, TrainingRun, weights_of
+from tests.conftest import Fabric, controller, running_fabric
 
 DEADLINE_S = 4
-# Starting torch in four processes takes the longest; a rank that is gone is found within deadline and a look around.
-PATIENCE_S = 60.0
-
-
-@dataclass(slots=True)
-class TrainingRun:
-    """A `hostlib train` in the background, and what it said."""
-
-    process: subprocess.Popen[bytes]
-    said: str = ""
-    pids: set[int] = field(default_factory=set)
-
-    def wait_for_step(self) -> None:
-        """Until the first progress line: all ranks train."""
-        give_up = time.monotonic() + PATIENCE_S
-        assert self.process.stderr is not None
-        while ": step " not in self.said:
-            assert time.monotonic() < give_up, f"no step within {PATIENCE_S} s: {self.said}"
-            ready, _, _ = select.select([self.process.stderr], [], [], 1)
-            if ready:
-                chunk = os.read(self.process.stderr.fileno(), 4096)
-                assert chunk, f"it ended before the first step: {self.said}"
-                self.said += chunk.decode()
-        self.pids = set(self.ranks().values())
-
-    def ranks(self) -> dict[int, int]:
-        """rank -> pid, from the children's environments."""
-        found = {}
-        for child in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
-            variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-            rank = next((v.removeprefix(b"RANK=") for v in variables if v.startswith(b"RANK=")), None)
-            if rank is not None:
-                found[int(rank)] = int(child)
-        return found
-
-    def end(self, within_s: float) -> int:
-        """Its exit code; everything it started is gone by then."""
-        _, rest = self.process.communicate(timeout=within_s)
-        self.said += rest.decode()
-        left = [pid for pid in self.pids if Path(f"/proc/{pid}").exists()]
-        assert left == [], f"still running: {left}"
-        return self.process.returncode
-
-    def error(self) -> str:
-        """Its one line of error."""
-        lines = [line for line in self.said.splitlines() if line.strip() and ": step " not in line]
-        assert len(lines) == 1, self.said
-        return lines[0]
 
 
 @pytest.fixture
@@ -74,31 +26,13 @@ def train() -> Iterator[Callable[..., TrainingRun]]:
     runs: list[TrainingRun] = []
 
     def start(*options: str, epochs: int = 2000) -> TrainingRun:
-        command = [
-            sys.executable,
-            "-m",
-            "hostlib",
-            "train",
-            "--epochs",
-            str(epochs),
-            "--deadline",
-            str(DEADLINE_S),
-            "--progress",
-            *options,
-        ]
-        run = TrainingRun(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        run = TrainingRun.start("--epochs", str(epochs), "--deadline", str(DEADLINE_S), *options)
         runs.append(run)
         return run
 
     yield start
     for run in runs:
-        if run.process.poll() is None:
-            run.process.terminate()
-            try:
-                run.process.communicate(timeout=20)
-            except subprocess.TimeoutExpired:
-                run.process.kill()
-                run.process.communicate()
+        run.stop()
 
 
 @pytest.mark.parametrize("mechanism", ["inagg+mcast", "ring", "gloo"])
@@ -124,33 +58,57 @@ def test_a_stopped_rank_is_named_by_the_others(
     assert "rank 1 is missing: no sign of life" in run.error()
 
 
-def test_a_killed_switch_ends_the_run_and_is_blamed(
-    train: Callable[..., TrainingRun], start_fabric: Callable[..., Fabric]
+def test_a_rank_that_never_starts_is_named() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with pytest.raises(RunError, match=r"^ranks 1, 2 did not start within 1 s$"):
+        meet(store, Surroundings(0, 3, "127.0.0.1", store.port), 1.0)
+
+
+EPOCHS = 24  # Long enough for the switch to be back before the end.
+SHORT = ("--mechanism", "inagg+mcast", "--world-size", "2")
+
+
+@pytest.fixture(scope="module")
+def shared_fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    with running_fabric(tmp_path_factory.mktemp("fabric") / "state") as fabric:
+        yield fabric
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shared_fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """sha256 of the weights that a SHORT run of so many EPOCHS ends with."""
+    path = tmp_path_factory.mktemp("undisturbed") / "result.json"
+    first, second = weights_of(path, *SHORT, "--epochs", str(EPOCHS), "--controller", shared_fabric.http)
+    assert first == second
+    return first
+
+
+def test_training_survives_a_killed_switch_and_returns_to_it(
+    train: Callable[..., TrainingRun], shared_fabric: Fabric, undisturbed: str, tmp_path: Path
 ) -> None:
-    fabric = start_fabric()
-    run = train("--mechanism", "inagg+mcast", "--controller", fabric.http)
+    path = tmp_path / "result.json"
+    run = train(*SHORT, "--controller", shared_fabric.http, "--result", str(path), epochs=EPOCHS)
     run.wait_for_step()
-    os.kill(fabric.state["processes"]["switch"]["pid"], signal.SIGKILL)
-    assert run.end(within_s=DEADLINE_S + 15) == 1
-    assert "no answer from the switch at 127.0.0.1:" in run.error()
-    assert "all ranks are alive" in run.error()
-    assert fabric.status()["up"] is False
+    os.kill(shared_fabric.state["processes"]["switch"]["pid"], signal.SIGKILL)
+    assert run.end(within_s=PATIENCE_S) == 0, run.said
+    result = json.loads(path.read_text())
+    assert result["weights_sha256"] == [undisturbed] * 2
+    for (failure,) in result["fabric_failures"]:
+        # Noticed when nobody listens at its address any more, and not before the ranks have looked twice.
+        assert 0 < failure["agreement_ms"] < failure["lost_ms"] < 1000 * DEADLINE_S
+        assert failure["by_hosts"] > 0 and failure["returned"]
 
 
 def test_training_goes_on_without_the_controller(
-    train: Callable[..., TrainingRun], start_fabric: Callable[..., Fabric], tmp_path: Path
+    train: Callable[..., TrainingRun], start_fabric: Callable[..., Fabric], undisturbed: str, tmp_path: Path
 ) -> None:
-    fabric = start_fabric()
-    weights = {}
-    for name, kill in (("undisturbed", False), ("disturbed", True)):
-        result = tmp_path / f"{name}.json"
-        run = train("--mechanism", "inagg+mcast", "--controller", fabric.http, "--result", str(result), epochs=20)
-        run.wait_for_step()
-        if kill:
-            os.kill(fabric.state["pid"], signal.SIGKILL)
-        assert run.end(within_s=PATIENCE_S) == 0, run.said
-        weights[name] = json.loads(result.read_text())["weights_sha256"]
-    assert len(set(weights["undisturbed"] + weights["disturbed"])) == 1
+    fabric, path = start_fabric(), tmp_path / "result.json"
+    run = train(*SHORT, "--controller", fabric.http, "--result", str(path), epochs=EPOCHS)
+    run.wait_for_step()
+    os.kill(fabric.state["pid"], signal.SIGKILL)
+    assert run.end(within_s=PATIENCE_S) == 0, run.said
+    result = json.loads(path.read_text())
+    assert (result["weights_sha256"], result["fabric_failures"]) == ([undisturbed] * 2, [[], []])
     stopped = controller("stop", "--state-dir", fabric.state_dir)
     assert stopped.stdout == f"stopped switch (pid {fabric.state['processes']['switch']['pid']})\n"
 

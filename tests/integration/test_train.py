@@ -121,4 +121,4 @@ def test_an_unknown_model_is_refused_in_one_line() -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert "unknown model 'alexnet'; legal are lenet, vgg" in done.stderr
+    assert "unknown model 'alexnet'; legal are lenet, resnet18, vgg" in done.stderr

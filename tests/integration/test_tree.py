@@ -32,7 +32,7 @@ def join_all(fabric: Fabric, job: str, world_size: int, stack: ExitStack) -> lis
     def one(rank: int) -> tuple[Engine, FabricSession]:
         engine = Engine("127.0.0.1")
         session = join(
-            fabric.http, job, rank, world_size, engine.address, engine.port, DEADLINE_S, lambda: engine.position
+            fabric.http, job, rank, world_size, engine.address, engine.ports, DEADLINE_S, lambda: engine.position
         )
         place = session.place
         engine.configure(
@@ -42,8 +42,7 @@ def join_all(fabric: Fabric, job: str, world_size: int, stack: ExitStack) -> lis
             place.epoch,
             place.rank,
             place.world_size,
-            place.first_slot,
-            place.slots,
+            [(pool.first_slot, pool.slots) for pool in place.pools],
             place.elements,
         )
         return engine, session

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.machine import totals
+from tests.property import fabric, machine
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if totals:
-        terminalreporter.section("state machines", "-")
-        terminalreporter.line(", ".join(f"{name} {n}" for name, n in sorted(totals.items())))
+    for title, totals in (("state machines", machine.totals), ("fabrics of the engine's tests", fabric.totals)):
+        if totals:
+            terminalreporter.section(title, "-")
+            terminalreporter.line(", ".join(f"{name} {n}" for name, n in sorted(totals.items())))

@@ -170,6 +170,8 @@ def test_heartbeats_carry_the_position(api: Api) -> None:
     api.join(1)
     api.seconds = 3.0
     assert api.call("POST", "/jobs/demo/ranks/1/heartbeat", {"position": 77}) == (200, {"state": "ready"})
+    api.seconds = 4.0
+    assert api.call("POST", "/jobs/demo/ranks/1/heartbeat", {"position": 77}) == (200, {"state": "ready"})
     api.seconds = 5.0
     assert api.call("POST", "/jobs/demo/ranks/1/heartbeat", {"position": -1})[0] == 422
     code, job = api.call("GET", "/jobs/demo")
@@ -184,7 +186,8 @@ def test_heartbeats_carry_the_position(api: Api) -> None:
         "address": "127.0.0.1:5001",
         "switch": "switch",
         "switch_port": job["ranks"][1]["switch_port"],
-        "last_heartbeat_s": 2.0,
+        "last_heartbeat_s": 1.0,
+        "last_progress_s": 2.0,
         "position": 77,
         "state": "joined",
     }

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from controller.cli import main
 from controller.errors import StateError
-from controller.process import STATE_FILE, Process, State, start_time, write_whole
+from controller.process import STATE_FILE, Embedded, Process, State, start_time, write_whole
 from controller.topology import single
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +49,8 @@ DEAD = Process(2**22 + 1, 1)  # above the largest pid there can be
 def state(controller: Process = DEAD, switch: Process | None = None) -> State:
     topology = single("127.0.0.1:2", 1, "10.255.255.254", {1: "127.0.0.1:3"})
     processes = {"switch": switch} if switch else {}
-    return State(controller, "http://127.0.0.1:1", topology, processes, "controller.log")
+    embedded = {"switch": Embedded(["--loss", "0.1"], {100: "127.0.0.1:4"})} if switch else {}
+    return State(controller, "http://127.0.0.1:1", topology, processes, "controller.log", embedded)
 
 
 # ---- processes and the state file ----

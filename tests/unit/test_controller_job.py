@@ -394,3 +394,133 @@ def test_numbers_come_back_lowest_first() -> None:
     assert [pool.take(), pool.take()] == [1, 3]
     with pytest.raises(RequestError, match="no thing is free"):
         pool.take()
+
+
+# ---- hosts, slots, and switches that are started anew ----
+
+
+def plugged(hosts: dict[int, str], ports: int = 3) -> World:
+    switch = Switch("switch", "127.0.0.1:2", 1, "10.255.255.254", dict.fromkeys(range(1, ports + 1), "127.0.0.1:1"))
+    return World(topology=Topology((replace(switch, hosts=hosts),)))
+
+
+def come(world: World, rank: int, address: str, name: str = "demo", mac: int | None = 0xAA) -> Job:
+    return world.table.join(name, Joining(rank, 2, address, (5000 + rank,), mac))
+
+
+def test_a_rank_gets_the_port_that_its_host_is_plugged_into() -> None:
+    world = plugged({1: "10.0.0.1", 2: "10.0.0.2", 3: "10.0.0.3"})
+    come(world, 0, "10.0.0.3")
+    job = come(world, 1, "10.0.0.1")
+    assert [job.ranks[rank].switch_port for rank in (0, 1)] == [3, 1]
+    for name, rank, address, mac, status, says in (
+        ("other", 0, "10.0.0.9", 0xAA, 422, "has the host 10.0.0.9; hosts: 10.0.0.1, 10.0.0.2, 10.0.0.3"),
+        ("other", 0, "10.0.0.1", 0xAA, 503, "port 1 of switch, where host 10.0.0.1 is, has rank 1 of job demo: wait"),
+        ("other", 0, "10.0.0.2", None, 422, "port 2 of switch, where host 10.0.0.2 is, needs the host's MAC"),
+    ):
+        with pytest.raises(RequestError, match=says) as refused:
+            come(world, rank, address, name, mac)
+        assert refused.value.status == status
+        assert list(world.table.jobs) == ["demo"]
+
+
+def test_two_ranks_of_a_job_cannot_share_a_host_but_one_may_move() -> None:
+    world = plugged({1: "10.0.0.1", 2: "10.0.0.2"})
+    come(world, 0, "10.0.0.1")
+    with pytest.raises(RequestError, match="has rank 0 of job demo already: one rank per port") as refused:
+        come(world, 1, "10.0.0.1")
+    assert refused.value.status == 409
+    # Nobody has been told yet: rank 0 may be started again somewhere else.
+    come(world, 0, "10.0.0.2")
+    job = come(world, 1, "10.0.0.1")
+    assert job.state == "ready" and [job.ranks[rank].switch_port for rank in (0, 1)] == [2, 1]
+
+
+def test_ports_without_a_host_are_anybodys() -> None:
+    world = plugged({2: "10.0.0.2"})
+    come(world, 0, "10.0.0.9")
+    job = come(world, 1, "10.0.0.8")
+    assert [job.ranks[rank].switch_port for rank in (0, 1)] == [1, 3]
+    with pytest.raises(RequestError, match="no switch port is free"):
+        come(world, 0, "10.0.0.7", "other")
+
+
+def test_a_server_on_a_host_that_the_root_does_not_have_is_refused() -> None:
+    root, leaf = tree(1).switches
+    hosts = {1: "10.0.1.1"}, {1: "10.0.1.2", 2: "10.0.1.3"}
+    topology = Topology((replace(root, hosts=hosts[0]), replace(leaf, hosts=hosts[1])))
+    table = World(topology=topology).table
+    with pytest.raises(RequestError, match=r"no switch port on root has the host 10.0.1.2; hosts: 10.0.1.1$"):
+        table.join("demo", Joining(layout.RANK_ALL, 2, "10.0.1.2", (5000,), 1, "server"))
+    job = table.join("demo", Joining(layout.RANK_ALL, 2, "10.0.1.1", (5000,), 1, "server"))
+    assert job.server is not None and (job.server.switch, job.server.switch_port) == ("root", 1)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "says"),
+    [
+        ({9: "10.0.0.1"}, "port 9 of switch has the host 10.0.0.1, but ports does not say how to reach it"),
+        ({1: "10.0.0.1", 2: "10.0.0.1"}, "the host 10.0.0.1 is on port 1 of switch and on port 2 of switch"),
+    ],
+)
+def test_hosts_that_cannot_be_are_refused(hosts: dict[int, str], says: str) -> None:
+    with pytest.raises(ControllerError, match=says):
+        plugged(hosts)
+
+
+def test_hosts_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "topology.json"
+    described = {"name": "s", "p4rt": "p", "device_id": 1, "address": "10.0.0.254", "ports": {"1": "10.0.0.254:4793"}}
+    path.write_text(json.dumps({"switches": [{**described, "hosts": {"1": "10.0.0.1"}}]}))
+    assert Topology.read(path).root.hosts == {1: "10.0.0.1"}
+    path.write_text(json.dumps({"switches": [{**described, "hosts": {"1": "nonsense"}}]}))
+    with pytest.raises(ControllerError, match="'nonsense'"):
+        Topology.read(path)
+
+
+def test_a_job_says_how_many_slots_it_wants(world: World) -> None:
+    def ask(name: str, slots: int, pools: int = 1, rank: int = 0, policy: str = "sum") -> Job:
+        ports = tuple(range(5000, 5000 + pools))
+        return world.table.join(name, Joining(rank, 2, "127.0.0.1", ports, None, policy, slots))
+
+    assert [(p.first_slot, p.slots) for p in ask("a", 32, 2).pools] == [(0, 32), (32, 32)]
+    assert [(p.first_slot, p.slots) for p in ask("b", 256).pools] == [(256, 256)]
+    for slots, pools, policy in ((0, 1, "sum"), (48, 1, "sum"), (1024, 1, "sum"), (512, 2, "sum"), (64, 1, "shared")):
+        with pytest.raises(RequestError, match=f"{slots} slots") as refused:
+            ask("c", slots, pools, policy=policy)
+        assert refused.value.status == 422
+    with pytest.raises(RequestError, match="job a has 32 slots per pool; rank 1 came with 64") as refused:
+        ask("a", 64, 2, rank=1)
+    assert refused.value.status == 409
+    assert list(world.table.jobs) == ["a", "b"]
+
+
+def test_jobs_at_work_are_abandoned_and_their_numbers_come_back(world: World) -> None:
+    world.join(0)
+    world.join(0, 1, "waits", policy="server")
+    old = world.join(1)
+    ports = {rank.switch_port for rank in old.ranks.values()}
+    # A switch that is started anew is asked for nothing.
+    world.fabric.refuses = True
+    world.table.abandon()
+    world.fabric.refuses = False
+    world.fabric.installed.clear()
+    assert [job.state for job in world.table.jobs.values()] == ["waiting"]
+    with pytest.raises(RequestError, match="there is no job demo"):
+        world.table.heartbeat("demo", 0, 5)
+    world.join(0)
+    new = world.join(1)
+    assert new.epoch > old.epoch and new.pools[0].first_slot == old.pools[0].first_slot
+    assert {rank.switch_port for rank in new.ranks.values()} == ports
+    world.join(layout.RANK_ALL, 1, "waits", policy="server")
+    assert world.fabric.installed == ["demo", "waits"]
+    # Who still speaks of the life before has no part in this one.
+    for speak in (
+        lambda: world.table.leave("demo", 0, old.epoch),
+        lambda: world.table.heartbeat("demo", 0, 1, old.epoch),
+    ):
+        with pytest.raises(RequestError, match=f"epoch {old.epoch} of job demo is over") as refused:
+            speak()
+        assert refused.value.status == 404
+    world.table.leave("demo", 0, new.epoch)
+    assert new.ranks[0].state == "left"

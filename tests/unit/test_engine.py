@@ -31,7 +31,7 @@ class Ranks:
         self.engines = [Engine("127.0.0.1") for _ in range(world_size)]
         self.path, self.fabric = f"/jobs/{job}/ranks", fabric
         for rank, engine in enumerate(self.engines):
-            body = {"world_size": world_size, "address": engine.address, "udp_ports": [engine.port]}
+            body = {"world_size": world_size, "address": engine.address, "udp_ports": engine.ports}
             assert fabric.call("POST", f"{self.path}/{rank}", body)[0] == 200
         for rank, engine in enumerate(self.engines):
             place = fabric.call("GET", f"{self.path}/{rank}")[1]
@@ -42,8 +42,7 @@ class Ranks:
                 place["epoch"],
                 rank,
                 world_size,
-                place["pools"][0]["first_slot"],
-                place["pools"][0]["slots"],
+                [(pool["first_slot"], pool["slots"]) for pool in place["pools"]],
                 place["elements"],
                 window,
             )
@@ -195,7 +194,9 @@ def test_damaged_results_are_noticed_and_asked_for_again(tmp_path_factory: pytes
         for rank, engine in enumerate(engines):
             body = {"world_size": 2, "address": "127.0.0.1", "udp_ports": [1]}
             place = fabric.call("POST", f"/jobs/damage/ranks/{rank}", body)[1]
-            wire = DamagingWire((place["fabric"]["address"], place["fabric"]["port"]), ("127.0.0.1", engine.port), 10)
+            wire = DamagingWire(
+                (place["fabric"]["address"], place["fabric"]["port"]), ("127.0.0.1", engine.ports[0]), 10
+            )
             wires.append(wire)
             # The controller is told the wire's port: results go through it, too.
             body["udp_ports"] = [wire.socket.getsockname()[1]]
@@ -210,8 +211,7 @@ def test_damaged_results_are_noticed_and_asked_for_again(tmp_path_factory: pytes
                 place["epoch"],
                 rank,
                 2,
-                place["pools"][0]["first_slot"],
-                place["pools"][0]["slots"],
+                [(pool["first_slot"], pool["slots"]) for pool in place["pools"]],
                 place["elements"],
             )
         tensors = [np.random.default_rng(rank).standard_normal(20_000).astype(np.float32) for rank in range(2)]

@@ -47,7 +47,7 @@ def closed_port() -> int:
 def test_help_says_what_there_is() -> None:
     done = command("hostlib", "--help")
     assert done.returncode == 0
-    assert all(word in done.stdout for word in ("train", "mechanisms", "schedule", "torchrun"))
+    assert all(word in done.stdout for word in ("train", "mechanisms", "schedule", "bench", "doctor", "torchrun"))
 
 
 def test_mechanisms_as_json() -> None:
@@ -86,6 +86,25 @@ def test_a_schedule_as_a_table() -> None:
         (["train", "--world-size", "0"], "--world-size must be at least 1, not 0"),
         (["train", "--epochs", "0"], "--epochs must be above 0, not 0"),
         (["train", "--deadline", "-1"], "--deadline must be above 0, not -1.0"),
+        (["bench", "--mechanisms", "ring,rong"], "unknown mechanism 'rong'; legal are"),
+        (["bench", "--mechanisms", ","], "unknown mechanism ''; legal are"),
+        (["bench", "--dtype", "float64"], "unknown dtype 'float64'; legal are bfloat16, float16, float32, int32"),
+        (["bench", "--sizes", "16MB"], "size '16MB' is not a whole number of bytes, K, M or G (as in 16M)"),
+        (["bench", "--sizes", "2"], "a size of 2 bytes is not in 4..4294967296"),
+        (["bench", "--sizes", "8", "--from", "8", "--to", "64"], "sizes are either a list"),
+        (["bench", "--from", "64"], "sizes are either a list"),
+        (["bench", "--from", "64", "--to", "8"], "--from 64 --to 8 is not a range of sizes"),
+        (["bench", "--from", "8", "--to", "64", "--factor", "1"], "--factor must be at least 2, not 1"),
+        (["bench", "--world-size", "33"], "--world-size must be in 1..32, not 33"),
+        (["bench", "--hosts", "mininet"], "hosts 'mininet' are neither local nor netns:N, with N in 1..32"),
+        (["bench", "--hosts", "netns:4", "--world-size", "8"], "--world-size 8 does not match --hosts netns:4"),
+        (["bench", "--hosts", "netns:4", "--rate", "fast"], "rate 'fast' is not a number above 0 and one of bit, kbit"),
+        (["bench", "--hosts", "netns:4", "--controller", "http://x"], "--controller goes with --hosts local"),
+        (["bench", "--rate", "1gbit"], "--rate is of the links of network namespaces"),
+        (["bench", "--mechanisms", "inagg+mcast,gloo,ring", "--loss", "0.1"], "gloo, ring would not pass it"),
+        (["bench", "--mechanisms", "inagg+mcast", "--loss", "1"], "--loss must be a probability in [0, 1), not 1.0"),
+        (["bench", "--iterations", "0"], "--iterations must be above 0, not 0"),
+        (["doctor", "--address", "192.0.2.1"], "no interface of this host has the IPv4 address 192.0.2.1"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(arguments: list[str], line: str) -> None:

@@ -2,120 +2,356 @@
 
 from __future__ import annotations
 
+import io
+import shutil
+import struct
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from rich.console import Console
 
-from hostlib import _engine, kernel, layout
-from hostlib.wire import Header, check_word
+from hostlib import _engine, kernel, kernelbench, layout
+from hostlib.wire import Header, check_word, doubled
 
-any_float = st.floats(width=32)
-finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
-blocks = arrays(np.float32, st.integers(1, 300), elements=any_float)
-finite_blocks = arrays(np.float32, st.integers(1, 300), elements=finite)
-integers = arrays(np.int32, st.integers(1, 300), elements=st.integers(-(2**31), 2**31 - 1))
-worlds = st.integers(1, 32)
-SPECIALS = np.array([0.0, -0.0, 1e-45, -1e-45, 3.4028235e38, -3.4028235e38, 1.17549435e-38, 1.0], np.float32)
-
-
-def bits(x: np.ndarray) -> np.ndarray:
-    """Bit patterns, with every NaN alike."""
-    return np.where(np.isnan(x), np.uint32(0x7FC00000), x.view(np.uint32))
-
-
-@given(blocks)
-def test_block_codes_agree(x: np.ndarray) -> None:
-    assert _engine.block_code(x) == kernel.block_code(x)
-
-
-@given(integers)
-def test_magnitude_codes_agree(x: np.ndarray) -> None:
-    assert _engine.magnitude_code(x) == kernel.magnitude_code(x)
+ROOT = Path(__file__).resolve().parents[2]
+FLOATS = ("float32", "float16", "bfloat16")
+DTYPES = (*FLOATS, "int32")
+TORCH = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
+BITS = {"float32": np.uint32, "float16": np.uint16, "bfloat16": np.uint16, "int32": np.uint32}
+# Zeros, denormals, the smallest normal, one, the largest; then Inf and NaN. As bits, each with both signs.
+FINITE_BITS = {
+    "float32": (0, 1, 0x7FFFFF, 0x800000, 0x3F800000, 0x7F7FFFFF),
+    "float16": (0, 1, 0x3FF, 0x400, 0x3C00, 0x7BFF),
+    "bfloat16": (0, 1, 0x7F, 0x80, 0x3F80, 0x7F7F),
+    "int32": (0, 1, 0x7FFF, 0x10000, 0x7FFFFFFE, 0x7FFFFFFF),
+}
+SPECIAL_BITS = {
+    "float32": (0x7F800000, 0x7FC00000, 0x7F800001),
+    "float16": (0x7C00, 0x7E00, 0x7C01),
+    "bfloat16": (0x7F80, 0x7FC0, 0x7F81),
+}
 
 
-@given(blocks, worlds, st.integers(0, 40))
-def test_quantising_agrees(x: np.ndarray, world_size: int, louder: int) -> None:
-    code = kernel.block_code(x)
-    if layout.EXPONENT_ZERO < code < layout.EXPONENT_SPECIAL:
-        code = min(code + louder, 328)  # another rank's block may be louder
-    q = np.empty(len(x), np.int32)
-    _engine.quantise(x, q, code, world_size)
-    assert np.array_equal(q, kernel.quantise(x, code, world_size))
+def stored(dtype: str, bits: tuple[int, ...] | np.ndarray) -> np.ndarray:
+    """Values of a type, from their bits."""
+    return np.asarray(bits).astype(BITS[dtype]).view(kernel.STORED[dtype])
 
 
-@given(integers, st.sampled_from([0, 52, 53, 100, 200, 214, 300, 327, 328, 0xFFFF]), worlds, st.booleans())
-def test_dequantising_agrees(total: np.ndarray, code: int, world_size: int, average: bool) -> None:
-    total = total // 2 if code != layout.EXPONENT_SPECIAL else total & 0x3FFFFFF
-    x = np.empty(len(total), np.float32)
-    _engine.dequantise(total, x, code, world_size, average)
-    assert np.array_equal(bits(x), bits(kernel.dequantise(total, code, world_size, average)))
+EVERY_HALF = {
+    dtype: stored(dtype, [b for b in range(1 << 16) if b & infinity != infinity])  # but NaN and Inf
+    for dtype, infinity in (("float16", 0x7C00), ("bfloat16", 0x7F80))
+}
+# Sums of one rank, and codes whose unit is half of the smallest denormal's, or another: every tie of the rounding.
+TIES = np.arange(-(1 << 18), 1 << 18, dtype=np.int32)
+TIE_CODES = {"float16": (205, 216, 230), "bfloat16": (96, 200, 328)}
 
 
-@given(integers)
-def test_packing_is_big_endian_and_comes_back(q: np.ndarray) -> None:
-    wire, back = np.empty(4 * len(q), np.uint8), np.empty(len(q), np.int32)
-    check = _engine.pack(q, wire)
-    assert wire.tobytes() == q.astype(">i4").tobytes()
-    assert check == check_word(Header(), q)
-    assert _engine.unpack(wire, back) == check
-    assert np.array_equal(back, q)
+def with_both_signs(dtype: str, bits: tuple[int, ...]) -> np.ndarray:
+    top = 1 << (8 * BITS[dtype]().itemsize - 1)
+    return stored(dtype, np.array([b | sign for b in bits for sign in (0, top)], np.uint64))
 
 
-@given(arrays(np.int32, 64, elements=st.integers(-(2**31), 2**31 - 1)), st.integers(0, 64 * 32 - 1))
-def test_every_flipped_bit_changes_the_check_word(q: np.ndarray, bit: int) -> None:
-    flipped = q.view(np.uint32).copy()
-    flipped[bit // 32] ^= np.uint32(1 << bit % 32)
-    assert check_word(Header(), flipped.view(np.int32)) != check_word(Header(), q)
+def tensor(dtype: str, count: int, rng: np.random.Generator, finite: bool = False) -> np.ndarray:
+    """Values of one of several tempers: any bits; a wide range; one scale; mostly zeros; the special ones."""
+    temper = rng.integers(5)
+    if dtype == "int32":
+        return (rng.integers(-(2**31), 2**31, count) >> rng.integers(0, 32)).astype(np.int32)
+    if temper == 0 and not finite:
+        return stored(dtype, rng.integers(0, 1 << 8 * BITS[dtype]().itemsize, count))
+    if temper == 1:
+        bits = FINITE_BITS[dtype] if finite else FINITE_BITS[dtype] + SPECIAL_BITS[dtype]
+        return rng.choice(with_both_signs(dtype, bits), count)
+    reach = 14 if dtype == "float16" else 125
+    exponents = rng.integers(-reach - 20, reach, count) if temper == 2 else rng.integers(-reach, reach)
+    values = np.ldexp(rng.standard_normal(count).clip(-2, 2), exponents).astype(np.float32)
+    if temper == 3:
+        values[rng.random(count) < 0.9] = 0
+    return kernel.narrowed(dtype, values)
 
 
-@given(st.integers(1, 32), st.data())
-def test_sums_never_overflow_and_stay_within_the_bound(world_size: int, data: st.DataObject) -> None:
-    tensors = [data.draw(arrays(np.float32, 20, elements=finite)) for _ in range(world_size)]
-    code = max(kernel.block_code(t) for t in tensors)
-    total = sum(kernel.quantise(t, code, world_size).astype(np.int64) for t in tensors)
+def unaligned(array: np.ndarray) -> np.ndarray:
+    room = np.empty(array.nbytes + 1, np.uint8)[1:]
+    room[:] = array.view(np.uint8)
+    return room.view(array.dtype)
+
+
+def same(got: np.ndarray, wanted: np.ndarray) -> bool:
+    """Bit for bit."""
+    return got.dtype == wanted.dtype and got.tobytes() == wanted.tobytes()
+
+
+cases = given(st.integers(0, 2**32 - 1), st.integers(0, 300), st.integers(1, 512) | st.integers(1, 32), st.booleans())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@cases
+def test_kernels_equal_their_twins(dtype: str, seed: int, count: int, world_size: int, average: bool) -> None:
+    rng = np.random.default_rng(seed)
+    x = unaligned(tensor(dtype, count, rng))
+    average = average and dtype != "int32"
+    code = kernel.block_code(dtype, x)
+    assert _engine.block_code(dtype, x) == code
+    assert _engine.may_overflow(code, world_size) == kernel.may_overflow(code, world_size)
+    if dtype != "int32" and code != layout.EXPONENT_SPECIAL:
+        # Another rank's block may be louder, or hold a NaN.
+        code = int(rng.choice([code, min(max(code, 52) + rng.integers(0, 60), 328), layout.EXPONENT_SPECIAL]))
+
+    elements = count + int(rng.integers(0, 40))
+    wanted, check = kernel.pack(dtype, x, elements, code, world_size)
+    wire = unaligned(rng.integers(0, 256, 4 * elements).astype(np.uint8))
+    assert _engine.pack(dtype, x, wire, code, world_size) == check
+    assert same(wire, wanted)
+    assert _engine.check_of(wire) == kernel.check_of(wire) == check
+    assert check == check_word(Header(), wire.view(">i4"))
+    q = np.empty(count, np.int32)
+    _engine.quantise(dtype, x, q, code, world_size)
+    assert same(q, kernel.quantise(dtype, x, code, world_size))
+
+    # A sum, for the way back: this and what other ranks may have added to it.
+    if code == layout.EXPONENT_SPECIAL and dtype != "int32":
+        total = rng.choice([0, 1, 1 << 10, 1 << 20], (3, count)).sum(axis=0)
+    else:
+        total = rng.integers(-(2**30), 2**30 + 1, count) >> rng.integers(0, 30)
+    wire = unaligned(np.concatenate([total, np.zeros(elements - count, int)]).astype(">i4").view(np.uint8))
+    back = unaligned(np.empty(count, x.dtype))
+    _engine.unpack(dtype, wire, back, code, world_size, average)
+    assert same(back, kernel.unpack(dtype, wire, count, code, world_size, average))
+    again = np.empty(count, x.dtype)
+    _engine.dequantise(dtype, total.astype(np.int32), again, code, world_size, average)
+    assert same(again, back)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_types_convert_as_torch_does(dtype: str) -> None:
+    every = EVERY_HALF[dtype]
+    assert same(kernel.widened(dtype, every), torch.from_numpy(every.view(np.int16)).view(TORCH[dtype]).float().numpy())
+    code = kernel.block_code(dtype, every)
+    for world_size in (1, 3):
+        q = np.empty(len(every), np.int32)
+        _engine.quantise(dtype, every, q, code, world_size)
+        assert same(q, kernel.quantise(dtype, every, code, world_size))
+
+    for code in TIE_CODES[dtype]:
+        back = np.empty(len(TIES), every.dtype)
+        _engine.dequantise(dtype, TIES, back, code, 1, False)
+        exact = torch.from_numpy(kernel.dequantise("float32", TIES, code, 1, False))
+        assert same(back, exact.to(TORCH[dtype]).view(torch.int16).numpy().view(every.dtype))
+        assert same(back, kernel.dequantise(dtype, TIES, code, 1, False))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_torch_tensors_are_taken_as_they_are(dtype: str) -> None:
+    x = torch.arange(-50, 50).to(TORCH[dtype])
+    q, wire = torch.empty(100, dtype=torch.int32), torch.empty(400, dtype=torch.uint8)
+    code = _engine.block_code(dtype, x)
+    _engine.quantise(dtype, x, q, code, 2)
+    _engine.pack(dtype, x, wire, code, 2)
+    assert wire.numpy().tobytes() == q.numpy().astype(">i4").tobytes()
+    for back in (torch.zeros_like(x), torch.ones_like(x)):
+        _engine.unpack(dtype, wire, back, code, 2, False)
+        assert torch.equal(back, x)
+
+
+def test_what_does_not_fit_is_refused_in_one_line() -> None:
+    x, q, wire = np.zeros(8, np.float32), np.zeros(8, np.int32), np.zeros(32, np.uint8)
+    frozen = wire.copy()
+    frozen.flags.writeable = False
+    refused = {
+        "dtype must be float32, float16, bfloat16 or int32, not double": lambda: _engine.block_code("double", x),
+        "x must hold float16": lambda: _engine.block_code("float16", x),
+        "x must hold float32": lambda: _engine.block_code("float32", q),
+        "x must be a numpy array or torch CPU tensor": lambda: _engine.block_code("float32", [1.0]),
+        "x must be one-dimensional and contiguous": lambda: _engine.block_code("float32", x[::2]),
+        "wire must be a writable numpy array or torch CPU tensor": lambda: _engine.pack("float32", x, frozen, 200, 2),
+        "wire must have room for the values of x, 4 bytes each": lambda: _engine.pack("float32", x, wire[4:], 200, 2),
+        "wire must hold 4 bytes per element": lambda: _engine.check_of(wire[1:]),
+        "code must be 0, 52..328 or 65535": lambda: _engine.pack("float32", x, wire, 329, 2),
+        "world_size must be in 1..512": lambda: _engine.quantise("float32", x, q, 200, 0),
+        "x and q must have the same size": lambda: _engine.quantise("float32", x, q[1:], 200, 2),
+        "sum and x must have the same size": lambda: _engine.dequantise("float32", q[1:], x, 200, 2, False),
+        "int32 tensors can be summed, not averaged": lambda: _engine.unpack("int32", wire, q, 200, 2, True),
+    }
+    for message, call in refused.items():
+        with pytest.raises(ValueError) as caught:
+            call()
+        assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 512])
+def test_every_flipped_bit_of_a_packet_is_caught(world_size: int) -> None:
+    """A result as a rank sees it: docs/protocol.md, "Check word"."""
+    rng = np.random.default_rng(world_size)
+    elements = rng.integers(-(2**30), 2**30, 64).astype(np.int32)
+    header = Header(
+        operation=layout.OPERATION_RESULT,
+        job=7,
+        rank=3,
+        epoch=0x89ABCDEF,
+        generation=0x12345678,
+        slot=300,
+        element_count=64,
+        exponent=213,
+        next_exponent=doubled(217),
+    )
+    header = replace(header, check=check_word(header, elements, world_size))
+    packet = np.frombuffer(header.pack() + elements.astype(">i4").tobytes(), np.uint8)
+
+    def passes(packet: np.ndarray) -> bool:
+        got = Header.unpack(packet.tobytes())
+        where = check_word(got, np.zeros(0, np.int32), world_size)
+        sums = (_engine.check_of(packet[layout.HEADER_BYTES :]) + where) & 0xFFFFFFFF == got.check
+        return sums and got.next_exponent == doubled(got.next_exponent & 0xFFFF)
+
+    assert passes(packet)
+    unseen = set()
+    for bit in range(8 * len(packet)):
+        hurt = packet.copy()
+        hurt[bit // 8] ^= 0x80 >> bit % 8
+        if passes(hurt):
+            got = Header.unpack(hurt.tobytes())
+            unseen |= {name for name in Header.__slots__ if getattr(got, name) != getattr(header, name)} or {"elements"}
+    # A rank compares these with the packet that it sent; its own rank and the flags mean nothing to it.
+    compared = {"magic", "version", "operation", "job", "element_count"} | {"rank", "flags"}
+    # In n ranks' sum a field counts n times: for an even n its top bits vanish, and being compared must do.
+    even = {1: set(), 2: {"generation", "epoch"}, 512: {"generation", "epoch"}}[world_size]
+    assert unseen == compared | even
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 32))
+def test_sums_never_overflow_and_stay_within_the_bound(dtype: str, seed: int, world_size: int) -> None:
+    rng = np.random.default_rng(seed)
+    tensors = [tensor(dtype, 40, rng, finite=True) for _ in range(world_size)]
+    code = max(kernel.block_code(dtype, t) for t in tensors)
+    total = sum(kernel.quantise(dtype, t, code, world_size).astype(np.int64) for t in tensors)
     assert np.abs(total).max() <= 2**30
-    if code == layout.EXPONENT_ZERO:
-        return
-    exact = np.sum([t.astype(np.float64) for t in tensors], axis=0)
-    unit = 2.0 ** (code - layout.EXPONENT_BIAS + kernel.headroom(world_size) - 30)
-    scaled = total.astype(np.float64) * unit
-    assert (np.abs(scaled - exact) <= world_size * unit / 2 + np.abs(exact) * 1e-12).all()
+    exact = np.sum([kernel.widened(dtype, t).astype(np.float64) for t in tensors], axis=0)
+    bound = kernel.error_bound(code, world_size)
+    unit = 2 * bound / world_size
+    # What adding up in float64 may itself have lost.
+    rounding = world_size * 2.0**-52 * np.max(np.abs(exact), initial=0.0)
+    assert (np.abs(total * unit - exact) <= bound + rounding).all()
+
+    # And whole: rounding to float32, then to the type, adds at most half a unit in the last place of each.
+    got = kernel.widened(dtype, kernel.allreduce(tensors, 40, 128, dtype=dtype)).astype(np.float64)
+    bits = {"float32": 24, "float16": 11, "bfloat16": 8}[dtype]
+    smallest = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}[dtype]
+    fits = np.isfinite(got)
+    slack = np.abs(total * unit) * 2.0**-bits * (1 if dtype == "float32" else 1.01) + smallest / 2
+    assert (np.abs(got - exact) <= bound + rounding + slack)[fits].all()
+    largest = float(kernel.widened(dtype, stored(dtype, (FINITE_BITS[dtype][-1],)))[0])
+    assert (np.abs(total * unit)[~fits] > largest).all()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 31, 32])
-def test_extreme_values_survive_alone(world_size: int) -> None:
-    for value in SPECIALS:
-        x = np.array([value], np.float32)
-        tensors = [x] + [np.zeros(1, np.float32)] * (world_size - 1)
-        assert kernel.allreduce(tensors, 256, 128)[0] == value
+def test_extreme_values_survive_alone(dtype: str, world_size: int) -> None:
+    for value in with_both_signs(dtype, FINITE_BITS[dtype]) if dtype in FLOATS else [0, 1, -1, 2**26 - 1, 1 - 2**26]:
+        x = np.array([value], kernel.STORED[dtype])
+        tensors = [x] + [np.zeros_like(x)] * (world_size - 1)
+        got = kernel.allreduce(tensors, 256, 128, dtype=dtype)
+        assert kernel.widened(dtype, got) == kernel.widened(dtype, x)
 
 
-def test_infinities_and_nans_come_out_where_they_belong() -> None:
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_infinities_and_nans_come_out_where_they_belong(dtype: str) -> None:
     inf, nan = np.inf, np.nan
-    one = np.array([inf, -inf, nan, inf, 1.0], np.float32)
-    two = np.array([1.0, 2.0, 3.0, -inf, 2.0], np.float32)
-    got = kernel.allreduce([one, two], 256, 128)
+    one = kernel.narrowed(dtype, np.array([inf, -inf, nan, inf, 1.0], np.float32))
+    two = kernel.narrowed(dtype, np.array([1.0, 2.0, 3.0, -inf, 2.0], np.float32))
+    got = kernel.widened(dtype, kernel.allreduce([one, two], 256, 128, dtype=dtype))
     assert got[0] == inf and got[1] == -inf
     assert np.isnan(got[2:]).all()  # NaN, inf - inf, and the finite neighbour whose sum was never taken
 
 
-@given(integers, worlds)
-def test_integers_that_pass_the_overflow_test_cannot_overflow(x: np.ndarray, world_size: int) -> None:
-    code = kernel.magnitude_code(x)
-    assert _engine.may_overflow(code, world_size) == kernel.may_overflow(code, world_size)
-    if not kernel.may_overflow(code, world_size):
-        assert np.abs(x.astype(np.int64)).max() * world_size < 2**31
+@given(st.integers(0, 2**32 - 1), st.integers(1, 32))
+def test_integers_that_pass_the_overflow_test_cannot_overflow(seed: int, world_size: int) -> None:
+    x = tensor("int32", 50, np.random.default_rng(seed))
+    if kernel.may_overflow(kernel.block_code("int32", x), world_size):
+        with pytest.raises(OverflowError):
+            kernel.allreduce([x] * world_size, 16, 2, dtype="int32")
+    else:
+        assert np.array_equal(kernel.allreduce([x] * world_size, 16, 2, dtype="int32"), x.astype(np.int64) * world_size)
 
 
-def test_arrays_of_unlike_sizes_are_refused() -> None:
-    x, q = np.ones(64, np.float32), np.ones(1, np.int32)
-    with pytest.raises(ValueError, match="quantise: both arrays"):
-        _engine.quantise(x, q, 201, 2)
-    with pytest.raises(ValueError, match="dequantise: both arrays"):
-        _engine.dequantise(q, x, 201, 2, False)
-    with pytest.raises(ValueError, match="4 bytes per element"):
-        _engine.pack(q, np.zeros(3, np.uint8))
-    with pytest.raises(ValueError, match="4 bytes per element"):
-        _engine.unpack(np.zeros(8, np.uint8), q)
+def test_lanes_are_tensors_of_their_own() -> None:
+    rng = np.random.default_rng(5)
+    tensors = [rng.standard_normal(1000).astype(np.float32) * 10.0 ** rng.integers(-9, 9, 1000) for _ in range(3)]
+    tensors = [t.astype(np.float32) for t in tensors]
+    got = kernel.allreduce(tensors, 16, 4, average=True, lanes=3)  # 63 chunks
+    parts = [kernel.allreduce([t[a:b] for t in tensors], 16, 4, True) for a, b in ((0, 336), (336, 672), (672, 1000))]
+    assert same(got, np.concatenate(parts))
+    assert not same(got, kernel.allreduce(tensors, 16, 4, average=True))  # other blocks share an opening code
+    few = [t[:20] for t in tensors]  # 2 chunks: one lane has none
+    assert len(kernel.allreduce(few, 16, 4, lanes=3)) == 20
+    assert len(kernel.allreduce([t[:0] for t in tensors], 16, 4, lanes=3)) == 0
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+@pytest.mark.parametrize("flags", [("-march=native",), ()], ids=["native", "portable"])
+def test_sanitizers_find_nothing(flags: tuple[str, ...], tmp_path: Path) -> None:
+    """Also what a CPU without F16C computes: `portable` is compiled for any."""
+    native, program = ROOT / "hostlib/native", tmp_path / "driver"
+    sanitize = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-ffp-contract=off", "-fno-trapping-math")
+    sources = (native / "kernel.cpp", ROOT / "tests/unit/kernel_driver.cpp")
+    command = ["c++", "-std=c++20", "-O1", "-fno-math-errno", *sanitize, *flags, f"-I{native}", *sources, "-o", program]
+    subprocess.run(command, check=True, timeout=100)
+    rng = np.random.default_rng(len(flags))
+    asked, wanted = [], []
+
+    def ask(dtype: str, x: np.ndarray, total: np.ndarray, code: int, world_size: int, average: bool) -> None:
+        elements = len(x) + int(rng.integers(0, 30))
+        head = (DTYPES.index(dtype), average, code, world_size, len(x), elements)
+        asked.append(struct.pack("<BBHiII", *head) + x.tobytes() + total.tobytes())
+        wire, check = kernel.pack(dtype, x, elements, code, world_size)
+        q, check = kernel.quantise(dtype, x, code, world_size), struct.pack("<I", check)
+        wanted.extend([struct.pack("<H", kernel.block_code(dtype, x)), check, wire.tobytes(), check])
+        wanted.append(kernel.dequantise(dtype, q, code, world_size, average).tobytes() + q.tobytes())
+        wanted.append(kernel.dequantise(dtype, total, code, world_size, average).tobytes())
+
+    for i in range(400):
+        dtype, average = DTYPES[i % 4], bool(i % 3 == 0 and i % 4 != 3)
+        x, world_size = tensor(dtype, int(rng.integers(0, 300)), rng), int(rng.integers(1, 513))
+        total = (rng.integers(-(2**30), 2**30, len(x)) >> rng.integers(0, 30)).astype(np.int32)
+        ask(dtype, x, total, kernel.block_code(dtype, x), world_size, average)
+    for dtype, code in ((dtype, code) for dtype, codes in TIE_CODES.items() for code in codes):
+        every = EVERY_HALF[dtype]
+        ask(dtype, every, np.zeros(len(every), np.int32), kernel.block_code(dtype, every), 1, False)
+        ask(dtype, np.zeros(len(TIES), every.dtype), TIES, code, 1, False)
+    done = subprocess.run([program], input=b"".join(asked), capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == b"".join(wanted)
+
+
+def test_the_bench_measures_what_the_engine_does() -> None:
+    rates = kernelbench.run(0.01, tensor_bytes=1 << 20)
+    assert [(r.name, r.dtype) for r in rates] == [
+        (name, dtype) for dtype in kernel.STORED for name in ("pack", "unpack")
+    ]
+    assert all(r.gb_s > 0 and r.ratio == r.gb_s / r.memcpy_gb_s for r in rates)
+    console = Console(width=100, record=True, file=io.StringIO())
+    kernelbench.print_table(rates, console)
+    assert f"{rates[0].ratio:.2f}" in console.export_text()
+    with pytest.raises(ValueError, match="above 0 s"):
+        kernelbench.run(0)
+
+    # The passes that it times: all of a tensor into its packets, and back.
+    x = np.random.default_rng(2).standard_normal(1000).astype(np.float32)
+    ring, codes, back = np.zeros(16 * (32 + 64 * 4), np.uint8), np.zeros(16, np.uint16), np.zeros(1000, np.float32)
+    check = _engine.pack_pass("float32", x, codes, ring, 64, 2, 3)
+    blocks = [x[i : i + 64] for i in range(0, 1000, 64)]
+    assert list(codes) == [kernel.block_code("float32", b) for b in blocks]
+    packed = [kernel.pack("float32", b, 64, code, 2) for b, code in zip(blocks, codes.tolist(), strict=True)]
+    assert same(ring.reshape(16, -1)[:, layout.HEADER_BYTES :], np.stack([wire for wire, _ in packed]))
+    assert _engine.unpack_pass("float32", ring, back, codes, 64, 2, True) == check
+    assert check == sum(c for _, c in packed) & 0xFFFFFFFF
+    wanted = [
+        kernel.unpack("float32", w, len(b), c, 2, True)
+        for (w, _), b, c in zip(packed, blocks, codes.tolist(), strict=True)
+    ]
+    assert same(back, np.concatenate(wanted))

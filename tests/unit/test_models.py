@@ -12,7 +12,10 @@ from hostlib.models import CLASSES, MODELS, build_model
 DIGITS = 1797
 
 
-@pytest.mark.parametrize(("name", "least", "most"), [("lenet", 20_000, 80_000), ("vgg", 500_000, 1_000_000)])
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("lenet", 20_000, 80_000), ("vgg", 500_000, 1_000_000), ("resnet18", 11_100_000, 11_200_000)],
+)
 def test_sizes_and_shapes(name: str, least: int, most: int) -> None:
     model = build_model(name)
     assert least <= sum(p.numel() for p in model.parameters()) <= most
@@ -28,6 +31,19 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
 
 
+def test_resnet18_takes_32_pixels_as_they_are_and_every_weight_of_it_learns() -> None:
+    torch.manual_seed(1)
+    model = build_model("resnet18").eval()
+    small = torch.rand(2, 1, 8, 8)
+    assert torch.equal(model(small), model(small.repeat_interleave(4, 2).repeat_interleave(4, 3)))
+    assert list(model.buffers()) == []  # nothing that ranks would have to agree on but the weights
+    model(small).square().sum().backward()
+    # On a map of one pixel, only the middle of a 3x3 kernel would have a gradient.
+    last = [m.weight.grad for m in model.modules() if isinstance(m, torch.nn.Conv2d)][-1]
+    assert last is not None and last.shape == (512, 512, 3, 3)
+    assert torch.all(last.abs().amax((0, 1)) > 0)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_seed_decides_the_weights(name: str) -> None:
     def weights(seed: int) -> torch.Tensor:
@@ -39,7 +55,7 @@ def test_the_seed_decides_the_weights(name: str) -> None:
 
 
 def test_an_unknown_model_is_answered_with_the_legal_ones() -> None:
-    with pytest.raises(UnknownNameError, match="unknown model 'alexnet'; legal are lenet, vgg"):
+    with pytest.raises(UnknownNameError, match="unknown model 'alexnet'; legal are lenet, resnet18, vgg"):
         build_model("alexnet")
 
 

@@ -121,7 +121,7 @@ def test_controller_headers_are_whole_bytes() -> None:
     [
         (p4info_pb2.MeterSpec.SINGLE_RATE_TWO_COLOR, {"cir": 1, "pir": 2}, grpc.StatusCode.INVALID_ARGUMENT),
         (p4info_pb2.MeterSpec.SINGLE_RATE_TWO_COLOR, {"eburst": 1}, grpc.StatusCode.INVALID_ARGUMENT),
-        (p4info_pb2.MeterSpec.SINGLE_RATE_THREE_COLOR, {"eburst": 1}, grpc.StatusCode.UNIMPLEMENTED),
+        (p4info_pb2.MeterSpec.SINGLE_RATE_THREE_COLOR, {"eburst": -1}, grpc.StatusCode.INVALID_ARGUMENT),
         (p4info_pb2.MeterSpec.TWO_RATE_THREE_COLOR, {"eburst": 1}, grpc.StatusCode.INVALID_ARGUMENT),
     ],
 )
@@ -129,4 +129,9 @@ def test_meter_types_restrict_their_config(kind: int, config: dict[str, int], co
     with pytest.raises(RequestError) as refused:
         rates("meter", p4info_pb2.MeterSpec(type=kind), p4rt.MeterConfig(**config))
     assert refused.value.code == code
-    assert rates("meter", p4info_pb2.MeterSpec(type=kind), p4rt.MeterConfig(cir=1, pir=1)) == [1, 0, 1, 0]
+    assert rates("meter", p4info_pb2.MeterSpec(type=kind), p4rt.MeterConfig(cir=1, pir=1)) == [1, 0, 1, 0, 0]
+
+
+def test_only_a_meter_of_a_single_rate_and_three_colours_has_an_excess_burst() -> None:
+    spec = p4info_pb2.MeterSpec(type=p4info_pb2.MeterSpec.SINGLE_RATE_THREE_COLOR)
+    assert rates("meter", spec, p4rt.MeterConfig(cir=1, pir=1, eburst=3)) == [1, 0, 1, 0, 3]

@@ -288,6 +288,13 @@ class Generator:
         leaves = self._set_metadata("egress_global_timestamp", "(int64_t)clock_us()")
         if not self.program.uses("ingress_global_timestamp", "egress_global_timestamp"):
             arrives = leaves = ""
+        # A port's queue stands behind egress: how many will wait when the packet has its turn, nobody knows yet.
+        waits = ""
+        if self.program.uses("enq_timestamp", "enq_qdepth", "deq_timedelta"):
+            waits = "    queue_t queue = queue_ahead(port);\n    (void)queue;\n"
+            waits += self._set_metadata("enq_timestamp", "queue.now_us")
+            waits += self._set_metadata("enq_qdepth", "queue.frames")
+            waits += self._set_metadata("deq_timedelta", "queue.wait_us")
         metadata = [h.ref for h in self.program.headers.values() if h.metadata]
         bulky = headers.bulky(self.program)
         cleared = "".join(f"    if (!c->h.{n}.valid) memset(&c->h.{n}, 0, sizeof c->h.{n});\n" for n in bulky)
@@ -317,7 +324,7 @@ static void set_kind(context_t *restrict c, uint32_t kind) {{
 static void enter_egress(context_t *restrict c, uint32_t port, uint32_t instance) {{
     (void)port; (void)instance;
 {self._set_metadata("egress_port", "port")}{self._set_metadata("egress_rid", "instance")}\
-{self._set_metadata("packet_length", "c->length")}{leaves}    {spec.ref} = 0;
+{self._set_metadata("packet_length", "c->length")}{leaves}{waits}    {spec.ref} = 0;
 }}
 static void update_checksums(context_t *restrict c) {{
     (void)c;

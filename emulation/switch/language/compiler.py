@@ -13,7 +13,8 @@ from pathlib import Path
 from emulation.errors import CompilerError
 
 # After the generated program, which includes runtime.h and packet.h itself.
-AFTER = ("control.h", "bench.h", "shape.h", "port.h", "loop.h")
+PORTS = ("shape.h", "xdp.h", "port.h")
+AFTER = ("control.h", "bench.h", *PORTS, "loop.h")
 RUNTIME = Path(__file__).parents[1] / "runtime"
 FLAGS = (
     "-std=gnu11",

@@ -12,24 +12,22 @@ from emulation.switch.p4runtime.translate import RequestError, invalid
 
 
 def rates(what: str, spec: Any, config: p4runtime_pb2.MeterConfig | None) -> list[int] | None:
-    """(cir, cburst, pir, pburst) in bytes or packets (per second), as P4Info's `spec` has it; None: all is green.
+    """(cir, cburst, pir, pburst, eburst) in bytes or packets (per second), as P4Info's `spec` has it; None: all is green.
 
     Raises:
-        RequestError: no such meter can be; INVALID_ARGUMENT, or UNIMPLEMENTED for an excess burst.
+        RequestError: no such meter can be; INVALID_ARGUMENT.
     """
     if config is None:
         return None
-    given = [config.cir, config.cburst, config.pir, config.pburst]
-    if min(*given, config.eburst) < 0:
+    given = [config.cir, config.cburst, config.pir, config.pburst, config.eburst]
+    if min(given) < 0:
         raise invalid(f"{what}: rates and bursts are 0 or more")
     # Older P4Runtime packages do not know types: then all meters have two rates.
     kind = getattr(spec, "type", 0)
     single = kind != 0
     if single and (config.pir, config.pburst) != (config.cir, config.cburst):
         raise invalid(f"{what}: a meter of a single rate has pir = cir and pburst = cburst")
-    if config.eburst:
-        if single and kind == p4info_pb2.MeterSpec.SINGLE_RATE_THREE_COLOR:
-            raise RequestError(grpc.StatusCode.UNIMPLEMENTED, f"{what}: an excess burst is not supported; eburst is 0")
+    if config.eburst and not (single and kind == p4info_pb2.MeterSpec.SINGLE_RATE_THREE_COLOR):
         raise invalid(f"{what}: eburst is for meters of a single rate and three colours; it is 0")
     if config.pir < config.cir:
         raise invalid(f"{what}: the peak rate ({config.pir}) is less than the committed one ({config.cir})")

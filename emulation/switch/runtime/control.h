@@ -71,10 +71,10 @@ void nf_table_set_hits(uint32_t table, uint32_t handle, uint64_t packets, uint64
 uint64_t nf_table_idle(uint32_t table, uint32_t handle) { return clock_us() - entry_of(table, handle)->hit_us; }
 meter_t *nf_table_meter(uint32_t table, uint32_t handle) { return &entry_of(table, handle)->meter; }
 
-// cir, cburst, pir, pburst; NULL: every packet is green.
+// cir, cburst, pir, pburst, eburst; NULL: every packet is green.
 void nf_meter_set(meter_t *meter, uint32_t index, const uint64_t *rates) {
     if (rates == NULL) meter[index] = (meter_t){0};
-    else meter_set(&meter[index], rates[0], rates[1], rates[2], rates[3]);
+    else meter_set(&meter[index], rates[0], rates[1], rates[2], rates[3], rates[4]);
 }
 
 // ---- action profiles --------------------------------------------------------------------------------------------

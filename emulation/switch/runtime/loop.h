@@ -20,6 +20,16 @@ static void transmit(port_t *p, const uint8_t *frame, uint32_t bytes) {
     p->bytes_out += bytes;
 }
 
+static queue_t queue_ahead(uint32_t number) {
+    uint64_t now = now_ns();
+    queue_t found = {0, (int64_t)(now / 1000), 0};
+    const shaper_t *s = number < MAX_PORTS ? &ports[number].shaper : NULL;
+    if (s == NULL || s->ns_per_byte == 0) return found;
+    found.frames = (uint32_t)s->depth;
+    found.wait_us = (int64_t)(turn_ns(s, now) / 1000);
+    return found;
+}
+
 static void leave(void *to, uint32_t number, const uint8_t *frame, uint32_t bytes);
 
 static void arrive(port_t *p, const uint8_t *frame, uint32_t bytes) {
@@ -122,7 +132,7 @@ int nf_init(void) {
 
 static port_t *add_port(uint32_t number, int fd, const link_t *link, const kind_t *kind) {
     port_t *p = &ports[number];
-    *p = (port_t){.kind = kind, .number = number, .fd = fd, .tx = malloc(sizeof(uint8_t[BATCH][FRAME_BYTES]))};
+    *p = (port_t){.kind = kind, .number = number, .fd = fd};
     p->in = fault_of(link, link->seed * 2 + 1 + ((uint64_t)number << 32));
     p->out = fault_of(link, link->seed * 2 + 2 + ((uint64_t)number << 40));
     p->shaper = shaper_of(link);
@@ -132,6 +142,7 @@ static port_t *add_port(uint32_t number, int fd, const link_t *link, const kind_
 // Ports are added once, before nf_run.
 void nf_udp_port(uint32_t number, int fd, const link_t *link, uint32_t inside_address, uint16_t inside_port) {
     port_t *p = add_port(number, fd, link, &udp_kind);
+    p->tx = malloc(TX_BYTES);
     p->gso = true;
     p->inside_address = inside_address;
     p->inside_port = inside_port;
@@ -140,15 +151,17 @@ void nf_udp_port(uint32_t number, int fd, const link_t *link, uint32_t inside_ad
 // One end of a wire; peer_port 0: the other end will be heard from.
 void nf_wire_port(uint32_t number, int fd, const link_t *link, uint32_t peer_address, uint16_t peer_port) {
     port_t *p = add_port(number, fd, link, &wire_kind);
+    p->tx = malloc(TX_BYTES);
     p->gso = true;
     p->peer_fixed = peer_port != 0;
     p->peer = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(peer_port),
                                    .sin_addr = {htonl(peer_address)}};
 }
 
-// `longest`: bytes of the longest frame that the interface takes. Returns an errno.
-int nf_packet_port(uint32_t number, int fd, const link_t *link, uint32_t longest) {
-    return ring_open(add_port(number, fd, link, &packet_kind), longest);
+// As packet_open.
+int nf_packet_port(uint32_t number, int fd, const link_t *link, uint32_t longest, int xdp, uint8_t *tx,
+                   size_t tx_bytes) {
+    return packet_open(add_port(number, fd, link, &packet_kind), longest, xdp, tx, tx_bytes);
 }
 
 void nf_lock(void) { atomic_fetch_add(&writers, 1); pthread_mutex_lock(&lock); atomic_fetch_sub(&writers, 1); }
@@ -207,8 +220,8 @@ void nf_close(void) {
     close(wake);
     heap_free();
     for (uint32_t i = 0; i < MAX_PORTS; i++) {
-        ring_close(&ports[i]);
-        free(ports[i].tx);
+        if (ports[i].kind == &packet_kind) packet_close(&ports[i]);
+        else free(ports[i].tx);
     }
     program_close();
 }
@@ -226,4 +239,10 @@ void nf_port_stats(uint32_t number, uint64_t *out) {
                       p->shaper.depth, p->shaper.deepest, p->shaper.dropped,
                       p->not_udp, p->send_failed, p->oversized, p->missed, p->link_down};
     memcpy(out, all, sizeof all);
+}
+
+// In the order of dataplane.py's LOSSES. Under nf_lock.
+void nf_losses(uint64_t *out) {
+    out[0] = endless;
+    out[1] = told_lost;
 }

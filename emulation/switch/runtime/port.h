@@ -1,6 +1,6 @@
 // The kinds of port, behind one interface: receive a batch, queue a frame, flush what is queued. A port is a UDP socket
 // to hosts, whose datagrams get the headers a NIC would have brought; one end of a wire to another switch, whose
-// datagrams are whole frames; or a packet socket on a network interface. Follows shape.h in the translation unit.
+// datagrams are whole frames; or a packet socket on a network interface. Follows xdp.h in the translation unit.
 #pragma once
 
 #include <arpa/inet.h>
@@ -14,7 +14,7 @@
 
 // RX_STRIDE: room for what UDP_GRO joins; no multiple of a page, so that frames do not compete for the same cache sets.
 enum { HEADROOM = 42, BATCH = 64, RX_STRIDE = 65536 + 2112, MAX_PORTS = 512, GSO_SEGMENTS = 64, GSO_BYTES = 65000 };
-enum { RING_BYTES = 4 << 20, RING_BLOCK = 16 << 10, VLAN = 0x8100, IPV4 = 0x0800, IPV6 = 0x86dd };
+enum { TX_BYTES = BATCH * FRAME_BYTES, RING_BYTES = 4 << 20, RING_BLOCK = 16 << 10, VLAN = 0x8100, IPV4 = 0x0800, IPV6 = 0x86dd };
 
 typedef struct port port_t;
 
@@ -40,8 +40,9 @@ struct port {
     bool gso;                            // UDP and wire: the kernel takes several datagrams as one
     uint8_t *ring;                       // packet: where the kernel puts frames
     uint32_t ring_slot, ring_slots, ring_next;
+    xdp_t xdp;                           // packet: the short way out
     uint32_t queued;                     // frames waiting in tx
-    uint8_t *tx;                         // they lie there one behind the other
+    uint8_t *tx;                         // they lie there one behind the other; TX_BYTES
     uint32_t tx_at[BATCH + 1];
     struct sockaddr_in tx_to[BATCH];     // UDP and wire
 };
@@ -314,14 +315,29 @@ static void ring_close(port_t *p) {
     setsockopt(p->fd, SOL_PACKET, PACKET_RX_RING, &none, sizeof none);
 }
 
+// `longest`: bytes of the longest frame that the interface takes, VLAN tag included; `tx`: memory for what is queued;
+// `xdp`: a socket for the short way out, -1 for none. What they refer to outlives the port. Returns an errno.
+static int packet_open(port_t *p, uint32_t longest, int xdp, uint8_t *tx, size_t tx_bytes) {
+    if (tx_bytes < TX_BYTES) return EINVAL;
+    p->tx = tx;
+    if (xdp >= 0) xdp_open(&p->xdp, xdp, p->fd, longest, tx, tx_bytes);
+    return ring_open(p, longest);
+}
+
+static void packet_close(port_t *p) {
+    xdp_close(&p->xdp);
+    ring_close(p);
+}
+
 static void packet_flush(port_t *p) {
     struct mmsghdr tx[BATCH];
     struct iovec iov[BATCH];
-    for (uint32_t i = 0; i < p->queued; i++) {
+    uint32_t done = p->xdp.longest > 0 ? xdp_send(&p->xdp, p->tx_at, p->queued) : 0;
+    for (uint32_t i = done; i < p->queued; i++) {
         iov[i] = queued_frames(p, i, 1);
         tx[i].msg_hdr = (struct msghdr){.msg_iov = &iov[i], .msg_iovlen = 1};
     }
-    for (uint32_t done = 0; done < p->queued;) {
+    while (done < p->queued) {
         int n = sendmmsg(p->fd, tx + done, p->queued - done, 0);
         if (n > 0) { done += (uint32_t)n; continue; }
         if (room_again(p)) continue;

@@ -129,6 +129,10 @@ static session_t sessions[MAX_SESSIONS];
 
 // ---- one packet -------------------------------------------------------------------------------------------------
 
+// What a packet finds that is to leave by a port now: frames that wait there, and how long it will wait itself.
+typedef struct { uint32_t frames; int64_t now_us, wait_us; } queue_t;
+static queue_t queue_ahead(uint32_t port);      // in loop.h
+
 // Called for each frame that leaves: headers and payload are already one piece.
 typedef void (*emit_t)(void *to, uint32_t port, const uint8_t *frame, uint32_t bytes);
 

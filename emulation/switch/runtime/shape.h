@@ -67,6 +67,12 @@ static uint64_t departure(shaper_t *s, uint32_t bytes, uint64_t now) {
     return leaves > (double)now ? (uint64_t)leaves : now;
 }
 
+// How long a frame that comes now waits for those before it.
+static uint64_t turn_ns(const shaper_t *s, uint64_t now) {
+    double turn = s->free_ns - s->burst_ns;
+    return turn > (double)now ? (uint64_t)(turn - (double)now) : 0;
+}
+
 // ---- frames that wait -------------------------------------------------------------------------------------------
 
 // SHAPED: for the link to be free, then `further_ns` more. DELAYED_OUT and DELAYED_IN: for their time to come.

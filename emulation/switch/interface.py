@@ -1,0 +1,119 @@
+"""Network interfaces as ports: a packet socket, and where the kernel can a short way out past its queues."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from emulation.errors import PortError
+
+SOCKET_BUFFER_BYTES = 8 << 20
+TX_BYTES = 64 * 9728  # of runtime/port.h
+
+# Of the kernel's headers: Python has no names for them.
+AF_XDP = 44
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
+SOL_PACKET, PACKET_ADD_MEMBERSHIP, PACKET_IGNORE_OUTGOING = 263, 1, 23
+PACKET_MR_PROMISC, ETH_P_ALL, ARPHRD_ETHER, ARPHRD_LOOPBACK = 1, 3, 1, 772
+SIOCGIFMTU, VLAN_HEADER_BYTES = 0x8921, 18
+RTM_GETLINK, NLM_F_REQUEST, IFLA_QDISC = 18, 1, 6
+NLMSG_HEADER, LINK_HEADER, ATTRIBUTE_HEADER = struct.Struct("=IHHII"), struct.Struct("=BxHiII"), struct.Struct("=HH")
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What a port on a network interface has beside its packet socket. Another program takes it over as it is.
+
+    Attributes:
+        longest_frame: bytes that the interface takes, VLAN tag included.
+        waiting: memory for frames that wait to leave.
+        xdp: a socket for the transmit ring of runtime/xdp.h; None where frames have to go through the packet socket.
+    """
+
+    longest_frame: int
+    waiting: mmap.mmap
+    xdp: socket.socket | None
+
+    @classmethod
+    def of(cls, name: str, packet: socket.socket, direct: bool) -> Interface:
+        """For an interface's packet socket; `direct`: with the short way out, if the interface has no queue."""
+        described = fcntl.ioctl(packet, SIOCGIFMTU, struct.pack("16s16x", name.encode()))
+        longest = struct.unpack_from("i", described, 16)[0] + VLAN_HEADER_BYTES
+        return cls(longest, mmap.mmap(-1, TX_BYTES), _xdp_socket() if direct and queueless(name) else None)
+
+    def as_packet_open(self) -> tuple[Any, ...]:
+        """The last arguments of packet_open of runtime/port.h."""
+        waiting = ctypes.addressof(ctypes.c_char.from_buffer(self.waiting))
+        xdp = -1 if self.xdp is None else self.xdp.fileno()
+        longest = ctypes.c_uint32(self.longest_frame)
+        return longest, ctypes.c_int(xdp), ctypes.c_void_p(waiting), ctypes.c_size_t(TX_BYTES)
+
+    def close(self) -> None:
+        if self.xdp is not None:
+            self.xdp.close()
+
+
+def packet_socket(name: str) -> socket.socket:
+    """A packet socket that hears all that comes to an interface.
+
+    Raises:
+        PortError: there is no such interface, or it cannot be had.
+    """
+    if name not in (known := [name for _, name in socket.if_nameindex()]):
+        raise PortError(f"there is no network interface {name}; there are {', '.join(known)}")
+    try:
+        # Protocol 0: nothing is received before the socket is bound to its interface.
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    except PermissionError as wrong:
+        raise PortError(f"{name}: packet sockets need root (CAP_NET_RAW)") from wrong
+    try:
+        enlarge_buffers(sock)
+        sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        sock.bind((name, ETH_P_ALL))
+        if sock.getsockname()[3] not in (ARPHRD_ETHER, ARPHRD_LOOPBACK):
+            raise OSError(0, "it has no Ethernet frames")
+        membership = struct.pack("@iHH8s", socket.if_nametoindex(name), PACKET_MR_PROMISC, 0, b"")
+        sock.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
+    except OSError as wrong:
+        sock.close()
+        raise PortError(f"cannot open interface {name}: {wrong.strerror}") from wrong
+    return sock
+
+
+def enlarge_buffers(sock: socket.socket) -> None:
+    """Beyond the system's limit for users where that is allowed."""
+    for force, option in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, force, SOCKET_BUFFER_BYTES)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+
+
+def queueless(name: str) -> bool:
+    """Whether an interface sends at once (as veth does), and nobody has given it a queueing discipline."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
+        asked = LINK_HEADER.pack(0, 0, socket.if_nametoindex(name), 0, 0)
+        header = NLMSG_HEADER.pack(NLMSG_HEADER.size + len(asked), RTM_GETLINK, NLM_F_REQUEST, 1, 0)
+        netlink.sendto(header + asked, (0, 0))
+        answer = netlink.recv(1 << 16)
+    at = NLMSG_HEADER.size + LINK_HEADER.size
+    while at + ATTRIBUTE_HEADER.size <= len(answer):
+        size, kind = ATTRIBUTE_HEADER.unpack_from(answer, at)
+        if kind == IFLA_QDISC:
+            return answer[at + ATTRIBUTE_HEADER.size : at + size].rstrip(b"\0") == b"noqueue"
+        at += max(ATTRIBUTE_HEADER.size, size + 3 & ~3)
+    return False
+
+
+def _xdp_socket() -> socket.socket | None:
+    try:
+        sock = socket.socket(AF_XDP, socket.SOCK_RAW, 0)
+    except OSError:  # A kernel without them.
+        return None
+    enlarge_buffers(sock)
+    return sock

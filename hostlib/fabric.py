@@ -1,0 +1,394 @@
+"""The switch's part of a mechanism: the packet engine in a job of the controller, and what happens when it fails.
+
+When the switch gives no results though every rank waits for them, the ranks agree on what each of them already has
+(the engine keeps every slot's last result, and no rank can be more than one use of a slot ahead), and finish the rest
+over the hosts: the same integers under the same exponents, so the same bits. Once all ranks have joined a new job on
+the fabric, they go back to it together, between two tensors. Source: shared design, "Failure semantics";
+docs/failures.md.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hostlib import _engine
+from hostlib._engine import Engine, SumOverflow
+from hostlib.errors import FabricError, HostlibError, JoinError, RunError
+from hostlib.group import Group
+from hostlib.join import FabricSession, join, require_controller
+
+LOOK_S = 0.05  # how often a rank that waits looks around
+PATIENCE_S = 2.0  # without any result, everybody waiting: the switch is taken for dead
+PATIENCE_REFUSED_S = 0.3  # the same, when the system says that nobody listens at the switch's address
+REJOIN_EVERY_S = 0.5
+
+HostSum = Callable[[Tensor], None]
+
+
+@dataclass(slots=True)
+class Summing:
+    """One tensor on its way.
+
+    Attributes:
+        ticket: the engine's; None when the engine has not got it, or no longer.
+        openings: per lane, the code this rank gave its opening blocks; -1 if it gave none.
+        done: per block, whether the result is in its place; None before the engine had it.
+        over: it was done when the fabric failed; `wrong` if its sum was refused.
+    """
+
+    number: int
+    values: Tensor
+    average: bool
+    ticket: int | None = None
+    openings: list[int] = field(default_factory=list)
+    done: np.ndarray | None = None
+    over: bool = False
+    wrong: SumOverflow | None = None
+
+    @property
+    def touched(self) -> bool:
+        """Whether some of its values are sums already."""
+        return self.done is not None and bool(self.done.any())
+
+
+class SwitchFabric:
+    """This rank's end of the fabric. `begin` may be called by any thread, all else by one.
+
+    Args:
+        sum_by_hosts: sums an int32 tensor over all ranks in place, without the fabric.
+        lanes: sockets, threads and pools of slots that share a tensor.
+
+    Raises:
+        JoinError: see hostlib.join.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        controller: str,
+        job: str,
+        address: str,
+        sum_by_hosts: HostSum,
+        lanes: int = 1,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._group, self._controller, self._job = group, controller, job
+        self._sum_by_hosts, self._patience_s = sum_by_hosts, patience_s
+        self.engine = Engine(address, [0] * lanes)
+        self._lock = threading.Lock()
+        self._summing: dict[int, Summing] = {}
+        self._begun = 0
+        self._completed = 0
+        self._in_fabric = True
+        self._refused = self._spoiled = 0
+        self._returning: Returning | None = None
+        self.failures: list[dict[str, Any]] = []
+        require_controller(controller)  # Nobody there is an error at once; a switch that is coming is waited for.
+        self.session = self._join(job, group.deadline_s)
+        self._configure(self.session)
+
+    def _join(self, job: str, deadline_s: float, cancelled: threading.Event | None = None) -> FabricSession:
+        return join(
+            self._controller,
+            job,
+            self._group.rank,
+            self._group.world_size,
+            self.engine.address,
+            self.engine.ports,
+            deadline_s,
+            lambda: self.engine.position,
+            cancelled=cancelled,
+            patient=True,
+        )
+
+    def _configure(self, session: FabricSession) -> None:
+        place = session.place
+        self.engine.configure(
+            place.fabric_address,
+            place.fabric_port,
+            place.job_id,
+            place.epoch,
+            place.rank,
+            place.world_size,
+            [(pool.first_slot, pool.slots) for pool in place.pools],
+            place.elements,
+        )
+
+    # ---- one tensor ----------------------------------------------------------------------------------------------
+
+    def begin(self, values: Tensor, average: bool) -> int:
+        """Start to sum a flat contiguous tensor over the ranks, in place; its number, for `finish`."""
+        with self._lock:
+            self._begun += 1
+            summing = Summing(self._begun, values.detach(), average)
+            if self._in_fabric and not self.engine.halted:
+                summing.ticket = self.engine.submit(summing.values, average)
+            self._summing[summing.number] = summing
+            self._group.liveness.say(submitted=self._begun)
+            return summing.number
+
+    def finish(self, number: int) -> None:
+        """Wait for a tensor that was begun; numbers in order.
+
+        Raises:
+            MissingRankError, RunError: a rank is gone, or stays away.
+            OverflowError: the sum of int32 tensors may not fit; nothing was summed.
+        """
+        summing = self._summing[number]
+        since = time.monotonic()
+        try:
+            while not self._step(summing, since):
+                pass
+        except SumOverflow:
+            self._complete(number)
+            raise
+        self._complete(number)
+
+    def _step(self, summing: Summing, since: float) -> bool:
+        """Wait a little, or sum by other means; whether the tensor is done."""
+        if summing.wrong is not None:
+            raise summing.wrong
+        if summing.over:
+            return True
+        if summing.ticket is None:
+            return self._finish_by_hosts(summing)
+        if self.engine.wait(summing.ticket, LOOK_S):
+            return True
+        self._look(summing.number, since)
+        return False
+
+    def _complete(self, number: int) -> None:
+        with self._lock:
+            self._summing.pop(number, None)
+        self._completed = number
+        self._group.liveness.say(completed=number)
+
+    # ---- failure -------------------------------------------------------------------------------------------------
+
+    def tend(self) -> None:
+        """Called while nothing is being waited for: another rank may have found the switch dead."""
+        if self._in_fabric and any(
+            sign and sign.failures > len(self.failures) for sign in self._group.liveness.signs()
+        ):
+            self._fail_over()
+
+    def _look(self, number: int, since: float) -> None:
+        self.tend()
+        if not self._in_fabric:
+            return
+        silent_s, stats = self.engine.silent(), self.engine.stats()
+        if stats["spoiled"] > self._spoiled:
+            self._fail_over()  # A damaged contribution is in a sum: it will never come out right.
+            return
+        refused = stats["refused"]
+        if silent_s < PATIENCE_REFUSED_S:
+            self._refused = refused
+            return
+        patience_s = PATIENCE_REFUSED_S if refused > self._refused else self._patience_s
+        away = [
+            rank for rank, sign in enumerate(self._group.liveness.signs()) if sign is None or sign.submitted < number
+        ]
+        if silent_s > patience_s and not away and not self._group.liveness.silent():
+            self._fail_over()
+        elif min(silent_s, time.monotonic() - since) > self._group.deadline_s:
+            raise self._group.liveness.explain(silent_s, lambda: self._nobody_missing(away, number, silent_s))
+
+    def _nobody_missing(self, away: list[int], number: int, silent_s: float) -> HostlibError:
+        if away:
+            which = f"rank {away[0]} is" if len(away) == 1 else f"ranks {', '.join(map(str, away))} are"
+            return RunError(
+                f"{which} alive but did not come to all-reduce {number}: the others waited {silent_s:.0f} s "
+                "(does every rank reduce the same tensors?)"
+            )
+        place = self.session.place
+        return FabricError(
+            f"no answer from the switch at {place.fabric_address}:{place.fabric_port} for {silent_s:.0f} s; "
+            "all ranks are alive"
+        )
+
+    def _fail_over(self) -> None:
+        """Leave the fabric, together with all other ranks: every result that one of them has, all have afterwards."""
+        began, silent_s = time.monotonic(), self.engine.silent()
+        with self._lock:
+            self.engine.halt()
+        self._group.liveness.say(failures=len(self.failures) + 1)
+        self._group.liveness.exchange()
+        self._share_results()
+        with self._lock:
+            left = {ticket: (openings, done) for ticket, openings, done in self.engine.unfinished()}
+            for summing in self._summing.values():
+                if summing.ticket in left:
+                    summing.openings, summing.done = left[summing.ticket]
+                elif summing.ticket is not None:
+                    self._take_outcome(summing, summing.ticket)
+                summing.ticket = None
+            self._in_fabric = False
+        took_s = time.monotonic() - began
+        self.failures.append(
+            {
+                "after": self._completed,
+                "lost_ms": round(1e3 * (silent_s + took_s), 1),
+                "agreement_ms": round(1e3 * took_s, 1),
+                "by_hosts": 0,
+                "returned": False,
+            }
+        )
+        job = f"{self._job}.{len(self.failures)}"
+        self._returning = Returning(self.session, lambda cancelled: self._join(job, self._group.deadline_s, cancelled))
+
+    def _take_outcome(self, summing: Summing, ticket: int) -> None:
+        try:
+            summing.over = self.engine.wait(ticket, 0)
+        except SumOverflow as wrong:
+            summing.wrong = wrong
+
+    def _share_results(self) -> None:
+        positions, words = self.engine.retained()
+        extremes = torch.from_numpy(np.concatenate([positions, -positions]))
+        self._reduce(extremes, dist.ReduceOp.MAX)
+        latest, earliest = extremes.numpy()[: len(positions)], -extremes.numpy()[len(positions) :]
+        wanted = np.flatnonzero(latest != earliest)
+        if len(wanted) == 0:
+            return
+        mine = positions[wanted] == latest[wanted]
+        owner = torch.from_numpy(np.where(mine, self._group.rank, self._group.world_size))
+        self._reduce(owner, dist.ReduceOp.MIN)
+        # Whoever owns a result gives it, everybody else adds zeros.
+        given = words[wanted] * (owner.numpy() == self._group.rank)[:, None].astype(np.int32)
+        shared = torch.from_numpy(given)
+        self._reduce(shared, dist.ReduceOp.SUM)
+        words[wanted] = shared.numpy()
+        taken = np.full_like(positions, -1)
+        taken[wanted] = latest[wanted]
+        self.engine.restore(taken, words)
+
+    def _reduce(self, tensor: Tensor, how: Any) -> None:
+        options = dist.AllreduceOptions()
+        options.reduceOp = how
+        self._group.gloo.allreduce([tensor], options).wait()
+
+    # ---- over the hosts, and back --------------------------------------------------------------------------------
+
+    def _finish_by_hosts(self, summing: Summing) -> bool:
+        """Sum what is left of a tensor over the hosts, or find that all ranks can go back; whether it is done."""
+        place, values, world_size = self.session.place, summing.values, self._group.world_size
+        openings = summing.openings or [-1] * len(place.pools)
+        codes = _engine.own_codes(values, place.elements, place.pools[0].slots, openings)
+        done = summing.done if summing.done is not None else np.zeros(len(codes), np.uint8)
+        codes[done != 0] = 0
+        with self._lock:
+            touched = any(other.touched for other in self._summing.values())
+        session = self._returning.session if self._returning is not None and not touched else None
+        epoch = session.place.epoch if session is not None else 0
+        ready = [0 if session is not None else 1, epoch, -epoch]
+        agreed = torch.from_numpy(np.concatenate([codes.astype(np.int64), np.array(ready, np.int64)]))
+        self._reduce(agreed, dist.ReduceOp.MAX)
+        absent, newest, oldest = agreed[-3:].tolist()
+        if session is not None and not absent and newest == -oldest:
+            self._return(session)
+            return False
+        # From here on no rank can go back before this tensor is done.
+        codes = agreed[:-3].numpy().astype(np.uint16)
+        if values.dtype == torch.int32 and len(codes) and _engine.may_overflow(int(codes.max()), world_size):
+            raise SumOverflow(f"the sum of {world_size} int32 tensors of such values may not fit int32")
+        quantised = _engine.quantise_blocks(values, place.elements, codes, world_size)
+        self._sum_by_hosts(torch.from_numpy(quantised))
+        _engine.dequantise_blocks(quantised, values, place.elements, codes, world_size, summing.average, done)
+        self.failures[-1]["by_hosts"] += 1
+        return True
+
+    def _return(self, session: FabricSession) -> None:
+        """All ranks are in a new job: from this tensor on, through the fabric again."""
+        assert self._returning is not None
+        self._returning.adopted()
+        self._returning = None
+        with self._lock:
+            self.session = session
+            self._configure(session)
+            for summing in self._summing.values():
+                if not summing.over and summing.wrong is None:
+                    summing.ticket = self.engine.submit(summing.values, summing.average)
+                    summing.openings, summing.done = [], None
+            self._in_fabric = True
+        stats = self.engine.stats()
+        self._refused, self._spoiled = stats["refused"], stats["spoiled"]
+        self.failures[-1]["returned"] = True
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Stay until every rank has what this one has: it may be the only one that kept a result another lost."""
+        give_up = time.monotonic() + self._group.deadline_s
+        while time.monotonic() < give_up:
+            self._group.liveness.exchange()
+            self.tend()
+            behind = [s for s in self._group.liveness.signs() if s is not None and s.completed < self._completed]
+            if not behind or self._group.liveness.silent():
+                return
+            time.sleep(LOOK_S / 2)
+
+    def stats(self) -> dict[str, int]:
+        """The engine's counters, and the gradient bits per second while something was under way."""
+        stats = dict(self.engine.stats())
+        payload_bits = 32 * self.session.place.elements * stats["chunks"]
+        stats["goodput_bit_s"] = round(1e9 * payload_bits / stats["busy_ns"]) if stats["busy_ns"] else 0
+        return stats
+
+    def close(self) -> None:
+        """Give the place in the fabric back."""
+        self.engine.halt()
+        if self._returning is not None:
+            self._returning.close()
+        else:
+            self.session.leave()
+
+
+class Returning:
+    """A thread that leaves a dead job, and joins a new one as soon as the controller has a fabric again.
+
+    Attributes:
+        session: the place in the new job; None while there is none, or no longer.
+    """
+
+    def __init__(self, left: FabricSession, join_again: Callable[[threading.Event], FabricSession]) -> None:
+        self.session: FabricSession | None = None
+        self._left, self._join = left, join_again
+        self._cancelled = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="return", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._left.leave()
+        while not self._cancelled.is_set():
+            try:
+                session = self._join(self._cancelled)
+            except JoinError:
+                self._cancelled.wait(REJOIN_EVERY_S)
+                continue
+            self.session = session
+            while session.alive():
+                if self._cancelled.wait(REJOIN_EVERY_S):
+                    return
+            # The fabric was gone again before all ranks had come to use it.
+            self.session = None
+            session.leave()
+
+    def adopted(self) -> None:
+        """The session is another's from now on."""
+        self._cancelled.set()
+
+    def close(self) -> None:
+        """Give up, and give the place back."""
+        self._cancelled.set()
+        self._thread.join(timeout=5)
+        if self.session is not None:
+            self.session.leave()

@@ -1,0 +1,25 @@
+"""This rank among the others: what a collective needs of its surroundings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hostlib.liveness import Liveness
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """This rank among the others.
+
+    Attributes:
+        gloo: torch.distributed.ProcessGroupGloo over the same ranks, the collective's alone: it is used by another
+            thread than the caller's, and two threads would mix up the order of operations.
+        deadline_s: how long an operation may make no progress.
+    """
+
+    rank: int
+    world_size: int
+    gloo: Any
+    liveness: Liveness
+    deadline_s: float

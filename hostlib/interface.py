@@ -1,0 +1,72 @@
+"""This machine's network interfaces, as far as a rank must tell a controller of them."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import socket
+import struct
+from ipaddress import IPv4Address
+
+# Source: netdevice(7), linux/sockios.h, linux/if_arp.h, linux/ethtool.h; an ifreq is a name of 16 bytes and a union of 24.
+SIOCGIFCONF = 0x8912
+SIOCGIFHWADDR = 0x8927
+SIOCGIFMTU = 0x8921
+SIOCETHTOOL, ETHTOOL_GGSO, ETHTOOL_GGRO = 0x8946, 0x23, 0x2B
+ARPHRD_ETHER = 1
+IFREQ_BYTES = 40
+MOST_ADDRESSES = 1024
+
+
+def mac_of(address: str) -> str | None:
+    """The MAC (aa:bb:cc:dd:ee:ff) of the Ethernet interface that has an IPv4 address; None on loopback, on an interface
+    without MACs, and when no interface has it.
+    """
+    if IPv4Address(address).is_loopback:
+        return None
+    name = interface_of(address)
+    if name is None:
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        kind, mac = struct.unpack_from(
+            "<16xH6s", fcntl.ioctl(asking, SIOCGIFHWADDR, struct.pack("16s24x", name.encode()))
+        )
+    return mac.hex(":") if kind == ARPHRD_ETHER else None
+
+
+def interface_of(address: str) -> str | None:
+    """The interface that has an IPv4 address; None when none has it."""
+    # SIOCGIFCONF also lists an interface's further addresses; SIOCGIFADDR knows the first alone.
+    listed = array.array("B", bytes(MOST_ADDRESSES * IFREQ_BYTES))
+    where, size = listed.buffer_info()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        answer = fcntl.ioctl(asking, SIOCGIFCONF, struct.pack("iL", size, where))
+    (used,) = struct.unpack_from("i", answer)
+    for at in range(0, used, IFREQ_BYTES):
+        name, found = struct.unpack_from("16s4x4s", listed, at)
+        if found == socket.inet_aton(address):
+            return bytes(name).split(b"\0")[0].split(b":")[0].decode()
+    return None
+
+
+def mtu_of(interface: str) -> int:
+    """Bytes of the largest IP packet that an interface sends whole."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        answer = fcntl.ioctl(asking, SIOCGIFMTU, struct.pack("16s24x", interface.encode()))
+    return int(struct.unpack_from("i", answer, 16)[0])
+
+
+def offload(interface: str, command: int) -> bool | None:
+    """Whether an offload is on; None when the interface does not say.
+
+    Args:
+        command: ETHTOOL_GGSO or ETHTOOL_GGRO.
+    """
+    asked = array.array("I", [command, 0])
+    request = struct.pack("16sP16x", interface.encode(), asked.buffer_info()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            fcntl.ioctl(asking, SIOCETHTOOL, request)
+        except OSError:
+            return None
+    return bool(asked[1])

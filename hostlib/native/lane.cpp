@@ -1,0 +1,427 @@
+#include "lane.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+
+namespace netfold {
+namespace {
+
+constexpr std::size_t PROLOGUE = SIZE_MAX;
+constexpr std::int64_t MILLISECOND = 1000000;
+constexpr std::int64_t TIMEOUT_MIN_NS = 5 * MILLISECOND, TIMEOUT_MAX_NS = 500 * MILLISECOND;
+constexpr std::int64_t REORDERING_NS = 2 * MILLISECOND;  // what a network may do to the order
+// Where a round trip takes long, packets come one by one, and waking up for each would take more time than its work.
+constexpr std::int64_t SLOW_NS = 1 * MILLISECOND, LONGEST_PAUSE_NS = MILLISECOND / 2;
+constexpr int SPOILED_AFTER = 3;
+constexpr std::int64_t TIMEOUT_START_NS = 20 * MILLISECOND, LONGEST_WAIT_NS = 1000 * MILLISECOND;
+
+void pause(std::int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); }
+
+std::uint32_t doubled(std::uint16_t code) { return std::uint32_t{code} << 16 | code; }
+
+}  // namespace
+
+std::int64_t now_ns() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+void Stats::add(const Stats &other) {
+    packets_sent += other.packets_sent;
+    packets_received += other.packets_received;
+    retransmits += other.retransmits;
+    duplicates += other.duplicates;
+    damaged += other.damaged;
+    foreign += other.foreign;
+    spoiled += other.spoiled;
+    refused += other.refused;
+    overtaken += other.overtaken;
+    bytes_sent += other.bytes_sent;
+    bytes_received += other.bytes_received;
+    chunks += other.chunks;
+    busy_ns = std::max(busy_ns, other.busy_ns);
+    blocked_ns += other.blocked_ns;
+    rtt_ns = std::max(rtt_ns, other.rtt_ns);
+}
+
+Lane::Lane(const std::string &address, std::uint16_t port) : socket_(address, port), thread_([this] { run(); }) {}
+
+Lane::~Lane() {
+    {
+        const std::lock_guard lock(mutex_);
+        quit_ = true;
+    }
+    wake_.notify_all();
+    socket_.interrupt();
+    thread_.join();
+}
+
+// ---- what callers do ---------------------------------------------------------------------------------------------
+
+void Lane::configure(const std::string &fabric_address, std::uint16_t fabric_port, const Header &header, Pool pool,
+                     int world_size, int window) {
+    halt();
+    const std::lock_guard lock(mutex_);
+    header_ = header;
+    pool_ = pool;
+    world_size_ = world_size;
+    window_ = window;
+    elements_ = header.element_count;
+    socket_.aim(fabric_address, fabric_port, layout::HEADER_BYTES + 4 * elements_);
+    slots_.assign(static_cast<std::size_t>(pool.slots), Slot{});
+    kept_.assign(slots_.size() * 4 * elements_, 0);
+    parts_.clear();
+    incoming_.clear();
+    next_position_ = shown_position_ = 0;
+    open_ = 0;
+    srtt_ns_ = rttvar_ns_ = backed_off_ns_ = overtaking_ns_ = 0;
+    backoff_ = 0;
+    halted_ = busy_ = false;
+}
+
+void Lane::submit(std::unique_ptr<Part> part) {
+    {
+        const std::lock_guard lock(mutex_);
+        part->first = next_position_;
+        next_position_ += 1 + part->chunks;
+        if (!busy_) {
+            busy_ = true;
+            shown_heard_ns_ = heard_ns_ = now_ns();
+        }
+        incoming_.push_back(std::move(part));
+    }
+    wake_.notify_all();
+    socket_.interrupt();
+}
+
+void Lane::halt() {
+    std::unique_lock lock(mutex_);
+    halted_ = true;
+    wake_.notify_all();
+    socket_.interrupt();
+    parked_changed_.wait(lock, [this] { return parked_; });
+    for (auto &part : incoming_) parts_.push_back(std::move(part));
+    incoming_.clear();
+    busy_ = false;
+}
+
+Stats Lane::stats() const {
+    const std::lock_guard lock(mutex_);
+    return shown_;
+}
+
+std::uint64_t Lane::position() const {
+    const std::lock_guard lock(mutex_);
+    return shown_position_;
+}
+
+std::int64_t Lane::silent_ns() const {
+    const std::lock_guard lock(mutex_);
+    return busy_ ? now_ns() - shown_heard_ns_ : 0;
+}
+
+void Lane::retained(std::size_t index, std::int64_t &position, std::uint32_t *words) const {
+    const Slot &slot = slots_[index];
+    position = slot.kept ? slot.kept_position : -1;
+    words[0] = std::uint32_t{slot.kept_exponent} << 16 | slot.kept_next;
+    std::memcpy(words + 1, kept_.data() + index * 4 * elements_, 4 * elements_);
+}
+
+void Lane::restore(std::size_t index, std::int64_t position, const std::uint32_t *words) {
+    Slot &slot = slots_[index];
+    if (!slot.open || slot.position != position) return;
+    if (words[0] >> 16 != slot.exponent) throw std::logic_error("a result of another exponent cannot be restored");
+    finish(index, reinterpret_cast<const std::uint8_t *>(words + 1), static_cast<std::uint16_t>(words[0]));
+    announce();
+}
+
+const Part *Lane::part(const Operation *operation) const {
+    for (const auto &part : parts_)
+        if (part->operation.get() == operation) return part.get();
+    return nullptr;
+}
+
+// ---- the thread --------------------------------------------------------------------------------------------------
+
+void Lane::run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        const auto something = [this] { return quit_ || (!halted_ && (!incoming_.empty() || !parts_.empty())); };
+        if (!something()) {
+            parked_ = true;
+            parked_changed_.notify_all();
+            wake_.wait(lock, something);
+            parked_ = false;
+        }
+        if (quit_) return;
+        for (auto &part : incoming_) parts_.push_back(std::move(part));
+        incoming_.clear();
+        lock.unlock();
+        cycle();
+        lock.lock();
+        while (!parts_.empty() && parts_.front()->done == parts_.front()->chunks) parts_.pop_front();
+        busy_ = !parts_.empty() || !incoming_.empty();
+        shown_ = stats_;
+        shown_heard_ns_ = heard_ns_;
+        shown_position_ = parts_.empty() ? next_position_ : parts_.front()->first;
+        if (finished_.empty()) continue;
+        // After what shows it; and without the lock, which whoever waits for it may want.
+        lock.unlock();
+        announce();
+        lock.lock();
+    }
+}
+
+void Lane::announce() {
+    for (const auto &operation : finished_)
+        if (operation->parts.fetch_sub(1) == 1) operation->finished();
+    finished_.clear();
+}
+
+void Lane::cycle() {
+    const std::int64_t began = now_ns();
+    send_what_may();
+    stats_.refused += socket_.flush();
+    if (open_ > 0 && srtt_ns_ >= SLOW_NS) pause(std::min(srtt_ns_ / 16, LONGEST_PAUSE_NS));
+    const std::int64_t before = now_ns();
+    const std::int64_t wake = open_ > 0 ? next_due_ns_ : before + LONGEST_WAIT_NS;
+    const int n = socket_.receive(std::max<std::int64_t>(wake - before, 1));
+    const std::int64_t now = now_ns();
+    stats_.blocked_ns += static_cast<std::uint64_t>(now - before);
+    for (int i = 0; i < n; i++) handle(i, now);
+    if (n > 0) send_overtaken();
+    if (now >= next_due_ns_) send_again(now);
+    stats_.busy_ns += static_cast<std::uint64_t>(now_ns() - began);
+}
+
+// Every rank sends in the same order, so results come in that order, too: one that is overtaken by a packet that went a
+// while later is missing something, some rank's contribution or this rank's copy. As RACK finds TCP's losses (RFC 8985).
+void Lane::send_overtaken() {
+    const std::int64_t before = overtaking_ns_ - std::max(REORDERING_NS, srtt_ns_ / 4);
+    for (std::size_t index = 0; index < slots_.size(); index++) {
+        Slot &slot = slots_[index];
+        if (!slot.open || slot.sent_ns >= before) continue;
+        stats_.overtaken++;
+        resend(slot, index);
+    }
+}
+
+void Lane::resend(Slot &slot, std::size_t index) {
+    slot.resent = true;
+    stats_.retransmits++;
+    transmit(slot, index);
+}
+
+void Lane::send_again(std::int64_t now) {
+    next_due_ns_ = now + LONGEST_WAIT_NS;
+    bool again = false;
+    for (std::size_t index = 0; index < slots_.size(); index++) {
+        Slot &slot = slots_[index];
+        if (!slot.open) continue;
+        if (slot.due_ns <= now) {
+            slot.timeout_ns = std::min(2 * slot.timeout_ns, TIMEOUT_MAX_NS);
+            resend(slot, index);
+            again = true;
+        }
+        next_due_ns_ = std::min(next_due_ns_, slot.due_ns);
+    }
+    if (again) back_off(now);
+}
+
+// In the order of the stream, but past a tensor that waits for its prologue: the next one's prologue goes meanwhile.
+void Lane::send_what_may() {
+    bool lowest = true;  // nothing before is outstanding
+    const std::uint64_t horizon = parts_.front()->first + 1 + parts_.front()->next + slots_.size();
+    for (const auto &each : parts_) {
+        Part &part = *each;
+        if (part.first > horizon) return;
+        if (part.done == part.chunks) continue;
+        if (part.opening < 0) {
+            if (!may_send(part.first, lowest)) return;
+            send(part, part.first, PROLOGUE);
+        }
+        while (part.agreed && part.next < part.chunks) {
+            const std::uint64_t position = part.first + 1 + part.next;
+            if (!may_send(position, lowest && part.done == part.next)) break;
+            send(part, position, part.next++);
+        }
+        lowest = false;
+    }
+}
+
+// The self-clocking window: a slot's next chunk goes when its last result is there. The lowest position that a rank
+// lacks goes even when the window is full: ranks may fill theirs with different positions, and would wait for ever.
+bool Lane::may_send(std::uint64_t position, bool lowest) const {
+    const Slot &slot = slots_[position % slots_.size()];
+    const auto before = static_cast<std::int64_t>(position) - static_cast<std::int64_t>(slots_.size());
+    return !slot.open && slot.position == std::max<std::int64_t>(before, -1) && (open_ < window_ || lowest);
+}
+
+std::size_t Lane::chunk_values(const Part &part, std::size_t chunk) const {
+    return std::min(elements_, part.count - chunk * elements_);
+}
+
+std::uint8_t *Lane::chunk_data(const Part &part, std::size_t chunk) const {
+    return part.x + chunk * elements_ * bytes_of(part.operation->dtype);
+}
+
+void Lane::send(Part &part, std::uint64_t position, std::size_t chunk) {
+    const std::size_t index = position % slots_.size();
+    const DType dtype = part.operation->dtype;
+    Slot &slot = slots_[index];
+    slot.part = &part;
+    slot.chunk = chunk;
+    slot.open = true;
+    slot.resent = false;
+    slot.position = static_cast<std::int64_t>(position);
+    slot.exponent = slot.next_code = 0;
+    slot.equally_wrong = 0;
+    open_++;
+    if (chunk == PROLOGUE) {
+        const std::size_t opening = std::min(slots_.size(), part.chunks) * elements_;
+        part.opening = dtype == DType::int32 ? part.operation->magnitude
+                                             : block_code(dtype, part.x, std::min(opening, part.count));
+        slot.next_code = static_cast<std::uint16_t>(part.opening);
+    } else {
+        slot.exponent = dtype == DType::int32 ? layout::EXPONENT_BIAS : part.codes[chunk];
+        const std::size_t later = chunk + slots_.size();
+        if (dtype != DType::int32 && later < part.chunks)
+            slot.next_code = block_code(dtype, chunk_data(part, later), chunk_values(part, later));
+    }
+    slot.timeout_ns = timeout_ns();
+    transmit(slot, index);
+}
+
+// The packet is made anew for a retransmission: a chunk's values stay in the tensor until its result is there.
+void Lane::transmit(Slot &slot, std::size_t index) {
+    std::uint8_t *packet = socket_.next(), *wire = packet + layout::HEADER_BYTES;
+    Header header = header_;
+    header.operation = layout::OPERATION_CONTRIBUTION;
+    header.generation = static_cast<std::uint32_t>(static_cast<std::uint64_t>(slot.position) / slots_.size());
+    header.slot = static_cast<std::uint16_t>(pool_.first_slot + index);
+    header.exponent = slot.exponent;
+    header.flags = slot.resent ? layout::FLAG_AGAIN : std::uint16_t{0};
+    header.next_exponent = doubled(slot.next_code);
+    header.check = position_check(header);
+    if (slot.chunk == PROLOGUE || slot.part->refused)
+        std::memset(wire, 0, 4 * elements_);
+    else
+        header.check += pack(slot.part->operation->dtype, chunk_data(*slot.part, slot.chunk),
+                             chunk_values(*slot.part, slot.chunk), wire, elements_, slot.exponent, world_size_);
+    write_header(packet, header);
+    slot.sent_ns = now_ns();
+    slot.due_ns = slot.sent_ns + slot.timeout_ns;
+    next_due_ns_ = open_ == 1 ? slot.due_ns : std::min(next_due_ns_, slot.due_ns);
+    stats_.packets_sent++;
+    stats_.bytes_sent += layout::HEADER_BYTES + 4 * elements_;
+}
+
+void Lane::handle(int i, std::int64_t now) {
+    const std::uint8_t *packet = socket_.packet(i);
+    stats_.packets_received++;
+    stats_.bytes_received += socket_.bytes(i);
+    Header header;
+    if (socket_.bytes(i) != layout::HEADER_BYTES + 4 * elements_ || !read_header(packet, header)) {
+        stats_.foreign++;
+        return;
+    }
+    const unsigned index = static_cast<unsigned>(header.slot) - pool_.first_slot;
+    if (header.operation != layout::OPERATION_RESULT || header.job != header_.job || header.epoch != header_.epoch
+        || header.element_count != elements_ || index >= slots_.size()) {
+        stats_.foreign++;
+        return;
+    }
+    Slot &slot = slots_[index];
+    const auto generation = static_cast<std::uint32_t>(static_cast<std::uint64_t>(slot.position) / slots_.size());
+    if (!slot.open || header.generation != generation) {
+        stats_.duplicates++;
+        return;
+    }
+    const std::uint32_t check = check_of(packet + layout::HEADER_BYTES, elements_)
+                              + static_cast<std::uint32_t>(world_size_) * position_check(header);
+    const auto next_code = static_cast<std::uint16_t>(header.next_exponent);
+    if (check != header.check || header.next_exponent != doubled(next_code) || header.exponent != slot.exponent
+        || next_code < slot.next_code) {
+        stats_.damaged++;  // As good as lost: the timeout asks for it again.
+        notice_damage(slot, check - header.check);
+        return;
+    }
+    if (!slot.resent) {
+        measure(now - slot.sent_ns);
+        overtaking_ns_ = std::max(overtaking_ns_, slot.sent_ns);
+    }
+    heard_ns_ = now;
+    finish(index, packet + layout::HEADER_BYTES, next_code);
+}
+
+// What is damaged on the way down is wrong by something else each time. What is wrong by the same again and again is a
+// sum to which a damaged contribution was added: no asking helps, and every rank sees it.
+void Lane::notice_damage(Slot &slot, std::uint32_t wrong_by) {
+    slot.equally_wrong = wrong_by != 0 && wrong_by == slot.wrong_by ? slot.equally_wrong + 1 : 1;
+    slot.wrong_by = wrong_by;
+    if (slot.equally_wrong == SPOILED_AFTER) stats_.spoiled++;
+}
+
+void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code) {
+    Slot &slot = slots_[index];
+    Part &part = *slot.part;
+    std::memcpy(kept_.data() + index * 4 * elements_, wire, 4 * elements_);
+    slot.kept = true;
+    slot.kept_position = slot.position;
+    slot.kept_exponent = slot.exponent;
+    slot.kept_next = next_code;
+    slot.open = false;
+    open_--;
+    stats_.chunks++;
+    if (slot.chunk == PROLOGUE) {
+        open_agreed(part, next_code);
+        return;
+    }
+    if (!part.refused)
+        unpack(part.operation->dtype, wire, chunk_data(part, slot.chunk), chunk_values(part, slot.chunk),
+               slot.exponent, world_size_, part.operation->average);
+    if (slot.chunk + slots_.size() < part.chunks) part.codes[slot.chunk + slots_.size()] = next_code;
+    part.done_of[slot.chunk] = 1;
+    if (++part.done == part.chunks) finished_.push_back(part.operation);
+}
+
+void Lane::open_agreed(Part &part, std::uint16_t code) {
+    if (part.operation->dtype == DType::int32 && may_overflow(code, world_size_)) {
+        // Every rank finds the same. The positions are used all the same: a slot's generations must not be skipped.
+        part.refused = true;
+        part.operation->overflow = code;
+    }
+    std::fill_n(part.codes.begin(), std::min(slots_.size(), part.chunks), code);
+    part.agreed = true;
+}
+
+// Jacobson's estimator (RFC 6298); only packets that went once are measured (Karn).
+void Lane::measure(std::int64_t rtt_ns) {
+    backoff_ = 0;
+    if (srtt_ns_ == 0) {
+        srtt_ns_ = rtt_ns;
+        rttvar_ns_ = rtt_ns / 2;
+    } else {
+        rttvar_ns_ += (std::abs(srtt_ns_ - rtt_ns) - rttvar_ns_) / 4;
+        srtt_ns_ += (rtt_ns - srtt_ns_) / 8;
+    }
+    stats_.rtt_ns = srtt_ns_;
+}
+
+std::int64_t Lane::timeout_ns() const {
+    const std::int64_t estimate = srtt_ns_ == 0 ? TIMEOUT_START_NS : srtt_ns_ + 4 * rttvar_ns_;
+    return std::clamp(estimate << backoff_, TIMEOUT_MIN_NS, TIMEOUT_MAX_NS);
+}
+
+// A timeout doubles that of later packets, too, until one is measured (RFC 6298, 5.5 to 5.7): where the round trip takes
+// longer than the estimate, every packet would go twice and none ever be measured. Once per timeout: those that were sent
+// together are late together.
+void Lane::back_off(std::int64_t now) {
+    if (now - backed_off_ns_ < timeout_ns()) return;
+    backed_off_ns_ = now;
+    if (timeout_ns() < TIMEOUT_MAX_NS) backoff_++;
+}
+
+}  // namespace netfold

@@ -1,0 +1,121 @@
+"""One process among the ranks of a run: what its launcher says of it, and the group that it forms with the others."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from hostlib.collective import gloo_reason
+from hostlib.errors import HostlibError, RunError
+from hostlib.group import Group
+from hostlib.liveness import Liveness
+
+STORE_GRACE_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What torchrun (or the launcher) says in the environment."""
+
+    rank: int
+    world_size: int
+    host: str
+    port: int
+
+    @classmethod
+    def from_environment(cls) -> Surroundings:
+        """Raises RunError when started by hand."""
+        try:
+            here = cls(
+                int(os.environ["RANK"]),
+                int(os.environ["WORLD_SIZE"]),
+                os.environ["MASTER_ADDR"],
+                int(os.environ["MASTER_PORT"]),
+            )
+        except KeyError as absent:
+            raise RunError(f"{absent.args[0]} is not set: run this under torchrun, or use `hostlib train`") from absent
+        except ValueError as wrong:
+            raise RunError(f"RANK, WORLD_SIZE and MASTER_PORT must be numbers: {wrong}") from wrong
+        if not 0 <= here.rank < here.world_size:
+            raise RunError(
+                f"rank {here.rank} is not in 0..{here.world_size - 1}, the ranks of world size {here.world_size}"
+            )
+        return here
+
+
+@contextmanager
+def grouped(here: Surroundings, purpose: str, deadline_s: float) -> Iterator[tuple[Group, str]]:
+    """The group of all ranks, as long as the block runs, and a name for its job that begins with `purpose` and that no
+    other run has. Gloo is torch's default process group meanwhile and afterwards.
+
+    Raises:
+        HostlibError: what the block raises; torch's own errors become one that says which ranks are missing.
+    """
+    store = dist.TCPStore(
+        here.host,
+        here.port,
+        is_master=False,
+        timeout=timedelta(seconds=deadline_s + STORE_GRACE_S),
+        wait_for_workers=False,
+    )
+    store = dist.PrefixStore(f"netfold-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    meet(store, here, deadline_s + STORE_GRACE_S)
+    dist.init_process_group(
+        "gloo", store=store, rank=here.rank, world_size=here.world_size, timeout=timedelta(seconds=deadline_s)
+    )
+    if here.rank == 0:
+        store.set("job", f"{purpose}-{uuid.uuid4().hex[:12]}")
+    job = store.get("job").decode()
+    liveness = Liveness(here.host, here.port, job, here.rank, here.world_size)
+    started = time.monotonic()
+    try:
+        timeout = timedelta(seconds=deadline_s)
+        gloo = dist.ProcessGroupGloo(dist.PrefixStore("collective", store), here.rank, here.world_size, timeout)
+        yield Group(here.rank, here.world_size, gloo, liveness, deadline_s), job
+    except HostlibError:
+        raise
+    except (RuntimeError, OverflowError) as wrong:
+        raise _unwrapped(wrong, liveness, time.monotonic() - started) from wrong
+    finally:
+        liveness.close()
+
+
+def meet(store: dist.Store, here: Surroundings, patience_s: float) -> None:
+    """Wait for all ranks, some of which may still be loading torch: from now on, the deadline holds.
+
+    Raises:
+        RunError: some did not come; it says which.
+    """
+    keys = [f"here/{rank}" for rank in range(here.world_size)]
+    try:
+        store.set(keys[here.rank], "")
+        store.wait(keys, timedelta(seconds=patience_s))
+    except RuntimeError as wrong:
+        try:
+            absent = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
+        except RuntimeError:
+            raise RunError(f"the torch store at {here.host}:{here.port} is gone: {gloo_reason(wrong)}") from wrong
+        which = f"rank {absent[0]}" if len(absent) == 1 else f"ranks {', '.join(absent)}"
+        raise RunError(f"{which} did not start within {patience_s:.0f} s") from wrong
+
+
+def _unwrapped(wrong: Exception, liveness: Liveness, waited_s: float) -> HostlibError:
+    """torch turns a future's exception into a RuntimeError that quotes it; the line of ours is inside."""
+    text = str(wrong)
+    # DDP takes what its hook's future holds for a tensor.
+    quoted = re.fullmatch(r"Unable to cast (.*) to Tensor", text, re.DOTALL)
+    if quoted:
+        return RunError(quoted[1])
+    for line in text.splitlines():
+        name, colon, message = line.partition("Error: ")
+        if colon and name in ("MissingRank", "Fabric", "Run", "UnknownName", "Hostlib", "Join", "Schedule"):
+            return RunError(message)
+    return liveness.explain(waited_s, lambda: RunError(gloo_reason(wrong)))

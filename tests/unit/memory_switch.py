@@ -1,0 +1,108 @@
+"""A P4Runtime server in this process that keeps what it is told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+from google.rpc import code_pb2, status_pb2
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+
+Update = p4runtime_pb2.Update
+
+
+class MemorySwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
+    """A P4Runtime server without a data plane.
+
+    Attributes:
+        entities: what is installed, serialised, in order.
+        refuse_write: number of the write (from 0, counted since it was set) that is refused.
+        hung: set, writes wait for ever.
+        cells: counter id -> index -> (packets, bytes).
+    """
+
+    def __init__(self) -> None:
+        self.config = p4runtime_pb2.ForwardingPipelineConfig()
+        self.pushes = 0
+        self.entities: list[bytes] = []
+        self.refuse_write: int | None = None
+        self.hung = threading.Event()
+        self.cells: dict[int, dict[int, tuple[int, int]]] = {}
+        self._primary = (0, 0)
+        self._lock = threading.Lock()
+
+    def StreamChannel(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        for request in requests:
+            bid = (request.arbitration.election_id.high, request.arbitration.election_id.low)
+            with self._lock:
+                won = bid > self._primary
+                self._primary = max(bid, self._primary)
+            reply = p4runtime_pb2.StreamMessageResponse()
+            reply.arbitration.CopyFrom(request.arbitration)
+            reply.arbitration.status.code = code_pb2.OK if won else code_pb2.ALREADY_EXISTS
+            yield reply
+
+    def Capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version="1.4.0")
+
+    def GetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
+        if not self.pushes:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no pipeline config")
+        return p4runtime_pb2.GetForwardingPipelineConfigResponse(config=self.config)
+
+    def SetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self.config, self.entities = request.config, []
+        self.pushes += 1
+        return p4runtime_pb2.SetForwardingPipelineConfigResponse()
+
+    def Write(self, request: Any, context: grpc.ServicerContext) -> Any:
+        while self.hung.is_set() and context.is_active():
+            time.sleep(0.01)
+        if self.refuse_write is not None:
+            self.refuse_write -= 1
+            if self.refuse_write < 0:
+                self.refuse_write = None
+                self._refuse(context, "the table is full")
+        for update in request.updates:
+            entity = update.entity.SerializeToString(deterministic=True)
+            if update.type == Update.DELETE:
+                self.entities.remove(entity)
+            else:
+                self.entities.append(entity)
+        return p4runtime_pb2.WriteResponse()
+
+    @staticmethod
+    def _refuse(context: grpc.ServicerContext, message: str) -> None:
+        status = status_pb2.Status(code=code_pb2.UNKNOWN)
+        error = p4runtime_pb2.Error(canonical_code=code_pb2.RESOURCE_EXHAUSTED, message=message)
+        status.details.add().Pack(error)
+        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(grpc.StatusCode.UNKNOWN, "")
+
+    def Read(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        response = p4runtime_pb2.ReadResponse()
+        for asked in request.entities:
+            for index, (packets, size) in self.cells.get(asked.counter_entry.counter_id, {}).items():
+                entry = response.entities.add().counter_entry
+                entry.counter_id = asked.counter_entry.counter_id
+                entry.index.index = index
+                entry.data.packet_count, entry.data.byte_count = packets, size
+        yield response
+
+
+class Running:
+    """A MemorySwitch that listens; `stop` is its death."""
+
+    def __init__(self) -> None:
+        self.switch = MemorySwitch()
+        self.server = grpc.server(futures.ThreadPoolExecutor(8))
+        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self.switch, self.server)
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+
+    def stop(self) -> None:
+        self.server.stop(None).wait(5)
