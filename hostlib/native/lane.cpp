@@ -10,10 +10,11 @@ namespace {
 
 constexpr std::size_t PROLOGUE = SIZE_MAX;
 constexpr std::int64_t MILLISECOND = 1000000;
-constexpr std::int64_t TIMEOUT_MIN_NS = 5 * MILLISECOND, TIMEOUT_MAX_NS = 500 * MILLISECOND;
-constexpr std::int64_t REORDERING_NS = 2 * MILLISECOND;  // what a network may do to the order
+constexpr std::int64_t MARGIN_NS = 5 * MILLISECOND, TIMEOUT_MAX_NS = 500 * MILLISECOND;  // a rank may be off its core
+constexpr std::int64_t REORDERING_NS = 1 * MILLISECOND;  // what a network may do to the order
 // Where a round trip takes long, packets come one by one, and waking up for each would take more time than its work.
 constexpr std::int64_t SLOW_NS = 1 * MILLISECOND, LONGEST_PAUSE_NS = MILLISECOND / 2;
+constexpr int SAMPLES = 16;
 constexpr int SPOILED_AFTER = 3;
 constexpr std::int64_t TIMEOUT_START_NS = 20 * MILLISECOND, LONGEST_WAIT_NS = 1000 * MILLISECOND;
 
@@ -76,8 +77,8 @@ void Lane::configure(const std::string &fabric_address, std::uint16_t fabric_por
     incoming_.clear();
     next_position_ = shown_position_ = 0;
     open_ = 0;
-    srtt_ns_ = rttvar_ns_ = backed_off_ns_ = overtaking_ns_ = 0;
-    backoff_ = 0;
+    srtt_ns_ = rttvar_ns_ = backed_off_ns_ = overtaking_ns_ = measured_ns_ = 0;
+    backoff_ = samples_ = 0;
     halted_ = busy_ = false;
 }
 
@@ -199,7 +200,7 @@ void Lane::cycle() {
 // Every rank sends in the same order, so results come in that order, too: one that is overtaken by a packet that went a
 // while later is missing something, some rank's contribution or this rank's copy. As RACK finds TCP's losses (RFC 8985).
 void Lane::send_overtaken() {
-    const std::int64_t before = overtaking_ns_ - std::max(REORDERING_NS, srtt_ns_ / 4);
+    const std::int64_t before = overtaking_ns_ - std::max(REORDERING_NS, srtt_ns_ / 8);
     for (std::size_t index = 0; index < slots_.size(); index++) {
         Slot &slot = slots_[index];
         if (!slot.open || slot.sent_ns >= before) continue;
@@ -348,9 +349,10 @@ void Lane::handle(int i, std::int64_t now) {
         notice_damage(slot, check - header.check);
         return;
     }
-    if (!slot.resent) {
-        measure(now - slot.sent_ns);
-        overtaking_ns_ = std::max(overtaking_ns_, slot.sent_ns);
+    // One that was overtaken says how long somebody's loss took to mend, not how long the way is.
+    if (!slot.resent && slot.sent_ns >= overtaking_ns_) {
+        measure(now - slot.sent_ns, now);
+        overtaking_ns_ = slot.sent_ns;
     }
     heard_ns_ = now;
     finish(index, packet + layout::HEADER_BYTES, next_code);
@@ -397,22 +399,29 @@ void Lane::open_agreed(Part &part, std::uint16_t code) {
     part.agreed = true;
 }
 
-// Jacobson's estimator (RFC 6298); only packets that went once are measured (Karn).
-void Lane::measure(std::int64_t rtt_ns) {
+// Jacobson's estimator (RFC 6298); only packets that went once are measured (Karn). Fed with the shortest of many: a slot's
+// result waits for every rank, also for one that sends again what it lost. With those times in it each rank's timeout
+// would be longer than the others', and so on without end.
+void Lane::measure(std::int64_t rtt_ns, std::int64_t now) {
     backoff_ = 0;
+    shortest_ns_ = samples_++ == 0 ? rtt_ns : std::min(shortest_ns_, rtt_ns);
     if (srtt_ns_ == 0) {
         srtt_ns_ = rtt_ns;
         rttvar_ns_ = rtt_ns / 2;
+    } else if (samples_ >= SAMPLES && now - measured_ns_ >= srtt_ns_) {
+        rttvar_ns_ += (std::abs(srtt_ns_ - shortest_ns_) - rttvar_ns_) / 4;
+        srtt_ns_ += (shortest_ns_ - srtt_ns_) / 8;
     } else {
-        rttvar_ns_ += (std::abs(srtt_ns_ - rtt_ns) - rttvar_ns_) / 4;
-        srtt_ns_ += (rtt_ns - srtt_ns_) / 8;
+        return;
     }
+    samples_ = 0;
+    measured_ns_ = now;
     stats_.rtt_ns = srtt_ns_;
 }
 
 std::int64_t Lane::timeout_ns() const {
-    const std::int64_t estimate = srtt_ns_ == 0 ? TIMEOUT_START_NS : srtt_ns_ + 4 * rttvar_ns_;
-    return std::clamp(estimate << backoff_, TIMEOUT_MIN_NS, TIMEOUT_MAX_NS);
+    const std::int64_t estimate = srtt_ns_ == 0 ? TIMEOUT_START_NS : srtt_ns_ + srtt_ns_ / 2 + std::max(4 * rttvar_ns_, MARGIN_NS);
+    return std::min(estimate << backoff_, TIMEOUT_MAX_NS);
 }
 
 // A timeout doubles that of later packets, too, until one is measured (RFC 6298, 5.5 to 5.7): where the round trip takes

@@ -110,7 +110,7 @@ private:
     void announce();
     void notice_damage(Slot &slot, std::uint32_t wrong_by);
     void open_agreed(Part &part, std::uint16_t code);
-    void measure(std::int64_t rtt_ns);
+    void measure(std::int64_t rtt_ns, std::int64_t now);
     std::int64_t timeout_ns() const;
     void back_off(std::int64_t now);
     std::size_t chunk_values(const Part &part, std::size_t chunk) const;
@@ -128,6 +128,8 @@ private:
     std::vector<std::shared_ptr<Operation>> finished_;  // parts that are done, not yet announced
     std::int64_t next_due_ns_ = 0, srtt_ns_ = 0, rttvar_ns_ = 0, heard_ns_ = 0, backed_off_ns_ = 0;
     std::int64_t overtaking_ns_ = 0;  // when the latest packet went whose result is here
+    std::int64_t shortest_ns_ = 0, measured_ns_ = 0;  // of the round trips since then
+    int samples_ = 0;
     int backoff_ = 0;  // doublings of the timeout since the last measurement
     Stats stats_;
 
