@@ -51,8 +51,8 @@ def start_switch(ready: Path, stack: ExitStack) -> dict[str, Any]:
 
 def joined(http: str, rank: int, address: str) -> tuple[Engine, FabricSession]:
     engine = Engine(address)
-    session = join(http, "hosts", rank, 2, engine.address, [engine.port], DEADLINE_S, lambda: engine.position)
-    place, pool = session.place, session.place.pools[0]
+    session = join(http, "hosts", rank, 2, engine.address, engine.ports, DEADLINE_S, lambda: engine.position)
+    place = session.place
     engine.configure(
         place.fabric_address,
         place.fabric_port,
@@ -60,8 +60,7 @@ def joined(http: str, rank: int, address: str) -> tuple[Engine, FabricSession]:
         place.epoch,
         place.rank,
         place.world_size,
-        pool.first_slot,
-        pool.slots,
+        [(pool.first_slot, pool.slots) for pool in place.pools],
         place.elements,
     )
     return engine, session

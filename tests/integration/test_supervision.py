@@ -29,10 +29,10 @@ def sum_in_a_new_job(fabric: Fabric, job: str, stack: ExitStack) -> list[FabricS
 
     def one(rank: int) -> FabricSession:
         engine = Engine("127.0.0.1")
-        address, ports = engine.address, [engine.port]
+        address, ports = engine.address, engine.ports
         session = join(fabric.http, job, rank, 2, address, ports, DEADLINE_S, lambda: engine.position, patient=True)
         stack.callback(session.leave)
-        place, pool = session.place, session.place.pools[0]
+        place = session.place
         engine.configure(
             place.fabric_address,
             place.fabric_port,
@@ -40,8 +40,7 @@ def sum_in_a_new_job(fabric: Fabric, job: str, stack: ExitStack) -> list[FabricS
             place.epoch,
             place.rank,
             place.world_size,
-            pool.first_slot,
-            pool.slots,
+            [(pool.first_slot, pool.slots) for pool in place.pools],
             place.elements,
         )
         tensor = np.arange(2000, dtype=np.int32) * (rank + 1)
