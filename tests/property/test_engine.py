@@ -23,7 +23,7 @@ from tests.property.fabric import HARMLESS_UP, End, Faults, Ranks, flipped, rank
 from tests.property.recovery import Summing, recover
 from tests.property.tensor import STYLES, Kind, bits, handed
 
-EXAMPLES = int(os.environ.get("NETFOLD_ENGINE_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("NETFOLD_ENGINE_EXAMPLES", "8"))
 DEADLINE_S = 60.0
 
 # Threads and clocks take part: a failing example is told as it was drawn, not shrunk into one that passes.
