@@ -120,8 +120,9 @@ class ScheduledCollective:
     def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         try:
-            travelling = tensor.dtype if self._native else _travelling(tensor, average)
-            _travelling(tensor, average)
+            travelling = _travelling(tensor, average)
+            if self._native:
+                travelling = tensor.dtype
             with torch.no_grad():
                 work = tensor.detach().to(travelling, memory_format=torch.contiguous_format).contiguous()
             # In the order of the switch's stream, which is that of this lock.
@@ -168,11 +169,7 @@ class ScheduledCollective:
         except (HostlibError, Cancelled) as wrong:
             self._broken = wrong
         except Exception as wrong:
-            # Gloo says only that a connection broke; who is missing, the signs of life tell.
-            reason = gloo_reason(wrong)
-            self._broken = self._group.liveness.explain(
-                time.monotonic() - since, lambda: RunError(f"a message between ranks failed: {reason}")
-            )
+            self._broken = _explained(self._group, since, wrong)
         return self._broken
 
     def stats(self) -> dict[str, int] | None:
@@ -187,14 +184,12 @@ class ScheduledCollective:
         """End. `graceful`: stay until the other ranks have what they asked for, too."""
         with self._lock:
             self._closing = True
-        if self._fabric is None:
-            self._asked.put(None)
-            self._thread.join(timeout=self._group.deadline_s if graceful else CLOSE_S)
-            return
-        if not graceful:
+        if self._fabric is not None and not graceful:
             self._fabric.engine.cancel()
         self._asked.put(None)
         self._thread.join(timeout=self._group.deadline_s if graceful else CLOSE_S)
+        if self._fabric is None:
+            return
         if graceful and self._broken is None and not self._thread.is_alive():
             self._guarded(time.monotonic(), self._fabric.settle)
         self._fabric.close()
@@ -239,10 +234,7 @@ class LibraryCollective:
             try:
                 done.value()
             except Exception as wrong:
-                reason = gloo_reason(wrong)
-                raise self._group.liveness.explain(
-                    time.monotonic() - started, lambda: RunError(f"a message between ranks failed: {reason}")
-                ) from wrong
+                raise _explained(self._group, started, wrong) from wrong
             return tensor.div_(self._group.world_size) if average else tensor
 
         return work.get_future().then(finish)  # type: ignore[no-any-return]
@@ -252,6 +244,14 @@ class LibraryCollective:
 
     def close(self, graceful: bool = True) -> None:
         return
+
+
+def _explained(group: Group, since: float, wrong: Exception) -> HostlibError:
+    """Gloo says only that a connection broke; who is missing, the signs of life tell."""
+    reason = gloo_reason(wrong)
+    return group.liveness.explain(
+        time.monotonic() - since, lambda: RunError(f"a message between ranks failed: {reason}")
+    )
 
 
 def _travelling(tensor: Tensor, average: bool) -> torch.dtype:

@@ -24,7 +24,7 @@ from hostlib import _engine
 from hostlib._engine import Engine, SumOverflow
 from hostlib.errors import FabricError, HostlibError, JoinError, RunError
 from hostlib.group import Group
-from hostlib.join import FabricSession, join, require_controller
+from hostlib.join import FabricSession, Place, join, require_controller
 
 LOOK_S = 0.05  # how often a rank that waits looks around
 PATIENCE_S = 2.0  # without any result, everybody waiting: the switch is taken for dead
@@ -58,6 +58,20 @@ class Summing:
     def touched(self) -> bool:
         """Whether some of its values are sums already."""
         return self.done is not None and bool(self.done.any())
+
+
+def configure(engine: Engine, place: Place) -> None:
+    """A new stream of an engine, in the place that the controller gave it."""
+    engine.configure(
+        place.fabric_address,
+        place.fabric_port,
+        place.job_id,
+        place.epoch,
+        place.rank,
+        place.world_size,
+        [(pool.first_slot, pool.slots) for pool in place.pools],
+        place.elements,
+    )
 
 
 class SwitchFabric:
@@ -94,7 +108,7 @@ class SwitchFabric:
         self.failures: list[dict[str, Any]] = []
         require_controller(controller)  # Nobody there is an error at once; a switch that is coming is waited for.
         self.session = self._join(job, group.deadline_s)
-        self._configure(self.session)
+        configure(self.engine, self.session.place)
 
     def _join(self, job: str, deadline_s: float, cancelled: threading.Event | None = None) -> FabricSession:
         return join(
@@ -108,19 +122,6 @@ class SwitchFabric:
             lambda: self.engine.position,
             cancelled=cancelled,
             patient=True,
-        )
-
-    def _configure(self, session: FabricSession) -> None:
-        place = session.place
-        self.engine.configure(
-            place.fabric_address,
-            place.fabric_port,
-            place.job_id,
-            place.epoch,
-            place.rank,
-            place.world_size,
-            [(pool.first_slot, pool.slots) for pool in place.pools],
-            place.elements,
         )
 
     # ---- one tensor ----------------------------------------------------------------------------------------------
@@ -313,7 +314,7 @@ class SwitchFabric:
         self._returning = None
         with self._lock:
             self.session = session
-            self._configure(session)
+            configure(self.engine, session.place)
             for summing in self._summing.values():
                 if not summing.over and summing.wrong is None:
                     summing.ticket = self.engine.submit(summing.values, summing.average)

@@ -16,6 +16,7 @@ import pytest
 
 from hostlib._engine import Engine
 from hostlib.errors import JoinError
+from hostlib.fabric import configure
 from hostlib.join import FabricSession, join
 from hostlib.namespace import inside, ip, veths
 from tests.conftest import ROOT, needs_root, running_fabric
@@ -52,17 +53,7 @@ def start_switch(ready: Path, stack: ExitStack) -> dict[str, Any]:
 def joined(http: str, rank: int, address: str) -> tuple[Engine, FabricSession]:
     engine = Engine(address)
     session = join(http, "hosts", rank, 2, engine.address, engine.ports, DEADLINE_S, lambda: engine.position)
-    place = session.place
-    engine.configure(
-        place.fabric_address,
-        place.fabric_port,
-        place.job_id,
-        place.epoch,
-        place.rank,
-        place.world_size,
-        [(pool.first_slot, pool.slots) for pool in place.pools],
-        place.elements,
-    )
+    configure(engine, session.place)
     return engine, session
 
 

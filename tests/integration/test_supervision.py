@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hostlib._engine import Engine
+from hostlib.fabric import configure
 from hostlib.join import FabricSession, join
 from tests.conftest import ROOT, Fabric, controller
 
@@ -32,17 +33,7 @@ def sum_in_a_new_job(fabric: Fabric, job: str, stack: ExitStack) -> list[FabricS
         address, ports = engine.address, engine.ports
         session = join(fabric.http, job, rank, 2, address, ports, DEADLINE_S, lambda: engine.position, patient=True)
         stack.callback(session.leave)
-        place = session.place
-        engine.configure(
-            place.fabric_address,
-            place.fabric_port,
-            place.job_id,
-            place.epoch,
-            place.rank,
-            place.world_size,
-            [(pool.first_slot, pool.slots) for pool in place.pools],
-            place.elements,
-        )
+        configure(engine, session.place)
         tensor = np.arange(2000, dtype=np.int32) * (rank + 1)
         engine.allreduce(tensor, False, DEADLINE_S)
         assert np.array_equal(tensor, np.arange(2000, dtype=np.int32) * 3)

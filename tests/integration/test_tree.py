@@ -17,6 +17,7 @@ import pytest
 
 from hostlib._engine import Engine
 from hostlib.collective import chunks
+from hostlib.fabric import configure
 from hostlib.join import FabricSession, join
 from tests.conftest import ROOT, Fabric, controller
 
@@ -34,17 +35,7 @@ def join_all(fabric: Fabric, job: str, world_size: int, stack: ExitStack) -> lis
         session = join(
             fabric.http, job, rank, world_size, engine.address, engine.ports, DEADLINE_S, lambda: engine.position
         )
-        place = session.place
-        engine.configure(
-            place.fabric_address,
-            place.fabric_port,
-            place.job_id,
-            place.epoch,
-            place.rank,
-            place.world_size,
-            [(pool.first_slot, pool.slots) for pool in place.pools],
-            place.elements,
-        )
+        configure(engine, session.place)
         return engine, session
 
     with ThreadPoolExecutor(world_size) as pool:
