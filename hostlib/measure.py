@@ -15,8 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hostlib import layout
 from hostlib.bench import RankOptions
-from hostlib.collective import Collective, Group, LibraryCollective, create_collective
+from hostlib.collective import Collective, LibraryCollective, create_collective
+from hostlib.group import Group
+from hostlib.kernel import error_bound
 from hostlib.link import tcp_retransmits
 from hostlib.rank import Surroundings, grouped
 from hostlib.registry import find
@@ -168,7 +171,9 @@ def wrong_elements(result: Tensor, seed: int, world_size: int, sum_unit: float |
         values = [block.to(torch.float64) for _, block in blocks]
         total = sum(values[1:], values[0])
         if sum_unit is None:
-            allowed = torch.full_like(total, _fixed_point_bound(max(float(v.abs().max()) for v in values), world_size))
+            largest = max(float(v.abs().max()) for v in values)
+            code = math.frexp(largest)[1] + layout.EXPONENT_BIAS
+            allowed = torch.full_like(total, error_bound(code, world_size))
         else:
             relative = (world_size - 1) * sum_unit
             allowed = relative / (1 - relative) * sum((v.abs() for v in values[1:]), values[0].abs())
@@ -177,12 +182,6 @@ def wrong_elements(result: Tensor, seed: int, world_size: int, sum_unit: float |
         # What is not a number is not within any bound.
         wrong += int((~((mine.to(torch.float64) - total).abs() <= allowed)).sum())
     return wrong
-
-
-def _fixed_point_bound(largest: float, world_size: int) -> float:
-    """Source: docs/protocol.md, Numbers."""
-    headroom = (world_size - 1).bit_length()
-    return world_size * 2.0 ** (math.frexp(largest)[1] + headroom - 31)
 
 
 if __name__ == "__main__":

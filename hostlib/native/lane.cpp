@@ -125,7 +125,7 @@ std::int64_t Lane::silent_ns() const {
 
 void Lane::retained(std::size_t index, std::int64_t &position, std::uint32_t *words) const {
     const Slot &slot = slots_[index];
-    position = slot.kept ? slot.kept_position : -1;
+    position = slot.kept_position;
     words[0] = std::uint32_t{slot.kept_exponent} << 16 | slot.kept_next;
     std::memcpy(words + 1, kept_.data() + index * 4 * elements_, 4 * elements_);
 }
@@ -370,7 +370,6 @@ void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t nex
     Slot &slot = slots_[index];
     Part &part = *slot.part;
     std::memcpy(kept_.data() + index * 4 * elements_, wire, 4 * elements_);
-    slot.kept = true;
     slot.kept_position = slot.position;
     slot.kept_exponent = slot.exponent;
     slot.kept_next = next_code;

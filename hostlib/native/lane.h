@@ -88,8 +88,8 @@ private:
     struct Slot {
         Part *part = nullptr;  // whose chunk is on its way
         std::size_t chunk = 0; // of the part; PROLOGUE for the prologue
-        bool open = false, resent = false, kept = false;
-        std::int64_t position = -1, kept_position = -1;  // the last that was sent; the last result's
+        bool open = false, resent = false;
+        std::int64_t position = -1, kept_position = -1;  // the last that was sent; the last result's; -1 for none
         std::uint16_t exponent = 0, next_code = 0, kept_exponent = 0, kept_next = 0;
         std::uint32_t wrong_by = 0;  // the check word of the last damaged result
         int equally_wrong = 0;       // how often in a row
