@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 
 namespace netfold {
@@ -77,6 +78,9 @@ void Lane::configure(const std::string &fabric_address, std::uint16_t fabric_por
     incoming_.clear();
     next_position_ = shown_position_ = 0;
     open_ = 0;
+    free_.resize(slots_.size());
+    std::iota(free_.begin(), free_.end(), 0);
+    free_changed_ = false;
     srtt_ns_ = rttvar_ns_ = backed_off_ns_ = overtaking_ns_ = measured_ns_ = 0;
     backoff_ = samples_ = 0;
     halted_ = busy_ = false;
@@ -231,33 +235,34 @@ void Lane::send_again(std::int64_t now) {
     if (again) back_off(now);
 }
 
-// In the order of the stream, but past a tensor that waits for its prologue: the next one's prologue goes meanwhile.
+// The self-clocking window: a slot's next position goes when its last result is there, whatever other slots wait for. A
+// position of a tensor that waits for its prologue is passed over: the next tensor's prologue goes meanwhile.
 void Lane::send_what_may() {
-    bool lowest = true;  // nothing before is outstanding
-    const std::uint64_t horizon = parts_.front()->first + 1 + parts_.front()->next + slots_.size();
-    for (const auto &each : parts_) {
-        Part &part = *each;
-        if (part.first > horizon) return;
-        if (part.done == part.chunks) continue;
-        if (part.opening < 0) {
-            if (!may_send(part.first, lowest)) return;
-            send(part, part.first, PROLOGUE);
-        }
-        while (part.agreed && part.next < part.chunks) {
-            const std::uint64_t position = part.first + 1 + part.next;
-            if (!may_send(position, lowest && part.done == part.next)) break;
-            send(part, position, part.next++);
-        }
-        lowest = false;
+    if (free_changed_) std::sort(free_.begin(), free_.end());
+    free_changed_ = false;
+    auto part = parts_.begin();
+    std::size_t kept = 0, i = 0;
+    for (; i < free_.size(); i++) {
+        const std::uint64_t position = free_[i];
+        while (part != parts_.end() && position >= (*part)->end()) part++;
+        if (part == parts_.end() || (open_ >= window_ && !lowest(position))) break;
+        Part &its = **part;
+        if (position == its.first)
+            send(its, position, PROLOGUE);
+        else if (position > its.first && its.agreed)
+            send(its, position, position - its.first - 1);
+        else
+            free_[kept++] = position;
     }
+    free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(kept), free_.begin() + static_cast<std::ptrdiff_t>(i));
 }
 
-// The self-clocking window: a slot's next chunk goes when its last result is there. The lowest position that a rank
-// lacks goes even when the window is full: ranks may fill theirs with different positions, and would wait for ever.
-bool Lane::may_send(std::uint64_t position, bool lowest) const {
-    const Slot &slot = slots_[position % slots_.size()];
-    const auto before = static_cast<std::int64_t>(position) - static_cast<std::int64_t>(slots_.size());
-    return !slot.open && slot.position == std::max<std::int64_t>(before, -1) && (open_ < window_ || lowest);
+// Of what this rank lacks. That goes even when the window is full: ranks may fill theirs with different positions, and
+// would wait for ever.
+bool Lane::lowest(std::uint64_t position) const {
+    return std::none_of(slots_.begin(), slots_.end(), [position](const Slot &slot) {
+        return slot.open && slot.position < static_cast<std::int64_t>(position);
+    });
 }
 
 std::size_t Lane::chunk_values(const Part &part, std::size_t chunk) const {
@@ -375,6 +380,8 @@ void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t nex
     slot.kept_next = next_code;
     slot.open = false;
     open_--;
+    free_.push_back(static_cast<std::uint64_t>(slot.position) + slots_.size());
+    free_changed_ = true;
     stats_.chunks++;
     if (slot.chunk == PROLOGUE) {
         open_agreed(part, next_code);

@@ -51,10 +51,12 @@ struct Part {
     std::uint64_t first = 0;           // stream position of the prologue
     std::vector<std::uint16_t> codes;  // agreed code of each chunk, known from the round before
     std::vector<std::uint8_t> done_of; // by chunk
-    std::size_t next = 0, done = 0;    // chunks sent, chunks whose result is here
+    std::size_t done = 0;              // chunks whose result is here
     int opening = -1;                  // own code of the opening blocks, once it is known
     bool agreed = false;               // the prologue's result is here
     bool refused = false;              // might overflow: its positions carry zeros, and nothing comes of them
+
+    std::uint64_t end() const { return first + 1 + chunks; }
 };
 
 class Lane {
@@ -102,7 +104,7 @@ private:
     void send_again(std::int64_t now);
     void send_overtaken();
     void resend(Slot &slot, std::size_t index);
-    bool may_send(std::uint64_t position, bool lowest) const;
+    bool lowest(std::uint64_t position) const;
     void send(Part &part, std::uint64_t position, std::size_t chunk);
     void transmit(Slot &slot, std::size_t index);
     void handle(int i, std::int64_t now);
@@ -123,6 +125,8 @@ private:
     int world_size_ = 0, window_ = 0, open_ = 0;
     std::size_t elements_ = 0;
     std::vector<Slot> slots_;
+    std::vector<std::uint64_t> free_;  // the next position of each slot that is not open
+    bool free_changed_ = false;        // not in order
     std::vector<std::uint8_t> kept_;  // the slots' last results, as they came
     std::deque<std::unique_ptr<Part>> parts_;
     std::vector<std::shared_ptr<Operation>> finished_;  // parts that are done, not yet announced
