@@ -23,7 +23,7 @@ class UnknownNameError(HostlibError):
 
     def __init__(self, kind: str, name: str, legal: Iterable[str]) -> None:
         self.kind, self.name, self.legal = kind, name, sorted(legal)
-        super().__init__(f"unknown {kind} {name!r}; legal are {', '.join(self.legal)}")
+        super().__init__(f"unknown {kind} {name!r}; legal are {', '.join(self.legal) or 'none'}")
 
 
 class ScheduleError(HostlibError):

@@ -3,43 +3,73 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any, Literal
 
 from hostlib import mechanisms
 from hostlib.errors import HostlibError, UnknownNameError
-from hostlib.schedule import SWITCH, Schedule
+from hostlib.schedule import Schedule
 
 STRATEGIES = {
     "wfbp": "wait-free backpropagation: buckets are summed while the backward pass goes on",
     "bsp": "everything is summed in one piece after the backward pass",
 }
 DEFAULT_STRATEGY = "wfbp"
+GIVEN = ("world_size", "size", "turn")  # what a mechanism's schedule() is told; its other parameters are options
+YES_NO = {"yes": True, "no": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """A registered mechanism; `build` is None for a library's own."""
+    """A registered mechanism with its options.
+
+    Attributes:
+        name: as it was asked for, options included.
+        build: its file's schedule(); None for a library's own.
+        chosen: the options that differ from their defaults.
+    """
 
     name: str
     summary: str
-    build: Callable[[int], Schedule] | None
+    build: Callable[..., Schedule] | None
+    chosen: Mapping[str, Any] = field(default_factory=dict)
 
-    def schedule(self, world_size: int) -> Schedule:
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """What may follow its name, by option."""
+        if self.build is None:
+            return {}
+        signature = inspect.signature(self.build, eval_str=True)
+        return {name: each for name, each in signature.parameters.items() if name not in GIVEN}
+
+    def schedule(self, world_size: int, size: int = 0, turn: int = 0) -> Schedule:
         """Its schedule for so many ranks.
+
+        Args:
+            size: of the tensor in bytes, for mechanisms that cut it by that.
+            turn: the tensor's number, for those that deal tensors out.
 
         Raises:
             HostlibError: a library yardstick has none.
+            ScheduleError: an option does not fit the world size.
         """
         if self.build is None:
             raise HostlibError(f"{self.name} is a library's own collective and has no schedule")
-        return self.build(world_size)
+        given = {"world_size": world_size, "size": size, "turn": turn}
+        wanted = inspect.signature(self.build).parameters
+        made = self.build(**{name: value for name, value in given.items() if name in wanted}, **self.chosen)
+        return replace(made, mechanism=self.name)
 
     @property
     def needs_fabric(self) -> bool:
-        return self.build is not None and SWITCH in self.build(2).nodes
+        # Of few workers, but as many as the options want: servers, racks.
+        numbers = [value for value in self.chosen.values() if type(value) is int]
+        return self.build is not None and self.schedule(max([2, *numbers])).needs_fabric
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +85,7 @@ class Choice:
 
 @cache
 def registered() -> dict[str, Mechanism]:
-    """All mechanisms, by name."""
+    """All mechanisms with their default options, by name."""
     found = {}
     for module_info in pkgutil.iter_modules(mechanisms.__path__):
         module = importlib.import_module(f"{mechanisms.__name__}.{module_info.name}")
@@ -63,15 +93,49 @@ def registered() -> dict[str, Mechanism]:
     return found
 
 
+@cache
 def find(name: str) -> Mechanism:
-    """A mechanism by name.
+    """A mechanism by its name and options: `ring`, or `ps:servers=4:assign=even`.
 
     Raises:
-        UnknownNameError: there is none; names the legal ones.
+        UnknownNameError: there is no such mechanism or option; names the legal ones.
+        HostlibError: an option's value is not of its kind.
     """
-    if name not in registered():
-        raise UnknownNameError("mechanism", name, registered())
-    return registered()[name]
+    plain, *words = name.split(":")
+    if plain not in registered():
+        raise UnknownNameError("mechanism", plain, registered())
+    mechanism = registered()[plain]
+    chosen = {}
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option not in mechanism.options:
+            raise UnknownNameError(f"option of {plain}", option, mechanism.options)
+        parameter = mechanism.options[option]
+        chosen[option] = _value(f"{plain}:{option}", parameter.annotation, value if equals else "yes")
+    return replace(mechanism, name=name, chosen=chosen)
+
+
+def describe_option(parameter: inspect.Parameter) -> str:
+    """`assign=whole|even|pairs`, the default first."""
+    legal = _legal(parameter.annotation)
+    default = next((word for word, value in YES_NO.items() if value is parameter.default), str(parameter.default))
+    return f"{parameter.name}={'|'.join([default, *(word for word in legal if word != default)])}"
+
+
+def _legal(kind: Any) -> tuple[str, ...]:
+    if kind is bool:
+        return tuple(YES_NO)
+    return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+
+
+def _value(what: str, kind: Any, text: str) -> Any:
+    if kind is int:
+        if not text.isdecimal():
+            raise HostlibError(f"{what} takes a number, not {text!r}")
+        return int(text)
+    if text not in _legal(kind):
+        raise UnknownNameError(what, text, _legal(kind))
+    return YES_NO[text] if kind is bool else text
 
 
 def choose(text: str) -> Choice:

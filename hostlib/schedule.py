@@ -6,14 +6,33 @@ mechanism's own file knows which mechanism it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
 
-SWITCH = "switch"
+SWITCH = "switch"  # of a star; in a leaf-spine network there are SPINE and leaf(0), leaf(1), ...
+SPINE = "spine"
 
 
 def worker(rank: int) -> str:
     """The node name of a rank."""
     return f"worker{rank}"
+
+
+def server(number: int) -> str:
+    """The node name of a parameter server with a host of its own."""
+    return f"server{number}"
+
+
+def leaf(rack: int) -> str:
+    """The node name of a rack's switch."""
+    return f"leaf{rack}"
+
+
+def is_host(node: str) -> bool:
+    """Whether a node is a worker or a server; else it is a switch."""
+    return node.startswith(("worker", "server"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +71,85 @@ class Multicast:
 Operation = Send | Receive | Aggregate | Multicast
 
 
+class Lists(Mapping[str, tuple[Operation, ...]]):
+    """Each node's list, made when it is asked for: of a thousand workers one may be all that is wanted."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Iterable[Operation]]]) -> None:
+        self._makers = dict(makers)
+
+    def __getitem__(self, node: str) -> tuple[Operation, ...]:
+        return tuple(self._makers[node]())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+class Symmetry(Enum):
+    """How worker r's list follows from worker 0's, where it does: whoever plays one has played them all.
+
+    ROTATION: ranks and pieces are shifted by r, modulo the world size and the number of pieces.
+    XOR: ranks and pieces are combined with r by exclusive or.
+    """
+
+    NONE = "none"
+    ROTATION = "rotation"
+    XOR = "xor"
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Every node's ordered list of operations.
+    """Every node's ordered list of operations for one tensor. Sends do not wait; everything else does.
 
     Attributes:
         pieces: how many parts the tensor is split into, as evenly as its size allows; the first ones are larger.
-        nodes: operations by node name; workers are worker0..worker{n-1}.
+        nodes: operations by node name; workers are worker0..worker{n-1}, and what is neither a worker nor a server
+            is a switch.
+        symmetry: of the workers' lists; only without other nodes.
     """
 
     mechanism: str
     world_size: int
     pieces: int
-    nodes: dict[str, tuple[Operation, ...]]
+    nodes: Mapping[str, tuple[Operation, ...]]
+    symmetry: Symmetry = Symmetry.NONE
+
+    @property
+    def needs_fabric(self) -> bool:
+        """Whether switches have something to do in it."""
+        return not all(map(is_host, self.nodes))
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers with hosts of their own."""
+        return tuple(node for node in self.nodes if node.startswith("server"))
+
+
+def image(schedule: Schedule, operation: Operation, rank: int) -> Operation:
+    """What worker `rank` does where worker 0 does `operation`, by the schedule's symmetry.
+
+    Raises:
+        ValueError: it has none, or the operation is a switch's.
+    """
+
+    def turned(number: int, count: int) -> int:
+        return (number + rank) % count if schedule.symmetry is Symmetry.ROTATION else number ^ rank
+
+    if schedule.symmetry is Symmetry.NONE or not isinstance(operation, Send | Receive):
+        raise ValueError(f"{schedule.mechanism}: {describe(operation)} has no image")
+    peer = worker(turned(int(operation.peer.removeprefix("worker")), schedule.world_size))
+    piece = turned(operation.piece, schedule.pieces) if schedule.pieces > 1 else 0
+    if isinstance(operation, Send):
+        return Send(peer, piece)
+    return Receive(peer, piece, operation.reduce)
+
+
+def racks_of(world_size: int, racks: int) -> list[range]:
+    """The ranks of each rack: numbered rack by rank, as evenly as it goes."""
+    bounds = [world_size * rack // racks for rack in range(racks + 1)]
+    return [range(start, end) for start, end in pairwise(bounds)]
 
 
 def piece_bounds(elements: int, pieces: int) -> list[tuple[int, int]]:
@@ -79,14 +164,14 @@ def piece_bounds(elements: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def link_elements(schedule: Schedule, elements: int) -> dict[str, tuple[int, int]]:
-    """Elements that each worker's link carries in one all-reduce: node -> (sent, received)."""
+    """Elements that each host's link carries in one all-reduce: node -> (sent, received)."""
     sizes = [end - start for start, end in piece_bounds(elements, schedule.pieces)]
     carried = {}
-    for node, operations in schedule.nodes.items():
-        if node != SWITCH:
-            sent = sum(sizes[op.piece] for op in operations if isinstance(op, Send))
-            received = sum(sizes[op.piece] for op in operations if isinstance(op, Receive))
-            carried[node] = (sent, received)
+    for node in filter(is_host, schedule.nodes):
+        operations = schedule.nodes[node]
+        sent = sum(sizes[op.piece] for op in operations if isinstance(op, Send))
+        received = sum(sizes[op.piece] for op in operations if isinstance(op, Receive))
+        carried[node] = (sent, received)
     return carried
 
 

@@ -1,25 +1,104 @@
 """inagg+mcast: the switch sums every rank's tensor and multicasts the result.
 
-Source: "How to Train your DNN", sections 3.4.1 and 3.4.2, combined and without a server; docs/protocol.md.
+Source: "How to Train your DNN", sections 3.4.1 and 3.4.2, combined, with a server or without; docs/protocol.md.
 """
 
 from __future__ import annotations
 
-from hostlib.schedule import SWITCH, Aggregate, Multicast, Receive, Schedule, Send, worker
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from hostlib.errors import ScheduleError
+from hostlib.placement import Assign, placement
+from hostlib.schedule import (
+    SPINE,
+    SWITCH,
+    Aggregate,
+    Lists,
+    Multicast,
+    Operation,
+    Receive,
+    Schedule,
+    Send,
+    leaf,
+    racks_of,
+    server,
+    worker,
+)
 
 NAME = "inagg+mcast"
 SUMMARY = "the switch sums and multicasts the result; every link carries the tensor once each way"
 
 
-def schedule(world_size: int) -> Schedule:
-    """Workers send everything up and get everything back."""
+def schedule(
+    world_size: int,
+    size: int,
+    turn: int,
+    *,
+    via_server: bool = False,
+    servers: int = 1,
+    assign: Assign = "whole",
+    racks: int = 1,
+) -> Schedule:
+    """Workers send everything up and get everything back.
+
+    Args:
+        via_server: what was summed passes through a server, which applies it, before it is multicast.
+        servers, assign: of that form.
+        racks: each with a switch (leaf) of its own under one more (spine); sums are taken at both levels.
+    """
     workers = tuple(worker(rank) for rank in range(world_size))
-    return Schedule(
-        NAME,
-        world_size,
-        1,
-        {
-            **{node: (Send(SWITCH, 0), Receive(SWITCH, 0, reduce=False)) for node in workers},
-            SWITCH: (Aggregate(workers, 0), Multicast(workers, 0)),
-        },
-    )
+    if via_server:
+        if racks != 1:
+            raise ScheduleError(f"{NAME}: via_server is for one switch, not {racks} racks")
+        owners = placement(servers, assign, size, turn)
+        lists: dict[str, Callable[[], Iterable[Operation]]] = {
+            **{node: partial(_worker, SWITCH, len(owners)) for node in workers},
+            **{server(number): partial(_server, number, owners) for number in range(servers)},
+            SWITCH: partial(_switch_of_servers, workers, owners),
+        }
+        return Schedule(NAME, world_size, len(owners), Lists(lists))
+    if racks == 1:
+        return Schedule(
+            NAME,
+            world_size,
+            1,
+            {**{node: tuple(_worker(SWITCH, 1)) for node in workers}, SWITCH: tuple(_top(workers))},
+        )
+    if not 1 <= racks <= world_size:
+        raise ScheduleError(f"{NAME}: racks must be in 1..{world_size}, the world size, not {racks}")
+    nodes: dict[str, tuple[Operation, ...]] = {}
+    for rack, ranks in enumerate(racks_of(world_size, racks)):
+        inside = tuple(worker(rank) for rank in ranks)
+        nodes |= {node: tuple(_worker(leaf(rack), 1)) for node in inside}
+        nodes[leaf(rack)] = (Aggregate(inside, 0), Send(SPINE, 0), Receive(SPINE, 0, False), Multicast(inside, 0))
+    nodes[SPINE] = tuple(_top(tuple(leaf(rack) for rack in range(racks))))
+    return Schedule(NAME, world_size, 1, nodes)
+
+
+def _worker(switch: str, pieces: int) -> Iterator[Operation]:
+    for piece in range(pieces):
+        yield Send(switch, piece)
+    for piece in range(pieces):
+        yield Receive(switch, piece, reduce=False)
+
+
+def _top(below: tuple[str, ...]) -> Iterator[Operation]:
+    yield Aggregate(below, 0)
+    yield Multicast(below, 0)
+
+
+def _server(number: int, owners: tuple[int, ...]) -> Iterator[Operation]:
+    for piece, owner in enumerate(owners):
+        if owner == number:
+            yield Receive(SWITCH, piece, reduce=False)
+            yield Send(SWITCH, piece)
+
+
+def _switch_of_servers(workers: tuple[str, ...], owners: tuple[int, ...]) -> Iterator[Operation]:
+    for piece, owner in enumerate(owners):
+        yield Aggregate(workers, piece)
+        yield Send(server(owner), piece)
+    for piece, owner in enumerate(owners):
+        yield Receive(server(owner), piece, reduce=False)
+        yield Multicast(workers, piece)

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from hostlib.checker import check
 from hostlib.errors import ScheduleError
-from hostlib.registry import registered
-from hostlib.schedule import SWITCH, Aggregate, Multicast, Operation, Receive, Schedule, Send
+from hostlib.registry import find, registered
+from hostlib.schedule import (
+    SWITCH,
+    Aggregate,
+    Multicast,
+    Operation,
+    Receive,
+    Schedule,
+    Send,
+    Symmetry,
+    image,
+    worker,
+)
 
 OURS = sorted(name for name, mechanism in registered().items() if mechanism.build is not None)
+WITH_OPTIONS = (
+    "inagg:servers=3:assign=even",
+    "inagg+mcast:via_server",
+    "inagg+mcast:via_server:servers=2:assign=pairs",
+    "mcast:servers=2:assign=pairs",
+    "ps:colocated",
+    "ps:servers=3",
+    "ps:servers=4:assign=even",
+    "ps:servers=3:assign=pairs",
+    "ring:split=no",
+    "tree:pieces=1",
+    "tree:pieces=5",
+)
 
 
 def two(first: tuple[Operation, ...], second: tuple[Operation, ...]) -> Schedule:
@@ -23,10 +50,64 @@ def ring(world_size: int = 3) -> Schedule:
     return registered()["ring"].schedule(world_size)
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7, 16])
-@pytest.mark.parametrize("name", OURS)
-def test_every_registered_mechanism_is_an_all_reduce(name: str, world_size: int) -> None:
-    check(registered()[name].schedule(world_size))
+@pytest.mark.parametrize("name", [*OURS, *WITH_OPTIONS])
+def test_every_mechanism_is_an_all_reduce(name: str) -> None:
+    """Of 5 MB: three pairs."""
+    for world_size in range(1, 34):
+        for turn in (0, 3):
+            check(find(name).schedule(world_size, size=5_000_000, turn=turn))
+
+
+@pytest.mark.parametrize("name", ["ps:assign=even:colocated:servers={}", "inagg+mcast:racks={}"])
+def test_every_number_of_servers_or_racks_makes_an_all_reduce(name: str) -> None:
+    for world_size in range(2, 18):
+        for number in range(1, world_size + 1):
+            check(find(name.format(number)).schedule(world_size))
+
+
+@pytest.mark.parametrize("name", ["ring", "butterfly", "halving-doubling", "ps:assign=even:colocated:servers={}"])
+def test_a_symmetric_schedule_is_worker_0s_for_all(name: str) -> None:
+    symmetric = 0
+    for world_size in range(1, 34):
+        schedule = find(name.format(world_size)).schedule(world_size)
+        if schedule.symmetry is Symmetry.NONE:
+            continue
+        symmetric += 1
+        first = schedule.nodes["worker0"]
+        assert set(schedule.nodes) == {worker(rank) for rank in range(world_size)}
+        for rank in range(world_size):
+            assert schedule.nodes[worker(rank)] == tuple(image(schedule, operation, rank) for operation in first)
+    assert symmetric == (6 if name in ("butterfly", "halving-doubling") else 33)
+
+
+@given(name=st.sampled_from([*OURS, *WITH_OPTIONS]), world_size=st.integers(2, 9), data=st.data())
+def test_a_planted_error_is_found_and_placed(name: str, world_size: int, data: st.DataObject) -> None:
+    """An operation lost or done twice, a sum made a copy or a copy a sum: none is an all-reduce any more."""
+    good = find(name).schedule(world_size, size=5_000_000)
+    node = data.draw(st.sampled_from([node for node in good.nodes if good.nodes[node]]))
+    operations = list(good.nodes[node])
+    at = data.draw(st.integers(0, len(operations) - 1))
+    operation = operations[at]
+    faults = ["lost", "twice"] if not isinstance(operation, Receive) else ["lost", "twice", "other kind"]
+    match data.draw(st.sampled_from(faults)):
+        case "lost":
+            del operations[at]
+        case "twice":
+            operations.insert(at, operation)
+        case "other kind":
+            operations[at] = replace(operation, reduce=not operation.reduce)
+            # A server or switch has nothing of its own: what comes first may as well be added.
+            known = node in worker_nodes(good) or any(each.piece == operation.piece for each in operations[:at])
+            assume(known)
+    with pytest.raises(ScheduleError) as raised:
+        check(replace(good, nodes={**good.nodes, node: tuple(operations)}))
+    assert str(raised.value).startswith(f"{name}: ")
+    assert re.search(r"(worker|server)\d|switch", str(raised.value))
+    assert re.search(r"piece \d", str(raised.value))
+
+
+def worker_nodes(schedule: Schedule) -> set[str]:
+    return {worker(rank) for rank in range(schedule.world_size)}
 
 
 def test_exchanging_is_an_all_reduce_of_two() -> None:
