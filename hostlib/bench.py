@@ -93,13 +93,14 @@ class BenchOptions:
     deadline_s: float = 30.0
 
     def __post_init__(self) -> None:
-        for kind, names, legal in (
-            ("mechanism", self.mechanisms, registered()),
-            ("dtype", self.dtypes, ITEM_BYTES),
-        ):
-            unknown = next((name for name in names if name not in legal), None)
-            if unknown is not None or not names:
-                raise UnknownNameError(kind, unknown or "", legal)
+        if not self.mechanisms:
+            raise UnknownNameError("mechanism", "", registered())
+        for name in self.mechanisms:
+            if not find(name).runs_on_hosts:
+                raise HostlibError(f"{name} does not run on hosts, it can only be simulated; see `hostlib mechanisms`")
+        unknown = next((name for name in self.dtypes if name not in ITEM_BYTES), None)
+        if unknown is not None or not self.dtypes:
+            raise UnknownNameError("dtype", unknown or "", ITEM_BYTES)
         numbers = {"iterations": self.iterations, "repeats": self.repeats, "deadline": self.deadline_s}
         for name, number in numbers.items():
             if number is not None and not number > 0:
@@ -206,7 +207,8 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
     rows: list[Row] = []
     with ExitStack() as stack:
         count = parse_hosts(options.hosts)
-        spaces = None if count is None else stack.enter_context(namespace_hosts(count, options.rate))
+        servers = max(find(name).servers for name in options.mechanisms)
+        spaces = None if count is None else stack.enter_context(namespace_hosts(count + servers, options.rate))
         for names in filter(None, (through, past)):
             with ExitStack() as place:
                 hosts: Hosts = LocalHosts()
@@ -215,9 +217,10 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
                 controller = options.controller or ""
                 if names is through and not controller:
                     controller = place.enter_context(own_fabric(hosts, options.faults))
-                addresses = [hosts.address(rank) for rank in range(options.ranks)]
+                processes = options.ranks + max(find(name).servers for name in names)
+                addresses = [hosts.address(rank) for rank in range(processes)]
                 told = [options.for_rank(names, controller, address).to_json() for address in addresses]
-                done = run_ranks("hostlib.measure", told.__getitem__, options.ranks, hosts, report)
+                done = run_ranks("hostlib.measure", told.__getitem__, processes, hosts, report)
                 rows += [Row(**row) for row in done["rows"]]
     return sorted(rows, key=lambda row: options.mechanisms.index(row.mechanism))
 

@@ -1,11 +1,14 @@
 """Symbolic execution of a schedule: does every worker end with every contribution exactly once, and can it deadlock?
 
-Values are multisets of contributions. Sends do not block, as the runtime's do not.
+Values are multisets of contributions. As the host runtime has it, a send does not wait, and is over when its receiver
+takes the message; a piece that is being sent is not changed. So a sum takes its message, waits for what is still under
+way of that piece, and adds; a copy waits first, as it takes the message right into the piece.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
 
 from hostlib.errors import ScheduleError
 from hostlib.schedule import Aggregate, Multicast, Operation, Receive, Schedule, Send, describe, worker
@@ -23,60 +26,87 @@ def check(schedule: Schedule) -> None:
     absent = [node for node in workers if node not in schedule.nodes]
     if absent:
         raise ScheduleError(f"{schedule.mechanism}: {absent[0]} has no operations")
-    values: dict[tuple[str, int], Value] = {
-        (node, piece): Counter({rank: 1}) for rank, node in enumerate(workers) for piece in range(schedule.pieces)
-    }
-    wires: dict[tuple[str, str, int], deque[Value]] = {}
+    run = Execution(schedule)
     todo = {node: deque(operations) for node, operations in schedule.nodes.items()}
-    moved = True
-    while moved:
-        moved = False
+    while run.moved:
+        run.moved = False
         for node, operations in todo.items():
-            while operations and _step(node, operations[0], values, wires):
+            while operations and run.step(node, operations[0]):
                 operations.popleft()
-                moved = True
+                run.moved = True
     for node, operations in todo.items():
         if operations:
             raise ScheduleError(f"{schedule.mechanism}: deadlock: {node} waits for ever to {describe(operations[0])}")
-    for (sender, receiver, piece), messages in wires.items():
+    for (sender, receiver, piece), messages in run.wires.items():
         if messages:
             raise ScheduleError(f"{schedule.mechanism}: piece {piece} from {sender} is never received by {receiver}")
     wanted = Counter(range(schedule.world_size))
     for node in workers:
         for piece in range(schedule.pieces):
-            if values[node, piece] != wanted:
+            if run.values[node, piece] != wanted:
                 raise ScheduleError(
-                    f"{schedule.mechanism}: {node} ends with {_difference(values[node, piece], wanted)} "
+                    f"{schedule.mechanism}: {node} ends with {_difference(run.values[node, piece], wanted)} "
                     f"in piece {piece}"
                 )
 
 
-def _step(
-    node: str,
-    operation: Operation,
-    values: dict[tuple[str, int], Value],
-    wires: dict[tuple[str, str, int], deque[Value]],
-) -> bool:
-    """Do one operation if it can be done now."""
-    piece = operation.piece
-    match operation:
-        case Send(peer, _):
-            wires.setdefault((node, peer, piece), deque()).append(values.get((node, piece), Counter()).copy())
-        case Multicast(peers, _):
-            for peer in peers:
-                wires.setdefault((node, peer, piece), deque()).append(values.get((node, piece), Counter()).copy())
-        case Receive(peer, _, reduce):
-            waiting = wires.get((peer, node, piece))
-            if not waiting:
-                return False
-            got = waiting.popleft()
-            values[node, piece] = values.get((node, piece), Counter()) + got if reduce else got
-        case Aggregate(peers, _):
-            queues = [wires.get((peer, node, piece)) for peer in peers]
-            if not all(queues):
-                return False
-            values[node, piece] = sum((queue.popleft() for queue in queues if queue), Counter())
-    return True
+@dataclass(slots=True)
+class Execution:
+    """Where every node is.
+
+    Attributes:
+        values: of a node's piece.
+        wires: messages by sender, receiver and piece.
+        under_way: how many messages of a node's piece have not been taken.
+        taken: what a node has taken for a sum that waits.
+        moved: whether something has happened.
+    """
+
+    schedule: Schedule
+    values: dict[tuple[str, int], Value] = field(default_factory=lambda: defaultdict(Counter))
+    wires: dict[tuple[str, str, int], deque[Value]] = field(default_factory=lambda: defaultdict(deque))
+    under_way: Counter[tuple[str, int]] = field(default_factory=Counter)
+    taken: dict[str, Value] = field(default_factory=dict)
+    moved: bool = True
+
+    def __post_init__(self) -> None:
+        for rank in range(self.schedule.world_size):
+            for piece in range(self.schedule.pieces):
+                self.values[worker(rank), piece] = Counter({rank: 1})
+
+    def step(self, node: str, operation: Operation) -> bool:
+        """Do one operation if it can be done now, or as much of it as can."""
+        mine = node, operation.piece
+        match operation:
+            case Send(peer, _):
+                self._send(node, (peer,), operation.piece)
+            case Multicast(peers, _):
+                self._send(node, peers, operation.piece)
+            case Receive(peer, piece, True):
+                if node not in self.taken and self.wires[peer, node, piece]:
+                    self.taken[node] = self._take(peer, node, piece)
+                    self.moved = True
+                if node not in self.taken or self.under_way[mine]:
+                    return False
+                self.values[mine] = self.values[mine] + self.taken.pop(node)
+            case Receive(peer, piece, _):
+                if self.under_way[mine] or not self.wires[peer, node, piece]:
+                    return False
+                self.values[mine] = self._take(peer, node, piece)
+            case Aggregate(peers, piece):
+                if not all(self.wires[peer, node, piece] for peer in peers):
+                    return False
+                self.values[mine] = sum((self._take(peer, node, piece) for peer in peers), Counter())
+        return True
+
+    def _send(self, node: str, peers: tuple[str, ...], piece: int) -> None:
+        for peer in peers:
+            self.wires[node, peer, piece].append(self.values[node, piece].copy())
+            self.under_way[node, piece] += 1
+
+    def _take(self, peer: str, node: str, piece: int) -> Value:
+        self.under_way[peer, piece] -= 1
+        return self.wires[peer, node, piece].popleft()
 
 
 def _difference(have: Value, wanted: Value) -> str:

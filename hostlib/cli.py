@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.checker import check
+from hostlib.drawing import picture
+from hostlib.drawing import table as table_of
 from hostlib.errors import HostlibError, RunError
-from hostlib.options import TrainOptions
+from hostlib.options import TRANSPORTS, TrainOptions
 from hostlib.progress import TrainingProgress
-from hostlib.registry import STRATEGIES, find, registered
+from hostlib.registry import STRATEGIES, describe_option, find, registered
 from hostlib.schedule import describe, link_elements
 
 DEFAULTS = {f.name: f.default for f in fields(TrainOptions)}
@@ -100,6 +103,13 @@ def train_options(command: Callable[..., None]) -> Callable[..., None]:
                 default=DEFAULTS["lanes"],
                 show_default=True,
                 help="Sockets and threads per worker towards the switch.",
+            ),
+            click.option(
+                "--transport",
+                type=click.Choice(TRANSPORTS),
+                default=DEFAULTS["transport"],
+                show_default=True,
+                help="What messages between hosts go by; mpi under mpirun.",
             ),
             click.option(
                 "--profile",
@@ -185,64 +195,80 @@ def _print_result(result: dict[str, Any]) -> None:
 def mechanisms(as_json: bool) -> None:
     """Which mechanisms and strategies `--mechanism` takes."""
     known = registered()
+    options = {name: [describe_option(option) for option in m.options.values()] for name, m in known.items()}
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "mechanisms": {
-                        name: {"summary": m.summary, "needs_fabric": m.needs_fabric} for name, m in known.items()
-                    },
-                    "strategies": STRATEGIES,
-                },
-                indent=2,
-            )
-        )
+        told = {
+            name: {
+                "summary": m.summary,
+                "needs_fabric": m.needs_fabric,
+                "runs_on_hosts": m.runs_on_hosts,
+                "options": options[name],
+            }
+            for name, m in known.items()
+        }
+        click.echo(json.dumps({"mechanisms": told, "strategies": STRATEGIES}, indent=2))
         return
-    table = Table("mechanism", "needs the fabric", "what it does")
+    table = Table("mechanism", "options", "runs on", "what it does")
     for name, mechanism in known.items():
-        table.add_row(name, "yes" if mechanism.needs_fabric else "no", mechanism.summary)
+        where = "simulator" if not mechanism.runs_on_hosts else "hosts, fabric" if mechanism.needs_fabric else "hosts"
+        table.add_row(name, "\n".join(f":{option}" for option in options[name]), where, mechanism.summary)
     strategies = Table("strategy", "what it does")
     for name, summary in STRATEGIES.items():
         strategies.add_row(name, summary)
-    Console().print(table, strategies)
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table, strategies)
 
 
 @main.command()
 @click.argument("mechanism")
 @click.option("-n", "world_size", default=4, show_default=True, help="Workers.")
 @click.option("--size", default=1 << 20, show_default=True, help="Tensor size in bytes (float32).")
+@click.option("--turn", default=0, show_default=True, help="The tensor's number, where tensors are dealt out.")
+@click.option("--draw", is_flag=True, help="As a timeline: who sends what to whom in which step.")
+@click.option(
+    "--draw-to",
+    "picture_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The timeline as a picture: FILE.svg, .png or .pdf.",
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def schedule(mechanism: str, world_size: int, size: int, as_json: bool) -> None:
-    """What a mechanism does, operation by operation, after proving that it sums right and cannot deadlock."""
-    if world_size < 1 or size < BYTES_PER_ELEMENT:
-        raise RunError("-n must be at least 1 and --size at least 4 bytes")
-    made = find(mechanism).schedule(world_size)
+def schedule(
+    mechanism: str, world_size: int, size: int, turn: int, draw: bool, picture_path: Path | None, as_json: bool
+) -> None:
+    """What a mechanism does, operation by operation, after proving that it sums right and cannot deadlock.
+
+    \b
+    Examples
+        hostlib schedule ring -n 4 --draw
+        hostlib schedule ps:servers=2:assign=even -n 8 --json
+    """
+    if world_size < 1 or size < BYTES_PER_ELEMENT or turn < 0:
+        raise RunError("-n must be at least 1, --size at least 4 bytes and --turn at least 0")
+    made = find(mechanism).schedule(world_size, size, turn)
     check(made)
+    if picture_path is not None:
+        picture(made, picture_path)
     carried = {
         node: {"sent_bytes": BYTES_PER_ELEMENT * sent, "received_bytes": BYTES_PER_ELEMENT * received}
         for node, (sent, received) in link_elements(made, size // BYTES_PER_ELEMENT).items()
     }
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "mechanism": mechanism,
-                    "world_size": world_size,
-                    "pieces": made.pieces,
-                    "verified": True,
-                    "links": carried,
-                    "nodes": {node: [describe(op) for op in ops] for node, ops in made.nodes.items()},
-                },
-                indent=2,
-            )
-        )
+        told = {
+            "mechanism": mechanism,
+            "world_size": world_size,
+            "pieces": made.pieces,
+            "verified": True,
+            "links": carried,
+            "nodes": {node: [describe(op) for op in ops] for node, ops in made.nodes.items()},
+        }
+        click.echo(json.dumps(told, indent=2))
         return
-    table = Table(
-        "node",
-        "operations",
-        title=f"{mechanism}, {world_size} workers, {made.pieces} pieces: verified",
-        title_justify="left",
-    )
+    title = f"{mechanism}, {world_size} workers, {made.pieces} pieces: verified"
+    if draw:
+        drawn = table_of(made)
+        drawn.title = title
+        Console(width=None if sys.stdout.isatty() else 16 + 24 * len(made.nodes)).print(drawn)
+        return
+    table = Table("node", "operations", title=title, title_justify="left")
     for node, operations in made.nodes.items():
         table.add_row(node, "\n".join(f"{i + 1}. {describe(op)}" for i, op in enumerate(operations)))
     Console().print(table)
@@ -250,7 +276,9 @@ def schedule(mechanism: str, world_size: int, size: int, as_json: bool) -> None:
 
 @main.command()
 @click.option(
-    "--mechanisms", metavar="A,B,...", help="What to measure; see `hostlib mechanisms` [default: all that there are]."
+    "--mechanisms",
+    metavar="A,B,...",
+    help="What to measure; see `hostlib mechanisms` [default: all that run on hosts].",
 )
 @click.option(
     "--sizes", metavar="SIZE,...", help="Of the tensor in bytes; K, M and G are 2^10, ... [default: 64K,1M,16M]."
@@ -323,7 +351,7 @@ def bench(
         **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
     )
     asked = BenchOptions(
-        tuple(registered()) if mechanisms is None else _listed(mechanisms),
+        tuple(n for n, m in registered().items() if m.runs_on_hosts) if mechanisms is None else _listed(mechanisms),
         parse_sizes(sizes, first, last, factor),
         _listed(dtypes),
         faults=faults,
@@ -391,19 +419,22 @@ def _listed(text: str) -> tuple[str, ...]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @train_options
 def rank_command(result: Path | None, **options: Any) -> None:
-    """One rank of a training run, under torchrun.
+    """One rank of a training run, under torchrun or mpirun; with parameter servers, the last processes are those.
 
     \b
-    Example
+    Examples
         torchrun --nproc-per-node 4 -m hostlib.train --mechanism ring
+        torchrun --nproc-per-node 5 -m hostlib.train --mechanism ps
+        mpirun -n 4 python -m hostlib.train --transport mpi --mechanism ring
     """
-    from hostlib.rank import Surroundings
+    from hostlib.rank import Surroundings, under_mpi
     from hostlib.train import train
 
-    here = Surroundings.from_environment()
-    console = Console(stderr=True)
-    with TrainingProgress(console, options["mechanism"], here.rank == 0 and console.is_terminal) as report:
-        done = train(TrainOptions(**options), here, report if here.rank == 0 else lambda event: None)
+    told = TrainOptions(**options)
+    with under_mpi() if told.transport == "mpi" else nullcontext(Surroundings.from_environment()) as here:
+        console = Console(stderr=True)
+        with TrainingProgress(console, told.mechanism, here.rank == 0 and console.is_terminal) as report:
+            done = train(told, here, report if here.rank == 0 else lambda event: None)
     if here.rank == 0:
         _write(result, done)
         _print_result(done)

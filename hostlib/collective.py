@@ -15,13 +15,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hostlib._engine import Cancelled
-from hostlib.checker import check
 from hostlib.errors import HostlibError, RunError, UnknownNameError
 from hostlib.fabric import SwitchFabric
 from hostlib.group import Group
-from hostlib.registry import Mechanism, registered
+from hostlib.registry import Mechanism, find, require_fallback
 from hostlib.runtime import Runtime, Started
-from hostlib.schedule import Schedule
 
 DEFAULT_FALLBACK = "ring"
 TEND_S = 0.1  # how often an idle rank looks whether another has found the fabric dead
@@ -94,16 +92,14 @@ class ScheduledCollective:
         fallback: str = DEFAULT_FALLBACK,
         lanes: int = 1,
     ) -> None:
-        schedule = mechanism.schedule(group.world_size)
-        check(schedule)
         self._group = group
         self._fabric: SwitchFabric | None = None
         if mechanism.needs_fabric:
-            by_hosts = Runtime(_host_schedule(fallback, group.world_size), group.rank, group.gloo, None)
+            by_hosts = Runtime(_fallback(fallback), group.world_size, group.rank, group.peers)
             self._fabric = SwitchFabric(
                 group, controller, job, address, lambda values: by_hosts.allreduce(values, False), lanes
             )
-        self._runtime = Runtime(schedule, group.rank, group.gloo, self._fabric)
+        self._runtime = Runtime(mechanism, group.world_size, group.rank, group.peers, self._fabric)
         # What goes through the switch alone needs no detour over float32.
         self._native = self._fabric is not None and self._runtime.only_fabric
         self._asked: queue.SimpleQueue[Reduction | None] = queue.SimpleQueue()
@@ -188,25 +184,24 @@ class ScheduledCollective:
             self._fabric.engine.cancel()
         self._asked.put(None)
         self._thread.join(timeout=self._group.deadline_s if graceful else CLOSE_S)
+        settled = graceful and self._broken is None and not self._thread.is_alive()
+        if settled:
+            self._guarded(time.monotonic(), self._runtime.close)
         if self._fabric is None:
             return
-        if graceful and self._broken is None and not self._thread.is_alive():
+        if settled:
             self._guarded(time.monotonic(), self._fabric.settle)
         self._fabric.close()
 
 
-def _host_schedule(name: str, world_size: int) -> Schedule:
-    """The schedule of a mechanism that needs no switch.
+def _fallback(name: str) -> Mechanism:
+    """A mechanism of the ranks' alone.
 
     Raises:
-        UnknownNameError: there is no such mechanism, or it needs the switch itself.
+        UnknownNameError: there is no such mechanism, or it needs the switch itself, or servers.
     """
-    fit = {n: m for n, m in registered().items() if m.build is not None and not m.needs_fabric}
-    if name not in fit:
-        raise UnknownNameError("fallback", name, fit)
-    schedule = fit[name].schedule(world_size)
-    check(schedule)
-    return schedule
+    require_fallback(name)
+    return find(name)
 
 
 class LibraryCollective:

@@ -37,10 +37,17 @@ class JoinError(HostlibError):
 class MissingRankError(HostlibError):
     """One or more ranks show no sign of life."""
 
-    def __init__(self, ranks: list[int], waited_s: float) -> None:
+    def __init__(self, ranks: list[int], waited_s: float, first_server: int | None = None) -> None:
         self.ranks = ranks
-        which = f"rank {ranks[0]} is" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} are"
-        super().__init__(f"{which} missing: no sign of life, the others waited {waited_s:.0f} s")
+        servers = [] if first_server is None else [rank - first_server for rank in ranks if rank >= first_server]
+        workers = ranks[: len(ranks) - len(servers)]
+        parts = [
+            f"{kind}{'' if len(some) == 1 else 's'} {', '.join(map(str, some))}"
+            for kind, some in (("rank", workers), ("server", servers))
+            if some
+        ]
+        verb = "is" if len(ranks) == 1 else "are"
+        super().__init__(f"{' and '.join(parts)} {verb} missing: no sign of life, the others waited {waited_s:.0f} s")
 
 
 class FabricError(HostlibError):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostlib.liveness import Liveness
+from hostlib.peers import GlooPeers, Peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Group:
         gloo: torch.distributed.ProcessGroupGloo over the same ranks, the collective's alone: it is used by another
             thread than the caller's, and two threads would mix up the order of operations.
         deadline_s: how long an operation may make no progress.
+        hosts: what schedules' messages between ranks, and servers, go by; None for `gloo`.
     """
 
     rank: int
@@ -23,3 +25,8 @@ class Group:
     gloo: Any
     liveness: Liveness
     deadline_s: float
+    hosts: Peers | None = None
+
+    @property
+    def peers(self) -> Peers:
+        return self.hosts or GlooPeers(self.gloo)

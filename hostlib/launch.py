@@ -73,15 +73,20 @@ def launch(options: TrainOptions, report: Callable[[Event], None]) -> dict[str, 
     """
     world_size = options.world_size or 4
     options = replace(options, world_size=world_size)
+    if options.transport == "mpi":
+        raise RunError(
+            f"--transport mpi is for mpirun: mpirun -n {world_size} python -m hostlib.train --transport mpi ..."
+        )
     if choose(options.mechanism).mechanism.needs_fabric:
         require_controller(options.controller)
-    return run_ranks("hostlib.train", lambda rank: options.to_json(), world_size, LocalHosts(), report)
+    processes = world_size + choose(options.mechanism).mechanism.servers
+    return run_ranks("hostlib.train", lambda rank: options.to_json(), processes, LocalHosts(), report)
 
 
 def run_ranks(
     module: str, options: Callable[[int], str], world_size: int, hosts: Hosts, report: Callable[[Event], None]
 ) -> dict[str, Any]:
-    """Run a module once for each rank, on its host; the result that one of them reports.
+    """Run a module once for each rank (and server), on its host; the result that one of them reports.
 
     The module finds its surroundings as under torchrun, and its options in OPTIONS_VARIABLE. What it writes to standard
     output is events, one JSON object per line; {"event": "result", "result": {...}} is the last.

@@ -44,10 +44,11 @@ class Liveness:
     Args:
         host, port: of the torch store; the connection is the thread's own, so that nothing blocks it.
         group: names the signs; no two groups of ranks may share it.
+        servers: how many of them, the last, serve and do not train.
     """
 
-    def __init__(self, host: str, port: int, group: str, rank: int, world_size: int) -> None:
-        self._rank, self._world_size = rank, world_size
+    def __init__(self, host: str, port: int, group: str, rank: int, world_size: int, servers: int = 0) -> None:
+        self._rank, self._world_size, self._servers = rank, world_size, servers
         self._keys = [f"alive/{group}/{number}" for number in range(world_size)]
         self._store = dist.TCPStore(host, port, is_master=False, timeout=STORE_TIMEOUT, wait_for_workers=False)
         self._mine = Sign()
@@ -120,6 +121,13 @@ class Liveness:
         """Other ranks that said that they end."""
         return [r for r, sign in enumerate(self.signs()) if r != self._rank and sign is not None and sign.left]
 
+    def wait_for_workers(self) -> None:
+        """Until all that are no servers have said that they end, or are gone."""
+        while not self._ended.wait(BEAT_S):
+            workers = range(self._world_size - self._servers)
+            if self._gone or set(workers) <= {*self.left(), *self.silent()}:
+                return
+
     def missing(self) -> list[int]:
         """Ranks that give no sign from now on, and did not say that they end; takes WATCH_S at most.
 
@@ -149,7 +157,7 @@ class Liveness:
         except RunError as gone:
             return gone
         if missing:
-            return MissingRankError(missing, waited_s)
+            return MissingRankError(missing, waited_s, self._world_size - self._servers)
         left = self.left()
         # It has said itself why.
         return RunError(f"rank {left[0]} ended before the others") if left else otherwise()

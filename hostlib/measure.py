@@ -23,6 +23,7 @@ from hostlib.kernel import error_bound
 from hostlib.link import tcp_retransmits
 from hostlib.rank import Surroundings, grouped
 from hostlib.registry import find
+from hostlib.runtime import Runtime
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "int32")}
 BLOCK = 1 << 16  # elements that are drawn, or looked at, at once
@@ -41,9 +42,18 @@ def measure(options: RankOptions, here: Surroundings, report: Report) -> dict[st
     """
     torch.set_num_threads(1)
     rows = []
-    with grouped(here, "bench", options.deadline_s) as (group, job):
-        for number, name in enumerate(options.mechanisms):
-            collective = create_collective(find(name), group, options.controller, f"{job}-{number}", options.address)
+    mechanisms = [find(name) for name in options.mechanisms]
+    servers = max(mechanism.servers for mechanism in mechanisms)
+    with grouped(here, "bench", options.deadline_s, servers) as (group, job):
+        if group.rank >= group.world_size:
+            for mechanism in mechanisms:
+                if group.rank - group.world_size < mechanism.servers:
+                    Runtime(mechanism, group.world_size, group.rank, group.peers).serve()
+            group.liveness.wait_for_workers()
+            return {"rows": []}
+        for number, mechanism in enumerate(mechanisms):
+            name = mechanism.name
+            collective = create_collective(mechanism, group, options.controller, f"{job}-{number}", options.address)
             try:
                 for dtype in options.dtypes:
                     for size in options.sizes:

@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 
 from hostlib.errors import RunError, UnknownNameError
 from hostlib.join import DEFAULT_CONTROLLER
-from hostlib.registry import registered
+from hostlib.registry import require_fallback
 
 MODEL_NAMES = ("lenet", "resnet18", "vgg")  # hostlib.models has them; here they can be checked without loading torch
+
+TRANSPORTS = ("gloo", "mpi")  # of hostlib.peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class TrainOptions:
         steps: no more than these, however many epochs; None for all.
         fallback: the mechanism that goes on when the switch fails.
         lanes: sockets and threads per rank that share a tensor on its way to the switch.
+        transport: what messages between hosts go by.
         profile: folder for one Chrome trace per rank; None for no trace.
 
     Raises:
@@ -41,14 +44,15 @@ class TrainOptions:
     steps: int | None = None
     fallback: str = "ring"
     lanes: int = 1
+    transport: str = "gloo"
     profile: str | None = None
 
     def __post_init__(self) -> None:
         if self.model not in MODEL_NAMES:
             raise UnknownNameError("model", self.model, MODEL_NAMES)
-        fit = [n for n, m in registered().items() if m.build is not None and not m.needs_fabric]
-        if self.fallback not in fit:
-            raise UnknownNameError("fallback", self.fallback, fit)
+        if self.transport not in TRANSPORTS:
+            raise UnknownNameError("transport", self.transport, TRANSPORTS)
+        require_fallback(self.fallback)
         for name in ("epochs", "batch_size", "lr", "bucket_mb", "deadline_s", "steps", "lanes"):
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
@@ -17,18 +19,27 @@ from hostlib.collective import gloo_reason
 from hostlib.errors import HostlibError, RunError
 from hostlib.group import Group
 from hostlib.liveness import Liveness
+from hostlib.peers import GlooPeers, MpiPeers, Peers
 
 STORE_GRACE_S = 30
+IDLE = timedelta(days=365)  # how long a server may wait for work
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What torchrun (or the launcher) says in the environment."""
+    """What torchrun (or the launcher) says in the environment.
+
+    Attributes:
+        world_size: of all processes, servers included, which are the last of them.
+        host, port: of the torch store.
+        communicator: mpi4py.MPI.Comm of the same processes, when messages go by MPI.
+    """
 
     rank: int
     world_size: int
     host: str
     port: int
+    communicator: Any = None
 
     @classmethod
     def from_environment(cls) -> Surroundings:
@@ -52,9 +63,39 @@ class Surroundings:
 
 
 @contextmanager
-def grouped(here: Surroundings, purpose: str, deadline_s: float) -> Iterator[tuple[Group, str]]:
+def under_mpi() -> Iterator[Surroundings]:
+    """What mpirun says, with a torch store for as long as the block runs.
+
+    Raises:
+        RunError: mpi4py, or the MPI library that it needs, is not there.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as wrong:
+        raise RunError(
+            f"--transport mpi needs mpi4py and an MPI library: pip install 'netfold[mpi]' ({wrong})"
+        ) from wrong
+    everybody = MPI.COMM_WORLD
+    rank, size = everybody.Get_rank(), everybody.Get_size()
+    alone = everybody.Split_type(MPI.COMM_TYPE_SHARED).Get_size() == size
+    store, told = None, None
+    if rank == 0:
+        host = "127.0.0.1" if alone else socket.getfqdn()
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        told = (host, store.port)
+    host, port = everybody.bcast(told)
+    yield Surroundings(rank, size, host, port, everybody.Dup())
+    everybody.Barrier()  # The store is rank 0's.
+    MPI.Finalize()  # Ranks leave without Python's own end.
+
+
+@contextmanager
+def grouped(here: Surroundings, purpose: str, deadline_s: float, servers: int = 0) -> Iterator[tuple[Group, str]]:
     """The group of all ranks, as long as the block runs, and a name for its job that begins with `purpose` and that no
-    other run has. Gloo is torch's default process group meanwhile and afterwards.
+    other run has. Gloo is torch's default process group meanwhile and afterwards; a server has none.
+
+    Args:
+        servers: how many processes, the last, serve and are no ranks.
 
     Raises:
         HostlibError: what the block raises; torch's own errors become one that says which ranks are missing.
@@ -68,18 +109,27 @@ def grouped(here: Surroundings, purpose: str, deadline_s: float) -> Iterator[tup
     )
     store = dist.PrefixStore(f"netfold-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     meet(store, here, deadline_s + STORE_GRACE_S)
-    dist.init_process_group(
-        "gloo", store=store, rank=here.rank, world_size=here.world_size, timeout=timedelta(seconds=deadline_s)
-    )
+    workers, timeout = here.world_size - servers, timedelta(seconds=deadline_s)
+    serves = here.rank >= workers
+    if not serves:
+        dist.init_process_group("gloo", store=store, rank=here.rank, world_size=workers, timeout=timeout)
     if here.rank == 0:
         store.set("job", f"{purpose}-{uuid.uuid4().hex[:12]}")
     job = store.get("job").decode()
-    liveness = Liveness(here.host, here.port, job, here.rank, here.world_size)
+    liveness = Liveness(here.host, here.port, job, here.rank, here.world_size, servers)
     started = time.monotonic()
     try:
-        timeout = timedelta(seconds=deadline_s)
-        gloo = dist.ProcessGroupGloo(dist.PrefixStore("collective", store), here.rank, here.world_size, timeout)
-        yield Group(here.rank, here.world_size, gloo, liveness, deadline_s), job
+        gloo = None
+        if not serves:
+            gloo = dist.ProcessGroupGloo(dist.PrefixStore("collective", store), here.rank, workers, timeout)
+        hosts: Peers | None = None
+        if here.communicator is not None:
+            hosts = MpiPeers(here.communicator, None if serves else deadline_s)
+        elif servers:
+            waits = IDLE if serves else timeout
+            with_servers = dist.PrefixStore("hosts", store)
+            hosts = GlooPeers(dist.ProcessGroupGloo(with_servers, here.rank, here.world_size, waits))
+        yield Group(here.rank, workers, gloo, liveness, deadline_s, hosts), job
     except HostlibError:
         raise
     except (RuntimeError, OverflowError) as wrong:

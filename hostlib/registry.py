@@ -66,10 +66,21 @@ class Mechanism:
         return replace(made, mechanism=self.name)
 
     @property
+    def servers(self) -> int:
+        """How many of its servers have hosts of their own."""
+        return len(self._small().servers) if self.build is not None else 0
+
+    @property
+    def runs_on_hosts(self) -> bool:
+        return self.build is None or self._small().runs_on_hosts
+
+    @property
     def needs_fabric(self) -> bool:
+        return self.build is not None and self._small().needs_fabric
+
+    def _small(self) -> Schedule:
         # Of few workers, but as many as the options want: servers, racks.
-        numbers = [value for value in self.chosen.values() if type(value) is int]
-        return self.build is not None and self.schedule(max([2, *numbers])).needs_fabric
+        return self.schedule(max([2, *(value for value in self.chosen.values() if type(value) is int)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,23 @@ def find(name: str) -> Mechanism:
         parameter = mechanism.options[option]
         chosen[option] = _value(f"{plain}:{option}", parameter.annotation, value if equals else "yes")
     return replace(mechanism, name=name, chosen=chosen)
+
+
+def require_fallback(name: str) -> None:
+    """A fallback is a mechanism of the ranks' alone.
+
+    Raises:
+        UnknownNameError: there is no such mechanism, or it needs a switch or servers.
+    """
+    fit = {n for n, m in registered().items() if m.build is not None and not m.needs_fabric and not m.servers}
+    if name in fit:
+        return
+    try:
+        asked = find(name)
+    except UnknownNameError:
+        raise UnknownNameError("fallback", name, fit) from None
+    if asked.build is None or asked.needs_fabric or asked.servers:
+        raise UnknownNameError("fallback", name, fit)
 
 
 def describe_option(parameter: inspect.Parameter) -> str:

@@ -1,18 +1,28 @@
-"""Execute one worker's list of a schedule on a real tensor: pieces to and from peers over Gloo, the switch's part
+"""Execute one host's list of a schedule on a real tensor: pieces to and from its peers by messages, the switch's part
 through the packet engine.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from hostlib.checker import check
 from hostlib.errors import ScheduleError
-from hostlib.schedule import SWITCH, Receive, Schedule, Send, describe, piece_bounds, worker
+from hostlib.peers import Peers, Pending
+from hostlib.registry import Mechanism
+from hostlib.schedule import Operation, Receive, Schedule, Send, describe, is_host, piece_bounds, server, worker
+
+SEGMENT_BYTES = 1 << 20  # of a message: while one is added, the next comes
+HEADER_TAG = 1 << 20  # of what servers are told; pieces have the tags below
+DTYPES = (torch.float32, torch.int32)  # that travel
+END = -1  # instead of a number of elements
+
+Sending = dict[tuple[int, int], list[Pending]]  # by piece and segment
 
 
 class Fabric(Protocol):
@@ -28,38 +38,53 @@ class Started:
     """An all-reduce whose first operations are done.
 
     Attributes:
+        operations: those that remain.
         under_way: fabric's number of each piece that was handed to it.
-        next: index of the first operation that remains.
     """
 
     flat: Tensor
     pieces: list[Tensor]
     average: bool
+    operations: deque[Operation]
     under_way: dict[int, int] = field(default_factory=dict)
-    next: int = 0
 
 
 class Runtime:
-    """One worker of one schedule.
+    """One host of a mechanism's schedules, a tensor after the other: the same ones on every host.
 
     Args:
-        peers: a process group for point-to-point messages (torch.distributed.ProcessGroupGloo).
+        host: a worker's rank, or world size + a server's number.
+        peers: what point-to-point messages go by.
         fabric: what the switch's operations go to; None when the schedule has none.
+
+    Raises:
+        ScheduleError: the mechanism is not an all-reduce, or cannot run here.
     """
 
-    def __init__(self, schedule: Schedule, rank: int, peers: Any, fabric: Fabric | None) -> None:
-        self._schedule = schedule
-        self._operations = schedule.nodes[worker(rank)]
-        self._ranks = {worker(r): r for r in range(schedule.world_size)}
-        self._peers = peers
-        self._fabric = fabric
-        if fabric is None and SWITCH in schedule.nodes:
-            raise ScheduleError(f"{schedule.mechanism} needs a switch")
+    def __init__(
+        self, mechanism: Mechanism, world_size: int, host: int, peers: Peers, fabric: Fabric | None = None
+    ) -> None:
+        self._mechanism, self._world_size, self._host = mechanism, world_size, host
+        self._peers, self._fabric = peers, fabric
+        self._turn = 0
+        schedule = mechanism.schedule(world_size)
+        check(schedule)
+        if not schedule.runs_on_hosts:
+            raise ScheduleError(
+                f"{mechanism.name} cannot run on hosts: the fabric sums and multicasts at once, or not at all; "
+                "it can be simulated"
+            )
+        if fabric is None and schedule.needs_fabric:
+            raise ScheduleError(f"{mechanism.name} needs a switch")
+        self.only_fabric = schedule.needs_fabric
+        self._hosts = {worker(rank): rank for rank in range(world_size)}
+        self._hosts |= {server(number): world_size + number for number in range(len(schedule.servers))}
+        self._node = next(node for node, number in self._hosts.items() if number == host)
 
     @property
-    def only_fabric(self) -> bool:
-        """Whether all that a worker sends and receives goes through the switch."""
-        return all(isinstance(op, Send | Receive) and op.peer == SWITCH for op in self._operations)
+    def servers(self) -> range:
+        """The hosts that are servers of their own."""
+        return range(self._world_size, len(self._hosts))
 
     def allreduce(self, tensor: Tensor, average: bool) -> None:
         """Sum (or average) a contiguous tensor over all ranks, in place."""
@@ -67,49 +92,101 @@ class Runtime:
 
     def begin(self, tensor: Tensor, average: bool) -> Started:
         """Do the operations up to the first that might wait: later tensors' can follow before `finish`."""
+        schedule = self._next(tensor.nbytes)
         flat = tensor.view(-1)
-        pieces = [flat[start:end] for start, end in piece_bounds(flat.numel(), self._schedule.pieces)]
-        started = Started(flat, pieces, average)
-        for operation in self._operations:
-            if not (isinstance(operation, Send) and operation.peer == SWITCH and self._fabric is not None):
-                break
-            self._to_fabric(self._fabric, started, operation.piece)
-            started.next += 1
+        pieces = [flat[start:end] for start, end in piece_bounds(flat.numel(), schedule.pieces)]
+        started = Started(flat, pieces, average, deque(schedule.nodes[self._node]))
+        if self._fabric is not None:
+            operations = started.operations
+            while operations and isinstance(operations[0], Send) and not is_host(operations[0].peer):
+                self._to_fabric(self._fabric, started, operations.popleft().piece)
         return started
+
+    def _next(self, size: int) -> Schedule:
+        self._turn += 1
+        return self._mechanism.schedule(self._world_size, size, self._turn - 1)
 
     def finish(self, started: Started) -> None:
         """The remaining operations. All-reduces are finished in the order in which they were begun."""
-        sending: dict[int, list[Any]] = defaultdict(list)
-        for operation in self._operations[started.next :]:
+        sending: Sending = defaultdict(list)
+        if self._host == 0 and started.flat.numel() > 0:
+            told = self._tell_servers(started.flat.numel(), DTYPES.index(started.flat.dtype))
+            sending[HEADER_TAG, 0] = told
+        for operation in started.operations:
             piece = started.pieces[operation.piece]
             if piece.numel() == 0:
                 continue
             match operation:
-                case Send(peer, number) if peer == SWITCH and self._fabric is not None:
+                case Send(peer, number) if is_host(peer):
+                    for index, part in enumerate(_segments(piece)):
+                        sending[number, index].append(self._peers.send(part, self._hosts[peer], number))
+                case Receive(peer, number, True) if is_host(peer):
+                    self._add(piece, self._hosts[peer], number, sending)
+                case Receive(peer, number, False) if is_host(peer):
+                    self._copy(piece, self._hosts[peer], number, sending)
+                case Send(_, number) if self._fabric is not None:
                     self._to_fabric(self._fabric, started, number)
-                case Receive(peer, number, _) if peer == SWITCH and self._fabric is not None:
+                case Receive(_, number, _) if self._fabric is not None:
                     self._fabric.finish(started.under_way[number])
-                case Send(peer, number):
-                    sending[number].append(self._peers.send([piece], self._ranks[peer], number))
-                case Receive(peer, number, reduce):
-                    for work in sending.pop(number, []):
-                        work.wait()  # What is on its way must not change.
-                    self._receive(piece, self._ranks[peer], number, reduce)
                 case _:
-                    raise ScheduleError(f"{self._schedule.mechanism}: a worker cannot {describe(operation)}")
-        for works in sending.values():
-            for work in works:
-                work.wait()
+                    raise ScheduleError(f"{self._mechanism.name}: a host cannot {describe(operation)}")
+        for messages in sending.values():
+            _settle(messages)
         if started.average and not started.under_way:
-            started.flat.div_(self._schedule.world_size)
+            started.flat.div_(self._world_size)
+
+    def serve(self) -> None:
+        """A server's all-reduces, one after the other, until all workers have closed their runtimes."""
+        header = torch.empty(2, dtype=torch.int64)
+        while True:
+            self._peers.receive(header, 0, HEADER_TAG).wait()
+            count, kind = header.tolist()
+            if count == END:
+                break
+            self.allreduce(torch.empty(count, dtype=DTYPES[kind]), average=False)
+        # What they share must not go before the last of them has everything.
+        for rank in range(1, self._world_size):
+            self._peers.receive(header, rank, HEADER_TAG).wait()
+
+    def close(self) -> None:
+        """There will be no more from this worker."""
+        _settle(self._tell_servers(END, 0))
+
+    def _tell_servers(self, count: int, kind: int) -> list[Pending]:
+        header = torch.tensor([count, kind])
+        return [self._peers.send(header, host, HEADER_TAG) for host in self.servers]
 
     @staticmethod
     def _to_fabric(fabric: Fabric, started: Started, number: int) -> None:
         if started.pieces[number].numel() > 0:
             started.under_way[number] = fabric.begin(started.pieces[number], started.average)
 
-    def _receive(self, piece: Tensor, source: int, tag: int, reduce: bool) -> None:
-        into = torch.empty_like(piece) if reduce else piece
-        self._peers.recv([into], source, tag).wait()
-        if reduce:
-            piece.add_(into)
+    def _copy(self, piece: Tensor, source: int, tag: int, sending: Sending) -> None:
+        parts = _segments(piece)
+        for index in range(len(parts)):
+            _settle(sending.pop((tag, index), []))  # What is on its way must not change.
+        _settle([self._peers.receive(part, source, tag) for part in parts])
+
+    def _add(self, piece: Tensor, source: int, tag: int, sending: Sending) -> None:
+        """While one segment is added, the next comes. Asked for before what was sent is waited for: two that exchange
+        a piece would both wait for the other to ask."""
+        parts = _segments(piece)
+        spare = [torch.empty_like(part) for part in parts[:2]]
+        coming: deque[tuple[Pending, Tensor]] = deque()
+        for index in range(len(parts) + 1):
+            if index < len(parts):
+                into = spare[index % 2][: len(parts[index])]
+                coming.append((self._peers.receive(into, source, tag), into))
+            if index > 0:
+                message, got = coming.popleft()
+                _settle([*sending.pop((tag, index - 1), []), message])
+                parts[index - 1].add_(got)
+
+
+def _settle(messages: list[Pending]) -> None:
+    for message in messages:
+        message.wait()
+
+
+def _segments(piece: Tensor) -> tuple[Tensor, ...]:
+    return piece.split(max(1, SEGMENT_BYTES // piece.element_size()))

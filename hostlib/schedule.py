@@ -122,6 +122,14 @@ class Schedule:
         return not all(map(is_host, self.nodes))
 
     @property
+    def runs_on_hosts(self) -> bool:
+        """Whether hosts, with the fabric that there is, can do it: what that sums, it multicasts to all ranks."""
+        if not self.needs_fabric:
+            return True
+        workers = (self.nodes[worker(rank)] for rank in range(self.world_size))
+        return not self.servers and all(not is_host(operation.peer) for node in workers for operation in node)
+
+    @property
     def servers(self) -> tuple[str, ...]:
         """The servers with hosts of their own."""
         return tuple(node for node in self.nodes if node.startswith("server"))

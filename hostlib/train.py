@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +29,7 @@ from hostlib.options import TrainOptions
 from hostlib.overlap import StepTimes, summary, write_trace
 from hostlib.rank import Surroundings, grouped
 from hostlib.registry import choose
+from hostlib.runtime import Runtime
 
 MOMENTUM = 0.9
 WARM_UP_STEPS = 5
@@ -45,13 +46,20 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
         HostlibError: unknown names, no controller, a missing rank, a silent switch.
     """
     choice = choose(options.mechanism)
-    if options.world_size is not None and options.world_size != here.world_size:
-        raise RunError(
-            f"--world-size {options.world_size} does not match the {here.world_size} ranks that were started"
-        )
+    servers = choice.mechanism.servers
+    workers = here.world_size - servers
+    if workers < 1:
+        raise RunError(f"{choice} needs {servers} servers beside its workers; {here.world_size} processes were started")
+    if options.world_size is not None and options.world_size != workers:
+        raise RunError(f"--world-size {options.world_size} does not match the {workers} ranks that were started")
+    if here.rank >= workers:
+        with grouped(here, "train", options.deadline_s, servers) as (group, _):
+            Runtime(choice.mechanism, workers, here.rank, group.peers).serve()
+        return {}
+    here = replace(here, world_size=workers)
     _be_deterministic(options.seed)
     model = build_model(options.model)
-    with grouped(here, "train", options.deadline_s) as (group, job):
+    with grouped(replace(here, world_size=workers + servers), "train", options.deadline_s, servers) as (group, job):
         collective = create_collective(
             choice.mechanism,
             group,

@@ -29,11 +29,14 @@ def schedule(world_size: int, *, pieces: int = 8) -> Schedule:
 
 def _worker(rank: int, n: int, pieces: int) -> Iterator[Operation]:
     trees = [_neighbours(rank, n, 0), _neighbours(rank, n, n // 2)]
-    for piece in range(pieces):
-        parent, children = trees[piece % 2]
-        yield from (Receive(child, piece, reduce=True) for child in children)
-        if parent is not None:
-            yield Send(parent, piece)
+    # A leaf waits for nothing: what it has to give goes before it waits as an inner node.
+    for inner in (False, True):
+        for piece in range(pieces):
+            parent, children = trees[piece % 2]
+            if bool(children) == inner:
+                yield from (Receive(child, piece, reduce=True) for child in children)
+                if parent is not None:
+                    yield Send(parent, piece)
     for piece in range(pieces):
         parent, children = trees[piece % 2]
         if parent is not None:

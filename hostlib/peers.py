@@ -1,0 +1,93 @@
+"""Messages between the hosts of a schedule: over torch.distributed (Gloo) or MPI.
+
+Messages of one sender with one tag come in the order in which they were sent.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from hostlib.errors import RunError
+
+SHORT_S, LONG_S = 20e-6, 1e-3  # between looks at an MPI message: MPI itself would wait at full speed
+
+
+class Pending(Protocol):
+    """A message under way."""
+
+    def wait(self) -> Any:
+        """Until it has left, or is here.
+
+        Raises:
+            RunError, RuntimeError: it does not come within the deadline.
+        """
+        ...
+
+
+class Peers(Protocol):
+    """This host's end. Hosts are numbered: workers by rank, then the servers."""
+
+    def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        """Nothing may change the tensor, which is contiguous, until the message has left."""
+        ...
+
+    def receive(self, tensor: Tensor, host: int, tag: int) -> Pending: ...
+
+
+class GlooPeers:
+    """Over a process group with point-to-point messages.
+
+    Args:
+        group: torch.distributed.ProcessGroupGloo, or NCCL's, whose rank i is host i.
+    """
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        return self._group.send([tensor], host, tag)  # type: ignore[no-any-return]
+
+    def receive(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        return self._group.recv([tensor], host, tag)  # type: ignore[no-any-return]
+
+
+class MpiPeers:
+    """Over an MPI communicator.
+
+    Args:
+        communicator: mpi4py.MPI.Comm whose rank i is host i; nobody else may use it.
+        deadline_s: how long a message may take; None for ever, as a server may be idle.
+    """
+
+    def __init__(self, communicator: Any, deadline_s: float | None) -> None:
+        self._communicator, self._deadline_s = communicator, deadline_s
+
+    def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        return MpiPending(self._communicator.Isend(_bytes(tensor), host, tag), self._deadline_s)
+
+    def receive(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        return MpiPending(self._communicator.Irecv(_bytes(tensor), host, tag), self._deadline_s)
+
+
+class MpiPending:
+    """An MPI request that gives the core away while it waits."""
+
+    def __init__(self, request: Any, deadline_s: float | None) -> None:
+        self._request, self._deadline_s = request, deadline_s
+
+    def wait(self) -> None:
+        begin, pause = time.monotonic(), SHORT_S
+        while not self._request.Test():
+            if self._deadline_s is not None and time.monotonic() - begin > self._deadline_s:
+                self._request.Cancel()
+                raise RunError(f"an MPI message did not come through within {self._deadline_s:g} s")
+            time.sleep(pause)
+            pause = min(2 * pause, LONG_S)
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return tensor.view(torch.uint8).numpy()
