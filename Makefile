@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard hostlib/nativ
 	@bash .ci/prerequisites $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --editable '.[train,emulation,controller,test]'
+	    --editable '.[train,emulation,controller,mpi,plot,test]'
 	@touch $@
 
 p4:

@@ -15,7 +15,7 @@ from hostlib.checker import check
 from hostlib.errors import ScheduleError
 from hostlib.peers import Peers, Pending
 from hostlib.registry import Mechanism
-from hostlib.schedule import Operation, Receive, Schedule, Send, describe, is_host, piece_bounds, server, worker
+from hostlib.schedule import Operation, Receive, Send, describe, is_host, piece_bounds, server, worker
 
 SEGMENT_BYTES = 1 << 20  # of a message: while one is added, the next comes
 HEADER_TAG = 1 << 20  # of what servers are told; pieces have the tags below
@@ -92,8 +92,11 @@ class Runtime:
 
     def begin(self, tensor: Tensor, average: bool) -> Started:
         """Do the operations up to the first that might wait: later tensors' can follow before `finish`."""
-        schedule = self._next(tensor.nbytes)
         flat = tensor.view(-1)
+        if flat.numel() == 0:
+            return Started(flat, [], average, deque())
+        schedule = self._mechanism.schedule(self._world_size, flat.nbytes, self._turn)
+        self._turn += 1
         pieces = [flat[start:end] for start, end in piece_bounds(flat.numel(), schedule.pieces)]
         started = Started(flat, pieces, average, deque(schedule.nodes[self._node]))
         if self._fabric is not None:
@@ -101,10 +104,6 @@ class Runtime:
             while operations and isinstance(operations[0], Send) and not is_host(operations[0].peer):
                 self._to_fabric(self._fabric, started, operations.popleft().piece)
         return started
-
-    def _next(self, size: int) -> Schedule:
-        self._turn += 1
-        return self._mechanism.schedule(self._world_size, size, self._turn - 1)
 
     def finish(self, started: Started) -> None:
         """The remaining operations. All-reduces are finished in the order in which they were begun."""
