@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-TEST_SHARE = 0.2
+from hostlib.errors import RunError
+
+TEST_EVERY = 5
 PIXEL_MAX = 16.0
 
 
@@ -26,20 +28,34 @@ class Split:
 
 
 def digits(seed: int) -> Split:
-    """The digits in a stratified split, 80 % for training; the same for the same seed."""
-    images, labels = load_digits(return_X_y=True)
-    parts = train_test_split(images, labels, test_size=TEST_SHARE, random_state=seed, stratify=labels)
-    train_images, test_images, train_labels, test_labels = parts
+    """The digits in a stratified split, 80 % for training; the same for the same seed.
 
-    def pictures(rows: np.ndarray) -> Tensor:
-        return torch.from_numpy((rows / (PIXEL_MAX / 2) - 1).astype(np.float32)).reshape(-1, 1, 8, 8)
+    Raises:
+        RunError: scikit-learn is not installed, or has no digits.
+    """
+    table = _table()
+    images = torch.from_numpy(table[:, :-1] / (PIXEL_MAX / 2) - 1).reshape(-1, 1, 8, 8)
+    labels = torch.from_numpy(table[:, -1].astype(np.int64))
+    order = np.random.default_rng(seed).permutation(len(table))
+    by_label = order[np.argsort(table[order, -1], kind="stable")]
+    test = np.arange(len(table)) % TEST_EVERY == 0
+    train_rows, test_rows = torch.from_numpy(by_label[~test]), torch.from_numpy(by_label[test])
+    return Split(images[train_rows], labels[train_rows], images[test_rows], labels[test_rows])
 
-    return Split(
-        pictures(train_images),
-        torch.from_numpy(train_labels.astype(np.int64)),
-        pictures(test_images),
-        torch.from_numpy(test_labels.astype(np.int64)),
-    )
+
+def _table() -> np.ndarray:
+    """float32 (N, 65): 64 pixels from 0 to 16, and the label.
+
+    Read from scikit-learn's own file: importing the package loads SciPy, which takes every rank another second.
+    """
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise RunError("the digits come with scikit-learn, which is not installed (pip install 'netfold[train]')")
+    path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    try:
+        return np.loadtxt(path, np.float32, delimiter=",")
+    except (OSError, ValueError) as wrong:
+        raise RunError(f"this scikit-learn has no digits that can be read at {path}: {wrong}") from wrong
 
 
 def batches(examples: int, batch_size: int, rank: int, world_size: int, seed: int, epoch: int) -> Iterator[Tensor]:

@@ -82,7 +82,8 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
 def _be_deterministic(seed: int) -> None:
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    # As use_deterministic_algorithms(True), but for loading torch's compiler, which takes a second.
+    torch.set_deterministic_debug_mode("error")
 
 
 class Run:

@@ -129,13 +129,10 @@ def _be_rank(order: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    import torch
-
     import hostlib.train  # noqa: F401  what takes so long
     from hostlib.data import digits
 
     digits(1)
-    torch.use_deterministic_algorithms(True)  # loads a compiler of torch's
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
         raise RuntimeError(f"{threads} threads: this process must not be forked")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -20,10 +21,9 @@ BENCH = [sys.executable, "-m", "emulation", "bench", "--seconds", "0.2"]
 WITHOUT_BMV2 = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
-def namespaces() -> list[str]:
-    """Of benches: tests that run at the same time may have others."""
-    shown = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-    return [line for line in shown.splitlines() if line.startswith("netfold-bench")]
+def namespaces(pid: int) -> list[str]:
+    """Of this bench: tests that run at the same time may have others."""
+    return [entry.name for entry in Path("/run/netns").glob(f"netfold-bench-{pid}-*")]
 
 
 def test_one_packet_takes_longer_than_its_sums() -> None:
@@ -80,25 +80,26 @@ def test_frames_of_the_ranks() -> None:
 
 @needs_root
 def test_the_command_prints_its_contract() -> None:
-    before = namespaces()
-    done = subprocess.run([*BENCH, "--json"], cwd=ROOT, env=WITHOUT_BMV2, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    with subprocess.Popen(
+        [*BENCH, "--json"], cwd=ROOT, env=WITHOUT_BMV2, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        said, complained = running.communicate(timeout=100)
+    assert running.returncode == 0, complained
+    result = json.loads(said)
     assert list(result) == ["in_process_ns", "limit_ns", "interfaces", "loopback_gbps_per_rank", "machine"]
     for key in ("in_process_ns", "limit_ns"):
         assert set(result[key]) == {"64", "256"} and min(result[key].values()) > 0
     for rates in result["interfaces"].values():
         assert rates["embedded_ate_s"] > 0 and rates["bmv2_ate_s"] is None
     assert result["loopback_gbps_per_rank"] > 0
-    assert "measuring: two ranks on loopback" in done.stderr
-    assert namespaces() == before
+    assert "measuring: two ranks on loopback" in complained
+    assert namespaces(running.pid) == []
 
 
 @needs_root
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("reached", ["one packet of 64", "switch between interfaces, 64", "two ranks on loopback"])
 def test_it_can_be_interrupted_anywhere(reached: str, number: signal.Signals) -> None:
-    before = namespaces()
     running = subprocess.Popen(BENCH, cwd=ROOT, env=WITHOUT_BMV2, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stderr is not None
     while reached not in (line := running.stderr.readline().decode()):
@@ -107,4 +108,4 @@ def test_it_can_be_interrupted_anywhere(reached: str, number: signal.Signals) ->
     out, rest = running.communicate(timeout=60)
     assert (running.returncode, out) == (130, b"")
     assert rest.decode().splitlines()[-1] == "interrupted"
-    assert namespaces() == before
+    assert namespaces(running.pid) == []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from hostlib.data import batches, digits
-from hostlib.errors import UnknownNameError
+from hostlib.errors import RunError, UnknownNameError
 from hostlib.models import CLASSES, MODELS, build_model
 
 DIGITS = 1797
@@ -67,6 +72,30 @@ def test_digits_are_split_four_to_one_and_stratified() -> None:
     assert (float(split.train_images.min()), float(split.train_images.max())) == (-1.0, 1.0)
     shares = torch.bincount(split.train_labels) / torch.bincount(torch.cat([split.train_labels, split.test_labels]))
     assert torch.all((shares - 0.8).abs() < 0.01)
+
+
+def test_digits_are_scikit_learns() -> None:
+    def in_order(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        rows = np.column_stack([images, labels])
+        return rows[np.lexsort(rows.T)]
+
+    split = digits(seed=1)
+    images = torch.cat([split.train_images, split.test_images]).flatten(1).numpy()
+    labels = torch.cat([split.train_labels, split.test_labels]).numpy()
+    assert np.array_equal(in_order((images + 1) * 8, labels), in_order(*load_digits(return_X_y=True)))
+
+
+def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hostlib.data.find_spec", lambda name: None)
+    with pytest.raises(RunError, match=r"^the digits come with scikit-learn, which is not installed \(pip install"):
+        digits(1)
+
+
+def test_a_rank_loads_nothing_that_takes_long_and_that_it_does_not_need() -> None:
+    code = "import sys, hostlib.train as t; t._be_deterministic(1); t.digits(1); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "torch" in loaded
+    assert {"scipy", "sklearn", "torch._dynamo", "torch._inductor"}.isdisjoint(loaded)
 
 
 def test_the_seed_decides_the_split() -> None:
