@@ -217,10 +217,10 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
                 controller = options.controller or ""
                 if names is through and not controller:
                     controller = place.enter_context(own_fabric(hosts, options.faults))
-                processes = options.ranks + max(find(name).servers for name in names)
-                addresses = [hosts.address(rank) for rank in range(processes)]
+                serve = max(find(name).servers for name in names)
+                addresses = [hosts.address(rank) for rank in range(options.ranks + serve)]
                 told = [options.for_rank(names, controller, address).to_json() for address in addresses]
-                done = run_ranks("hostlib.measure", told.__getitem__, processes, hosts, report)
+                done = run_ranks("hostlib.measure", told.__getitem__, options.ranks, hosts, report, serve)
                 rows += [Row(**row) for row in done["rows"]]
     return sorted(rows, key=lambda row: options.mechanisms.index(row.mechanism))
 

@@ -365,7 +365,8 @@ def bench(
         click.echo(json.dumps({"rows": told, "kernels": [asdict(r) for r in rates]} if kernels else told, indent=2))
     else:
         console = Console()
-        print_rows(asked, rows, console if console.is_terminal else Console(width=PLAIN_WIDTH))
+        longest = max(map(len, asked.mechanisms))
+        print_rows(asked, rows, console if console.is_terminal else Console(width=PLAIN_WIDTH + longest))
         if kernels:
             from hostlib.kernelbench import print_table
 

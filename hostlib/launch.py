@@ -31,9 +31,9 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Child:
-    """One rank's process, and the last lines it said on standard error."""
+    """One rank's or server's process, and the last lines it said on standard error."""
 
-    rank: int
+    name: str
     process: subprocess.Popen[bytes]
     said: deque[str]
     listeners: list[threading.Thread]
@@ -44,13 +44,13 @@ class Child:
         if code is None or code == 0:
             return None
         if code < 0:
-            return f"rank {self.rank} (pid {self.process.pid}) was killed by {signal.Signals(-code).name}"
+            return f"{self.name} (pid {self.process.pid}) was killed by {signal.Signals(-code).name}"
         for thread in self.listeners:
             thread.join(timeout=2)
         lines = [line for line in self.said if line.strip()]
         ours = [line for line in lines if line.startswith("error: ")]
         message = (ours or lines or [f"exit code {code}"])[-1].removeprefix("error: ")
-        return f"rank {self.rank}: {message}"
+        return f"{self.name}: {message}"
 
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
@@ -79,14 +79,19 @@ def launch(options: TrainOptions, report: Callable[[Event], None]) -> dict[str, 
         )
     if choose(options.mechanism).mechanism.needs_fabric:
         require_controller(options.controller)
-    processes = world_size + choose(options.mechanism).mechanism.servers
-    return run_ranks("hostlib.train", lambda rank: options.to_json(), processes, LocalHosts(), report)
+    servers = choose(options.mechanism).mechanism.servers
+    return run_ranks("hostlib.train", lambda rank: options.to_json(), world_size, LocalHosts(), report, servers)
 
 
 def run_ranks(
-    module: str, options: Callable[[int], str], world_size: int, hosts: Hosts, report: Callable[[Event], None]
+    module: str,
+    options: Callable[[int], str],
+    world_size: int,
+    hosts: Hosts,
+    report: Callable[[Event], None],
+    servers: int = 0,
 ) -> dict[str, Any]:
-    """Run a module once for each rank (and server), on its host; the result that one of them reports.
+    """Run a module once for each rank, on its host; the result that one of them reports.
 
     The module finds its surroundings as under torchrun, and its options in OPTIONS_VARIABLE. What it writes to standard
     output is events, one JSON object per line; {"event": "result", "result": {...}} is the last.
@@ -94,6 +99,7 @@ def run_ranks(
     Args:
         options: what each rank is told.
         report: called with the events, but for the result, as they come.
+        servers: so many processes more, the last, which serve and are no ranks.
 
     Raises:
         RunError: a rank failed or died; the others have been stopped.
@@ -102,24 +108,27 @@ def run_ranks(
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     children: list[Child] = []
     try:
-        for rank in range(world_size):
+        for rank in range(world_size + servers):
             told = {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(world_size),
+                "WORLD_SIZE": str(world_size + servers),
                 "MASTER_ADDR": store.host,
                 "MASTER_PORT": str(store.port),
                 "OMP_NUM_THREADS": "1",
                 OPTIONS_VARIABLE: options(rank),
             }
-            children.append(_start(rank, module, hosts, told, events))
+            name = f"rank {rank}" if rank < world_size else f"server {rank - world_size}"
+            children.append(_start(rank, name, module, hosts, told, events))
         return _watch(children, events, report)
     finally:
         _stop(children)
         del store
 
 
-def _start(rank: int, module: str, hosts: Hosts, told: dict[str, str], events: queue.SimpleQueue[Event]) -> Child:
+def _start(
+    rank: int, name: str, module: str, hosts: Hosts, told: dict[str, str], events: queue.SimpleQueue[Event]
+) -> Child:
     process = subprocess.Popen(
         [*hosts.prefix(rank), sys.executable, "-m", module],
         env={**os.environ, **hosts.environment(rank), **told},
@@ -147,7 +156,7 @@ def _start(rank: int, module: str, hosts: Hosts, told: dict[str, str], events: q
     listeners = [threading.Thread(target=listen, daemon=True), threading.Thread(target=overhear, daemon=True)]
     for thread in listeners:
         thread.start()
-    return Child(rank, process, said, listeners)
+    return Child(name, process, said, listeners)
 
 
 def _watch(children: list[Child], events: queue.SimpleQueue[Event], report: Callable[[Event], None]) -> dict[str, Any]:

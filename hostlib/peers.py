@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hostlib.errors import RunError
+from hostlib.link import LinkBytes
 
 SHORT_S, LONG_S = 20e-6, 1e-3  # between looks at an MPI message: MPI itself would wait at full speed
 
@@ -61,15 +62,22 @@ class MpiPeers:
     Args:
         communicator: mpi4py.MPI.Comm whose rank i is host i; nobody else may use it.
         deadline_s: how long a message may take; None for ever, as a server may be idle.
+
+    Attributes:
+        carried: bytes of the messages so far. Between processes of one machine they go by shared memory, where the
+            kernel does not count them.
     """
 
     def __init__(self, communicator: Any, deadline_s: float | None) -> None:
         self._communicator, self._deadline_s = communicator, deadline_s
+        self.carried = LinkBytes()
 
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        self.carried += LinkBytes(sent=tensor.nbytes)
         return MpiPending(self._communicator.Isend(_bytes(tensor), host, tag), self._deadline_s)
 
     def receive(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        self.carried += LinkBytes(received=tensor.nbytes)
         return MpiPending(self._communicator.Irecv(_bytes(tensor), host, tag), self._deadline_s)
 
 

@@ -27,6 +27,7 @@ from hostlib.link import LinkBytes, tcp_bytes
 from hostlib.models import build_model
 from hostlib.options import TrainOptions
 from hostlib.overlap import StepTimes, summary, write_trace
+from hostlib.peers import MpiPeers, Peers
 from hostlib.rank import Surroundings, grouped
 from hostlib.registry import choose
 from hostlib.runtime import Runtime
@@ -71,7 +72,7 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
         )
         finished = False
         try:
-            run = Run(options, here, choice.strategy, model, digits(options.seed), collective, report)
+            run = Run(options, here, choice.strategy, model, digits(options.seed), collective, group.hosts, report)
             result = run.go()
             finished = True
             return result
@@ -97,10 +98,11 @@ class Run:
         model: nn.Module,
         data: Split,
         collective: ScheduledCollective | LibraryCollective,
+        hosts: Peers | None,
         report: Report,
     ) -> None:
         self.options, self.here, self.data = options, here, data
-        self.collective, self.report = collective, report
+        self.collective, self.hosts, self.report = collective, hosts, report
         self.state = HookState(collective)
         self.plain = model
         self.wait_free = strategy == "wfbp"
@@ -179,7 +181,8 @@ class Run:
             gradient.copy_(part.view_as(gradient))
 
     def _link_bytes(self) -> LinkBytes:
-        carried = tcp_bytes(leave_out_port=self.here.port)
+        # MPI counts by itself, also what goes by TCP.
+        carried = self.hosts.carried if isinstance(self.hosts, MpiPeers) else tcp_bytes(leave_out_port=self.here.port)
         engine = self.collective.stats()
         return carried + LinkBytes(engine["bytes_sent"], engine["bytes_received"]) if engine else carried
 

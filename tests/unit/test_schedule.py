@@ -98,3 +98,52 @@ def test_an_unknown_name_is_answered_with_the_legal_ones(text: str, kind: str, l
 def test_a_yardstick_has_no_schedule() -> None:
     with pytest.raises(HostlibError, match="gloo is a library's own collective and has no schedule"):
         find("gloo").schedule(4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ps:sreves=2", "unknown option of ps 'sreves'; legal are assign, colocated, servers"),
+        ("ps:servers=two", "ps:servers takes a number, not 'two'"),
+        ("ps:assign=odd", "unknown ps:assign 'odd'; legal are even, pairs, whole"),
+        ("ring:split=maybe", "unknown ring:split 'maybe'; legal are no, yes"),
+        ("butterfly:split=no", "unknown option of butterfly 'split'; legal are none"),
+        ("gloo:split=no", "unknown option of gloo 'split'; legal are none"),
+    ],
+)
+def test_an_option_that_does_not_exist_is_answered_with_the_legal_ones(text: str, message: str) -> None:
+    with pytest.raises(HostlibError) as raised:
+        find(text)
+    assert str(raised.value) == message
+
+
+def test_options_out_of_range_name_the_mechanism() -> None:
+    for text, message in (
+        ("ps:servers=0", "servers must be at least 1, not 0"),
+        ("ps:servers=5:colocated", "ps: 5 servers cannot share the hosts of 4 workers"),
+        ("inagg+mcast:racks=5", r"inagg\+mcast: racks must be in 1..4, the world size, not 5"),
+        ("inagg+mcast:racks=2:via_server", "via_server is for one switch, not 2 racks"),
+        ("tree:pieces=0", "tree: pieces must be at least 1, not 0"),
+    ):
+        with pytest.raises(HostlibError, match=message):
+            find(text).schedule(4)
+
+
+def test_tensors_are_dealt_out_in_turn() -> None:
+    servers = [find("ps:servers=3").schedule(2, size=100, turn=turn).nodes["worker0"][0] for turn in range(4)]
+    assert servers == [Send(f"server{number}", 0) for number in (0, 1, 2, 0)]
+    pairs = find("ps:servers=3:assign=pairs").schedule(2, size=4_000_001, turn=1)
+    assert [op.peer for op in pairs.nodes["worker0"] if isinstance(op, Send)] == ["server1", "server2", "server0"]
+
+
+def test_where_a_mechanism_can_run() -> None:
+    simulated = {name for name, mechanism in registered().items() if not mechanism.runs_on_hosts}
+    assert simulated == {"inagg", "mcast", "ring+mcast"}
+    assert find("inagg+mcast:racks=2").runs_on_hosts
+    assert not find("inagg+mcast:via_server").runs_on_hosts
+
+
+def test_a_ring_of_a_thousand_gives_one_list_without_the_others() -> None:
+    schedule = find("ring").schedule(1024)
+    assert len(schedule.nodes) == 1024
+    assert len(schedule.nodes["worker7"]) == 4 * 1023
