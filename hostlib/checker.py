@@ -1,8 +1,8 @@
 """Symbolic execution of a schedule: does every worker end with every contribution exactly once, and can it deadlock?
 
 Values are multisets of contributions. As the host runtime has it, a send does not wait, and is over when its receiver
-takes the message; a piece that is being sent is not changed. So a sum takes its message, waits for what is still under
-way of that piece, and adds; a copy waits first, as it takes the message right into the piece.
+takes the message; a piece that is being sent is not changed. So a receive takes its message, waits for what is still
+under way of that piece, and adds or copies.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Execution:
         values: of a node's piece.
         wires: messages by sender, receiver and piece.
         under_way: how many messages of a node's piece have not been taken.
-        taken: what a node has taken for a sum that waits.
+        taken: what a node has taken and may not yet use.
         moved: whether something has happened.
     """
 
@@ -82,17 +82,14 @@ class Execution:
                 self._send(node, (peer,), operation.piece)
             case Multicast(peers, _):
                 self._send(node, peers, operation.piece)
-            case Receive(peer, piece, True):
+            case Receive(peer, piece, reduce):
                 if node not in self.taken and self.wires[peer, node, piece]:
                     self.taken[node] = self._take(peer, node, piece)
                     self.moved = True
                 if node not in self.taken or self.under_way[mine]:
                     return False
-                self.values[mine] = self.values[mine] + self.taken.pop(node)
-            case Receive(peer, piece, _):
-                if self.under_way[mine] or not self.wires[peer, node, piece]:
-                    return False
-                self.values[mine] = self._take(peer, node, piece)
+                got = self.taken.pop(node)
+                self.values[mine] = self.values[mine] + got if reduce else got
             case Aggregate(peers, piece):
                 if not all(self.wires[peer, node, piece] for peer in peers):
                     return False

@@ -5,6 +5,7 @@ through the packet engine.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,7 +18,8 @@ from hostlib.peers import Peers, Pending
 from hostlib.registry import Mechanism
 from hostlib.schedule import Operation, Receive, Send, describe, is_host, piece_bounds, server, worker
 
-SEGMENT_BYTES = 1 << 20  # of a message: while one is added, the next comes
+SEGMENT_BYTES = 1 << 20  # of a message: while one is added, the next come
+SEGMENTS_AHEAD = 8
 HEADER_TAG = 1 << 20  # of what servers are told; pieces have the tags below
 DTYPES = (torch.float32, torch.int32)  # that travel
 END = -1  # instead of a number of elements
@@ -47,6 +49,15 @@ class Started:
     average: bool
     operations: deque[Operation]
     under_way: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operation on one segment of its piece; the fabric cuts pieces by itself."""
+
+    operation: Operation
+    segment: int
+    part: Tensor
 
 
 class Runtime:
@@ -111,28 +122,48 @@ class Runtime:
         if self._host == 0 and started.flat.numel() > 0:
             told = self._tell_servers(started.flat.numel(), DTYPES.index(started.flat.dtype))
             sending[HEADER_TAG, 0] = told
-        for operation in started.operations:
-            piece = started.pieces[operation.piece]
-            if piece.numel() == 0:
-                continue
-            match operation:
-                case Send(peer, number) if is_host(peer):
-                    for index, part in enumerate(_segments(piece)):
-                        sending[number, index].append(self._peers.send(part, self._hosts[peer], number))
-                case Receive(peer, number, True) if is_host(peer):
-                    self._add(piece, self._hosts[peer], number, sending)
-                case Receive(peer, number, False) if is_host(peer):
-                    self._copy(piece, self._hosts[peer], number, sending)
-                case Send(_, number) if self._fabric is not None:
-                    self._to_fabric(self._fabric, started, number)
-                case Receive(_, number, _) if self._fabric is not None:
-                    self._fabric.finish(started.under_way[number])
-                case _:
+        steps = list(self._steps(started))
+        coming: deque[tuple[Pending, Tensor]] = deque()
+        asked = 0
+        for step in steps:
+            # Asked for early: with Gloo a message leaves when its receiver has asked for it.
+            while asked < len(steps) and len(coming) < SEGMENTS_AHEAD:
+                coming.extend(self._ask(steps[asked]))
+                asked += 1
+            match step.operation:
+                case Send(peer, piece) if is_host(peer):
+                    message = self._peers.send(step.part, self._hosts[peer], piece)
+                    sending[piece, step.segment].append(message)
+                case Receive(peer, piece, reduce) if is_host(peer):
+                    message, got = coming.popleft()
+                    # What is on its way must not change.
+                    _settle([*sending.pop((piece, step.segment), []), message])
+                    step.part.add_(got) if reduce else step.part.copy_(got)
+                case Send(_, piece) if self._fabric is not None:
+                    self._to_fabric(self._fabric, started, piece)
+                case Receive(_, piece, _) if self._fabric is not None:
+                    self._fabric.finish(started.under_way[piece])
+                case operation:
                     raise ScheduleError(f"{self._mechanism.name}: a host cannot {describe(operation)}")
         for messages in sending.values():
             _settle(messages)
         if started.average and not started.under_way:
             started.flat.div_(self._world_size)
+
+    @staticmethod
+    def _steps(started: Started) -> Iterator[Step]:
+        for operation in started.operations:
+            piece = started.pieces[operation.piece]
+            if piece.numel() > 0:
+                whole = isinstance(operation, Send | Receive) and not is_host(operation.peer)
+                for segment, part in enumerate([piece] if whole else _segments(piece)):
+                    yield Step(operation, segment, part)
+
+    def _ask(self, step: Step) -> Iterator[tuple[Pending, Tensor]]:
+        match step.operation:
+            case Receive(peer, piece, _) if is_host(peer):
+                into = torch.empty_like(step.part)
+                yield self._peers.receive(into, self._hosts[peer], piece), into
 
     def serve(self) -> None:
         """A server's all-reduces, one after the other, until all workers have closed their runtimes."""
@@ -159,27 +190,6 @@ class Runtime:
     def _to_fabric(fabric: Fabric, started: Started, number: int) -> None:
         if started.pieces[number].numel() > 0:
             started.under_way[number] = fabric.begin(started.pieces[number], started.average)
-
-    def _copy(self, piece: Tensor, source: int, tag: int, sending: Sending) -> None:
-        parts = _segments(piece)
-        for index in range(len(parts)):
-            _settle(sending.pop((tag, index), []))  # What is on its way must not change.
-        _settle([self._peers.receive(part, source, tag) for part in parts])
-
-    def _add(self, piece: Tensor, source: int, tag: int, sending: Sending) -> None:
-        """While one segment is added, the next comes. Asked for before what was sent is waited for: two that exchange
-        a piece would both wait for the other to ask."""
-        parts = _segments(piece)
-        spare = [torch.empty_like(part) for part in parts[:2]]
-        coming: deque[tuple[Pending, Tensor]] = deque()
-        for index in range(len(parts) + 1):
-            if index < len(parts):
-                into = spare[index % 2][: len(parts[index])]
-                coming.append((self._peers.receive(into, source, tag), into))
-            if index > 0:
-                message, got = coming.popleft()
-                _settle([*sending.pop((tag, index - 1), []), message])
-                parts[index - 1].add_(got)
 
 
 def _settle(messages: list[Pending]) -> None:
