@@ -69,6 +69,14 @@ def main() -> None:
     help="Port N is the controllers': packet-ins leave by it, packet-outs enter by it [default: none].",
 )
 @click.option(
+    "--crc",
+    "crcs",
+    multiple=True,
+    metavar="NAME=POLYNOMIAL,INITIAL,XOR,REFLECT_DATA,REFLECT_REMAINDER",
+    help="Parameters of a custom CRC: NAME is a calculation of the program, or crc16_custom or crc32_custom for all of "
+    "them; as crc16_custom=0x1021,0xffff,0,false,false. Repeat for more [default: CRC-16/ARC and CRC-32].",
+)
+@click.option(
     "--udp-destination",
     metavar="ADDRESS:PORT",
     help="The destination that packets of UDP ports seem to have [default: each port's own address].",
@@ -108,6 +116,7 @@ def switch(
     udp_ports: int,
     cpu_port: int,
     trace: bool,
+    crcs: tuple[str, ...],
     udp_destination: str | None,
     rate: str | None,
     delay: str | None,
@@ -144,6 +153,7 @@ def switch(
     """
     # gRPC's own log would say everything twice; it is read when grpc is first imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from emulation.switch.language.crc import CrcSetting
     from emulation.switch.port import Endpoint, Faults, PortSpec, Shape, parse_delay, parse_rate
     from emulation.switch.process import SwitchConfig, run_switch
 
@@ -169,6 +179,7 @@ def switch(
             exit_when_idle_s=exit_when_idle,
             cpu_port=cpu_port,
             trace=trace,
+            crcs=tuple(map(CrcSetting.parse, crcs)),
             report_every_s=stats_every,
         ),
         lambda counted: _print_line(json.dumps(counted)),

@@ -59,6 +59,10 @@ class Chosen:
     group: int = 0
 
 
+NO_PORT = 0xFFFF  # of runtime/table.h
+Marked = list[tuple[int, int]]  # (packets, bytes) of each colour of a meter, green first
+
+
 class _Counter(ctypes.Structure):
     _fields_ = [("packets", ctypes.c_uint64), ("bytes", ctypes.c_uint64)]
 
@@ -100,6 +104,7 @@ class Dataplane:
         self._lib.nf_counter.restype = ctypes.POINTER(_Counter)
         self._lib.nf_meter.restype = self._lib.nf_table_meter.restype = ctypes.c_void_p
         self._lib.nf_meter_set.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p]
+        self._lib.nf_meter_marked.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_bool]
         self._lib.nf_activity.restype = self._lib.nf_table_idle.restype = ctypes.c_uint64
         self._lib.nf_bench_program.restype = self._lib.nf_bench_sums.restype = ctypes.c_uint64
         for function in (self._lib.nf_table_insert, self._lib.nf_process, self._lib.nf_told):
@@ -231,10 +236,14 @@ class Dataplane:
         """Make or change member `handle` (from 1) of an action profile."""
         self._lib.nf_member(ctypes.c_uint32(profile), ctypes.c_uint32(handle), *self._action(chosen))
 
-    def choice(self, profile: int, handle: int, members: Sequence[int]) -> None:
-        """Let group `handle` (from 1) choose among members; one of weight w is given w times."""
-        given = (ctypes.c_uint32 * max(1, len(members)))(*members)
-        self._lib.nf_choice(ctypes.c_uint32(profile), ctypes.c_uint32(handle), given, ctypes.c_uint32(len(members)))
+    def choice(self, profile: int, handle: int, members: Sequence[tuple[int, int | None]]) -> None:
+        """Let group `handle` (from 1) choose among (member, port that it depends on); one of weight w is given w times."""
+        given = (ctypes.c_uint32 * max(1, len(members)))(*(member for member, _ in members))
+        ports = [NO_PORT if port is None else port for _, port in members]
+        watched = (ctypes.c_uint16 * len(ports))(*ports) if any(port != NO_PORT for port in ports) else None
+        self._lib.nf_choice(
+            ctypes.c_uint32(profile), ctypes.c_uint32(handle), given, watched, ctypes.c_uint32(len(members))
+        )
 
     def value_set(self, index: int, members: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
         """Set what a parser value set holds: (value, mask) pairs in words."""
@@ -263,6 +272,29 @@ class Dataplane:
         """The same of an entry's direct meter."""
         cell = self._lib.nf_table_meter(ctypes.c_uint32(table), ctypes.c_uint32(handle))
         self._lib.nf_meter_set(cell, ctypes.c_uint32(0), _rates(rates))
+
+    def marked(self, meter: int, index: int) -> Marked:
+        """(packets, bytes) that one cell of an indirect meter has marked green, yellow and red."""
+        return self._marked(self._lib.nf_meter(ctypes.c_uint32(meter)), index)
+
+    def set_marked(self, meter: int, index: int, marked: Marked) -> None:
+        self._set_marked(self._lib.nf_meter(ctypes.c_uint32(meter)), index, marked)
+
+    def entry_marked(self, table: int, handle: int) -> Marked:
+        """The same of an entry's direct meter."""
+        return self._marked(self._lib.nf_table_meter(ctypes.c_uint32(table), ctypes.c_uint32(handle)), 0)
+
+    def set_entry_marked(self, table: int, handle: int, marked: Marked) -> None:
+        self._set_marked(self._lib.nf_table_meter(ctypes.c_uint32(table), ctypes.c_uint32(handle)), 0, marked)
+
+    def _marked(self, cell: int, index: int) -> Marked:
+        out = (ctypes.c_uint64 * 6)()
+        self._lib.nf_meter_marked(cell, ctypes.c_uint32(index), out, ctypes.c_bool(False))
+        return [(int(out[i]), int(out[i + 1])) for i in (0, 2, 4)]
+
+    def _set_marked(self, cell: int, index: int, marked: Marked) -> None:
+        flat = _array([number for counted in marked for number in counted])
+        self._lib.nf_meter_marked(cell, ctypes.c_uint32(index), flat, ctypes.c_bool(True))
 
     def register(self, register: Register, index: int) -> int:
         """One cell of a register array."""

@@ -15,6 +15,7 @@ from typing import Any
 from controller.process import write_whole
 from emulation.errors import EmulationError, PortError
 from emulation.switch.language.compiler import find_compiler
+from emulation.switch.language.crc import CrcSetting
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from emulation.switch.p4runtime.server import SwitchService, serve
 from emulation.switch.port import Endpoint, PortSpec, open_ports
@@ -31,6 +32,7 @@ class SwitchConfig:
         trace: say on standard error what happens to each packet.
         cpu_port: what leaves by it goes to the controllers, and enters by it from them; 0 for none.
         exit_when_idle_s: leave when for so long no controller is connected and no packet comes; None for never.
+        crcs: parameters of the custom CRCs of whatever program runs.
         report_every_s: how often what ports and program counted is reported, while there is a program; None for never.
     """
 
@@ -44,6 +46,7 @@ class SwitchConfig:
     exit_when_idle_s: float | None = None
     cpu_port: int = 0
     trace: bool = False
+    crcs: tuple[CrcSetting, ...] = ()
     report_every_s: float | None = None
 
 
@@ -69,10 +72,10 @@ def run_switch(config: SwitchConfig, report: Callable[[dict[str, Any]], None] = 
         new.dataplane.attach(ports, config.destination)
         new.dataplane.start()
 
-    service = SwitchService(config.device_id, replace, config.cpu_port, config.trace)
+    service = SwitchService(config.device_id, replace, config.cpu_port, config.trace, config.crcs)
     try:
         if config.program is not None and config.p4info is not None:
-            service.commit(_load(config.program, config.p4info, config.trace))
+            service.commit(_load(config.program, config.p4info, config.trace, config.crcs))
         server, p4rt_port = serve(service, str(config.p4rt))
     except EmulationError:
         service.close()
@@ -105,9 +108,9 @@ def run_switch(config: SwitchConfig, report: Callable[[dict[str, Any]], None] = 
             config.ready_file.unlink(missing_ok=True)
 
 
-def _load(program: Path, p4info: Path, trace: bool) -> Pipeline:
+def _load(program: Path, p4info: Path, trace: bool, crcs: tuple[CrcSetting, ...]) -> Pipeline:
     try:
-        return Pipeline(load_config(program.read_bytes(), p4info.read_text()), trace)
+        return Pipeline(load_config(program.read_bytes(), p4info.read_text()), trace, crcs)
     except (OSError, UnicodeDecodeError) as wrong:
         raise PortError(f"cannot read {program} and {p4info}: {wrong}") from wrong
 

@@ -18,6 +18,7 @@ from p4.v1 import p4runtime_pb2_grpc
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from emulation.switch.p4runtime.server import SwitchService, serve
 from emulation.switch.port import PortSpec, open_ports
+from hostlib.namespace import inside
 from tests.conftest import ROOT
 
 DATA = ROOT / "tests" / "data"
@@ -253,9 +254,13 @@ class Switch:
 
 
 @contextmanager
-def switch(program: str | None, *ports: str, cpu_port: int = CPU_PORT) -> Iterator[Switch]:
-    """A switch that runs tests/data/PROGRAM, with ports as `emulation switch --port` has them."""
-    opened = open_ports([PortSpec.parse(text) for text in ports])
+def switch(
+    program: str | None, *ports: str, cpu_port: int = CPU_PORT, namespace: str | None = None
+) -> Iterator[Switch]:
+    """A switch that runs tests/data/PROGRAM, with ports as `emulation switch --port` has them, opened in a network
+    namespace."""
+    specs = [PortSpec.parse(text) for text in ports]
+    opened = open_ports(specs) if namespace is None else inside(namespace, lambda: open_ports(specs))
 
     def replace(new: Pipeline, old: Pipeline | None) -> None:
         if old is not None:
@@ -277,7 +282,7 @@ def switch(program: str | None, *ports: str, cpu_port: int = CPU_PORT) -> Iterat
         server.stop(grace=0.2).wait()
         service.close()
         for each in opened:
-            each.socket.close()
+            each.close()
 
 
 def fails(code: grpc.StatusCode, call: Any, *arguments: Any, **options: Any) -> str:

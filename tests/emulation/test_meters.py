@@ -15,7 +15,7 @@ static meter_t meter;
 void set(const uint64_t *r) { meter_set(&meter, r[0], r[1], r[2], r[3], r[4]); }
 uint32_t execute(uint64_t passed_us, uint64_t amount) {
     meter.since_us -= passed_us;
-    return meter_execute(&meter, amount);
+    return meter_execute(&meter, amount, amount);
 }
 """
 GREEN, YELLOW, RED = range(3)

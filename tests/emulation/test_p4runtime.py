@@ -13,6 +13,7 @@ value sets there and refuses packet_length_bytes, so clones by this program were
 from __future__ import annotations
 
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -21,9 +22,12 @@ import grpc
 import pytest
 from google.protobuf import any_pb2
 from google.rpc import code_pb2
+from p4.config.v1 import p4info_pb2
 from p4.v1 import p4data_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from hostlib.namespace import veths
+from tests.conftest import needs_root
 from tests.emulation.p4runtime import (
     CONFIG,
     CPU_PORT,
@@ -404,8 +408,43 @@ def test_direct_counters_and_meters(resources: tuple[Switch, Controller]) -> Non
     fails(Code.INVALID_ARGUMENT, controller.insert, absent)
     other = controller.entry("wides", exact(1), action=controller.action("set_wide", 1), meter_config=METER)
     assert "has no direct meter" in fails(Code.INVALID_ARGUMENT, controller.insert, other)
-    coloured = p4rt.DirectMeterEntry(table_entry=entry, counter_data=p4rt.MeterCounterData())
-    fails(Code.UNIMPLEMENTED, controller.modify, coloured)
+
+
+def test_meters_count_colours(resources: tuple[Switch, Controller]) -> None:
+    """Of direct meters, in both kinds of entry, and of indirect ones; a new configuration does not change them."""
+    running, controller = resources
+    entry = controller.entry("metered", exact(1), action=controller.action("measure", 4))
+    entry.meter_config.CopyFrom(p4rt.MeterConfig(cir=1, cburst=20, pir=1, pburst=45))
+    meter = p4rt.MeterEntry(meter_id=controller.id("cell_meters"), config=p4rt.MeterConfig(pburst=3, cburst=1))
+    meter.index.index = 1
+    controller.insert(entry)
+    controller.modify(meter)
+    for _ in range(4):
+        traced(running, probe(choice=1))
+
+    def counts(data: p4rt.MeterCounterData) -> list[tuple[int, int]]:
+        return [(each.packet_count, each.byte_count) for each in (data.green, data.yellow, data.red)]
+
+    any_count = p4rt.MeterCounterData()
+    of_direct = p4rt.DirectMeterEntry(table_entry=controller.entry("metered", exact(1)), counter_data=any_count)
+    of_entry = controller.entry("metered", exact(1), meter_counter_data=any_count)
+    (direct,), (found,) = controller.read(of_direct), controller.read(of_entry)
+    assert counts(direct.counter_data) == counts(found.meter_counter_data) == [(1, 20), (1, 20), (2, 40)]
+    asked = p4rt.MeterEntry(meter_id=meter.meter_id, index=meter.index, counter_data=any_count)
+    (cell,) = controller.read(asked)
+    assert counts(cell.counter_data) == [(1, 20), (2, 40), (1, 20)]
+    (plain,) = controller.read(p4rt.MeterEntry(meter_id=meter.meter_id, index=meter.index))
+    assert not plain.HasField("counter_data")
+    meter.ClearField("config")
+    meter.counter_data.yellow.packet_count = 9
+    of_direct.counter_data.red.byte_count = 5
+    controller.modify(meter, of_direct)
+    traced(running, probe(choice=1))  # Now all is green.
+    (cell,), (direct,) = controller.read(asked), controller.read(of_direct)
+    assert counts(cell.counter_data) == [(1, 20), (9, 0), (0, 0)]
+    assert counts(direct.counter_data) == [(1, 20), (0, 0), (0, 5)]
+    other = controller.entry("wides", exact(1), action=controller.action("set_wide", 1), meter_counter_data=any_count)
+    assert "has no direct meter" in fails(Code.INVALID_ARGUMENT, controller.insert, other)
 
 
 def test_indirect_counters_and_meters(resources: tuple[Switch, Controller]) -> None:
@@ -555,10 +594,51 @@ def test_one_shot_action_sets(resources: tuple[Switch, Controller]) -> None:
     assert "not both" in fails(Code.INVALID_ARGUMENT, controller.insert, member)
     controller.delete(entry())
     controller.insert(member)
-    watched = entry((1, 1))
-    watched.action.action_profile_action_set.action_profile_actions[0].watch_port = b"\x01"
     controller.delete(member)
-    assert "watch ports" in fails(Code.UNIMPLEMENTED, controller.insert, watched)
+    watched = entry((1, 1), (2, 1))
+    watched.action.action_profile_action_set.action_profile_actions[0].watch_port = b"\x01"  # there is none
+    controller.insert(watched)
+    assert set(picked(running, 20)) == {2}
+
+
+@needs_root
+def test_members_whose_port_is_down_are_skipped() -> None:
+    """Port 1 loses its link and gets it back; port 2 is a socket, which is always up; there is no port 3."""
+    with veths(1, "watch") as space, switch("resources", "1=s1", "2=udp:127.0.0.1:0", namespace=space) as running:
+        controller = running.controller()
+        controller.arbitrate()
+        actions = (
+            p4rt.ActionProfileMember(
+                action_profile_id=controller.id("ways"), member_id=n, action=controller.action("pick", n)
+            )
+            for n in (1, 2, 3)
+        )
+        controller.insert(*actions)
+        watching = group(controller, 1, {1: 3, 2: 1, 3: 4})
+        for member in watching.members:
+            member.watch_port = number(member.member_id)
+        action = p4rt.TableAction(action_profile_group_id=1)
+        controller.insert(watching, controller.entry("balanced", exact(1), action=action))
+        assert controller.read(p4rt.ActionProfileGroup()) == [watching]
+
+        def becomes(*wanted: int) -> None:
+            give_up = time.monotonic() + 5
+            while set(picked(running, 40)) != set(wanted):
+                assert time.monotonic() < give_up, picked(running)
+
+        becomes(1, 2)
+        found = picked(running)
+        assert 2 < found[1] / found[2] < 4.5  # the weights are those of the members that are left
+        subprocess.run(["ip", "-n", space, "link", "set", "h1", "down"], check=True)
+        becomes(2)
+        subprocess.run(["ip", "-n", space, "link", "set", "h1", "up"], check=True)
+        becomes(1, 2)
+        watching.members[1].watch_port = number(3)
+        del watching.members[0]
+        controller.modify(watching)
+        assert set(picked(running, 20)) == {0}  # as an empty group
+        watching.members[0].watch_port = number(600)
+        assert "ports are 0.." in fails(Code.INVALID_ARGUMENT, controller.modify, watching)
 
 
 # ---- replication ------------------------------------------------------------------------------------------------
@@ -602,6 +682,29 @@ def test_value_sets(control: tuple[Switch, Controller]) -> None:
     fails(Code.INVALID_ARGUMENT, controller.insert, values)
     values.members[3].CopyFrom(values.members[2])
     fails(Code.ALREADY_EXISTS, controller.modify, values)
+
+
+def test_value_sets_with_ranges(control: tuple[Switch, Controller]) -> None:
+    """A range is every number in it and none beside it, whatever its ends."""
+    running, controller = control
+    pushed = config("control")
+    (of_types,) = pushed.p4info.value_sets
+    of_types.match[0].match_type = p4info_pb2.MatchField.RANGE
+    controller.push(CONFIG.VERIFY_AND_COMMIT, pushed)
+    session = p4rt.CloneSessionEntry(session_id=5, replicas=[p4rt.Replica(egress_port=7, instance=1)])
+    controller.insert(session, controller.entry("destinations", exact(OTHER), action=controller.action("forward", 2)))
+    values = p4rt.ValueSetEntry(value_set_id=of_types.preamble.id)
+    for low, high in ((0x86DD, 0x9003), (0xFFFF, 0xFFFF)):
+        values.members.add().match.add(field_id=1).range.MergeFrom(
+            p4rt.FieldMatch.Range(low=number(low), high=number(high))
+        )
+    controller.modify(values)
+    assert controller.read(p4rt.ValueSetEntry()) == [values]
+    cloned = {kind: len(running.process(1, ethernet(kind=kind))) == 2 for kind in range(0x8600, 0x9100)}
+    cloned |= {kind: len(running.process(1, ethernet(kind=kind))) == 2 for kind in (0xFFFE, 0xFFFF)}
+    assert {kind for kind, found in cloned.items() if found} == {*range(0x86DD, 0x9004), 0xFFFF}
+    values.members[1].match[0].range.low = b"\xff\xff\x01"
+    fails(Code.OUT_OF_RANGE, controller.modify, values)
 
 
 # ---- packets in and out -----------------------------------------------------------------------------------------
@@ -688,6 +791,51 @@ def test_ports_that_controllers_see_wider() -> None:
         assert "does not fit 9 bits" in fails(Code.OUT_OF_RANGE, controller.modify, wide)
         controller.send(packet=packet_out(CPU_PORT, b"back"))
         assert controller.next("packet").payload == b"back"
+
+
+def test_ports_that_controllers_see_as_strings() -> None:
+    """In keys, parameters and packet metadata, and of what the program brings along: numbers by their digits, names by
+    numbers of their own, the same each time."""
+
+    def texts(*values: str) -> list[bytes]:
+        return [value.encode() for value in values]
+
+    described = config("translated")
+    p4info = described.p4info
+    p4info.type_info.new_types["port_id_t"].translated_type.sdn_string.SetInParent()
+    named = [*p4info.tables[0].match_fields, *(p for action in p4info.actions for p in action.params)]
+    for field in (*named, *(m for header in p4info.controller_packet_metadata for m in header.metadata)):
+        if field.HasField("type_name"):
+            field.bitwidth = 0
+    with switch(None) as running:
+        controller = primary(running)
+        controller.push(CONFIG.VERIFY_AND_COMMIT, described)
+        (default,) = controller.read(controller.entry("ports", is_default_action=True))
+        assert [param.value for param in default.action.action.params] == texts("510")
+        running.process(300, b"data")
+        assert controller.next("packet").metadata[0].value == b"300"
+        out = packet_out(CPU_PORT, b"back")
+        out.metadata[0].value = b"510"
+        controller.send(packet=out)
+        assert controller.next("packet").payload == b"back"
+
+        def entry(came: str, leaves: str) -> p4rt.TableEntry:
+            made = controller.entry("ports", exact(0), action=controller.action("forward", 0))
+            made.match[0].exact.value, made.action.action.params[0].value = texts(came, leaves)
+            return made
+
+        controller.insert(entry("300", "400"), entry("here", "there"))
+        assert controller.read(p4rt.TableEntry()) == [entry("300", "400"), entry("here", "there")]
+        assert running.process(300, b"data") == [(400, b"data")]
+        ports = []
+        for name in ("there", "elsewhere", "there"):
+            controller.modify(entry("300", name))
+            ports += [port for port, _ in running.process(300, b"data")]
+        there, elsewhere, again = ports
+        assert there == again != elsewhere
+        assert "does not fit 9 bits" in fails(Code.OUT_OF_RANGE, controller.modify, entry("300", "512"))
+        fails(Code.ALREADY_EXISTS, controller.modify, entry("300", str(there)))
+        fails(Code.INVALID_ARGUMENT, controller.modify, entry("300", ""))
 
 
 # ---- digests ----------------------------------------------------------------------------------------------------

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import astuple
 from typing import Any
 
 from emulation.errors import ProgramError
+from emulation.switch.language.crc import ALGORITHMS as CUSTOM
+from emulation.switch.language.crc import CrcSetting, check_names, chosen
 from emulation.switch.language.expression import Expressions
 from emulation.switch.language.fold import INDEX
 from emulation.switch.language.headers import WHOLE
@@ -16,9 +19,7 @@ ALGORITHMS = {
     "csum16": "csum16",
     "cksum16": "csum16",
     "crc16": "crc16",
-    "crc16_custom": "crc16",
     "crc32": "crc32",
-    "crc32_custom": "crc32",
     "crcCCITT": "crc_ccitt",
     "xor16": "xor16",
     "identity": "identity_hash",
@@ -29,10 +30,15 @@ LARGEST_PAYLOAD = 65536
 
 
 class CalculationWriter:
-    """Writes a program's calculations, and the checksums and selectors that use them."""
+    """Writes a program's calculations, and the checksums and selectors that use them.
 
-    def __init__(self, program: Program, expressions: Expressions) -> None:
-        self.program, self.expressions = program, expressions
+    Raises:
+        ProgramError: there is no calculation for one of `crcs`.
+    """
+
+    def __init__(self, program: Program, expressions: Expressions, crcs: tuple[CrcSetting, ...] = ()) -> None:
+        self.program, self.expressions, self.crcs = program, expressions, crcs
+        check_names(crcs, {name: described["algo"] for name, described in program.calculations.items()})
 
     def calculation(self, described: dict[str, Any]) -> str:
         """`calculate_NAME(c)`: the algorithm's value over the input of what is valid."""
@@ -43,12 +49,8 @@ class CalculationWriter:
         return self._function(f"select_{index}", {"name": f"selector {index}", **described})
 
     def _function(self, name: str, described: dict[str, Any]) -> str:
-        algorithm = ALGORITHMS.get(described["algo"])
-        if algorithm is None:
-            raise ProgramError(
-                f"{described['name']}: the algorithm {described['algo']} is not one of {', '.join(ALGORITHMS)}"
-            )
-        if algorithm == "csum16" and (terms := self._terms(described["input"])) is not None:
+        algorithm = self._algorithm(described)
+        if algorithm == "csum16(" and (terms := self._terms(described["input"])) is not None:
             body = "\n".join(f"    {term}" for term in terms)
             return (
                 f"// {described['name']}  {source(described)}\n"
@@ -67,8 +69,21 @@ class CalculationWriter:
             f"// {described['name']}  {source(described)}\n"
             f"static inline uint64_t {name}(context_t *restrict c) {{\n"
             f"    uint8_t b[{most // 8 + 2}] = {{0}};\n    uint32_t at = 0;\n    (void)c;\n{body}\n"
-            f"    return {algorithm}(b, (at + 7) / 8);\n}}"
+            f"    return {algorithm}b, (at + 7) / 8);\n}}"
         )
+
+    def _algorithm(self, described: dict[str, Any]) -> str:
+        """The call of an algorithm up to the bytes that it takes."""
+        name = described["algo"]
+        if name in CUSTOM:
+            crc = chosen(described["name"], name, self.crcs)
+            fields = ", ".join(f"{int(value):#x}" for value in astuple(crc))
+            return f"crc_custom(&(const crc_t){{{fields}}}, "
+        if name not in ALGORITHMS:
+            raise ProgramError(
+                f"{described['name']}: the algorithm {name} is not one of {', '.join((*ALGORITHMS, *CUSTOM))}"
+            )
+        return f"{ALGORITHMS[name]}("
 
     def _terms(self, items: list[dict[str, Any]]) -> list[str] | None:
         """Statements that sum fields for csum16 without laying them out; None where only bytes will do.

@@ -12,6 +12,7 @@ from typing import Any
 from emulation.errors import ProgramError
 from emulation.switch.language import headers
 from emulation.switch.language.calculation import CalculationWriter, checksum_name
+from emulation.switch.language.crc import CrcSetting
 from emulation.switch.language.expression import Code, Expressions, as_words, assign, read
 from emulation.switch.language.fold import INDEX
 from emulation.switch.language.parsing import ParserWriter
@@ -30,12 +31,19 @@ from emulation.switch.language.program import (
 
 
 class Generator:
-    """Writes the C of one program."""
+    """Writes the C of one program.
 
-    def __init__(self, program: Program) -> None:
+    Args:
+        crcs: parameters of custom CRCs.
+
+    Raises:
+        ProgramError: the program has no calculation for one of them.
+    """
+
+    def __init__(self, program: Program, crcs: tuple[CrcSetting, ...] = ()) -> None:
         self.program = program
         self.expressions = Expressions(program)
-        self.calculations = CalculationWriter(program, self.expressions)
+        self.calculations = CalculationWriter(program, self.expressions, crcs)
         self.primitives = PrimitiveWriter(program, self.expressions)
 
     def generate(self) -> str:
@@ -108,7 +116,7 @@ class Generator:
             "    bool exited;",
             "    stacks_next_t next;",
             "    headers_t h;",
-            "} context_t;",
+            "} __attribute__((aligned(64))) context_t;   // whole cache lines: what clears it crosses neither lines nor pages",
             *(
                 f"static {c_type(width, False)} registers_{number}[{max(1, size)}][{columns}];"
                 for number, (size, width, columns) in enumerate(self.program.register_families)
@@ -187,7 +195,7 @@ class Generator:
             meter = self.primitives.meters[table.meter]
             target = self.program.field(meter["result_target"])
             out.append(
-                f"    if (hit) {assign(target, Code(f'(int64_t)meter_execute(&e->meter, {meter_input(meter)})', 2))}"
+                f"    if (hit) {assign(target, Code(f'(int64_t)meter_execute(&e->meter, {meter_input(meter)}, c->packet_bytes)', 2))}"
             )
         out += [f"    const action_t *a = {self._chosen(table)};", "    switch (a->action) {"]
         branch_on_hit = "__HIT__" in table.next_tables
@@ -306,6 +314,8 @@ class Generator:
             return "".join(f"    {checksum_name(c)}(c, {flag});\n" for c in checksums if c.get(kind, default))
 
         return f"""\
+// Of a context, from its start and in cache lines: what egress may change.
+enum {{ EGRESS_LINES = ({headers.kept(self.program)} + sizeof(line_t) - 1) / sizeof(line_t) }};
 // A fresh packet. Large headers are zeroed only if they were not extracted, after parsing.
 static void begin(context_t *restrict c, uint32_t port, uint32_t bytes, uint32_t kind) {{
     memset(c, 0, {size});

@@ -205,7 +205,8 @@ class Expressions:
                 return Code(f"(int64_t)({left.text} {op} {right.text})", 1)
             return Code(f"(int64_t)(big_compare({left.fit(MOST)}, {right.fit(MOST)}) {op} 0)", 1)
         if op in ("and", "or"):
-            return Code(f"(int64_t)(({left.truth()}) {'&&' if op == 'and' else '||'} ({right.truth()}))", 1)
+            # No short circuit: gcc would read neighbouring fields at once, and wait for what wrote them one by one.
+            return Code(f"((int64_t)(({left.truth()}) != 0) {'&' if op == 'and' else '|'} (({right.truth()}) != 0))", 1)
         if op == "?":
             condition = self.code(e["cond"], params)
             bits = max(left.bits, right.bits)

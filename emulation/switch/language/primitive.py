@@ -173,7 +173,8 @@ class PrimitiveWriter:
     def _execute_meter(self, given: Given, action: Action) -> list[str]:
         meter = self.meters[given[0]["value"]]
         index = unsigned(self._code(given[1], action))
-        color = Code(f"(int64_t)meter_execute(&meter_{meter['id']}[{index}], {meter_input(meter)})", 2)
+        cell = f"meter_{meter['id']}[{index}]"
+        color = Code(f"(int64_t)meter_execute(&{cell}, {meter_input(meter)}, c->packet_bytes)", 2)
         return [f"if ({index} < {meter['size']}) {assign(self._place(given[2], action), color)}"]
 
     # ---- the packet's way -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 from p4.v1 import p4runtime_pb2
 
 from emulation.switch.p4runtime.loaded import Loaded, only_modify
-from emulation.switch.p4runtime.metering import rates, refuse_colour_counters
+from emulation.switch.p4runtime.metering import counted, marked, rates
 from emulation.switch.p4runtime.translate import missing, the_cells
 
 
@@ -66,30 +66,31 @@ class Cells:
         """
         only_modify(how, "a meter cell")
         meter, size, spec = self._meter(entry.meter_id)
-        if entry.HasField("counter_data"):
-            refuse_colour_counters("a meter")
         config = entry.config if entry.HasField("config") else None
         given = rates(f"meter {entry.meter_id:#x}", spec, config)
         for index in the_cells("meter", entry, size):
             self._loaded.dataplane.set_meter(meter, index, given)
+            if entry.HasField("counter_data"):
+                self._loaded.dataplane.set_marked(meter, index, marked(entry.counter_data))
             self._configs.pop((entry.meter_id, index), None)
             if config is not None:
                 kept = self._configs[(entry.meter_id, index)] = p4runtime_pb2.MeterConfig()
                 kept.CopyFrom(config)
 
     def read_meters(self, wanted: p4runtime_pb2.MeterEntry) -> Iterator[p4runtime_pb2.Entity]:
-        """Configurations; a meter id of 0 and an index that is left out are wildcards.
+        """Configurations, and what was counted of each colour where `counter_data` is set; a meter id of 0 and an index
+        that is left out are wildcards.
 
         Raises:
             RequestError: there is no such meter or cell.
         """
-        if wanted.HasField("counter_data"):
-            refuse_colour_counters("a meter")
         for meter_id in [wanted.meter_id] if wanted.meter_id else list(self._loaded.schema.meters):
-            _, size, _ = self._meter(meter_id)
+            meter, size, _ = self._meter(meter_id)
             for index in the_cells("meter", wanted, size):
                 cell = p4runtime_pb2.MeterEntry(meter_id=meter_id)
                 cell.index.index = index
                 if (meter_id, index) in self._configs:
                     cell.config.CopyFrom(self._configs[(meter_id, index)])
+                if wanted.HasField("counter_data"):
+                    cell.counter_data.CopyFrom(counted(self._loaded.dataplane.marked(meter, index)))
                 yield p4runtime_pb2.Entity(meter_entry=cell)

@@ -1,14 +1,14 @@
-"""Meter configurations (section 9.4): checked, and as the data plane takes them."""
+"""Meter configurations and counters per colour (section 9.4): checked, and as the data plane takes them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import grpc
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
-from emulation.switch.p4runtime.translate import RequestError, invalid
+from emulation.switch.dataplane import Marked
+from emulation.switch.p4runtime.translate import invalid
 
 
 def rates(what: str, spec: Any, config: p4runtime_pb2.MeterConfig | None) -> list[int] | None:
@@ -34,12 +34,12 @@ def rates(what: str, spec: Any, config: p4runtime_pb2.MeterConfig | None) -> lis
     return given
 
 
-def refuse_colour_counters(what: str) -> None:
-    """Section 9.4.3.
+def counted(marked: Marked) -> p4runtime_pb2.MeterCounterData:
+    """What a meter has counted of each colour, as a message."""
+    green, yellow, red = (p4runtime_pb2.CounterData(packet_count=n, byte_count=size) for n, size in marked)
+    return p4runtime_pb2.MeterCounterData(green=green, yellow=yellow, red=red)
 
-    Raises:
-        RequestError: always, UNIMPLEMENTED.
-    """
-    raise RequestError(
-        grpc.StatusCode.UNIMPLEMENTED, f"{what}: counters per colour are not supported; leave them unset"
-    )
+
+def marked(data: p4runtime_pb2.MeterCounterData) -> Marked:
+    """The same, as the data plane takes it."""
+    return [(each.packet_count, each.byte_count) for each in (data.green, data.yellow, data.red)]

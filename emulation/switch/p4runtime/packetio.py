@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from emulation.switch.language.program import Program
-from emulation.switch.p4runtime.translate import canonical, invalid, number
+from emulation.switch.p4runtime.names import Names
+from emulation.switch.p4runtime.translate import invalid, parse, show
 
 PACKET_IN, PACKET_OUT = "packet_in", "packet_out"
 # More does not go through the packet engine, whatever the port.
@@ -17,11 +20,12 @@ LONGEST_FRAME = 65535
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a controller header; `width` in bits, in the data plane."""
+    """One field of a controller header; `width` in bits, in the data plane; `info` is P4Info's."""
 
     id: int
     name: str
     width: int
+    info: Any
 
 
 class PacketHeaders:
@@ -29,19 +33,21 @@ class PacketHeaders:
 
     Args:
         program: whose header types say how wide a field is that controllers see wider (@p4runtime_translation).
+        names: the types whose values controllers see as strings.
 
     Raises:
         RequestError: a header is not a whole number of bytes.
     """
 
-    def __init__(self, p4info: p4info_pb2.P4Info, program: Program) -> None:
+    def __init__(self, p4info: p4info_pb2.P4Info, program: Program, names: Mapping[str, Names] | None = None) -> None:
+        self._names = names or {}
         known = {tuple(field.name for field in kind.fields): kind.fields for kind in program.types.values()}
         found: dict[str, list[Field]] = {}
         for each in p4info.controller_packet_metadata:
             header = known.get(tuple(field.name for field in each.metadata), ())
             widths = {field.name: field.width for field in header}
             found[each.preamble.name] = [
-                Field(field.id, field.name, widths.get(field.name, field.bitwidth)) for field in each.metadata
+                Field(field.id, field.name, widths.get(field.name, field.bitwidth), field) for field in each.metadata
             ]
         self._in, self._out = found.get(PACKET_IN, []), found.get(PACKET_OUT, [])
         for name, fields in ((PACKET_IN, self._in), (PACKET_OUT, self._out)):
@@ -60,7 +66,8 @@ class PacketHeaders:
             raise invalid(f"a packet-out has each of these metadata fields exactly once: {names}")
         header = 0
         for field in self._out:
-            header = header << field.width | number(given[field.id], field.width, f"packet_out.{field.name}")
+            value = parse(self._names, field.info, given[field.id], field.width, f"packet_out.{field.name}")
+            header = header << field.width | value
         frame = header.to_bytes(_bits(self._out) // 8, "big") + packet.payload
         if len(frame) > LONGEST_FRAME:
             raise invalid(f"a packet-out of {len(frame)} bytes; {LONGEST_FRAME} is the most")
@@ -76,7 +83,7 @@ class PacketHeaders:
         for field in self._in:
             left -= field.width
             value = header >> left & (2**field.width - 1)
-            packet.metadata.add(metadata_id=field.id, value=canonical(value))
+            packet.metadata.add(metadata_id=field.id, value=show(self._names, field.info, value))
         return packet
 
 

@@ -13,10 +13,12 @@ from emulation.errors import EmulationError
 from emulation.switch.dataplane import TOLD_PACKET, Dataplane
 from emulation.switch.language.codegen import Generator
 from emulation.switch.language.compiler import compile_program
+from emulation.switch.language.crc import CrcSetting
 from emulation.switch.language.program import Program
 from emulation.switch.p4runtime.cells import Cells
 from emulation.switch.p4runtime.digests import Digests
 from emulation.switch.p4runtime.loaded import DELETE, INSERT, MODIFY, Loaded
+from emulation.switch.p4runtime.names import translations
 from emulation.switch.p4runtime.packetio import PacketHeaders
 from emulation.switch.p4runtime.profiles import Profiles
 from emulation.switch.p4runtime.registers import Registers
@@ -43,18 +45,24 @@ class Pipeline:
 
     Args:
         trace: the program says on standard error what happens to each packet.
+        crcs: parameters of custom CRCs.
 
     Raises:
         RequestError: the config does not describe a program that this switch runs.
     """
 
-    def __init__(self, config: p4runtime_pb2.ForwardingPipelineConfig, trace: bool = False) -> None:
+    def __init__(
+        self,
+        config: p4runtime_pb2.ForwardingPipelineConfig,
+        trace: bool = False,
+        crcs: tuple[CrcSetting, ...] = (),
+    ) -> None:
         try:
             program = Program(config.p4_device_config)
-            schema = Schema(config.p4info, program)
-            self.packets = PacketHeaders(config.p4info, program)
+            schema = Schema(config.p4info, program, translations(config.p4info))
+            self.packets = PacketHeaders(config.p4info, program, schema.names)
             flags = ("-DNF_TRACE",) if trace else ()
-            dataplane = Dataplane(compile_program(Generator(program).generate(), flags), program)
+            dataplane = Dataplane(compile_program(Generator(program, crcs).generate(), flags), program)
         except RequestError:
             raise
         except EmulationError as wrong:
@@ -205,6 +213,8 @@ class Pipeline:
             return list(self.tables.written())
         wanted: Any = p4runtime_pb2.Entity()
         getattr(wanted, kind).SetInParent()
+        if kind == "meter_entry":
+            wanted.meter_entry.counter_data.SetInParent()
         return list(self.read(wanted))
 
 

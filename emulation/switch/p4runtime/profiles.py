@@ -12,10 +12,12 @@ from p4.v1 import p4runtime_pb2
 
 from emulation.switch.dataplane import Chosen
 from emulation.switch.p4runtime.loaded import DELETE, INSERT, Loaded
-from emulation.switch.p4runtime.translate import RequestError, TableInfo, invalid, missing, shorten_action
+from emulation.switch.p4runtime.translate import RequestError, TableInfo, invalid, missing, shorten_action, shortest
+from emulation.switch.port import HIGHEST_PORT
 
 # So often may the members of one group stand in it, by their weights.
 LARGEST_GROUP = 65536
+Weighed = tuple[int, int | None]  # a member's handle, and the port it depends on
 
 
 @dataclass(slots=True)
@@ -174,6 +176,9 @@ class Profiles:
             raise invalid(f"{what}: max_size is {known.message.max_size} and cannot be changed")
         stored = p4runtime_pb2.ActionProfileGroup()
         stored.CopyFrom(group)
+        for member in stored.members:
+            if member.watch_port:
+                member.watch_port = shortest(member.watch_port)
         if known is None:
             known = profile.groups[group.group_id] = Group(stored, profile.group_handles.take())
         else:
@@ -182,8 +187,8 @@ class Profiles:
         self._count(profile, stored, 1)
         self._loaded.dataplane.choice(profile.index, known.handle, handles)
 
-    def _members_of(self, profile: Profile, what: str, group: p4runtime_pb2.ActionProfileGroup) -> list[int]:
-        """The members' handles, each as often as it weighs."""
+    def _members_of(self, profile: Profile, what: str, group: p4runtime_pb2.ActionProfileGroup) -> list[Weighed]:
+        """The members' handles and watched ports, each as often as it weighs."""
         repeated = [number for number, n in Counter(m.member_id for m in group.members).items() if n > 1]
         if repeated:
             raise invalid(f"{what}: member {repeated[0]} is given twice; a weight says how often it counts")
@@ -191,16 +196,15 @@ class Profiles:
             if member.member_id not in profile.members:
                 raise missing(f"{what}: {profile.name} has no member {member.member_id}")
         self._check_weights(profile, what, group.members, group.max_size)
-        return [profile.members[m.member_id].handle for m in group.members for _ in range(m.weight)]
+        return [
+            (profile.members[m.member_id].handle, _watched(what, m)) for m in group.members for _ in range(m.weight)
+        ]
 
     def _check_weights(self, profile: Profile, what: str, weighted: Iterable[Any], most: int) -> None:
         """Weights of members or of the actions of a one-shot; `most` is the group's size, 0 for no limit."""
         weights = []
         for each in weighted:
-            if each.watch_port or each.watch:
-                raise RequestError(
-                    grpc.StatusCode.UNIMPLEMENTED, f"{what}: watch ports are not supported; leave them out"
-                )
+            _watched(what, each)
             if each.weight <= 0:
                 raise invalid(f"{what}: a weight of {each.weight}; weights are 1 or more")
             heaviest = profile.info.sum_of_members.max_member_weight if profile.weighs_members else 0
@@ -296,7 +300,11 @@ class Profiles:
         handles = profile.one_shots[group] = [profile.member_handles.take() for _ in actions]
         for handle, chosen in zip(handles, parsed, strict=True):
             self._loaded.dataplane.member(profile.index, handle, chosen)
-        weighted = [handle for handle, each in zip(handles, actions, strict=True) for _ in range(each.weight)]
+        weighted = [
+            (handle, _watched(what, each))
+            for handle, each in zip(handles, actions, strict=True)
+            for _ in range(each.weight)
+        ]
         self._loaded.dataplane.choice(profile.index, group, weighted)
         return Chosen(-1, group=group)
 
@@ -327,6 +335,16 @@ def _check_id(what: str, number: int, how: int, exists: bool) -> None:
         raise RequestError(grpc.StatusCode.ALREADY_EXISTS, f"{what} exists")
     if how != INSERT and not exists:
         raise missing(f"there is no {what}")
+
+
+def _watched(what: str, member: Any) -> int | None:
+    """The port that a member (or an action of a one-shot) depends on (section 9.2.2), in the older or newer spelling."""
+    if member.WhichOneof("watch_kind") is None:
+        return None
+    port = int.from_bytes(member.watch_port, "big") if member.watch_port else int(member.watch)
+    if not 0 <= port <= HIGHEST_PORT:
+        raise invalid(f"{what}: watches port {port}; ports are 0..{HIGHEST_PORT}")
+    return port
 
 
 def _precondition(message: str) -> RequestError:

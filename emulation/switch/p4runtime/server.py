@@ -18,6 +18,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from emulation.errors import PortError
 from emulation.switch.dataplane import TOLD_PACKET
+from emulation.switch.language.crc import CrcSetting
 from emulation.switch.p4runtime.notify import Notifier
 from emulation.switch.p4runtime.pipeline import Pipeline
 from emulation.switch.p4runtime.roles import RoleConfig, p4_id
@@ -42,6 +43,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         replaced: called with the new pipeline when one is committed; starts its packets and stops the old one's.
         cpu_port: the port that packet-ins leave by and packet-outs enter by; 0 for none.
         trace: programs say on standard error what happens to each packet.
+        crcs: parameters of their custom CRCs.
     """
 
     def __init__(
@@ -50,9 +52,10 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         replaced: Callable[[Pipeline, Pipeline | None], None],
         cpu_port: int = 0,
         trace: bool = False,
+        crcs: tuple[CrcSetting, ...] = (),
     ) -> None:
         self.device_id = device_id
-        self._trace = trace
+        self._trace, self._crcs = trace, crcs
         self.pipeline: Pipeline | None = None
         self._cpu_port = cpu_port
         self._replaced = replaced
@@ -236,7 +239,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         elif request.action in (VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, RECONCILE_AND_COMMIT):
             if not request.HasField("config"):
                 raise invalid("a config is required: P4Info and the BMv2 JSON of its program")
-            pipeline = Pipeline(request.config, self._trace)
+            pipeline = Pipeline(request.config, self._trace, self._crcs)
             if request.action == VERIFY:
                 pipeline.dataplane.close()
             elif request.action == VERIFY_AND_SAVE:

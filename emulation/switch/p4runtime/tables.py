@@ -13,7 +13,7 @@ from p4.v1 import p4runtime_pb2
 
 from emulation.switch.dataplane import Chosen
 from emulation.switch.p4runtime.loaded import INSERT, MODIFY, Loaded, only_modify
-from emulation.switch.p4runtime.metering import rates, refuse_colour_counters
+from emulation.switch.p4runtime.metering import counted, marked, rates
 from emulation.switch.p4runtime.profiles import Profiles
 from emulation.switch.p4runtime.translate import (
     Match,
@@ -24,6 +24,7 @@ from emulation.switch.p4runtime.translate import (
     missing,
     shorten_action,
     shorten_match,
+    shortest,
 )
 
 
@@ -116,10 +117,8 @@ class Tables:
             raise invalid(f"table {name}: its default entry and tables without idle timeouts have idle_timeout_ns 0")
         if entry.HasField("counter_data") and entry.table_id not in schema.direct_counters:
             raise invalid(f"table {name} has no direct counter: counter_data stays unset")
-        if entry.HasField("meter_counter_data"):
-            refuse_colour_counters(f"table {name}")
-        if entry.HasField("meter_config"):
-            self._rates(table, entry.meter_config)
+        if entry.HasField("meter_config") or entry.HasField("meter_counter_data"):
+            self._rates(table, entry.meter_config if entry.HasField("meter_config") else None)
 
     def _ages(self, table: TableInfo) -> bool:
         return bool(table.info.idle_timeout_behavior) and table.table.ages
@@ -205,8 +204,10 @@ class Tables:
         if entry.table_id in self._loaded.schema.direct_meters:
             self._set_meter(table, known, entry.meter_config if entry.HasField("meter_config") else None)
         if entry.HasField("counter_data"):
-            counted = entry.counter_data
-            dataplane.set_hits(index, known.handle, counted.packet_count, counted.byte_count)
+            hits = entry.counter_data
+            dataplane.set_hits(index, known.handle, hits.packet_count, hits.byte_count)
+        if entry.HasField("meter_counter_data"):
+            dataplane.set_entry_marked(index, known.handle, marked(entry.meter_counter_data))
         if known.match is not None:
             key = (entry.table_id, known.match)
             self._aging.pop(key, None)
@@ -244,11 +245,11 @@ class Tables:
         """
         only_modify(how, "a direct meter")
         table = self._loaded.schema.table(entry.table_entry.table_id)
-        if entry.HasField("counter_data"):
-            refuse_colour_counters(f"table {table.table.name}")
         self._rates(table, None)
         known = self._known(table, entry.table_entry)
         self._set_meter(table, known, entry.config if entry.HasField("config") else None)
+        if entry.HasField("counter_data"):
+            self._loaded.dataplane.set_entry_marked(table.table.index, known.handle, marked(entry.counter_data))
 
     def _counted(self, table_id: int) -> TableInfo:
         table = self._loaded.schema.table(table_id)
@@ -274,8 +275,6 @@ class Tables:
             RequestError: there is no such table, key or resource.
         """
         table_id = wanted.table_id
-        if wanted.HasField("meter_counter_data"):
-            refuse_colour_counters("a table entry")
         if table_id:
             table = self._loaded.schema.table(table_id)
             if wanted.HasField("time_since_last_hit") and not self._ages(table):
@@ -291,6 +290,8 @@ class Tables:
             found.counter_data.CopyFrom(self._hits(entry))
         if wanted.HasField("meter_config") and entry.meter is not None:
             found.meter_config.CopyFrom(entry.meter)
+        if wanted.HasField("meter_counter_data") and found.table_id in self._loaded.schema.direct_meters:
+            found.meter_counter_data.CopyFrom(self._marked(entry))
         if wanted.HasField("time_since_last_hit") and self._ages(table) and entry.match is not None:
             idle_us = self._loaded.dataplane.idle_us(table.table.index, entry.handle)
             found.time_since_last_hit.elapsed_ns = 1000 * idle_us
@@ -306,7 +307,12 @@ class Tables:
         if wanted.match:
             table = self._loaded.schema.table(table_id)
             key = match_fields(
-                f"table {table.table.name}", table.info.match_fields, table.kinds, table.table.widths, wanted.match
+                f"table {table.table.name}",
+                table.info.match_fields,
+                table.kinds,
+                table.table.widths,
+                wanted.match,
+                self._loaded.schema.names,
             )[:2]
         for entry in list(kept.values()):
             message = entry.message
@@ -331,6 +337,10 @@ class Tables:
         packets, bytes_ = self._loaded.dataplane.hits(index, entry.handle)
         return p4runtime_pb2.CounterData(packet_count=packets, byte_count=bytes_)
 
+    def _marked(self, entry: Entry) -> p4runtime_pb2.MeterCounterData:
+        index = self._loaded.schema.tables[entry.message.table_id].table.index
+        return counted(self._loaded.dataplane.entry_marked(index, entry.handle))
+
     def read_counters(self, wanted: p4runtime_pb2.DirectCounterEntry) -> Iterator[p4runtime_pb2.Entity]:
         """Direct counters of the entries that a request asks for.
 
@@ -352,8 +362,6 @@ class Tables:
         Raises:
             RequestError: the table has none, or no entry has this key.
         """
-        if wanted.HasField("counter_data"):
-            refuse_colour_counters("a direct meter")
         if wanted.table_entry.table_id:
             self._rates(self._loaded.schema.table(wanted.table_entry.table_id), None)
         for entry in self._required(wanted.table_entry):
@@ -362,6 +370,8 @@ class Tables:
                 found.direct_meter_entry.table_entry.CopyFrom(entry.message)
                 if entry.meter is not None:
                     found.direct_meter_entry.config.CopyFrom(entry.meter)
+                if wanted.HasField("counter_data"):
+                    found.direct_meter_entry.counter_data.CopyFrom(self._marked(entry))
                 yield found
 
     def _required(self, wanted: p4runtime_pb2.TableEntry) -> list[Entry]:
@@ -383,6 +393,7 @@ class Tables:
         everything = p4runtime_pb2.TableEntry()
         everything.counter_data.SetInParent()
         everything.meter_config.SetInParent()
+        everything.meter_counter_data.SetInParent()
         found = self._filled(entry, everything)
         if table.info.is_const_table and entry.match is not None:
             found.ClearField("action")
@@ -429,7 +440,7 @@ def _stripped(entry: p4runtime_pb2.TableEntry) -> p4runtime_pb2.TableEntry:
     """A copy as it is read back: direct resources are kept elsewhere, bytestrings are canonical."""
     stored = p4runtime_pb2.TableEntry()
     stored.CopyFrom(entry)
-    for field in ("counter_data", "meter_config", "is_const"):
+    for field in ("counter_data", "meter_config", "meter_counter_data", "is_const"):
         stored.ClearField(field)
     shorten_match(stored.match)
     kind = stored.action.WhichOneof("type") if stored.HasField("action") else None
@@ -438,6 +449,8 @@ def _stripped(entry: p4runtime_pb2.TableEntry) -> p4runtime_pb2.TableEntry:
     elif kind == "action_profile_action_set":
         for each in stored.action.action_profile_action_set.action_profile_actions:
             shorten_action(each.action)
+            if each.watch_port:
+                each.watch_port = shortest(each.watch_port)
     return stored
 
 

@@ -6,9 +6,9 @@ is legal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from p4.config.v1 import p4info_pb2
@@ -16,6 +16,9 @@ from p4.v1 import p4runtime_pb2
 
 from emulation.errors import EmulationError
 from emulation.switch.language.program import ConstEntry, Program, Table
+
+if TYPE_CHECKING:
+    from emulation.switch.p4runtime.names import Names
 
 KINDS = {
     p4info_pb2.MatchField.EXACT: "exact",
@@ -64,6 +67,18 @@ def number(data: bytes, width: int, what: str) -> int:
 def canonical(value: int) -> bytes:
     """The shortest bytestring of a value, as P4Runtime wants it (section 8.4)."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def parse(names: Mapping[str, Names], info: Any, data: bytes, width: int, what: str) -> int:
+    """What a controller gives for something of P4Info, as an integer of at most `width` bits."""
+    known = names.get(info.type_name.name)
+    return number(data, width, what) if known is None else known.number(data, width, what)
+
+
+def show(names: Mapping[str, Names], info: Any, value: int) -> bytes:
+    """A value as controllers see it."""
+    known = names.get(info.type_name.name)
+    return canonical(value) if known is None else known.shown(value)
 
 
 def shortest(data: bytes) -> bytes:
@@ -116,13 +131,17 @@ class TableInfo:
 class Schema:
     """P4Info next to the program it belongs to.
 
+    Args:
+        names: the types whose values controllers see as strings.
+
     Raises:
         RequestError: P4Info names what the program does not have.
     """
 
-    def __init__(self, p4info: p4info_pb2.P4Info, program: Program) -> None:
+    def __init__(self, p4info: p4info_pb2.P4Info, program: Program, names: Mapping[str, Names]) -> None:
         self.p4info = p4info
         self.program = program
+        self.names = names
         self.tables: dict[int, TableInfo] = {}
         for info in p4info.tables:
             table = program.table_names.get(info.preamble.name)
@@ -165,15 +184,24 @@ class Schema:
     def _check(self, known: TableInfo) -> None:
         """Refuse P4Info that describes another program's table of this name."""
         name, table = known.info.preamble.name, known.table
-        if not _fit(known.info.match_fields, table.widths) or "unknown" in known.kinds:
+        if not self._fit(known.info.match_fields, table.widths) or "unknown" in known.kinds:
             raise invalid(f"P4Info's table {name} does not have the program's keys: the two do not belong together")
         for ref in known.info.action_refs:
             info = self.actions.get(ref.id)
             action = table.actions.get(info.preamble.name) if info is not None else None
             if info is None or action is None:
                 raise invalid(f"P4Info's table {name} has an action ({ref.id:#x}) that the program's table has not")
-            if not _fit(info.params, self.program.actions[action].widths):
+            if not self._fit(info.params, self.program.actions[action].widths):
                 raise invalid(f"P4Info's action {info.preamble.name} does not have the program's parameters")
+
+    def _fit(self, infos: Sequence[Any], widths: Sequence[int]) -> bool:
+        """Whether P4Info's fields or parameters are the program's. Where controllers see another width than the program
+        (@p4runtime_translation), values are passed on as they are; strings have no width."""
+        return len(infos) == len(widths) and all(
+            info.bitwidth == width
+            or (info.HasField("type_name") and (info.bitwidth > 0 or info.type_name.name in self.names))
+            for info, width in zip(infos, widths, strict=True)
+        )
 
     def table(self, table_id: int) -> TableInfo:
         if table_id not in self.tables:
@@ -195,7 +223,7 @@ class Schema:
         """
         name = table.table.name
         values, masks, prefix = match_fields(
-            f"table {name}", table.info.match_fields, table.kinds, table.table.widths, entry.match
+            f"table {name}", table.info.match_fields, table.kinds, table.table.widths, entry.match, self.names
         )
         if table.prioritised and entry.priority <= 0:
             raise invalid(f"table {name} has ternary, range or optional keys: an entry needs a priority above 0")
@@ -225,7 +253,9 @@ class Schema:
             raise invalid(f"action {info.preamble.name}: its parameters are {names}, each exactly once")
         action = table.table.actions[info.preamble.name]
         widths = zip(info.params, self.program.actions[action].widths, strict=True)
-        return action, [number(given[p.id], width, f"action {info.preamble.name}, {p.name}") for p, width in widths]
+        return action, [
+            parse(self.names, p, given[p.id], width, f"action {info.preamble.name}, {p.name}") for p, width in widths
+        ]
 
     # ---- what the program brings along ------------------------------------------------------------------------
 
@@ -243,7 +273,7 @@ class Schema:
                 if kind == "range":
                     field.low, field.high = canonical(value), canonical(mask)
                     continue
-                field.value = canonical(value)
+                field.value = show(self.names, info, value)
                 if kind == "lpm":
                     field.prefix_len = mask.bit_count()
                 elif kind == "ternary":
@@ -272,7 +302,7 @@ class Schema:
             return False
         message.action.action.action_id = action_id
         for info, value in zip(self.actions[action_id].params, params, strict=True):
-            message.action.action.params.add(param_id=info.id, value=canonical(value))
+            message.action.action.params.add(param_id=info.id, value=show(self.names, info, value))
         return True
 
 
@@ -282,6 +312,7 @@ def match_fields(
     kinds: Sequence[str],
     widths: Sequence[int],
     fields: Iterable[p4runtime_pb2.FieldMatch],
+    names: Mapping[str, Names],
 ) -> tuple[list[int], list[int], int]:
     """Match fields as (values, masks, prefix length of the lpm key), in key order; of a range: its ends.
 
@@ -304,14 +335,19 @@ def match_fields(
             kind = found.WhichOneof("field_match_type")
             if kind != expected:
                 raise invalid(f"{what}: it is matched by {expected}, not {kind}")
-            value, mask = _field(kind, getattr(found, kind), width, what)
+            if info.type_name.name in names:
+                if kind not in ("exact", "optional"):
+                    raise invalid(f"{what}: strings are matched by exact or optional, not {kind}")
+                value, mask = names[info.type_name.name].number(getattr(found, kind).value, width, what), 2**width - 1
+            else:
+                value, mask = _field(kind, getattr(found, kind), width, what)
             if kind == "lpm":
                 prefix = found.lpm.prefix_len
         values.append(value)
         masks.append(mask)
     if given:
-        names = ", ".join(f"{info.id} ({info.name})" for info in infos) or "none"
-        raise invalid(f"{where}: no match field has id {next(iter(given))}; they are {names}")
+        known = ", ".join(f"{info.id} ({info.name})" for info in infos) or "none"
+        raise invalid(f"{where}: no match field has id {next(iter(given))}; they are {known}")
     return values, masks, prefix
 
 
@@ -340,15 +376,6 @@ def _field(kind: str, field: Any, width: int, what: str) -> tuple[int, int]:
     if value & ~mask:
         raise invalid(f"{what}: the value {value:#x} has bits outside the mask {mask:#x}")
     return value, mask
-
-
-def _fit(infos: Sequence[Any], widths: Sequence[int]) -> bool:
-    """Whether P4Info's fields or parameters are the program's. Where controllers see another width than the program
-    (@p4runtime_translation), values are passed on as they are."""
-    return len(infos) == len(widths) and all(
-        info.bitwidth == width or (info.HasField("type_name") and info.bitwidth > 0)
-        for info, width in zip(infos, widths, strict=True)
-    )
 
 
 def _paired(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 
 import grpc
@@ -10,6 +12,21 @@ from p4.v1 import p4runtime_pb2
 from emulation.switch.language.program import in_words
 from emulation.switch.p4runtime.loaded import Loaded, only_modify
 from emulation.switch.p4runtime.translate import KINDS, RequestError, invalid, match_fields, missing, shorten_match
+
+MOST_PREFIXES = 4096  # that the ranges of one set are made of: a parser looks at one after the other
+
+
+def prefixes(low: int, high: int, width: int) -> list[tuple[int, int]]:
+    """A range as (value, mask) pairs, the fewest there are: 2 * width - 2 at most."""
+    found = []
+    while low <= high:
+        # The largest block that begins here and does not go too far.
+        size = low & -low if low else 1 << width
+        while low + size - 1 > high:
+            size >>= 1
+        found.append((low, (1 << width) - size))
+        low += size
+    return found
 
 
 class ValueSets:
@@ -34,18 +51,29 @@ class ValueSets:
         if len(entry.members) > info.size > 0:
             raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{name} holds {info.size} members at most")
         kinds = [KINDS.get(field.match_type, "unknown") for field in info.match]
-        if not {"exact", "ternary", "lpm"}.issuperset(kinds):
-            raise RequestError(grpc.StatusCode.UNIMPLEMENTED, f"{name}: its keys are exact, lpm or ternary here")
         widths = [field.bitwidth for field in info.match]
+        if not widths or "unknown" in kinds:
+            raise invalid(f"{name} has no keys, or keys of a kind that is none of {', '.join(KINDS.values())}")
+        if any(field.type_name.name in self._loaded.schema.names for field in info.match):
+            raise RequestError(grpc.StatusCode.UNIMPLEMENTED, f"{name}: its keys cannot be strings here")
+        given: list[tuple[list[int], list[int]]] = []
         members: list[tuple[list[int], list[int]]] = []
         for member in entry.members:
-            values, masks, _ = match_fields(name, info.match, kinds, widths, member.match)
-            words = in_words(values, widths), in_words(masks, widths)
-            if words in members:
+            values, masks, _ = match_fields(name, info.match, kinds, widths, member.match, self._loaded.schema.names)
+            if (values, masks) in given:
                 raise RequestError(grpc.StatusCode.ALREADY_EXISTS, f"{name}: a member is given twice")
-            members.append(words)
-        if not widths:
-            raise invalid(f"{name} has no keys")
+            given.append((values, masks))
+            keys = [
+                prefixes(value, mask, width) if kind == "range" else [(value, mask)]
+                for kind, value, mask, width in zip(kinds, values, masks, widths, strict=True)
+            ]
+            if len(members) + math.prod(map(len, keys)) > MOST_PREFIXES:
+                raise RequestError(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, f"{name}: its ranges are more than {MOST_PREFIXES} prefixes"
+                )
+            for each in itertools.product(*keys):
+                words = in_words((value for value, _ in each), widths), in_words((mask for _, mask in each), widths)
+                members.append(words)
         self._loaded.dataplane.value_set(index, members)
         stored = self._entries[entry.value_set_id] = p4runtime_pb2.ValueSetEntry()
         stored.CopyFrom(entry)

@@ -73,8 +73,15 @@ meter_t *nf_table_meter(uint32_t table, uint32_t handle) { return &entry_of(tabl
 
 // cir, cburst, pir, pburst, eburst; NULL: every packet is green.
 void nf_meter_set(meter_t *meter, uint32_t index, const uint64_t *rates) {
-    if (rates == NULL) meter[index] = (meter_t){0};
+    if (rates == NULL) meter_reset(&meter[index]);
     else meter_set(&meter[index], rates[0], rates[1], rates[2], rates[3], rates[4]);
+}
+
+// Packets and bytes of each colour, green first.
+void nf_meter_marked(meter_t *meter, uint32_t index, uint64_t *value, bool write) {
+    counter_t *marked = meter[index].marked;
+    if (write) memcpy(marked, value, sizeof meter->marked);
+    else memcpy(value, marked, sizeof meter->marked);
 }
 
 // ---- action profiles --------------------------------------------------------------------------------------------
@@ -88,17 +95,23 @@ void nf_member(uint32_t profile, uint32_t handle, int32_t action, const uint64_t
     }
     action_set(&p->members[handle - 1], action, params, words);
 }
-// Group `handle`, from 1, chooses among these members.
-void nf_choice(uint32_t profile, uint32_t handle, const uint32_t *members, uint32_t count) {
+// Group `handle`, from 1, chooses among these members; `watched`: the port that each depends on, or NULL.
+void nf_choice(uint32_t profile, uint32_t handle, const uint32_t *members, const uint16_t *watched, uint32_t count) {
     profile_t *p = &profiles[profile];
     if (handle > p->group_count) {
         p->groups = realloc(p->groups, handle * sizeof *p->groups);
-        for (; p->group_count < handle; p->group_count++) p->groups[p->group_count] = (choice_t){0, NULL};
+        for (; p->group_count < handle; p->group_count++) p->groups[p->group_count] = (choice_t){0, NULL, NULL};
     }
     choice_t *g = &p->groups[handle - 1];
     free(g->members);
-    *g = (choice_t){count, count == 0 ? NULL : malloc(count * sizeof *members)};
-    if (count > 0) memcpy(g->members, members, count * sizeof *members);
+    free(g->watched);
+    *g = (choice_t){count, NULL, NULL};
+    if (count == 0) return;
+    g->members = malloc(count * sizeof *members);
+    memcpy(g->members, members, count * sizeof *members);
+    if (watched == NULL) return;
+    g->watched = malloc(count * sizeof *watched);
+    memcpy(g->watched, watched, count * sizeof *watched);
 }
 
 // ---- value sets, replication ------------------------------------------------------------------------------------
@@ -137,7 +150,10 @@ static void program_close(void) {
     for (uint32_t i = 0; i < MAX_SESSIONS; i++) free(sessions[i].own.replicas);
     for (uint32_t i = 0; i < VALUE_SETS; i++) free(value_sets[i].members);
     for (uint32_t i = 0; i < PROFILES; i++) {
-        for (uint32_t k = 0; k < profiles[i].group_count; k++) free(profiles[i].groups[k].members);
+        for (uint32_t k = 0; k < profiles[i].group_count; k++) {
+            free(profiles[i].groups[k].members);
+            free(profiles[i].groups[k].watched);
+        }
         free(profiles[i].groups);
         free(profiles[i].members);
     }

@@ -45,6 +45,25 @@ static inline uint32_t crc32(const uint8_t *p, uint32_t bytes) {
     return ~crc;
 }
 
+// Any CRC of up to 32 bits, as catalogues describe them.
+typedef struct { uint32_t width, polynomial, initial, final_xor; bool reflect_data, reflect_remainder; } crc_t;
+
+static inline uint32_t reflected(uint32_t value, uint32_t bits) {
+    uint32_t turned = 0;
+    for (uint32_t i = 0; i < bits; i++) turned |= (value >> i & 1) << (bits - 1 - i);
+    return turned;
+}
+static inline uint32_t crc_custom(const crc_t *k, const uint8_t *p, uint32_t bytes) {
+    // At the top of the word, whatever the width.
+    uint32_t up = 32 - k->width, polynomial = k->polynomial << up, crc = k->initial << up;
+    for (uint32_t i = 0; i < bytes; i++) {
+        crc ^= (k->reflect_data ? reflected(p[i], 8) : p[i]) << 24;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 31 ? crc << 1 ^ polynomial : crc << 1;
+    }
+    crc >>= up;
+    return (k->reflect_remainder ? reflected(crc, k->width) : crc) ^ k->final_xor;
+}
+
 static inline uint16_t xor16(const uint8_t *p, uint32_t bytes) {
     uint16_t value = 0;
     for (uint32_t i = 0; i + 1 < bytes; i += 2) value ^= load16(p + i);

@@ -30,6 +30,11 @@ static queue_t queue_ahead(uint32_t number) {
     return found;
 }
 
+static bool port_up(uint32_t number) {
+    port_t *p = number < MAX_PORTS ? &ports[number] : NULL;
+    return p != NULL && p->kind != NULL && (p->kind->up == NULL || p->kind->up(p));
+}
+
 static void leave(void *to, uint32_t number, const uint8_t *frame, uint32_t bytes);
 
 static void arrive(port_t *p, const uint8_t *frame, uint32_t bytes) {

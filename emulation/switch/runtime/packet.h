@@ -14,17 +14,16 @@ static void run_ingress(context_t *c, const uint8_t *frame, uint32_t bytes, uint
 static void run_egress(context_t *c, uint32_t port, uint32_t instance, uint32_t most, uint32_t passes, emit_t emit,
                        void *to);
 
-// To each replica of a group a copy; `last`: of the packet's groups this is the last one, and the original is used up.
+// To each replica of a group; `last`: of the packet's groups this is the last one, and `c` is needed no more.
 static void replicate(context_t *c, const group_t *group, bool last, uint32_t most, uint32_t passes, emit_t emit,
                       void *to) {
     for (uint32_t i = 0; i < group->count; i++) {
         const replica_t *r = &group->replicas[i];
-        if (last && i + 1 == group->count) {
-            run_egress(c, r->port, r->instance, most, passes, emit, to);
-        } else {
-            context_t copy = *c;
-            run_egress(&copy, r->port, r->instance, most, passes, emit, to);
-        }
+        bool needed = !last || i + 1 < group->count;
+        line_t kept[EGRESS_LINES];
+        if (needed) copy_lines(kept, (const line_t *)c, EGRESS_LINES);
+        run_egress(c, r->port, r->instance, most, passes, emit, to);
+        if (needed) copy_lines((line_t *)c, kept, EGRESS_LINES);
     }
 }
 

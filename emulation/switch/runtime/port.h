@@ -6,15 +6,19 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_packet.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
 // RX_STRIDE: room for what UDP_GRO joins; no multiple of a page, so that frames do not compete for the same cache sets.
 enum { HEADROOM = 42, BATCH = 64, RX_STRIDE = 65536 + 2112, MAX_PORTS = 512, GSO_SEGMENTS = 64, GSO_BYTES = 65000 };
 enum { TX_BYTES = BATCH * FRAME_BYTES, RING_BYTES = 4 << 20, RING_BLOCK = 16 << 10, VLAN = 0x8100, IPV4 = 0x0800, IPV6 = 0x86dd };
+
+enum { LINK_NS = 10000000 };
 
 typedef struct port port_t;
 
@@ -24,6 +28,7 @@ typedef struct {
     void (*flush)(port_t *p);
     uint32_t headers;                    // bytes of a frame that the port makes itself: nothing can damage them
     bool both_ways;                      // what happens on the link is drawn for what comes in, too
+    bool (*up)(port_t *p);               // whether the link is there; NULL: always
 } kind_t;
 
 struct port {
@@ -41,6 +46,8 @@ struct port {
     uint8_t *ring;                       // packet: where the kernel puts frames
     uint32_t ring_slot, ring_slots, ring_next;
     xdp_t xdp;                           // packet: the short way out
+    uint64_t link_asked_ns;              // packet: when the kernel was last asked for the link; 0: never
+    bool link;                           // what it said
     uint32_t queued;                     // frames waiting in tx
     uint8_t *tx;                         // they lie there one behind the other; TX_BYTES
     uint32_t tx_at[BATCH + 1];
@@ -227,9 +234,9 @@ static void wire_datagram(port_t *p, uint8_t *data, uint32_t bytes, const struct
 }
 static void wire_receive(port_t *p) { receive_datagrams(p, wire_datagram); }
 
-static const kind_t udp_kind = {udp_receive, udp_queue, flush_datagrams, HEADROOM, true};
+static const kind_t udp_kind = {udp_receive, udp_queue, flush_datagrams, HEADROOM, true, NULL};
 // What happens on a wire is drawn where a frame enters it.
-static const kind_t wire_kind = {wire_receive, wire_queue, flush_datagrams, 0, false};
+static const kind_t wire_kind = {wire_receive, wire_queue, flush_datagrams, 0, false, NULL};
 
 // ---- packet sockets ---------------------------------------------------------------------------------------------
 
@@ -348,7 +355,23 @@ static void packet_flush(port_t *p) {
     p->queued = 0;
 }
 
-static const kind_t packet_kind = {packet_receive, enqueue, packet_flush, 0, true};
+// Asked of the kernel every LINK_NS at most: a packet cannot wait for it each time.
+static bool packet_up(port_t *p) {
+    uint64_t now = now_ns();
+    if (p->link_asked_ns != 0 && now - p->link_asked_ns < LINK_NS) return p->link;
+    struct sockaddr_ll bound;
+    struct ifreq asked = {0};
+    socklen_t size = sizeof bound;
+    p->link_asked_ns = now;
+    p->link = false;
+    if (getsockname(p->fd, (struct sockaddr *)&bound, &size) != 0) return false;
+    asked.ifr_ifindex = bound.sll_ifindex;
+    if (ioctl(p->fd, SIOCGIFNAME, &asked) != 0 || ioctl(p->fd, SIOCGIFFLAGS, &asked) != 0) return false;
+    p->link = (asked.ifr_flags & IFF_UP) && (asked.ifr_flags & IFF_RUNNING);
+    return p->link;
+}
+
+static const kind_t packet_kind = {packet_receive, enqueue, packet_flush, 0, true, packet_up};
 
 // What the kernel had no room for since the last call.
 static uint64_t packet_missed(const port_t *p) {

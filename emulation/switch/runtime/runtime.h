@@ -40,6 +40,14 @@ enum { DROP_PORT = 511, MAX_GROUPS = 65536, MAX_SESSIONS = 32768, CLONE = 0x8000
 #define TRACE(...) ((void)0)
 #endif
 
+// ---- cache lines ------------------------------------------------------------------------------------------------
+
+typedef uint8_t line_t __attribute__((vector_size(64), may_alias));
+
+static inline void copy_lines(line_t *restrict to, const line_t *restrict from, size_t count) {
+    for (size_t i = 0; i < count; i++) to[i] = from[i];
+}
+
 // ---- bits of a packet, most significant first -------------------------------------------------------------------
 
 static inline uint16_t load16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return __builtin_bswap16(v); }

@@ -9,7 +9,6 @@
 #define VALUE_SETS 1
 #endif
 
-typedef struct { uint64_t packets, bytes; } counter_t;
 typedef struct { int32_t action; uint64_t params[PARAM_WORDS]; } action_t;
 
 typedef struct entry {
@@ -28,7 +27,7 @@ typedef struct entry {
 typedef struct {
     uint64_t mask[KEY_WORDS];
     int32_t best;               // highest priority inside
-    uint32_t slots;             // power of two
+    uint32_t slots, shift;      // 2^n, and 64 - n
     entry_t **slot;
 } tuple_t;
 
@@ -46,13 +45,18 @@ typedef struct {
 
 static table_t tables[TABLES];
 
-// Each word by an odd number of its own, so that the products do not wait for each other; then mixed.
+// An odd number for each word of a key, without a pattern that two words could share (splitmix64's mixing).
+static inline uint64_t hash_factor(uint32_t i) {
+    uint64_t z = (i + 1) * 0x9e3779b97f4a7c15ull;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    return z | 1;
+}
+// Multiply-shift hashing (Dietzfelbinger et al. 1997): the products do not wait for each other, and their highest bits
+// depend on all of the key. A tuple with 2^n slots takes n of them.
 static inline uint64_t hash_key(const uint64_t *key, const uint64_t *mask, uint32_t words) {
     uint64_t h = 0;
-    for (uint32_t i = 0; i < words; i++) h += (key[i] & mask[i]) * (0x9e3779b97f4a7c15ull + i * 0x3c6ef372fe94f82aull);
-    h ^= h >> 32;
-    h *= 0xbf58476d1ce4e5b9ull;
-    return h ^ h >> 29;
+    for (uint32_t i = 0; i < words; i++) h += (key[i] & mask[i]) * hash_factor(i);
+    return h;
 }
 
 static inline bool same_key(const entry_t *e, const uint64_t *key, const uint64_t *mask, uint32_t words) {
@@ -68,7 +72,7 @@ static inline __attribute__((always_inline)) entry_t *table_lookup(const table_t
     for (uint32_t i = 0; i < t->tuple_count; i++) {
         const tuple_t *tuple = &t->tuples[i];
         if (best != NULL && best->priority >= tuple->best) break;
-        for (uint64_t h = hash_key(key, tuple->mask, words);; h++) {
+        for (uint64_t h = hash_key(key, tuple->mask, words) >> tuple->shift;; h++) {
             entry_t *e = tuple->slot[h & (tuple->slots - 1)];
             if (e == NULL) break;
             if (same_key(e, key, tuple->mask, words)) {
@@ -159,9 +163,9 @@ static void table_rebuild(table_t *t) {
         members[k]++;
     }
     for (uint32_t k = 0; k < t->tuple_count; k++) {
-        t->tuples[k].slots = 4;
-        while (t->tuples[k].slots < 2 * members[k]) t->tuples[k].slots *= 2;
-        t->tuples[k].slot = calloc(t->tuples[k].slots, sizeof(entry_t *));
+        tuple_t *tuple = &t->tuples[k];
+        for (tuple->slots = 4, tuple->shift = 62; tuple->slots < 2 * members[k]; tuple->slots *= 2) tuple->shift--;
+        tuple->slot = calloc(tuple->slots, sizeof(entry_t *));
     }
     free(members);
     for (uint32_t i = 0; i < t->count; i++) {
@@ -171,7 +175,7 @@ static void table_rebuild(table_t *t) {
         while (memcmp(t->tuples[k].mask, e->mask, mask_bytes) != 0) k++;
         tuple_t *tuple = &t->tuples[k];
         e->next_same = NULL;
-        for (uint64_t h = hash_key(e->value, tuple->mask, t->words);; h++) {
+        for (uint64_t h = hash_key(e->value, tuple->mask, t->words) >> tuple->shift;; h++) {
             entry_t **at = &tuple->slot[h & (tuple->slots - 1)];
             if (*at == NULL) { *at = e; break; }
             if (same_key(*at, e->value, tuple->mask, t->words)) {
@@ -213,7 +217,9 @@ static uint32_t table_insert(uint32_t table, const uint64_t *value, const uint64
 
 // ---- action profiles --------------------------------------------------------------------------------------------
 
-typedef struct { uint32_t count; uint32_t *members; } choice_t;      // handles; a member of weight w stands w times
+// Handles; a member of weight w stands w times. `watched`: the port that each depends on, NO_PORT for none; NULL: none
+// depends on any.
+typedef struct { uint32_t count; uint32_t *members; uint16_t *watched; } choice_t;
 typedef struct {
     action_t *members;
     choice_t *groups;
@@ -222,11 +228,25 @@ typedef struct {
 
 static profile_t profiles[PROFILES];
 
+enum { NO_PORT = UINT16_MAX };
+static bool port_up(uint32_t port);      // in loop.h
+
+// A member whose port is up, from 1; 0: there is none.
+static inline uint32_t pick_watched(const choice_t *g, uint64_t hash) {
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < g->count; i++) left += g->watched[i] == NO_PORT || port_up(g->watched[i]);
+    if (left == 0) return 0;
+    left = (uint32_t)(hash % left);
+    for (uint32_t i = 0; i < g->count; i++)
+        if ((g->watched[i] == NO_PORT || port_up(g->watched[i])) && left-- == 0) return g->members[i];
+    return 0;
+}
+
 static inline const action_t *profile_pick(const profile_t *p, const entry_t *e, uint64_t hash) {
     uint32_t member = e->member;
     if (e->group != 0) {
         const choice_t *g = &p->groups[e->group - 1];
-        member = g->count == 0 ? 0 : g->members[hash % g->count];
+        member = g->count == 0 ? 0 : g->watched != NULL ? pick_watched(g, hash) : g->members[hash % g->count];
     }
     return member == 0 ? &e->own : &p->members[member - 1];
 }
