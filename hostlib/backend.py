@@ -15,6 +15,7 @@ import uuid
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -22,13 +23,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hostlib.collective import DEFAULT_FALLBACK, create_collective
+from hostlib.device import device_of
 from hostlib.errors import HostlibError, RunError
 from hostlib.group import Group
 from hostlib.join import DEFAULT_CONTROLLER
 from hostlib.liveness import Liveness
+from hostlib.rank import gloo_maker
 from hostlib.registry import choose
+from hostlib.staged import RECEIVED, staged
 
 NAME = "netfold"
+DEVICES = ["cpu", "cuda"] if torch.backends.cuda.is_built() else ["cpu"]
 
 Future = torch.futures.Future
 Number = TypeVar("Number", int, float)
@@ -63,7 +68,7 @@ class Reduction(dist.Work):
             raise RunError(f"the sum did not end within {seconds:g} s")
         for one in self._sums:
             one.value()  # The error itself: the result's future has only its text.
-        self._result.value()
+        self._result.wait()  # From here on the caller's stream waits for the device's result; the caller does not.
         return True
 
     def is_completed(self) -> bool:
@@ -95,12 +100,11 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
         self._gloo = dist.ProcessGroup(store, rank, world_size)
         for group in (self, self._gloo):
-            group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
+            for device in DEVICES:
+                group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         # The collective's thread sends in its own order, so it has a Gloo of its own.
-        peers = dist.ProcessGroupGloo(
-            dist.PrefixStore("collective", store), rank, world_size, timedelta(seconds=deadline_s)
-        )
+        another_gloo = gloo_maker(store, rank, world_size, deadline_s)
         # The store is this group's alone: so are the names in it, and this one is like no other group's.
         if rank == 0:
             store.set("netfold/job", f"torch-{uuid.uuid4().hex[:12]}")
@@ -110,7 +114,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         try:
             self._collective = create_collective(
                 choice.mechanism,
-                Group(rank, world_size, peers, self._liveness, deadline_s),
+                Group(rank, world_size, another_gloo(), self._liveness, deadline_s, another_gloo),
                 os.environ.get("NETFOLD_CONTROLLER", DEFAULT_CONTROLLER),
                 job,
                 os.environ.get("NETFOLD_ADDRESS", "127.0.0.1"),
@@ -183,6 +187,8 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             )
 
         def keep() -> Tensor:
+            if output.is_cuda:  # Here the current stream is the future's own.
+                output.record_stream(torch.cuda.current_stream(output.device))
             with torch.no_grad():
                 return output.copy_(whole[first : first + size].view(output.shape))
 
@@ -191,11 +197,10 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     def _sum(self, what: str, tensor: Tensor, average: bool) -> Future[Tensor]:
         if tensor.layout != torch.strided:
             raise HostlibError(f"{what}: backend netfold sums dense tensors, not {tensor.layout}: use .to_dense()")
-        if tensor.device.type != "cpu":
-            raise HostlibError(
-                f"{what}: backend netfold sums CPU tensors; {tensor.device.type.upper()} tensors it does not yet: "
-                "move them with .cpu(), or use backend nccl"
-            )
+        try:
+            device_of(tensor)
+        except HostlibError as wrong:
+            raise HostlibError(f"{what}: {wrong}") from wrong
         self._last = self._collective.allreduce(tensor, average)
         return self._last
 
@@ -235,13 +240,15 @@ PASSED_ON = (
     "barrier",
     "broadcast",
     "recv",
+    "recv_anysource",
     "send",
 )
 
 
 def _passed_on(name: str) -> Callable[..., Any]:
     def method(self: NetfoldProcessGroup, *arguments: Any, **options: Any) -> Any:
-        return getattr(self._gloo, name)(*arguments, **options)
+        call = partial(getattr(self._gloo, name), **options)
+        return staged(name, call, arguments) if name in RECEIVED else call(*arguments)
 
     return method
 
@@ -300,4 +307,4 @@ def _create(store: dist.Store, rank: int, world_size: int, timeout: timedelta) -
 
 
 if NAME.upper() not in dist.Backend._plugins:
-    dist.Backend.register_backend(NAME, _create, devices=["cpu"])
+    dist.Backend.register_backend(NAME, _create, devices=DEVICES)

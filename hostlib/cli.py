@@ -319,6 +319,13 @@ def schedule(
     help="How long a rank waits without progress before it says who is missing.",
 )
 @click.option("--kernels", is_flag=True, help="The packet engine's kernels, too, beside memcpy.")
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="cuda: only the kernels, with --kernels, and what a bucket costs; on the current GPU.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON instead of the table.")
 def bench(
     mechanisms: str | None,
@@ -328,6 +335,7 @@ def bench(
     factor: int,
     dtypes: str,
     kernels: bool,
+    device: str,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -342,10 +350,14 @@ def bench(
         hostlib bench --mechanisms inagg+mcast,ring --world-size 2 --from 4K --to 16M
         hostlib bench --hosts netns:8 --rate 100mbit --sizes 16M
         hostlib bench --hosts netns:8 --rate 100mbit --mechanisms inagg+mcast --loss 0.01
+        hostlib bench --kernels --device cuda
     """
     from hostlib.bench import BenchOptions, BenchProgress, measurements, parse_sizes, print_rows, run_bench
     from hostlib.own_fabric import Faults
 
+    if device == "cuda":
+        _cuda_figures(kernels, as_json)
+        return
     signal.signal(signal.SIGTERM, _interrupt)
     faults = Faults(
         **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
@@ -402,6 +414,18 @@ def doctor(controller: str, address: str, patience: float, as_json: bool) -> Non
         print_checks(checks, Console())
     if any(check.state == "fail" for check in checks):
         sys.exit(1)
+
+
+def _cuda_figures(kernels: bool, as_json: bool) -> None:
+    if not kernels:
+        raise RunError("--device cuda measures kernels alone: add --kernels (ranks' tensors are on the CPU)")
+    from hostlib.devicebench import measure_cuda, print_tables
+
+    figures = measure_cuda(KERNELS_S)
+    if as_json:
+        click.echo(json.dumps(asdict(figures), indent=2))
+    else:
+        print_tables(figures, Console())
 
 
 def _kernel_rates() -> list[Any]:

@@ -15,11 +15,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hostlib._engine import Cancelled
+from hostlib.device import Device, device_of
+from hostlib.device_sum import Cut, DeviceSums, Summand, refuse
 from hostlib.errors import HostlibError, RunError, UnknownNameError
 from hostlib.fabric import SwitchFabric
 from hostlib.group import Group
 from hostlib.registry import Mechanism, find, require_fallback
 from hostlib.runtime import Runtime, Started
+from hostlib.sequence import Sequence
 
 DEFAULT_FALLBACK = "ring"
 TEND_S = 0.1  # how often an idle rank looks whether another has found the fabric dead
@@ -61,21 +64,17 @@ def chunks(elements: int, elements_per_packet: int) -> int:
 
 @dataclass(slots=True)
 class Reduction:
-    """One all-reduce that was asked for.
+    """A summand on its way over the ranks."""
 
-    Attributes:
-        work: what travels; `tensor` itself where it can.
-    """
-
-    tensor: Tensor
-    work: Tensor
+    summand: Summand
     started: Started
-    future: torch.futures.Future[Tensor]
     since: float
 
 
 class ScheduledCollective:
     """A mechanism of ours: its schedule, begun by the caller and finished by one thread, in issue order.
+
+    What is on a device, and what comes after it until that has begun, another thread begins.
 
     Args:
         fallback: the mechanism that sums what the switch does not, after it failed.
@@ -102,6 +101,14 @@ class ScheduledCollective:
         self._runtime = Runtime(mechanism, group.world_size, group.rank, group.peers, self._fabric)
         # What goes through the switch alone needs no detour over float32.
         self._native = self._fabric is not None and self._runtime.only_fabric
+        # Codes are agreed on for a whole tensor: they are the engine's only where it gets whole tensors.
+        self._cut: Cut | None = None
+        if self._fabric is not None and self._native and mechanism.schedule(group.world_size).pieces == 1:
+            place = self._fabric.session.place  # the first, which is every rank's; later ones come at different moments
+            self._cut = Cut(place.elements, place.pools[0].slots, len(place.pools))
+        self._devices: dict[Device, DeviceSums] = {}
+        self._codes: Any = None  # Gloo for the devices' codes: another thread's than the runtime's
+        self._starting = Sequence("start")
         self._asked: queue.SimpleQueue[Reduction | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closing = False
@@ -116,20 +123,57 @@ class ScheduledCollective:
     def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         try:
+            device = device_of(tensor)
+            if device is not None:
+                future = device.future()
             travelling = _travelling(tensor, average)
             if self._native:
                 travelling = tensor.dtype
-            with torch.no_grad():
-                work = tensor.detach().to(travelling, memory_format=torch.contiguous_format).contiguous()
+            work = None if device is not None else _host_summand(tensor, travelling, average, future)
             # In the order of the switch's stream, which is that of this lock.
             with self._lock:
                 if self._closing:
                     raise RunError("this collective is closed")
-                started = self._runtime.begin(work, average)
-                self._asked.put(Reduction(tensor, work, started, future, time.monotonic()))
+                since = time.monotonic()
+                if device is not None:
+                    go_on = self._ask(device, tensor, travelling, average, future)
+                    self._starting.put(lambda: self._start(go_on, since, future))
+                elif work is not None and self._starting.idle:
+                    self._begin(work, since)
+                elif work is not None:
+                    self._starting.put(lambda: self._start(lambda give: give(work), since, future))
         except HostlibError as wrong:
-            future.set_exception(wrong)
+            refuse(future, wrong)
         return future
+
+    def _ask(
+        self, device: Device, tensor: Tensor, travelling: torch.dtype, average: bool, future: Any
+    ) -> Callable[[Callable[[Summand], None]], None]:
+        try:
+            if device not in self._devices:
+                self._devices[device] = DeviceSums(device, self._group.world_size, self._cut, self._agree)
+            return self._devices[device].ask(tensor, travelling, average, future)
+        except HostlibError as wrong:
+            self._broken = wrong  # The other ranks went on.
+            raise
+
+    def _agree(self, codes: Tensor) -> None:
+        """The maximum over the ranks, of codes as DeviceSums has them."""
+        if self._codes is None:
+            self._codes = self._group.another_gloo()
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.MAX
+        # Gloo has no int16; positive float16 are in the order of their bits.
+        self._codes.allreduce([codes.view(torch.float16)], options).wait()
+
+    def _start(self, go_on: Callable[[Callable[[Summand], None]], None], since: float, future: Any) -> None:
+        wrong = self._broken or self._guarded(since, lambda: go_on(lambda summand: self._begin(summand, since)))
+        if wrong is not None:
+            refuse(future, wrong)
+
+    def _begin(self, summand: Summand, since: float) -> None:
+        started = self._runtime.begin(summand.values, summand.average)
+        self._asked.put(Reduction(summand, started, since))
 
     def _run(self) -> None:
         while True:
@@ -148,18 +192,15 @@ class ScheduledCollective:
 
     def _reduce(self, asked: Reduction) -> None:
         wrong = self._broken or self._guarded(asked.since, lambda: self._runtime.finish(asked.started))
+        wrong = wrong or self._guarded(asked.since, asked.summand.deliver)
         if wrong is not None:
-            asked.future.set_exception(wrong)
-            return
-        if asked.work.data_ptr() != asked.tensor.data_ptr():
-            with torch.no_grad():
-                asked.tensor.copy_(asked.work)
-        asked.future.set_result(asked.tensor)
+            asked.summand.refuse(wrong)
 
     def _guarded(self, since: float, do: Callable[[], None]) -> Exception | None:
         """What went wrong. All but a refused sum breaks the stream: the ranks are no longer where the others are."""
         try:
             do()
+            return None
         except OverflowError as refused:
             return refused
         except (HostlibError, Cancelled) as wrong:
@@ -182,8 +223,10 @@ class ScheduledCollective:
             self._closing = True
         if self._fabric is not None and not graceful:
             self._fabric.engine.cancel()
+        patience_s = self._group.deadline_s if graceful else CLOSE_S
+        self._starting.close(patience_s)
         self._asked.put(None)
-        self._thread.join(timeout=self._group.deadline_s if graceful else CLOSE_S)
+        self._thread.join(timeout=patience_s)
         settled = graceful and self._broken is None and not self._thread.is_alive()
         if settled:
             self._guarded(time.monotonic(), self._runtime.close)
@@ -192,6 +235,20 @@ class ScheduledCollective:
         if settled:
             self._guarded(time.monotonic(), self._fabric.settle)
         self._fabric.close()
+
+
+def _host_summand(tensor: Tensor, travelling: torch.dtype, average: bool, future: Any) -> Summand:
+    """A tensor in the host's memory; itself where that can travel."""
+    with torch.no_grad():
+        work = tensor.detach().to(travelling, memory_format=torch.contiguous_format).contiguous()
+
+    def deliver() -> None:
+        if work.data_ptr() != tensor.data_ptr():
+            with torch.no_grad():
+                tensor.copy_(work)
+        future.set_result(tensor)
+
+    return Summand(work, average, deliver, lambda wrong: refuse(future, wrong))
 
 
 def _fallback(name: str) -> Mechanism:
@@ -211,34 +268,58 @@ class LibraryCollective:
 
     def __init__(self, group: Group) -> None:
         self._group = group
+        self._devices: dict[Device, DeviceSums] = {}
+        self._starting = Sequence("gloo")
         self.failures: list[dict[str, Any]] = []
 
     def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
         try:
             _travelling(tensor, average)
+            device = device_of(tensor)
         except HostlibError as wrong:
-            refused: torch.futures.Future[Tensor] = torch.futures.Future()
-            refused.set_exception(wrong)
-            return refused
+            future.set_exception(wrong)
+            return future
+        since = time.monotonic()
+        if device is None and self._starting.idle:
+            return self._sum(tensor, average, since)
+        if device is None:
+            summand = Summand(tensor, average, lambda: future.set_result(tensor), lambda wrong: refuse(future, wrong))
+            self._starting.put(lambda: self._wait_for(summand, since))
+            return future
+        future = device.future()
+        if device not in self._devices:
+            self._devices[device] = DeviceSums(device, self._group.world_size, None, lambda codes: None)
+        go_on = self._devices[device].ask(tensor, tensor.dtype, average, future)
+        self._starting.put(lambda: go_on(lambda summand: self._wait_for(summand, since)))
+        return future
+
+    def _sum(self, tensor: Tensor, average: bool, since: float) -> torch.futures.Future[Tensor]:
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.SUM
-        started = time.monotonic()
         work = self._group.gloo.allreduce([tensor], options)
 
         def finish(done: torch.futures.Future[Any]) -> Tensor:
             try:
                 done.value()
             except Exception as wrong:
-                raise _explained(self._group, started, wrong) from wrong
+                raise _explained(self._group, since, wrong) from wrong
             return tensor.div_(self._group.world_size) if average else tensor
 
         return work.get_future().then(finish)  # type: ignore[no-any-return]
+
+    def _wait_for(self, summand: Summand, since: float) -> None:
+        try:
+            self._sum(summand.values, summand.average, since).wait()
+            summand.deliver()
+        except Exception as wrong:
+            summand.refuse(wrong if isinstance(wrong, HostlibError) else RunError(gloo_reason(wrong)))
 
     def stats(self) -> dict[str, int] | None:
         return None
 
     def close(self, graceful: bool = True) -> None:
-        return
+        self._starting.close(self._group.deadline_s if graceful else CLOSE_S)
 
 
 def _explained(group: Group, since: float, wrong: Exception) -> HostlibError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ class Group:
         gloo: torch.distributed.ProcessGroupGloo over the same ranks, the collective's alone: it is used by another
             thread than the caller's, and two threads would mix up the order of operations.
         deadline_s: how long an operation may make no progress.
+        another_gloo: makes one more like `gloo`, for one more thread; every rank must make as many.
         hosts: what schedules' messages between ranks, and servers, go by; None for `gloo`.
     """
 
@@ -25,6 +27,7 @@ class Group:
     gloo: Any
     liveness: Liveness
     deadline_s: float
+    another_gloo: Callable[[], Any]
     hosts: Peers | None = None
 
     @property

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -119,9 +120,8 @@ def grouped(here: Surroundings, purpose: str, deadline_s: float, servers: int = 
     liveness = Liveness(here.host, here.port, job, here.rank, here.world_size, servers)
     started = time.monotonic()
     try:
-        gloo = None
-        if not serves:
-            gloo = dist.ProcessGroupGloo(dist.PrefixStore("collective", store), here.rank, workers, timeout)
+        another_gloo = gloo_maker(store, here.rank, workers, deadline_s)
+        gloo = None if serves else another_gloo()
         hosts: Peers | None = None
         if here.communicator is not None:
             hosts = MpiPeers(here.communicator, None if serves else deadline_s)
@@ -129,13 +129,19 @@ def grouped(here: Surroundings, purpose: str, deadline_s: float, servers: int = 
             waits = IDLE if serves else timeout
             with_servers = dist.PrefixStore("hosts", store)
             hosts = GlooPeers(dist.ProcessGroupGloo(with_servers, here.rank, here.world_size, waits))
-        yield Group(here.rank, workers, gloo, liveness, deadline_s, hosts), job
+        yield Group(here.rank, workers, gloo, liveness, deadline_s, another_gloo, hosts), job
     except HostlibError:
         raise
     except (RuntimeError, OverflowError) as wrong:
         raise _unwrapped(wrong, liveness, time.monotonic() - started) from wrong
     finally:
         liveness.close()
+
+
+def gloo_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float) -> Callable[[], Any]:
+    """What makes a Gloo of its own at each call; ranks that call it as often meet in the same ones."""
+    calls, timeout = itertools.count(), timedelta(seconds=deadline_s)
+    return lambda: dist.ProcessGroupGloo(dist.PrefixStore(f"collective{next(calls)}", store), rank, world_size, timeout)
 
 
 def meet(store: dist.Store, here: Surroundings, patience_s: float) -> None:

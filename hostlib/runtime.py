@@ -119,7 +119,7 @@ class Runtime:
     def finish(self, started: Started) -> None:
         """The remaining operations. All-reduces are finished in the order in which they were begun."""
         sending: Sending = defaultdict(list)
-        if self._host == 0 and started.flat.numel() > 0:
+        if self._host == 0 and self.servers and started.flat.numel() > 0:
             told = self._tell_servers(started.flat.numel(), DTYPES.index(started.flat.dtype))
             sending[HEADER_TAG, 0] = told
         steps = list(self._steps(started))

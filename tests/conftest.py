@@ -22,6 +22,9 @@ from hypothesis import settings
 settings.register_profile("netfold", deadline=None)
 settings.load_profile("netfold")
 
+# Before anything loads Triton: without a GPU its kernels are interpreted.
+os.environ.setdefault("TRITON_INTERPRET", "0" if Path("/dev/nvidiactl").exists() else "1")
+
 ROOT = Path(__file__).resolve().parents[1]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a network namespace and packet sockets")

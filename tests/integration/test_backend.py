@@ -85,7 +85,7 @@ def test_the_backend_reduces_and_passes_the_rest_on(mechanism: str, end: str, fa
         assert seen["odd"] == "reduce-scatter: 5 elements are not 2 equal shares"
         assert "the output has 1 elements of torch.float32; legal: 2 of torch.float32" in seen["small"]
         assert "sums dense tensors, not torch.sparse_coo" in seen["sparse"]
-        assert "backend netfold sums CPU tensors; META tensors it does not yet" in seen["elsewhere"]
+        assert "all-reduce: tensors on META cannot be summed; legal: CPU and CUDA" in seen["elsewhere"]
         assert seen["gathered"] == [0, 1]
         assert seen["broadcast"] == [5.0] * 3
         assert seen["groups"] == [[3.0] * 4, [3.0] * 4, [rank + 1.0] * 4]
