@@ -204,7 +204,7 @@ void Lane::cycle() {
 // Every rank sends in the same order, so results come in that order, too: one that is overtaken by a packet that went a
 // while later is missing something, some rank's contribution or this rank's copy. As RACK finds TCP's losses (RFC 8985).
 void Lane::send_overtaken() {
-    const std::int64_t before = overtaking_ns_ - std::max(REORDERING_NS, srtt_ns_ / 8);
+    const std::int64_t before = overtaking_ns_ - std::max(REORDERING_NS, srtt_ns_ / 2);
     for (std::size_t index = 0; index < slots_.size(); index++) {
         Slot &slot = slots_[index];
         if (!slot.open || slot.sent_ns >= before) continue;
