@@ -215,8 +215,7 @@ def _require_runnable(config: DemoConfig) -> None:
         if not config.mechanisms:
             raise UnknownNameError("mechanism", "", registered())
         for name in config.mechanisms:
-            choose(name)
-        TrainOptions(model=config.model, world_size=config.world_size, deadline_s=config.deadline_s)
+            TrainOptions(name, config.model, config.world_size, deadline_s=config.deadline_s)
     except HostlibError as wrong:
         raise DemoError(str(wrong)) from wrong
     try:

@@ -96,8 +96,7 @@ class BenchOptions:
         if not self.mechanisms:
             raise UnknownNameError("mechanism", "", registered())
         for name in self.mechanisms:
-            if not find(name).runs_on_hosts:
-                raise HostlibError(f"{name} does not run on hosts, it can only be simulated; see `hostlib mechanisms`")
+            find(name).require_hosts()
         unknown = next((name for name in self.dtypes if name not in ITEM_BYTES), None)
         if unknown is not None or not self.dtypes:
             raise UnknownNameError("dtype", unknown or "", ITEM_BYTES)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from hostlib.errors import RunError, UnknownNameError
 from hostlib.join import DEFAULT_CONTROLLER
-from hostlib.registry import require_fallback
+from hostlib.registry import choose, require_fallback
 
 MODEL_NAMES = ("lenet", "resnet18", "vgg")  # hostlib.models has them; here they can be checked without loading torch
 
@@ -50,6 +50,7 @@ class TrainOptions:
     def __post_init__(self) -> None:
         if self.model not in MODEL_NAMES:
             raise UnknownNameError("model", self.model, MODEL_NAMES)
+        choose(self.mechanism).mechanism.require_hosts()
         if self.transport not in TRANSPORTS:
             raise UnknownNameError("transport", self.transport, TRANSPORTS)
         require_fallback(self.fallback)

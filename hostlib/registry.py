@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Literal
 
 from hostlib import mechanisms
-from hostlib.errors import HostlibError, UnknownNameError
+from hostlib.errors import HostlibError, ScheduleError, UnknownNameError
 from hostlib.schedule import Schedule
 
 STRATEGIES = {
@@ -73,6 +73,14 @@ class Mechanism:
     @property
     def runs_on_hosts(self) -> bool:
         return self.build is None or self._small().runs_on_hosts
+
+    def require_hosts(self) -> None:
+        """Raises ScheduleError: it can only be simulated."""
+        if not self.runs_on_hosts:
+            raise ScheduleError(
+                f"{self.name} cannot run on hosts: the fabric sums and multicasts at once, or not at all; "
+                "it can be simulated"
+            )
 
     @property
     def needs_fabric(self) -> bool:

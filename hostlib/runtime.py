@@ -80,11 +80,7 @@ class Runtime:
         self._turn = 0
         schedule = mechanism.schedule(world_size)
         check(schedule)
-        if not schedule.runs_on_hosts:
-            raise ScheduleError(
-                f"{mechanism.name} cannot run on hosts: the fabric sums and multicasts at once, or not at all; "
-                "it can be simulated"
-            )
+        mechanism.require_hosts()
         if fabric is None and schedule.needs_fabric:
             raise ScheduleError(f"{mechanism.name} needs a switch")
         self.only_fabric = schedule.needs_fabric

@@ -101,7 +101,7 @@ def test_a_killed_demo_takes_everything_with_it(tmp_path: Path) -> None:
     [
         (
             ["--mechanisms", "ring,smoke-signals"],
-            "unknown mechanism 'smoke-signals'; legal are gloo, inagg+mcast, ring",
+            "unknown mechanism 'smoke-signals'; legal are butterfly, gloo",
         ),
         (["--model", "resnet9000"], "unknown model 'resnet9000'; legal are lenet, resnet18, vgg"),
         (["--world-size", "0"], "--world-size must be at least 1, not 0"),
