@@ -18,7 +18,7 @@ WORKERS ?= 2
 install: $(STAMP)
 
 # Installed editable: Python changes need no new install; C++ and dependency changes do, hence the prerequisites.
-$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard hostlib/native/*.cpp hostlib/native/*.h)
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard */native/*.cpp */native/*.h)
 	@bash .ci/prerequisites $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check \

@@ -41,6 +41,7 @@ def main() -> None:
     hostlib mechanisms    which mechanisms there are
     hostlib schedule      what one of them does, operation by operation
     hostlib bench         how fast mechanisms sum, here or between network namespaces with links of a given rate
+    hostlib profile       how long a model's layers compute and when its gradients are ready: a trace for `simulation`
     hostlib doctor        whether this host, a fabric and its jobs are as they should be
 
     On several machines, or under your own launcher: torchrun ... -m hostlib.train --mechanism inagg+mcast
@@ -385,6 +386,58 @@ def bench(
             print_table(rates, console)
     if any(row.wrong for row in rows):
         sys.exit(1)
+
+
+@main.command()
+@click.option("--model", default="lenet", show_default=True, help="lenet, resnet18, vgg, or package.module:callable.")
+@click.option("--input", "shape", default="1x8x8", show_default=True, metavar="CxHxW", help="Shape of one sample.")
+@click.option("--batch", default=32, show_default=True, help="Samples per iteration.")
+@click.option("--iterations", default=5, show_default=True, help="Times are their medians.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, ...")
+@click.option("--method", type=click.Choice(["hooks", "profiler"]), default="hooks", show_default=True)
+@click.option(
+    "--import", "source", type=click.Path(path_type=Path), help="Read a profile of torch.profiler (Chrome's format) instead."
+)
+@click.option("--output", type=click.Path(path_type=Path), help="Write the trace here [default: print it].")
+def profile(
+    model: str,
+    shape: str,
+    batch: int,
+    iterations: int,
+    device: str,
+    method: str,
+    source: Path | None,
+    output: Path | None,
+) -> None:
+    """Record a model's trace: what `simulation run --trace` plays on other networks.
+
+    \b
+    Examples
+        hostlib profile --model resnet18 --output resnet18.trace
+        hostlib profile --model torchvision.models:resnet50 --input 3x224x224 --device cuda --output resnet50.trace
+        hostlib profile --import profile.json --output mine.trace
+    """
+    from hostlib.trace import as_text, write
+
+    if source is not None:
+        from hostlib.kineto import import_profile
+
+        trace = import_profile(source)
+    else:
+        from hostlib.profile import load_model
+        from hostlib.profile import profile as record
+
+        if not all(extent.isdecimal() for extent in shape.split("x")):
+            raise RunError(f"--input takes a shape such as 3x224x224, not {shape!r}")
+        extents = tuple(map(int, shape.split("x")))
+        trace = record(load_model(model), extents, batch, iterations, device, kineto=method == "profiler")
+    if output is None:
+        click.echo(as_text(trace), nl=False)
+        return
+    try:
+        write(trace, output)
+    except OSError as wrong:
+        raise RunError(f"{output} cannot be written: {wrong.strerror}") from None
 
 
 @main.command()

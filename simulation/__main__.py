@@ -2,4 +2,5 @@
 
 from simulation.cli import run
 
-run()
+if __name__ == "__main__":  # a sweep's processes import this, too
+    run()

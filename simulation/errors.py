@@ -1,7 +1,10 @@
 """Errors of the simulation room.
 
 SimulationError
-└── QuantityError       a bandwidth, size or time that is not one
+├── QuantityError       a bandwidth, size or time that is not one
+├── ArchitectureError   a network that does not exist, or does not fit its input
+├── NetworkError        a topology that cannot be
+└── ClusterError        a sweep's cluster that is not there
 """
 
 from __future__ import annotations
@@ -13,3 +16,15 @@ class SimulationError(Exception):
 
 class QuantityError(SimulationError):
     """A number with a unit that cannot be read."""
+
+
+class ArchitectureError(SimulationError):
+    """No such network."""
+
+
+class NetworkError(SimulationError):
+    """A topology that cannot be, or that a schedule does not fit."""
+
+
+class ClusterError(SimulationError):
+    """The engine of a sweep on many machines is missing or does not answer."""

@@ -1,0 +1,104 @@
+"""Numbers that papers print, as they print them.
+
+Sources: "How to Train your DNN: The Network Operator Edition" (Tables 1, 3, 4, 6 to 10 and the text of sections 8.2.1
+and 8.6); "RALP", Table 2; "Poseidon", Table 1.
+"""
+
+from __future__ import annotations
+
+MODELS = {"inception3": "Inception-v3", "vgg16": "VGG-16", "resnet101": "Resnet-101", "resnet200": "Resnet-200"}
+PIXELS = 299
+
+# Table 3: seconds of the forward pass, and of the backward pass without the layer that is first in it.
+COMPUTE_S = {
+    "inception3": (0.176, 0.296),
+    "vgg16": (0.169, 0.024),
+    "resnet101": (0.176, 0.180),
+    "resnet200": (0.357, 0.340),
+}
+
+# Table 1, simulated by the paper: seconds with 1, 2, 4, 8 servers; 8 workers.
+TABLE_1 = {
+    "vgg16": (21.0, 22.5, 19.3, 18.2),
+    "inception3": (2.29, 2.29, 1.37, 0.852),
+    "resnet200": (7.15, 3.34, 2.3, 2.29),
+    "resnet101": (4.57, 2.37, 1.52, 1.5),
+}
+
+# Tables 4 and 6: speed-up over one parameter server; 32 workers, 25 Gbit/s.
+TABLE_4 = {
+    "inception3": (1.34, 1.69, 3.28),
+    "vgg16": (1.89, 1.94, 22.0),
+    "resnet101": (1.65, 1.79, 6.07),
+    "resnet200": (1.65, 1.85, 6.7),
+}
+TABLE_6 = {
+    "vgg16": (24.6, 24.6, 11.3),
+    "resnet200": (6.75, 6.76, 6.79),
+    "resnet101": (6.55, 6.71, 6.46),
+    "inception3": (3.35, 3.41, 3.41),
+}
+
+# Table 7: shares of the least and the most loaded server, as printed.
+TABLE_7 = {
+    (4, "vgg16"): ("0.00004", "0.918"),
+    (8, "vgg16"): ("0.00001", "0.859"),
+    (4, "inception3"): ("0.0007", "0.451"),
+    (8, "inception3"): ("0.0003", "0.292"),
+    (4, "resnet200"): ("0.165", "0.33"),
+    (8, "resnet200"): ("0.002", "0.22"),
+}
+
+# Table 8: seconds.
+TABLE_8 = {
+    "vgg16": (0.765, 0.539, 0.683),
+    "resnet200": (0.830, 0.820, 0.824),
+    "resnet101": (0.598, 0.551, 0.556),
+    "inception3": (0.569, 0.549, 0.562),
+}
+
+# Table 9: seconds of two iterations.
+TABLE_9 = {
+    "vgg16": (1.53, 1.37, 1.76),
+    "resnet200": (1.65, 1.65, 1.65),
+    "resnet101": (1.17, 1.13, 1.08),
+    "inception3": (1.14, 1.13, 0.988),
+}
+
+# Table 10: seconds with aggregation, with block distribution, by Gbit/s.
+TABLE_10 = {
+    ("inception3", 10): (2.99, 3.1),
+    ("vgg16", 10): (22.3, 21.7),
+    ("resnet101", 10): (4.9, 4.94),
+    ("resnet200", 10): (7.77, 7.79),
+    ("inception3", 100): (0.71, 0.77),
+    ("vgg16", 100): (2.23, 2.27),
+    ("resnet101", 100): (0.89, 0.94),
+    ("resnet200", 100): (1.19, 1.45),
+}
+
+# Section 8.1.1: seconds of the toy example, together and staggered.
+FIGURE_2 = {"without": (21.0, 21.0), "with": (12.0, 15.0)}
+
+# Text: seconds of VGG-16's ring without messages at 10 Gbit/s; speed-ups of Resnet-200 at three times the speed.
+RING_WHOLE_S = 34.0
+FASTER_RESNET_200 = {"butterfly": 10.0, "multicast + aggregation": 19.5}
+
+# RALP, Table 2: GB of the model, of Horovod's step, of RALP's step.
+RALP_2 = {"alexnet": (0.23, 3.23, 0.47), "inception3": (0.09, 1.24, 1.30), "vgg11": (0.50, 6.93, 0.64)}
+RALP_BATCH = {"alexnet": 512, "inception3": 32, "vgg11": 64}
+RALP_MACHINES = 8
+
+
+def poseidon_1(m: int, n: int, k: int, workers: int, servers: int) -> dict[tuple[str, str], float]:
+    """Poseidon, Table 1: parameters through a node for an M x N layer, batch K, with P1 workers and P2 servers."""
+    whole, factors = m * n, k * (m + n)
+    return {
+        ("PS", "Server"): 2 * workers * whole / servers,
+        ("PS", "Worker"): 2 * whole,
+        ("PS", "Server & Worker"): 2 * whole * (workers + servers - 2) / servers,
+        ("SFB", "Worker"): 2 * (workers - 1) * factors,
+        ("Adam (max)", "Server"): workers * whole + workers * factors,
+        ("Adam (max)", "Worker"): factors + whole,
+        ("Adam (max)", "Server & Worker"): (workers - 1) * (whole + factors),
+    }

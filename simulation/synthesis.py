@@ -1,0 +1,95 @@
+"""Traces made from an architecture and how long it computes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hostlib.trace import Layer, Parameter, Trace, synthesise
+from simulation import published
+from simulation.architecture import Architecture, build
+from simulation.errors import SimulationError
+
+BACKWARD_SHARE = 2.0  # of the forward pass's operations: gradients of the inputs and of the weights
+DEFAULT_TFLOPS = 10.0
+DEFAULT_BATCH = 32
+
+
+def spread(architecture: Architecture, forward_s: float, backward_s: float, first_backward: bool = False) -> Trace:
+    """A trace of an architecture whose passes take so long, spread over the layers by their operations.
+
+    Args:
+        first_backward: the backward time includes that of the last layer (the first to be done backwards), which the
+            paper's does not: else that takes none.
+
+    Auxiliary heads compute and are numbered, but nothing of them is sent: the paper filters them out of its traces.
+    """
+    layers = architecture.layers
+    forward = np.array([layer.flops for layer in layers], float)
+    backward = forward.copy()
+    if not first_backward:
+        backward[max(i for i, layer in enumerate(layers) if layer.trained and not layer.auxiliary) :] = 0
+    return synthesise(
+        [
+            Layer(layer.name, f, b)
+            for layer, f, b in zip(layers, _shares(forward, forward_s), _shares(backward, backward_s), strict=True)
+        ],
+        [
+            Parameter(v.name, 4 * v.elements, layer.name, v.trained and not layer.auxiliary)
+            for layer in layers
+            for v in layer.variables
+        ],
+    )
+
+
+def _shares(flops: NDArray[np.float64], seconds: float) -> list[int]:
+    """Nanoseconds by layer, their sum that of the whole."""
+    if not flops.sum():
+        return [0] * len(flops)
+    edges = np.rint(np.concatenate([[0], np.cumsum(flops)]) / flops.sum() * seconds * 1e9).astype(np.int64)
+    return [int(gap) for gap in np.diff(edges)]
+
+
+def model_trace(
+    name: str,
+    pixels: int | None = None,
+    forward_s: float | None = None,
+    backward_s: float | None = None,
+    batch: int = DEFAULT_BATCH,
+    tflops: float | None = None,
+) -> Trace:
+    """A model's trace: with the times given, else those that "How to Train your DNN" publishes for it (at 299 pixels,
+    a batch of 32; scaled by operations to another size or batch), else what its operations take at `tflops`.
+
+    Raises:
+        SimulationError: a time, batch or rate that cannot be.
+        ArchitectureError: no such model, or no room in the input for it.
+    """
+    for what, value in (("forward time", forward_s), ("backward time", backward_s)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise SimulationError(f"a {what} must be 0 or more seconds, not {value}")
+    if batch < 1:
+        raise SimulationError(f"--batch must be at least 1, not {batch}")
+    if tflops is not None and not 0 < tflops < float("inf"):
+        raise SimulationError(f"--tflops must be above 0, not {tflops}")
+    known = name in published.COMPUTE_S and tflops is None
+    if known and pixels is None:
+        pixels = published.PIXELS
+    architecture = build(name, pixels)
+    operations = batch * _flops(architecture)
+    if known:
+        scale = operations / (DEFAULT_BATCH * _flops(build(name, published.PIXELS)))
+        forward, backward = (seconds * scale for seconds in published.COMPUTE_S[name])
+    else:
+        forward = operations / ((tflops or DEFAULT_TFLOPS) * 1e12)
+        backward = BACKWARD_SHARE * forward
+    return spread(
+        architecture,
+        forward if forward_s is None else forward_s,
+        backward if backward_s is None else backward_s,
+        first_backward=not known,
+    )
+
+
+def _flops(architecture: Architecture) -> int:
+    return sum(layer.flops for layer in architecture.layers)

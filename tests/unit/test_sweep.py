@@ -1,0 +1,80 @@
+"""Sweeps: all points, once; plotted; on a cluster by the same command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from simulation.cli import main
+from simulation.errors import SimulationError
+from simulation.sweep import Grid
+
+SMALL = ("--models", "lenet,alexnet", "--mechanisms", "ring,ps", "--workers", "2,4", "--bandwidths", "10gbit")
+
+
+def sweep(*words: str) -> list[dict]:
+    done = CliRunner().invoke(main, ["sweep", *SMALL, *words, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0
+    return json.loads(done.stdout)
+
+
+def test_every_point_is_played_once_and_not_again(tmp_path: Path) -> None:
+    output = tmp_path / "results"
+    rows = sweep("--output", str(output), "--processes", "2")
+    assert [(r["model"], r["mechanism"], r["workers"]) for r in rows] == [
+        (m, c, w) for m in ("lenet", "alexnet") for c in ("ring", "ps") for w in (2, 4)
+    ]
+    assert all(r["iteration_s"] > 0 and r["events"] > 0 and r["memory_mb"] > 10 for r in rows)
+    # Half of it lost: only that is played again, and the wall times of the rest are those of the first time.
+    output.write_text("".join(output.read_text().splitlines(keepends=True)[:4]))
+    kept = {json.loads(line)["wall_s"] for line in output.read_text().splitlines()}
+    again = sweep("--output", str(output), "--processes", "2")
+    assert len(output.read_text().splitlines()) == 8
+    assert len(kept & {r["wall_s"] for r in again}) == 4
+    assert [r["iteration_s"] for r in again] == [r["iteration_s"] for r in rows]
+
+
+def test_a_point_that_cannot_be_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
+    output = tmp_path / "results"
+    with pytest.raises(SimulationError, match=r"^lenet, inagg\+mcast:racks=9, 10gbit, 2 workers: .*racks must be in 1..2"):
+        sweep("--mechanisms", "ring,inagg+mcast:racks=9", "--output", str(output), "--processes", "1")
+    assert len(output.read_text().splitlines()) >= 1
+
+
+def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
+    output = tmp_path / "results"
+    output.write_text('{"some": "thing"}\n')
+    with pytest.raises(SimulationError, match=r"results, line 1, key: is not a result of a sweep"):
+        sweep("--output", str(output))
+
+
+def test_results_are_plotted(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="an extra: pip install 'netfold[plot]'")
+    results = tmp_path / "results"
+    sweep("--output", str(results), "--plot", str(tmp_path / "time.svg"))
+    sweep("--output", str(results), "--plot", str(tmp_path / "wall.png"), "--plot-value", "wall_s")
+    assert "alexnet ps 10gbit" in (tmp_path / "time.svg").read_text().replace("&#160;", " ")
+    assert (tmp_path / "wall.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SimulationError, match="no measure 'speed' to plot; legal are"):
+        sweep("--output", str(results), "--plot", str(tmp_path / "x.png"), "--plot-value", "speed")
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dask and its event loop
+def test_a_cluster_plays_the_same() -> None:
+    distributed = pytest.importorskip("distributed", reason="an extra: pip install 'netfold[cluster]'")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp://"
+    ) as cluster:
+        there = sweep("--cluster", cluster.scheduler_address)
+    assert [r["iteration_s"] for r in there] == [r["iteration_s"] for r in sweep()]
+
+
+@pytest.mark.parametrize(
+    ("models", "workers", "says"), [([], ["2"], "--models is empty"), (["lenet"], ["two"], "not 'two'"), (["lenet"], ["0"], "'0'")]
+)
+def test_what_is_no_grid_is_refused(models: list[str], workers: list[str], says: str) -> None:
+    with pytest.raises(SimulationError, match=says):
+        Grid(models, ["ring"], ["1gbit"], workers, {}).points()
