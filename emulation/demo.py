@@ -23,7 +23,7 @@ from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.launch import die_with_parent, launch
 from hostlib.options import TrainOptions
 from hostlib.progress import TrainingProgress
-from hostlib.registry import choose, registered
+from hostlib.registry import registered
 
 START_TIMEOUT_S = 120.0
 

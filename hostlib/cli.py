@@ -396,7 +396,10 @@ def bench(
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option("--method", type=click.Choice(["hooks", "profiler"]), default="hooks", show_default=True)
 @click.option(
-    "--import", "source", type=click.Path(path_type=Path), help="Read a profile of torch.profiler (Chrome's format) instead."
+    "--import",
+    "source",
+    type=click.Path(path_type=Path),
+    help="Read a profile of torch.profiler (Chrome's format) instead.",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Write the trace here [default: print it].")
 def profile(

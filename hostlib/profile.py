@@ -10,6 +10,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -121,7 +122,9 @@ def _by_hooks(model: nn.Module, inputs: Tensor, iterations: int) -> Trace:
         parameters[f"{module or 'model'}/{short}"] = parameter
     trained = {name for name, p in parameters.items() if p.requires_grad}
     clock = _Clock(inputs.is_cuda)
-    handles = [m.register_forward_hook(lambda *_, name=name: clock.mark(f"forward {name}")) for name, m in layers.items()]
+    handles = [
+        m.register_forward_hook(lambda *_, name=name: clock.mark(f"forward {name}")) for name, m in layers.items()
+    ]
     handles += [
         parameters[name].register_post_accumulate_grad_hook(lambda _, name=name: clock.mark(f"ready {name}"))
         for name in sorted(trained)
@@ -131,7 +134,7 @@ def _by_hooks(model: nn.Module, inputs: Tensor, iterations: int) -> Trace:
         for _ in range(iterations):
             clock = _Clock(inputs.is_cuda)
             clock.mark("start")
-            _step(model, inputs, lambda: clock.mark("backward"))
+            _step(model, inputs, partial(clock.mark, "backward"))
             runs.append(clock.read())
     finally:
         for handle in handles:

@@ -170,7 +170,9 @@ class Trace:
             above = place[owner[gaps[start - 1][1].parameter]] if start else len(self.layers)
             between = self.layers[place[owner[module[0][1].parameter]] + 1 : above]
             others = sum(each.backward_ns for each in between if each.name not in fits) if start else 0
-            alone = self.layers[place[owner[module[0][1].parameter]]].backward_ns if not start else module[0][0] - others
+            alone = (
+                self.layers[place[owner[module[0][1].parameter]]].backward_ns if not start else module[0][0] - others
+            )
             again = [(max(0, alone), module[0][1]), *module[1:]]
             copies = [
                 (gap, replace(e, parameter=copied(e.parameter, copy)))

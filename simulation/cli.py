@@ -472,8 +472,12 @@ def play_point(point: Any) -> dict[str, Any]:
     is_file = point.model not in BUILDERS and Path(point.model).exists()
     workload, _ = _work(None if is_file else point.model, Path(point.model) if is_file else None, None, given)
     played = play(network, [_job(workload, point.mechanism, point.workers, given)])
-    return {"iteration_s": played.outcomes[0].iteration_s, "events": played.events, "kernel_s": played.kernel_s,
-            "wall_s": played.wall_s}
+    return {
+        "iteration_s": played.outcomes[0].iteration_s,
+        "events": played.events,
+        "kernel_s": played.kernel_s,
+        "wall_s": played.wall_s,
+    }
 
 
 def _console() -> Console:

@@ -101,7 +101,9 @@ def compile_schedule(schedule: Schedule) -> Compiled:
                     if not is_host(names[node]):
                         streams[operation.piece] = len(ops)
                     needed = len(operation.peers) if isinstance(operation, Aggregate) else 1
-                    ops.append((RECEIVE, int(isinstance(operation, Aggregate)), needed, operation.piece, -1, -1, 0, 0, -1, 0))
+                    ops.append(
+                        (RECEIVE, int(isinstance(operation, Aggregate)), needed, operation.piece, -1, -1, 0, 0, -1, 0)
+                    )
     return Compiled(schedule.pieces, len(workers), names, _table(begin), _table(ops, 10), _table(peers, 3))
 
 

@@ -85,7 +85,14 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
 
 
 def span(name: str, ts: float, dur: float, cat: str = "cpu_op", **args: Any) -> dict[str, Any]:
-    return {"ph": "X", "name": name, "cat": cat, "ts": ts, "dur": dur, "args": {k.replace("_", " "): v for k, v in args.items()}}
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": cat,
+        "ts": ts,
+        "dur": dur,
+        "args": {k.replace("_", " "): v for k, v in args.items()},
+    }
 
 
 def iteration(at: float, first: int) -> list[dict[str, Any]]:

@@ -66,7 +66,10 @@ def test_imports_go_one_way(room: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("package", ["hostlib.schedule", "hostlib.registry", "hostlib.join", "hostlib.cli", "hostlib.trace", "simulation.cli"])
+@pytest.mark.parametrize(
+    "package",
+    ["hostlib.schedule", "hostlib.registry", "hostlib.join", "hostlib.cli", "hostlib.trace", "simulation.cli"],
+)
 def test_torch_stays_out_of_what_does_not_need_it(package: str) -> None:
     code = f"import sys, {package}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -39,7 +39,9 @@ def test_every_point_is_played_once_and_not_again(tmp_path: Path) -> None:
 
 def test_a_point_that_cannot_be_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     output = tmp_path / "results"
-    with pytest.raises(SimulationError, match=r"^lenet, inagg\+mcast:racks=9, 10gbit, 2 workers: .*racks must be in 1..2"):
+    with pytest.raises(
+        SimulationError, match=r"^lenet, inagg\+mcast:racks=9, 10gbit, 2 workers: .*racks must be in 1..2"
+    ):
         sweep("--mechanisms", "ring,inagg+mcast:racks=9", "--output", str(output), "--processes", "1")
     assert len(output.read_text().splitlines()) >= 1
 
@@ -73,7 +75,8 @@ def test_a_cluster_plays_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("models", "workers", "says"), [([], ["2"], "--models is empty"), (["lenet"], ["two"], "not 'two'"), (["lenet"], ["0"], "'0'")]
+    ("models", "workers", "says"),
+    [([], ["2"], "--models is empty"), (["lenet"], ["two"], "not 'two'"), (["lenet"], ["0"], "'0'")],
 )
 def test_what_is_no_grid_is_refused(models: list[str], workers: list[str], says: str) -> None:
     with pytest.raises(SimulationError, match=says):
