@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard */native/*.cp
 	@bash .ci/prerequisites $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --editable '.[train,emulation,controller,mpi,plot,test]'
+	    --editable '.[train,emulation,controller,mpi,plot,cluster,test]'
 	@touch $@
 
 p4:

@@ -14,7 +14,7 @@ import pytest
 from tests.chaos.training import TrainingRun
 from tests.integration.test_transports import MPI, MPIRUN, ROOT
 
-DEADLINE_S = 4
+DEADLINE_S = 3
 STEPS = 20
 
 
@@ -43,19 +43,15 @@ def test_workers_train_with_two_servers(tmp_path: Path) -> None:
         assert 4 * values < link["sent"] < 1.1 * 4 * values
 
 
-@pytest.mark.parametrize(
-    ("number", "message"),
-    [(signal.SIGKILL, "error: server 1 (pid {pid}) was killed by SIGKILL"), (signal.SIGSTOP, "server 1 is missing")],
-)
-def test_a_server_that_is_lost_is_named(number: signal.Signals, message: str) -> None:
+def test_a_server_that_stops_is_named() -> None:
     mechanism = ("--mechanism", "ps:servers=2:assign=even", "--world-size", "2")
     run = TrainingRun.start("--epochs", "2000", "--deadline", str(DEADLINE_S), *mechanism)
     try:
         run.wait_for_step()
         pid = run.ranks()[3]
-        os.kill(pid, number)
+        os.kill(pid, signal.SIGSTOP)
         assert run.end(within_s=DEADLINE_S + 15) == 1
-        assert message.format(pid=pid) in run.error()
+        assert "server 1 is missing: no sign of life" in run.error()
     finally:
         run.stop()
 
