@@ -44,8 +44,7 @@ class Mechanism:
         """What may follow its name, by option."""
         if self.build is None:
             return {}
-        signature = inspect.signature(self.build, eval_str=True)
-        return {name: each for name, each in signature.parameters.items() if name not in GIVEN}
+        return {name: each for name, each in _parameters(self.build).items() if name not in GIVEN}
 
     def schedule(self, world_size: int, size: int = 0, turn: int = 0) -> Schedule:
         """Its schedule for so many ranks.
@@ -61,7 +60,7 @@ class Mechanism:
         if self.build is None:
             raise HostlibError(f"{self.name} is a library's own collective and has no schedule")
         given = {"world_size": world_size, "size": size, "turn": turn}
-        wanted = inspect.signature(self.build).parameters
+        wanted = _parameters(self.build)
         made = self.build(**{name: value for name, value in given.items() if name in wanted}, **self.chosen)
         return replace(made, mechanism=self.name)
 
@@ -89,6 +88,12 @@ class Mechanism:
     def _small(self) -> Schedule:
         # Of few workers, but as many as the options want: servers, racks.
         return self.schedule(max([2, *(value for value in self.chosen.values() if type(value) is int)]))
+
+
+@cache
+def _parameters(build: Callable[..., Schedule]) -> Mapping[str, inspect.Parameter]:
+    """Looked at once: there is a schedule for every tensor."""
+    return inspect.signature(build, eval_str=True).parameters
 
 
 @dataclass(frozen=True, slots=True)
