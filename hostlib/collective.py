@@ -20,7 +20,7 @@ from hostlib.device_sum import Cut, DeviceSums, Summand, refuse
 from hostlib.errors import HostlibError, RunError, UnknownNameError
 from hostlib.fabric import SwitchFabric
 from hostlib.group import Group
-from hostlib.registry import Mechanism, find, require_fallback
+from hostlib.registry import Mechanism, find_fallback
 from hostlib.runtime import Runtime, Started
 from hostlib.sequence import Sequence
 
@@ -94,7 +94,7 @@ class ScheduledCollective:
         self._group = group
         self._fabric: SwitchFabric | None = None
         if mechanism.needs_fabric:
-            by_hosts = Runtime(_fallback(fallback), group.world_size, group.rank, group.peers)
+            by_hosts = Runtime(find_fallback(fallback), group.world_size, group.rank, group.peers)
             self._fabric = SwitchFabric(
                 group, controller, job, address, lambda values: by_hosts.allreduce(values, False), lanes
             )
@@ -249,16 +249,6 @@ def _host_summand(tensor: Tensor, travelling: torch.dtype, average: bool, future
         future.set_result(tensor)
 
     return Summand(work, average, deliver, lambda wrong: refuse(future, wrong))
-
-
-def _fallback(name: str) -> Mechanism:
-    """A mechanism of the ranks' alone.
-
-    Raises:
-        UnknownNameError: there is no such mechanism, or it needs the switch itself, or servers.
-    """
-    require_fallback(name)
-    return find(name)
 
 
 class LibraryCollective:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from hostlib.errors import RunError, UnknownNameError
 from hostlib.join import DEFAULT_CONTROLLER
-from hostlib.registry import choose, require_fallback
+from hostlib.registry import choose, find_fallback
 
 MODEL_NAMES = ("lenet", "resnet18", "vgg")  # hostlib.models has them; here they can be checked without loading torch
 
@@ -53,7 +53,7 @@ class TrainOptions:
         choose(self.mechanism).mechanism.require_hosts()
         if self.transport not in TRANSPORTS:
             raise UnknownNameError("transport", self.transport, TRANSPORTS)
-        require_fallback(self.fallback)
+        find_fallback(self.fallback)
         for name in ("epochs", "batch_size", "lr", "bucket_mb", "deadline_s", "steps", "lanes"):
             value = getattr(self, name)
             if value is not None and not value > 0:

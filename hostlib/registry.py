@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import pkgutil
@@ -82,6 +83,11 @@ class Mechanism:
             )
 
     @property
+    def by_ranks_alone(self) -> bool:
+        """Whether its schedule has neither switches nor servers with hosts of their own."""
+        return self.build is not None and not self.needs_fabric and not self.servers
+
+    @property
     def needs_fabric(self) -> bool:
         return self.build is not None and self._small().needs_fabric
 
@@ -139,21 +145,16 @@ def find(name: str) -> Mechanism:
     return replace(mechanism, name=name, chosen=chosen)
 
 
-def require_fallback(name: str) -> None:
-    """A fallback is a mechanism of the ranks' alone.
+def find_fallback(name: str) -> Mechanism:
+    """A mechanism of the ranks' alone.
 
     Raises:
         UnknownNameError: there is no such mechanism, or it needs a switch or servers.
     """
-    fit = {n for n, m in registered().items() if m.build is not None and not m.needs_fabric and not m.servers}
-    if name in fit:
-        return
-    try:
-        asked = find(name)
-    except UnknownNameError:
-        raise UnknownNameError("fallback", name, fit) from None
-    if asked.build is None or asked.needs_fabric or asked.servers:
-        raise UnknownNameError("fallback", name, fit)
+    with contextlib.suppress(UnknownNameError):
+        if (asked := find(name)).by_ranks_alone:
+            return asked
+    raise UnknownNameError("fallback", name, (n for n, m in registered().items() if m.by_ranks_alone))
 
 
 def describe_option(parameter: inspect.Parameter) -> str:
