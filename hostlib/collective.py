@@ -72,9 +72,10 @@ class Reduction:
 
 
 class ScheduledCollective:
-    """A mechanism of ours: its schedule, begun by the caller and finished by one thread, in issue order.
+    """A mechanism of ours: its schedule, begun by the caller and finished by a thread, in issue order.
 
-    What is on a device, and what comes after it until that has begun, another thread begins.
+    Without a switch there are several such threads, one per channel of the peers: while one tensor waits for a message,
+    others are on the links. What is on a device, and what comes after it until that has begun, another thread begins.
 
     Args:
         fallback: the mechanism that sums what the switch does not, after it failed.
@@ -98,9 +99,9 @@ class ScheduledCollective:
             self._fabric = SwitchFabric(
                 group, controller, job, address, lambda values: by_hosts.allreduce(values, False), lanes
             )
-        self._runtime = Runtime(mechanism, group.world_size, group.rank, group.peers, self._fabric)
+        self._runtimes = channels(mechanism, group, self._fabric)
         # What goes through the switch alone needs no detour over float32.
-        self._native = self._fabric is not None and self._runtime.only_fabric
+        self._native = self._fabric is not None and self._runtimes[0].only_fabric
         # Codes are agreed on for a whole tensor: they are the engine's only where it gets whole tensors.
         self._cut: Cut | None = None
         if self._fabric is not None and self._native and mechanism.schedule(group.world_size).pieces == 1:
@@ -109,12 +110,17 @@ class ScheduledCollective:
         self._devices: dict[Device, DeviceSums] = {}
         self._codes: Any = None  # Gloo for the devices' codes: another thread's than the runtime's
         self._starting = Sequence("start")
-        self._asked: queue.SimpleQueue[Reduction | None] = queue.SimpleQueue()
+        self._begun = 0
+        self._asked: list[queue.SimpleQueue[Reduction | None]] = [queue.SimpleQueue() for _ in self._runtimes]
         self._lock = threading.Lock()
         self._closing = False
         self._broken: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="collective", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, args=channel, name="collective", daemon=True)
+            for channel in zip(self._runtimes, self._asked, strict=True)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def elements_per_packet(self) -> int:
@@ -172,26 +178,28 @@ class ScheduledCollective:
             refuse(future, wrong)
 
     def _begin(self, summand: Summand, since: float) -> None:
-        started = self._runtime.begin(summand.values, summand.average)
-        self._asked.put(Reduction(summand, started, since))
+        channel = self._begun % len(self._runtimes)
+        self._begun += 1
+        started = self._runtimes[channel].begin(summand.values, summand.average)
+        self._asked[channel].put(Reduction(summand, started, since))
 
-    def _run(self) -> None:
+    def _run(self, runtime: Runtime, asked_of_it: queue.SimpleQueue[Reduction | None]) -> None:
         while True:
             try:
-                asked = self._asked.get(timeout=TEND_S)
+                asked = asked_of_it.get(timeout=TEND_S)
             except queue.Empty:
                 self._guarded(time.monotonic(), self._tend)
                 continue
             if asked is None:
                 return
-            self._reduce(asked)
+            self._reduce(runtime, asked)
 
     def _tend(self) -> None:
         if self._fabric is not None and self._broken is None:
             self._fabric.tend()
 
-    def _reduce(self, asked: Reduction) -> None:
-        wrong = self._broken or self._guarded(asked.since, lambda: self._runtime.finish(asked.started))
+    def _reduce(self, runtime: Runtime, asked: Reduction) -> None:
+        wrong = self._broken or self._guarded(asked.since, lambda: runtime.finish(asked.started))
         wrong = wrong or self._guarded(asked.since, asked.summand.deliver)
         if wrong is not None:
             asked.summand.refuse(wrong)
@@ -225,16 +233,53 @@ class ScheduledCollective:
             self._fabric.engine.cancel()
         patience_s = self._group.deadline_s if graceful else CLOSE_S
         self._starting.close(patience_s)
-        self._asked.put(None)
-        self._thread.join(timeout=patience_s)
-        settled = graceful and self._broken is None and not self._thread.is_alive()
+        give_up = time.monotonic() + patience_s
+        for asked in self._asked:
+            asked.put(None)
+        for thread in self._threads:
+            thread.join(timeout=max(0.0, give_up - time.monotonic()))
+        settled = graceful and self._broken is None and not any(thread.is_alive() for thread in self._threads)
         if settled:
-            self._guarded(time.monotonic(), self._runtime.close)
+            for runtime in self._runtimes:
+                self._guarded(time.monotonic(), runtime.close)
         if self._fabric is None:
             return
         if settled:
             self._guarded(time.monotonic(), self._fabric.settle)
         self._fabric.close()
+
+
+def channels(mechanism: Mechanism, group: Group, fabric: SwitchFabric | None = None) -> list[Runtime]:
+    """This host's runtimes of a mechanism, which share the all-reduces; with a fabric, whose order is one, only one."""
+    count = 1 if fabric is not None else group.peers.channels
+    return [
+        Runtime(mechanism, group.world_size, group.rank, group.peers, fabric, channel, count)
+        for channel in range(count)
+    ]
+
+
+def serve(mechanism: Mechanism, group: Group) -> None:
+    """A server's part, until all workers have closed their collectives.
+
+    Raises:
+        RunError, RuntimeError: a message did not come through.
+    """
+    ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+    def run(runtime: Runtime) -> None:
+        try:
+            runtime.serve()
+            ended.put(None)
+        except Exception as wrong:
+            ended.put(wrong)
+
+    threads = [threading.Thread(target=run, args=[runtime], daemon=True) for runtime in channels(mechanism, group)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        # Those that are left when one failed wait for what may never come.
+        if (wrong := ended.get()) is not None:
+            raise wrong
 
 
 def _host_summand(tensor: Tensor, travelling: torch.dtype, average: bool, future: Any) -> Summand:

@@ -17,13 +17,12 @@ from torch import Tensor
 
 from hostlib import layout
 from hostlib.bench import RankOptions
-from hostlib.collective import Collective, LibraryCollective, create_collective
+from hostlib.collective import Collective, LibraryCollective, create_collective, serve
 from hostlib.group import Group
 from hostlib.kernel import error_bound
 from hostlib.link import tcp_retransmits
 from hostlib.rank import Surroundings, grouped
 from hostlib.registry import find
-from hostlib.runtime import Runtime
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "int32")}
 BLOCK = 1 << 16  # elements that are drawn, or looked at, at once
@@ -48,7 +47,7 @@ def measure(options: RankOptions, here: Surroundings, report: Report) -> dict[st
         if group.rank >= group.world_size:
             for mechanism in mechanisms:
                 if group.rank - group.world_size < mechanism.servers:
-                    Runtime(mechanism, group.world_size, group.rank, group.peers).serve()
+                    serve(mechanism, group)
             group.liveness.wait_for_workers()
             return {"rows": []}
         for number, mechanism in enumerate(mechanisms):

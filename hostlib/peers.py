@@ -30,7 +30,14 @@ class Pending(Protocol):
 
 
 class Peers(Protocol):
-    """This host's end. Hosts are numbered: workers by rank, then the servers."""
+    """This host's end. Hosts are numbered: workers by rank, then the servers.
+
+    Attributes:
+        channels: how many threads may be at it at a time, each with tensors of its own.
+    """
+
+    @property
+    def channels(self) -> int: ...
 
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
         """Nothing may change the tensor, which is contiguous, until the message has left."""
@@ -45,6 +52,8 @@ class GlooPeers:
     Args:
         group: torch.distributed.ProcessGroupGloo, or NCCL's, whose rank i is host i.
     """
+
+    channels = 4
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -67,6 +76,8 @@ class MpiPeers:
         carried: bytes of the messages so far. Between processes of one machine they go by shared memory, where the
             kernel does not count them.
     """
+
+    channels = 1  # MPI libraries' own locks make more of them slower
 
     def __init__(self, communicator: Any, deadline_s: float | None) -> None:
         self._communicator, self._deadline_s = communicator, deadline_s

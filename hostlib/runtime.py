@@ -21,6 +21,7 @@ from hostlib.schedule import Operation, Receive, Send, describe, is_host, piece_
 SEGMENT_BYTES = 1 << 20  # of a message: while one is added, the next come
 SEGMENTS_AHEAD = 8
 HEADER_TAG = 1 << 20  # of what servers are told; pieces have the tags below
+CHANNEL_TAGS = 2 * HEADER_TAG
 DTYPES = (torch.float32, torch.int32)  # that travel
 END = -1  # instead of a number of elements
 
@@ -67,17 +68,25 @@ class Runtime:
         host: a worker's rank, or world size + a server's number.
         peers: what point-to-point messages go by.
         fabric: what the switch's operations go to; None when the schedule has none.
+        channel: of the all-reduces numbered 0, 1, 2, ..., this one does those whose number modulo `channels` is this.
 
     Raises:
         ScheduleError: the mechanism is not an all-reduce, or cannot run here.
     """
 
     def __init__(
-        self, mechanism: Mechanism, world_size: int, host: int, peers: Peers, fabric: Fabric | None = None
+        self,
+        mechanism: Mechanism,
+        world_size: int,
+        host: int,
+        peers: Peers,
+        fabric: Fabric | None = None,
+        channel: int = 0,
+        channels: int = 1,
     ) -> None:
         self._mechanism, self._world_size, self._host = mechanism, world_size, host
         self._peers, self._fabric = peers, fabric
-        self._turn = 0
+        self._turn, self._channels, self._first_tag = channel, channels, channel * CHANNEL_TAGS
         schedule = mechanism.schedule(world_size)
         check(schedule)
         mechanism.require_hosts()
@@ -103,7 +112,7 @@ class Runtime:
         if flat.numel() == 0:
             return Started(flat, [], average, deque())
         schedule = self._mechanism.schedule(self._world_size, flat.nbytes, self._turn)
-        self._turn += 1
+        self._turn += self._channels
         pieces = [flat[start:end] for start, end in piece_bounds(flat.numel(), schedule.pieces)]
         started = Started(flat, pieces, average, deque(schedule.nodes[self._node]))
         if self._fabric is not None:
@@ -128,7 +137,7 @@ class Runtime:
                 asked += 1
             match step.operation:
                 case Send(peer, piece) if is_host(peer):
-                    message = self._peers.send(step.part, self._hosts[peer], piece)
+                    message = self._send(step.part, self._hosts[peer], piece)
                     sending[piece, step.segment].append(message)
                 case Receive(peer, piece, reduce) if is_host(peer):
                     message, got = coming.popleft()
@@ -159,20 +168,20 @@ class Runtime:
         match step.operation:
             case Receive(peer, piece, _) if is_host(peer):
                 into = torch.empty_like(step.part)
-                yield self._peers.receive(into, self._hosts[peer], piece), into
+                yield self._receive(into, self._hosts[peer], piece), into
 
     def serve(self) -> None:
         """A server's all-reduces, one after the other, until all workers have closed their runtimes."""
         header = torch.empty(2, dtype=torch.int64)
         while True:
-            self._peers.receive(header, 0, HEADER_TAG).wait()
+            self._receive(header, 0, HEADER_TAG).wait()
             count, kind = header.tolist()
             if count == END:
                 break
             self.allreduce(torch.empty(count, dtype=DTYPES[kind]), average=False)
         # What they share must not go before the last of them has everything.
         for rank in range(1, self._world_size):
-            self._peers.receive(header, rank, HEADER_TAG).wait()
+            self._receive(header, rank, HEADER_TAG).wait()
 
     def close(self) -> None:
         """There will be no more from this worker."""
@@ -180,7 +189,13 @@ class Runtime:
 
     def _tell_servers(self, count: int, kind: int) -> list[Pending]:
         header = torch.tensor([count, kind])
-        return [self._peers.send(header, host, HEADER_TAG) for host in self.servers]
+        return [self._send(header, host, HEADER_TAG) for host in self.servers]
+
+    def _send(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        return self._peers.send(tensor, host, self._first_tag + tag)
+
+    def _receive(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        return self._peers.receive(tensor, host, self._first_tag + tag)
 
     @staticmethod
     def _to_fabric(fabric: Fabric, started: Started, number: int) -> None:

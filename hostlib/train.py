@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hostlib.collective import LibraryCollective, ScheduledCollective, chunks, create_collective
+from hostlib.collective import LibraryCollective, ScheduledCollective, chunks, create_collective, serve
 from hostlib.data import Split, batches, digits
 from hostlib.errors import RunError
 from hostlib.hook import HookState, average_hook
@@ -30,7 +30,6 @@ from hostlib.overlap import StepTimes, summary, write_trace
 from hostlib.peers import MpiPeers, Peers
 from hostlib.rank import Surroundings, grouped
 from hostlib.registry import choose
-from hostlib.runtime import Runtime
 
 MOMENTUM = 0.9
 WARM_UP_STEPS = 5
@@ -55,7 +54,7 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
         raise RunError(f"--world-size {options.world_size} does not match the {workers} ranks that were started")
     if here.rank >= workers:
         with grouped(here, "train", options.deadline_s, servers) as (group, _):
-            Runtime(choice.mechanism, workers, here.rank, group.peers).serve()
+            serve(choice.mechanism, group)
         return {}
     here = replace(here, world_size=workers)
     _be_deterministic(options.seed)
