@@ -12,6 +12,7 @@ from hostlib.trace import Layer, Parameter, Trace, synthesise
 from simulation.errors import SimulationError
 
 PS_PER_NS = 1000
+FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,13 @@ class Variation:
         return np.rint(rows).astype(np.int64)
 
 
-def of_trace(trace: Trace, message_bytes: int = 0) -> Workload:
-    """A trace's workload; tensors in messages of at most so many bytes, 0 for whole."""
+def of_trace(trace: Trace, message_bytes: int = 0, bucket_bytes: int = 0) -> Workload:
+    """A trace's workload.
+
+    Args:
+        message_bytes: tensors are cut into messages of at most so many; 0 for whole.
+        bucket_bytes: gradients that follow each other are put together until there are so many; 0 for each alone.
+    """
     number = {p.name: index for index, p in enumerate(trace.parameters)}
     layer = {each.name: index for index, each in enumerate(trace.layers)}
     order = {e.parameter: index for index, e in reversed(list(enumerate(trace.distribution)))}
@@ -120,7 +126,28 @@ def of_trace(trace: Trace, message_bytes: int = 0) -> Workload:
         times = np.maximum.accumulate([ready[name] for name in first])
         backward.append(np.diff(times, prepend=0) + np.where(np.arange(len(first)) == 0, trace.lead_ns, 0))
     forward = np.array([each.forward_ns for each in trace.layers], np.int64)
-    return Workload(tuple(tensors), forward, np.array(backward, np.int64), tuple(parts[name] for name in first))
+    workload = Workload(tuple(tensors), forward, np.array(backward, np.int64), tuple(parts[name] for name in first))
+    return _bucketed(workload, bucket_bytes) if bucket_bytes else workload
+
+
+def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
+    """Tensors together as they are released; a bucket is released with its last one, and needed with its first layer.
+
+    Source: Li et al. 2020, "PyTorch Distributed", section 3.2.3.
+    """
+    buckets: list[Tensor] = []
+    released: list[tuple[int, ...]] = []
+    held: list[Tensor] = []
+    for number, step in enumerate(workload.released):
+        held += [workload.tensors[t] for t in step]
+        full = sum(tensor.bytes for tensor in held) >= bucket_bytes or number == len(workload.released) - 1
+        released.append((len(buckets),) if full and held else ())
+        if full and held:
+            total, layer = sum(tensor.bytes for tensor in held), min(tensor.layer for tensor in held)
+            total += -total % FLOAT_BYTES
+            buckets.append(Tensor(f"bucket{len(buckets)}", total, len(buckets), layer, len(buckets)))
+            held = []
+    return Workload(tuple(buckets), workload.forward_ns, workload.backward_ns, tuple(released))
 
 
 def of_size(size_bytes: int, message_bytes: int = 0) -> Workload:

@@ -1,0 +1,210 @@
+"""One virtual GPU worker: it computes by waiting, for as long as a trace says, and sums real tensors meanwhile.
+
+An iteration is one of data-parallel training: the forward pass, the backward pass whose steps hand their gradients to the
+mechanism, and the wait until all are summed. Torch-facing; started by emulation/cell.py through the zygote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from controller.process import write_whole
+from emulation.zygote import say
+from hostlib.collective import Collective, create_collective, serve
+from hostlib.errors import HostlibError, RunError
+from hostlib.launch import OPTIONS_VARIABLE
+from hostlib.link import tcp_retransmits
+from hostlib.rank import Surroundings, grouped
+from hostlib.registry import find
+
+WARM_UP, MEASURED, DONE = "warm-up", "measured", "done"
+PHASES = (WARM_UP, MEASURED, DONE)
+TOLERANCE = 1e-5  # of an average, relative: far above any rounding, far below any lost or doubled contribution
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """What a worker, or server, is told.
+
+    Attributes:
+        elements: of each tensor.
+        forward_ns: of the whole pass, dilated.
+        backward: (ns, tensors that are ready then) by step, dilated.
+        result: the file it leaves: a Report as JSON.
+    """
+
+    mechanism: str
+    controller: str
+    address: str
+    deadline_s: float
+    elements: tuple[int, ...]
+    forward_ns: int
+    backward: tuple[tuple[int, tuple[int, ...]], ...]
+    warm_up: int
+    iterations: int
+    result: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ReplayOptions:
+        told: dict[str, Any] = json.loads(text)
+        return cls(**told)
+
+
+@dataclass(slots=True)
+class Report:
+    """What a worker saw; times are time.monotonic_ns().
+
+    Attributes:
+        start_ns: when the measured iterations began, everywhere.
+        ends_ns: when each measured iteration ended here.
+        late_ns: by how much it woke up too late, over the measured iterations.
+        spans: of the last iteration: (kind, name, begin, end).
+        retransmits: during the measured iterations.
+        wrong: elements that are not the average.
+    """
+
+    rank: int
+    start_ns: int = 0
+    ends_ns: list[int] = field(default_factory=list)
+    late_ns: int = 0
+    spans: list[tuple[str, str, int, int]] = field(default_factory=list)
+    retransmits: int = 0
+    wrong: int = 0
+
+
+class Meeting:
+    """Where all workers, and whoever looks at the counters, are at the same point."""
+
+    def __init__(self, store: dist.Store, rank: int) -> None:
+        self._store, self._rank = store, rank
+
+    def at(self, phase: str) -> int:
+        """Wait for the others; when to go on, the same for all."""
+        self._store.set(f"{phase}/{self._rank}", "")
+        return int(self._store.get(f"{phase}/go"))
+
+
+class Worker:
+    """A worker's iterations."""
+
+    def __init__(self, options: ReplayOptions, collective: Collective, rank: int) -> None:
+        self.options, self.collective, self.report = options, collective, Report(rank)
+        self.tensors = [torch.full((count,), float(rank + 1)) for count in options.elements]
+
+    def iterate(self, begin_ns: int) -> int:
+        """One iteration; when it ended."""
+        spans: list[tuple[str, str, int, int]] = []
+        futures = []
+
+        def ask(number: int) -> None:
+            asked = time.monotonic_ns()
+            future = self.collective.allreduce(self.tensors[number], average=True)
+            name = f"tensor {number} ({self.tensors[number].nbytes / 1e6:.3g} MB)"
+            future.add_done_callback(lambda _: spans.append(("communication", name, asked, time.monotonic_ns())))
+            futures.append(future)
+
+        at = self._compute(begin_ns + self.options.forward_ns)
+        spans.append(("forward", "forward", begin_ns, at))
+        backward_begin = at
+        for duration_ns, tensors in self.options.backward:
+            at += duration_ns
+            if tensors:
+                self._compute(at)
+            for number in tensors:
+                ask(number)
+        self._compute(at)
+        spans.append(("backward", "backward", backward_begin, time.monotonic_ns()))
+        for future in futures:
+            future.wait()
+        self.report.spans = spans
+        return time.monotonic_ns()
+
+    def _compute(self, until_ns: int) -> int:
+        """Be busy until then; `until_ns`: a GPU would not have waited for this process to wake up."""
+        left_ns = until_ns - time.monotonic_ns()
+        if left_ns > 0:
+            time.sleep(left_ns / 1e9)
+        self.report.late_ns += max(0, time.monotonic_ns() - until_ns)
+        return until_ns
+
+    def run(self, meeting: Meeting, here: Surroundings) -> Report:
+        """Warm up and be measured."""
+        self._iterations(meeting.at(WARM_UP), self.options.warm_up)
+        self.report = Report(self.report.rank, start_ns=meeting.at(MEASURED))
+        before = self._retransmits(here)
+        self.report.ends_ns = self._iterations(self.report.start_ns, self.options.iterations)
+        self.report.retransmits = self._retransmits(here) - before
+        meeting.at(DONE)
+        if self.options.warm_up + self.options.iterations:
+            self.report.wrong = wrong_elements(self.tensors, here.world_size)
+        return self.report
+
+    def _iterations(self, start_ns: int, count: int) -> list[int]:
+        time.sleep(max(0, start_ns - time.monotonic_ns()) / 1e9)
+        ends: list[int] = []
+        for _ in range(count):
+            ends.append(self.iterate(ends[-1] if ends else start_ns))
+        return ends
+
+    def _retransmits(self, here: Surroundings) -> int:
+        engine = self.collective.stats()
+        return engine["retransmits"] if engine is not None else tcp_retransmits(leave_out_port=here.port)
+
+
+def wrong_elements(tensors: Sequence[Tensor], workers: int) -> int:
+    """How many are not the average of 1, 2, ..., which is what every worker's tensors are after the first iteration."""
+    average = (workers + 1) / 2
+    return sum(int((~((tensor - average).abs() <= TOLERANCE * average)).sum()) for tensor in tensors)
+
+
+def replay(options: ReplayOptions, here: Surroundings) -> Report | None:
+    """A worker's report, or a server's None.
+
+    Raises:
+        HostlibError: a rank or the fabric is missing.
+    """
+    torch.set_num_threads(1)
+    mechanism = find(options.mechanism)
+    with grouped(here, "replay", options.deadline_s, mechanism.servers) as (group, job):
+        if group.rank >= group.world_size:
+            serve(mechanism, group)
+            group.liveness.wait_for_workers()
+            return None
+        patience = timedelta(seconds=options.deadline_s)
+        store = dist.TCPStore(here.host, here.port, is_master=False, timeout=patience, wait_for_workers=False)
+        collective = create_collective(mechanism, group, options.controller, job, options.address)
+        try:
+            workers = Surroundings(here.rank, group.world_size, here.host, here.port)
+            return Worker(options, collective, group.rank).run(Meeting(store, group.rank), workers)
+        finally:
+            collective.close()
+
+
+def main() -> None:
+    """In a process that the zygote forked."""
+    here = Surroundings.from_environment()
+    options = ReplayOptions.from_json(os.environ[OPTIONS_VARIABLE])
+    try:
+        report = replay(options, here)
+        if report is not None and report.wrong:
+            raise RunError(f"{report.wrong} elements are not the average over the ranks")
+    except HostlibError as wrong:
+        say(event="failed", rank=here.rank, message=str(wrong))
+        os._exit(1)
+    if report is not None:
+        write_whole(Path(options.result), asdict(report))
+    os._exit(0)

@@ -1,0 +1,285 @@
+"""`emulation run`: every cell of an experiment on a network of its own, and a directory that says what came of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from controller.artifact import build_dir
+from controller.process import write_whole
+from emulation.cell import Measured, measure_cell
+from emulation.errors import EmulationError
+from emulation.topology.declaration import Topology, declare
+from emulation.topology.realisation import Fabric, Realisation, SwitchKind, realise
+from emulation.zygote import Zygote, zygote
+from hostlib.registry import find
+from simulation import quantity
+from simulation.experiment import Cell, Experiment
+
+READY = Path(__file__).parent / "experiments"
+# What all links together can carry here for sure, bits per second; a dilation that is not given keeps below it.
+CAPACITY_BITS_S = {SwitchKind.EMBEDDED: 400e6, SwitchKind.BMV2: 60e6, SwitchKind.TOFINO_MODEL: 1e6}
+MOST_TRIES = 3  # with ever larger dilations
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How an experiment is run.
+
+    Attributes:
+        dilation: instead of the experiment's; None for that.
+        auto_dilate: run a cell again, more slowly, while the machine was too slow for it.
+        only: cells with this in their name.
+    """
+
+    output: Path
+    how: Realisation = Realisation.NETNS
+    switch: SwitchKind = SwitchKind.EMBEDDED
+    dilation: float | None = None
+    auto_dilate: bool = False
+    only: str = ""
+    command: str = field(default_factory=lambda: shlex.join(["emulation", *sys.argv[1:]]))
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What cells can share: one network."""
+
+    workers: int
+    bandwidth: str
+    loss: float
+    jobs: int
+    dilation: float
+
+
+def ready_experiments() -> dict[str, Path]:
+    """Those that come with netfold, by name."""
+    return {path.stem: path for path in sorted(READY.glob("*.toml"))}
+
+
+def find_experiment(named: str) -> Path:
+    """A file's path, or that of a ready experiment.
+
+    Raises:
+        EmulationError: there is neither.
+    """
+    if named in ready_experiments():
+        return ready_experiments()[named]
+    if not Path(named).is_file():
+        ready = ", ".join(ready_experiments())
+        raise EmulationError(f"{named} is neither a file nor a ready experiment; those are {ready}")
+    return Path(named)
+
+
+class Run:
+    """An experiment and its directory.
+
+    Args:
+        report: called with {"event": "cell" | "again" | "row", "cell": name, ...}.
+
+    Raises:
+        EmulationError: the directory holds another experiment.
+    """
+
+    def __init__(self, experiment: Experiment, options: RunOptions, report: Callable[[Row], None]) -> None:
+        self.experiment, self.options, self._report = experiment, options, report
+        self.cells = [cell for cell in experiment.cells if options.only in cell.name]
+        if not self.cells:
+            raise EmulationError(f"no cell of {experiment.name} has {options.only!r} in its name")
+        for cell in self.cells:
+            find(cell.mechanism).require_hosts()
+        self.rows: dict[str, Row] = {row["cell"]: row for row in _known(options.output, experiment.text)}
+
+    @property
+    def left(self) -> list[Cell]:
+        """Cells that are not done."""
+        return [cell for cell in self.cells if cell.name not in self.rows]
+
+    def dilation(self, cell: Cell) -> float:
+        """Of a cell's first try."""
+        if self.options.dilation is not None:
+            return self.options.dilation
+        if self.experiment.replay.dilation:
+            return self.experiment.replay.dilation
+        together = cell.workers * cell.jobs * quantity.bandwidth(cell.bandwidth) / self.experiment.replay.shrink
+        return max(1.0, math.ceil(together / CAPACITY_BITS_S[self.options.switch]))
+
+    def go(self) -> list[Row]:
+        """Run what is left; all rows, in the experiment's order.
+
+        Raises:
+            EmulationError, HostlibError: a network could not be made, or a worker died; what was measured is kept.
+        """
+        self._begin()
+        with zygote() as forks:
+            for ground, cells in groupby(self.left, lambda cell: self._ground(cell, self.dilation(cell))):
+                self._on(ground, list(cells), forks)
+        self._end()
+        return self._ordered()
+
+    def _ground(self, cell: Cell, dilation: float) -> Ground:
+        return Ground(cell.workers, cell.bandwidth, cell.loss, cell.jobs, dilation)
+
+    def _on(self, ground: Ground, cells: list[Cell], forks: Zygote) -> None:
+        slow = []
+        with self._realised(ground, cells) as fabric:
+            for cell in cells:
+                self._report({"event": "cell", "cell": cell.name, "dilation": ground.dilation})
+                row, detail = self._measure(cell, ground.dilation, fabric, forks)
+                if not row["valid"] and self.options.auto_dilate:
+                    slow.append((cell, row, detail))
+                else:
+                    self._keep(row, detail)
+        for cell, row, detail in slow:
+            self._keep(*self._slower(cell, row, detail, forks))
+
+    def _slower(self, cell: Cell, row: Row, detail: Row, forks: Zygote) -> tuple[Row, Row]:
+        for _ in range(MOST_TRIES):
+            if row["valid"]:
+                break
+            ground = self._ground(cell, row["enough_dilation"])
+            self._report({"event": "again", "cell": cell.name, "dilation": ground.dilation, "why": row["bottleneck"]})
+            with self._realised(ground, [cell]) as fabric:
+                row, detail = self._measure(cell, ground.dilation, fabric, forks)
+        return row, detail
+
+    @contextmanager
+    def _realised(self, ground: Ground, cells: list[Cell]) -> Iterator[Fabric]:
+        with ExitStack() as stack:
+            servers = ground.jobs * max(find(cell.mechanism).servers for cell in cells)
+            topology = topology_of(self.experiment, ground, servers)
+            yield stack.enter_context(
+                realise(topology, self.options.how, self.options.switch, self.experiment.seed)
+            )
+
+    def _measure(self, cell: Cell, dilation: float, fabric: Fabric, forks: Zygote) -> tuple[Row, Row]:
+        measured = measure_cell(self.experiment, cell, dilation, fabric, forks)
+        row = row_of(self.experiment, cell, dilation, measured)
+        detail = {
+            "cell": cell.name,
+            "iterations_ms": measured.iterations_ms,
+            "timeline": measured.timeline,
+            "links": measured.links,
+        }
+        return row, detail
+
+    # ---- the directory ---------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        output = self.options.output
+        (output / "cells").mkdir(parents=True, exist_ok=True)
+        (output / "experiment.toml").write_text(self.experiment.text)
+        self._say(None)
+
+    def _end(self) -> None:
+        self._say(_now())
+
+    def _say(self, finished: str | None) -> None:
+        path = self.options.output / "run.json"
+        started = json.loads(path.read_text())["started"] if path.exists() else _now()
+        told = {
+            "experiment": self.experiment.name,
+            "title": self.experiment.title,
+            "command": self.options.command,
+            "started": started,
+            "finished": finished,
+            "versions": _versions(),
+            "machine": _machine(),
+            "seed": self.experiment.seed,
+            "realisation": self.options.how.value,
+            "switch": self.options.switch.value,
+            "topology": dict(self.experiment.topology),
+            "replay": asdict(self.experiment.replay),
+        }
+        write_whole(path, told)
+
+    def _keep(self, row: Row, detail: Row) -> None:
+        write_whole(self.options.output / "cells" / f"{row['cell']}.json", detail)
+        self.rows[row["cell"]] = row
+        write_whole(self.options.output / "results.json", self._ordered())
+        self._report({"event": "row", **row})
+
+    def _ordered(self) -> list[Row]:
+        return [self.rows[cell.name] for cell in self.experiment.cells if cell.name in self.rows]
+
+
+def topology_of(experiment: Experiment, ground: Ground, servers: int) -> Topology:
+    """The network of cells, dilated and shrunk: the links that packets really see."""
+    table: Mapping[str, Any] = experiment.topology
+    if ground.loss:
+        table = {**table, "loss": ground.loss}
+    # Shrunk tensors need slower links for the same times; delays stay.
+    rate = quantity.bandwidth(ground.bandwidth) / experiment.replay.shrink
+    return declare(table, ground.workers * ground.jobs, servers, rate).dilated(ground.dilation)
+
+
+def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured) -> Row:
+    """A line of results.json."""
+    bottleneck = measured.bottleneck(dilation)
+    simulated_s = experiment.simulated_s(cell)
+    return {
+        "cell": cell.name,
+        "model": Path(cell.model).stem,
+        "mechanism": cell.mechanism,
+        "workers": cell.workers,
+        "bandwidth": cell.bandwidth,
+        "jobs": cell.jobs,
+        "loss": cell.loss,
+        "dilation": dilation,
+        "iteration_ms": measured.iteration_ms,
+        "iteration_ms_spread": measured.spread_ms,
+        "simulated_ms": None if simulated_s is None else simulated_s * 1e3,
+        "valid": bottleneck is None,
+        "bottleneck": None if bottleneck is None else bottleneck.why,
+        "enough_dilation": None if bottleneck is None else bottleneck.dilation,
+        "bytes_per_node": {name: link for name, link in measured.links.items() if name[-1].isdigit()},
+        "retransmits": measured.retransmits,
+        "cpu": {name: round(share, 3) for name, share in measured.cpu.items()},
+        "late": round(measured.late, 5),
+    }
+
+
+def _known(output: Path, text: str) -> list[Row]:
+    """The rows of an earlier run of the same experiment."""
+    kept, results = output / "experiment.toml", output / "results.json"
+    if not kept.exists():
+        if output.exists() and any(output.iterdir()):
+            raise EmulationError(f"{output} holds other things than an experiment: name another --output")
+        return []
+    if kept.read_text() != text:
+        raise EmulationError(f"{output} holds another experiment, or an earlier version: name another --output")
+    try:
+        return list(json.loads(results.read_text())) if results.exists() else []
+    except ValueError as wrong:
+        raise EmulationError(f"{results} cannot be read: {wrong}") from None
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("netfold", "torch", "numpy")}
+    lock = json.loads((build_dir() / "lock.json").read_text())
+    return {**packages, "python": platform.python_version(), "linux": platform.release(), "p4 compiler": lock["p4c"]}
+
+
+def _machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return {"cpu": cpu, "cores": os.cpu_count(), "memory_gib": round(memory, 1)}
