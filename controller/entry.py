@@ -76,6 +76,10 @@ class Names:
         """Who asks for this IPv4 address by ARP is told this MAC."""
         return self.entry("arp", {"target_address": int(IPv4Address(address))}, "answer_arp", {"mac": mac})
 
+    def host(self, mac: str, port: int) -> p4runtime_pb2.Entity:
+        """Frames to this MAC address leave by this port."""
+        return self.entry("l2", {"dst_mac": int(mac.replace(":", ""), 16)}, "l2_forward", {"port": port})
+
     def job(self, shares: Iterable[Share]) -> list[p4runtime_pb2.Entity]:
         """All of one job's pools on one switch, in the order to insert them: who may send comes last."""
         shares = list(shares)

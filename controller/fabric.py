@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import grpc
 from google.protobuf import text_format
@@ -140,11 +140,19 @@ class P4RuntimeFabric:
         except grpc.FutureCancelledError:
             return False
 
-    def push(self, artifact: Artifact, address: str, anew: bool = False, mac: int = SWITCH_MAC) -> bool:
+    def push(
+        self,
+        artifact: Artifact,
+        address: str,
+        anew: bool = False,
+        mac: int = SWITCH_MAC,
+        forwarding: Mapping[str, int] | None = None,
+    ) -> bool:
         """Make the switch run a program, unless it already does and need not start `anew`; whether it was pushed.
 
         Args:
             address, mac: the fabric's own.
+            forwarding: MAC address of a host -> port that leads there.
         """
         config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=artifact.program)
         text_format.Parse(artifact.p4info, config.p4info, allow_unknown_field=True)
@@ -162,7 +170,9 @@ class P4RuntimeFabric:
         except RPC_ERRORS as refused:
             raise SwitchError(f"the switch at {self.p4rt} did not take the program: {_reason(refused)}") from refused
         self.dirty = False
-        self._write(INSERT, [self._names.fabric_address(address), self._names.fabric_mac(address, mac)])
+        own = [self._names.fabric_address(address), self._names.fabric_mac(address, mac)]
+        hosts = [self._names.host(mac, port) for mac, port in (forwarding or {}).items()]
+        self._write(INSERT, [*own, *hosts])
         return True
 
     def _running(self) -> bytes:

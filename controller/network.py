@@ -122,7 +122,7 @@ class Network:
 
     def _push(self, switch: Switch, artifact: Artifact, anew: bool) -> bool:
         line = self.lines[switch.name]
-        pushed = line.session.push(artifact, switch.address, anew, switch.mac)
+        pushed = line.session.push(artifact, switch.address, anew, switch.mac, self.topology.forwarding(switch.name))
         line.answered_s = self._clock()
         return pushed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -23,6 +24,7 @@ class Switch:
         ports: port number -> ADDRESS:PORT where a rank on it reaches the fabric.
         hosts: port number -> IPv4 address of the host that is plugged in there; a rank from that address gets that
             port. Ports that are not named here are anybody's.
+        macs: port number -> MAC address of that host. Whatever is sent to it crosses the switches to it.
         parent: name of the switch above; with `uplink`, this switch's port to it, and `downlink`, its port to here.
     """
 
@@ -36,6 +38,7 @@ class Switch:
     downlink: int = 0
     mac: int = SWITCH_MAC
     hosts: dict[int, str] = field(default_factory=dict)
+    macs: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +74,13 @@ class Topology:
                     raise ControllerError(f"topology: port {end[1]} of {end[0]} is used twice")
                 used.add(end)
             seen[switch.name] = switch
-        self._check_hosts()
+        self._check_hosts("hosts")
+        self._check_hosts("macs")
 
-    def _check_hosts(self) -> None:
+    def _check_hosts(self, named: str) -> None:
         where: dict[str, str] = {}
         for switch in self.switches:
-            for port, host in switch.hosts.items():
+            for port, host in getattr(switch, named).items():
                 here = f"port {port} of {switch.name}"
                 if port not in switch.ports:
                     raise ControllerError(
@@ -110,6 +114,18 @@ class Topology:
             found.append(parent)
         return found
 
+    def forwarding(self, name: str) -> dict[str, int]:
+        """MAC address of each host that has one -> the port of this switch that leads there."""
+        switch = self.switch(name)
+        found: dict[str, int] = {}
+        for other in self.switches:
+            path = self.path(other.name)
+            # Down to where the host is below, up to everything else.
+            below = path[path.index(name) - 1] if name in path[1:] else None
+            way = switch.uplink if below is None else self.switch(below).downlink
+            found |= {mac: port if other is switch else way for port, mac in other.macs.items()}
+        return found
+
     def rank_of(self, name: str) -> int:
         """What a switch is to its parent."""
         return LEAF_RANK + [switch.name for switch in self.switches].index(name)
@@ -132,6 +148,7 @@ class Topology:
                             **switch,
                             "ports": {int(n): str(a) for n, a in switch["ports"].items()},
                             "hosts": {int(n): str(IPv4Address(a)) for n, a in switch.get("hosts", {}).items()},
+                            "macs": {int(n): _mac(a) for n, a in switch.get("macs", {}).items()},
                         }
                     )
                     for switch in described
@@ -139,8 +156,8 @@ class Topology:
             )
         except (TypeError, ValueError, KeyError, AttributeError) as wrong:
             raise ControllerError(
-                f"topology: {wrong}; a switch has name, p4rt, device_id, address, ports, hosts "
-                "and, below another, parent, uplink, downlink"
+                f"topology: {wrong}; a switch has name, p4rt, device_id, address, ports, hosts, "
+                "macs and, below another, parent, uplink, downlink"
             ) from wrong
 
     @classmethod
@@ -155,6 +172,14 @@ class Topology:
         except (OSError, ValueError, KeyError, TypeError) as wrong:
             raise ControllerError(f'{path} is not a JSON object {{"switches": [...]}}: {wrong}') from wrong
         return cls.of_json(described)
+
+
+def _mac(text: str) -> str:
+    if re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", str(text).lower()) is None:
+        raise ValueError(f"{text!r} is not a MAC address (as in 02:00:00:00:00:01)")
+    if int(str(text)[:2], 16) & 1:
+        raise ValueError(f"{text} is a group's address, not a host's")
+    return str(text).lower()
 
 
 def single(p4rt: str, device_id: int, address: str, ports: dict[int, str]) -> Topology:

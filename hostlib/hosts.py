@@ -65,7 +65,7 @@ class LocalHosts:
     """Processes on this machine, which meet on loopback."""
 
     def store(self) -> Any:
-        return _store("127.0.0.1")
+        return open_store("127.0.0.1")
 
     def prefix(self, rank: int | None) -> list[str]:
         return []
@@ -111,7 +111,7 @@ class NamespaceHosts:
         return [f"s{n}" for n in range(1, len(self.spaces) + 1)]
 
     def store(self) -> Any:
-        return inside(self.space, lambda: _store(CONTROL_ADDRESS))
+        return inside(self.space, lambda: open_store(CONTROL_ADDRESS))
 
     def prefix(self, rank: int | None) -> list[str]:
         return ["ip", "netns", "exec", self.space if rank is None else self.spaces[rank]]
@@ -140,7 +140,8 @@ class NamespaceHosts:
         return CONTROL_ADDRESS
 
 
-def _store(address: str) -> Any:
+def open_store(address: str) -> Any:
+    """A torch.distributed.TCPStore that listens on any port there."""
     # Before torch is loaded: that a namespace's addresses have no names is nothing to warn of.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import torch.distributed as dist
@@ -193,13 +194,18 @@ def namespace_hosts(count: int, rate: str | None) -> Iterator[NamespaceHosts]:
             ip("-n", host, "-batch", "-", lines=addresses)
         if rate is not None:
             for n, host in enumerate(spaces, start=1):
-                _shape(host, [f"h{n}"], rate)
+                shape(host, [f"h{n}"], rate)
         yield NamespaceHosts(space, spaces, rate)
 
 
-def _shape(space: str, interfaces: list[str], rate: str) -> None:
+def shape(space: str, interfaces: list[str], rate: str, queue_bytes: int = QUEUE_BYTES) -> None:
+    """Let so much leave interfaces of a namespace, as tc(8) takes it (100mbit), and so much wait.
+
+    Raises:
+        NamespaceError: tc refused.
+    """
     burst = max(round(parse_rate(rate) / 8 * BURST_S), BURST_FRAMES * FRAME_BYTES)
-    shaped = f"rate {rate} burst {burst}b limit {QUEUE_BYTES + burst}b"
+    shaped = f"rate {rate} burst {burst}b limit {queue_bytes + burst}b"
     lines = [f"qdisc add dev {name} root tbf {shaped}" for name in interfaces]
     ip("-n", space, "-batch", "-", command="tc", lines=lines)
 
@@ -219,7 +225,7 @@ def to_bridge(hosts: NamespaceHosts) -> Iterator[NamespaceHosts]:
         lines = ["link set data up", *(f"link set {end} master data" for end in hosts.ends)]
         ip("-n", hosts.space, "-batch", "-", lines=lines)
         if hosts.rate is not None:
-            _shape(hosts.space, hosts.ends, hosts.rate)
+            shape(hosts.space, hosts.ends, hosts.rate)
         yield hosts
     finally:
         ip("-n", hosts.space, "link", "delete", "data")

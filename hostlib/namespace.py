@@ -54,20 +54,34 @@ def namespace(purpose: str, name: str = "") -> Iterator[str]:
     """
     space = f"netfold-{purpose}-{os.getpid()}-{name or secrets.token_hex(2)}"
     try:
-        ip("netns", "add", space)
-        # Nothing but what we send is to be heard there.
-        inside(space, lambda: Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1"))
-        ip("-n", space, "link", "set", "lo", "up")
+        make_namespace(space)
         yield space
     finally:
-        subprocess.run(["ip", "netns", "delete", space], capture_output=True, timeout=IP_S)
+        delete_namespace(space)
+
+
+def make_namespace(space: str) -> None:
+    """A namespace without IPv6, whose loopback is up.
+
+    Raises:
+        NamespaceError: it cannot be made; it needs root.
+    """
+    ip("netns", "add", space)
+    # Nothing but what we send is to be heard there.
+    inside(space, lambda: Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1"))
+    ip("-n", space, "link", "set", "lo", "up")
+
+
+def delete_namespace(space: str) -> None:
+    """If it is there."""
+    subprocess.run(["ip", "netns", "delete", space], capture_output=True, timeout=IP_S)
 
 
 def sweep() -> list[str]:
     """Remove the namespaces of processes that were killed before they could; which."""
     left = [entry.name for entry in Path("/run/netns").glob("netfold-*") if orphaned(entry.name)]
     for space in left:
-        subprocess.run(["ip", "netns", "delete", space], capture_output=True, timeout=IP_S)
+        delete_namespace(space)
     return left
 
 

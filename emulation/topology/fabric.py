@@ -1,0 +1,154 @@
+"""A network at work: its hosts, its switches with their controller, and what these have counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.process import Process
+from emulation.topology import cabling
+from emulation.topology.cabling import Started
+from emulation.topology.declaration import Topology, TopologyError
+from emulation.topology.ledger import Ledger
+from emulation.topology.switch import (
+    Ground,
+    Port,
+    SwitchKind,
+    start_bmv2,
+    start_controller,
+    start_embedded,
+    stop,
+)
+from hostlib.hosts import open_store
+
+ASK_S = 10.0
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where a worker or server runs.
+
+    Attributes:
+        address: on the data links.
+        interface: of that address; control traffic has its own.
+        netns: a path for setns(2); None for this process's own.
+    """
+
+    name: str
+    address: str
+    interface: str
+    netns: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A network without its switches.
+
+    Attributes:
+        ground: where switches and controller run.
+        control_address: of the controller, as hosts reach it.
+        ports: of each switch.
+        call: calls where the switches and the controller are.
+    """
+
+    ground: Ground
+    hosts: tuple[Host, ...]
+    control_address: str
+    ports: Mapping[str, Sequence[Port]]
+    call: Callable[[Callable[[], Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A network at work.
+
+    Attributes:
+        controller: its URL, as hosts reach it.
+        hosts: workers, then servers.
+        processes: switches and `controller`.
+    """
+
+    controller: str
+    hosts: tuple[Host, ...]
+    topology: Topology
+    processes: Mapping[str, Process]
+    ledger: Ledger
+    site: Site
+
+    def store(self) -> Any:
+        """A torch.distributed.TCPStore that all hosts reach; its `host` and `port` say where."""
+        return self.site.call(lambda: open_store(self.site.control_address))
+
+    def carried(self) -> dict[str, tuple[int, int]]:
+        """Bytes of frames that the lower end of each cable has (sent, received) so far, as the switch above counts.
+
+        Raises:
+            TopologyError: the controller does not answer, or a switch is gone.
+        """
+        counted = {switch["name"]: switch for switch in self._status()["switches"]}
+        gone = [name for name, switch in counted.items() if not switch["up"]]
+        if gone:
+            raise TopologyError(f"the switch {', '.join(gone)} is gone: nobody knows what it has carried")
+        found: dict[str, tuple[int, int]] = {}
+        for link in self.topology.links:
+            port = counted[link.upper]["ports"].get(str(cabling.port(self.topology, link)), {})
+            found[link.lower] = port.get("bytes_in", 0), port.get("bytes_out", 0)
+        return found
+
+    def _status(self) -> dict[str, Any]:
+        def ask() -> dict[str, Any]:
+            with urllib.request.urlopen(f"{self.controller}/status", timeout=ASK_S) as reply:
+                return dict(json.load(reply))
+
+        try:
+            return dict(self.site.call(ask))
+        except (OSError, ValueError) as wrong:
+            raise TopologyError(f"the controller at {self.controller} does not answer: {wrong}") from wrong
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds, of user and system, that each switch and the controller have used; what died is left out."""
+        return {name: _cpu_s(process) for name, process in self.processes.items() if process.alive}
+
+    def record(self, pid: int, what: str) -> None:
+        """Have a process of the experiment's ended with the network, whatever happens to this process."""
+        self.ledger.process(pid, what)
+
+
+def _cpu_s(process: Process) -> float:
+    """Source: proc(5), /proc/[pid]/stat, fields 14 and 15."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+
+@contextmanager
+def at_work(topology: Topology, site: Site, kind: SwitchKind, seed: int) -> Iterator[Fabric]:
+    """Start a site's switches and their controller, for as long as the block runs.
+
+    Raises:
+        TopologyError: one of them did not start.
+    """
+    ground = site.ground
+    started: dict[str, Started] = {}
+    for number, name in enumerate(topology.switches):
+        ports = site.ports[name]
+        if kind is SwitchKind.BMV2:
+            started[name] = start_bmv2(ground, name, [(port.number, port.where) for port in ports])
+        else:
+            started[name] = start_embedded(ground, name, ports, seed * len(topology.switches) + number)
+    described = cabling.for_controller(topology, started, interfaces=True)
+    controller, url = start_controller(ground, site.control_address, described)
+    try:
+        yield Fabric(url, site.hosts, topology, ground.ledger.processes(), ground.ledger, site)
+    finally:
+        # Before its switches: it would look for them.
+        stop(controller)
