@@ -16,6 +16,7 @@ from rich.progress import MofNCompleteColumn, Progress
 
 from emulation.errors import EmulationError, PortError
 from hostlib.errors import HostlibError
+from simulation.errors import SimulationError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -23,6 +24,7 @@ def main() -> None:
     """Real packets through a real P4 program, on one machine and without root.
 
     \b
+    emulation run          compare mechanisms on a network of virtual hosts
     emulation demo         train one model over several mechanisms and compare
     emulation switch       run the embedded P4 switch by hand
     emulation conformance  run p4c's own v1model tests through the embedded switch
@@ -244,6 +246,80 @@ def demo(mechanisms: str, as_json: bool, **options: Any) -> None:
         click.echo(f"result: {config.output / 'result.json'}")
 
 
+@main.command("run")
+@click.argument("experiment", required=False)
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="[default: build/EXPERIMENT]")
+@click.option("--only", default="", metavar="TEXT", help="Only cells with this in their name.")
+@click.option(
+    "--on",
+    "how",
+    type=click.Choice(["loopback", "netns", "mininet"]),
+    default="netns",
+    show_default=True,
+    help="Where hosts are: without root, in network namespaces, or as Mininet's nodes.",
+)
+@click.option(
+    "--switch",
+    type=click.Choice(["embedded", "bmv2", "tofino-model"]),
+    default="embedded",
+    show_default=True,
+    help="What runs the P4 program.",
+)
+@click.option("--dilation", type=click.FloatRange(min=1.0), help="How many times slower all goes [default: enough].")
+@click.option("--auto-dilate", is_flag=True, help="Run a cell for which this machine was too slow again, more slowly.")
+@click.option("--list", "only_list", is_flag=True, help="Only say what would be run, or which experiments are ready.")
+@click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
+def run_experiment(
+    experiment: str | None,
+    output: Path | None,
+    only: str,
+    how: str,
+    switch: str,
+    dilation: float | None,
+    auto_dilate: bool,
+    only_list: bool,
+    as_json: bool,
+) -> None:
+    """Run every cell of an experiment with real packets; EXPERIMENT is a file, or the name of a ready one.
+
+    A directory holds what came of it. Run again, it goes on where it was interrupted.
+
+    \b
+    Examples
+        emulation run --list
+        emulation run fabric-vs-host
+        emulation run fabric-vs-host --only vgg16 --switch bmv2 --output build/on-bmv2
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from emulation.run import Run, RunOptions, find_experiment, ready_experiments
+    from emulation.running import RunProgress, print_cells, print_ready, print_rows
+    from emulation.topology.realisation import Realisation, SwitchKind
+    from simulation.experiment import read_experiment
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    if experiment is None:
+        if not only_list:
+            raise click.UsageError(f"name an experiment: a file, or one of {', '.join(ready_experiments())}")
+        print_ready({name: read_experiment(path) for name, path in ready_experiments().items()})
+        return
+    told = read_experiment(find_experiment(experiment))
+    options = RunOptions(
+        output or Path("build") / told.folder, Realisation(how), SwitchKind(switch), dilation, auto_dilate, only
+    )
+    progress = RunProgress(Console(stderr=True, highlight=False))
+    run = Run(told, options, progress.report)
+    if only_list:
+        print_cells(run)
+        return
+    with progress.of(run):
+        rows = run.go()
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        print_rows(told, rows)
+        click.echo(f"results: {options.output}; `emulation report {options.output}` makes a page of them")
+
+
 @main.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--only", default="", metavar="TEXT", help="Only programs with this in their name.")
@@ -317,6 +393,6 @@ def run() -> None:
         sys.exit(wrong.exit_code)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
-    except (EmulationError, HostlibError) as wrong:
+    except (EmulationError, HostlibError, SimulationError) as wrong:
         click.echo(f"error: {wrong}", err=True)
         sys.exit(1)

@@ -162,9 +162,7 @@ class Run:
         with ExitStack() as stack:
             servers = ground.jobs * max(find(cell.mechanism).servers for cell in cells)
             topology = topology_of(self.experiment, ground, servers)
-            yield stack.enter_context(
-                realise(topology, self.options.how, self.options.switch, self.experiment.seed)
-            )
+            yield stack.enter_context(realise(topology, self.options.how, self.options.switch, self.experiment.seed))
 
     def _measure(self, cell: Cell, dilation: float, fabric: Fabric, forks: Zygote) -> tuple[Row, Row]:
         measured = measure_cell(self.experiment, cell, dilation, fabric, forks)
