@@ -25,18 +25,15 @@ from hostlib.hosts import (
     to_switch,
 )
 from hostlib.join import require_controller
-from hostlib.layout import HEADER_BYTES
 from hostlib.own_fabric import Faults, own_fabric
 from hostlib.registry import find, registered
+from hostlib.wire import frame_bytes
 
 ITEM_BYTES = {"float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 LARGEST_BYTES = 4 << 30
 DEFAULT_SIZES = "64K,1M,16M"
 DEFAULT_WORLD_SIZE = 4
-FRAME_HEADERS = 14 + 20 + 8 + HEADER_BYTES  # Ethernet, IPv4, UDP, and ours
-VALUE_BYTES = 4  # on the wire
-ELEMENTS = 256  # per packet of `controller start`
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,11 +334,6 @@ def foot(options: BenchOptions) -> list[str]:
             f"{payload} of a frame's {frame} bytes."
         )
     return lines
-
-
-def frame_bytes() -> tuple[int, int]:
-    """Bytes of values in a frame of the slot protocol, and of the frame (without preamble and checksum)."""
-    return VALUE_BYTES * ELEMENTS, VALUE_BYTES * ELEMENTS + FRAME_HEADERS
 
 
 def payload_limit_gbps(rate: str) -> float:

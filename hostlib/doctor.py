@@ -13,10 +13,10 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from hostlib.bench import frame_bytes
 from hostlib.errors import HostlibError, JoinError
 from hostlib.interface import ETHTOOL_GGRO, ETHTOOL_GGSO, interface_of, mtu_of, offload
 from hostlib.join import require_controller
+from hostlib.wire import frame_bytes
 
 BUFFER_BYTES = 8 << 20  # what hostlib/native/socket.cpp asks for
 ETHERNET_BYTES = 14

@@ -12,6 +12,10 @@ import numpy as np
 
 from hostlib import layout
 
+ELEMENTS = 256  # per packet of `controller start`
+VALUE_BYTES = 4
+FRAME_HEADERS = 14 + 20 + 8 + layout.HEADER_BYTES  # Ethernet, IPv4, UDP, and ours
+
 _HEADER = struct.Struct(layout.HEADER_FORMAT)
 _MASK = 0xFFFFFFFF
 
@@ -76,3 +80,8 @@ def check_word(header: Header, elements: np.ndarray, ranks: int = 1) -> int:
         + layout.CHECK_EPOCH * header.epoch
     )
     return (vector + ranks * where) & _MASK
+
+
+def frame_bytes() -> tuple[int, int]:
+    """Bytes of values in a frame of the slot protocol, and of the frame (without preamble and checksum)."""
+    return VALUE_BYTES * ELEMENTS, VALUE_BYTES * ELEMENTS + FRAME_HEADERS

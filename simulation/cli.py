@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from hostlib.errors import HostlibError
@@ -21,6 +22,8 @@ from simulation import quantity
 from simulation.architecture import BUILDERS
 from simulation.engine import Job, Order, Played, play
 from simulation.errors import SimulationError
+from simulation.experiment import Cell as ExperimentCell
+from simulation.experiment import read_experiment
 from simulation.network import Network
 from simulation.paper import NOTES, TABLES, Cell, find_table, title_of
 from simulation.synthesis import DEFAULT_BATCH, DEFAULT_TFLOPS, model_trace
@@ -149,6 +152,7 @@ def _job(workload: Workload, mechanism: str, workers: int, given: dict[str, Any]
 
 
 @main.command("run")
+@click.argument("experiment", required=False, type=click.Path(path_type=Path))
 @click.option("--mechanism", "mechanisms", multiple=True, help="Repeat to compare [default: all that have a schedule].")
 @click.option("--model", help=f"Train this: {', '.join(sorted(BUILDERS))}.")
 @click.option("--trace", "trace_file", type=click.Path(path_type=Path), help="Train what this trace describes.")
@@ -162,6 +166,7 @@ def _job(workload: Workload, mechanism: str, workers: int, given: dict[str, Any]
 @job_options
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def run_(
+    experiment: Path | None,
     mechanisms: tuple[str, ...],
     model: str | None,
     trace_file: Path | None,
@@ -173,14 +178,19 @@ def run_(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Play an iteration of training a model, or one bare all-reduce.
+    """Play an iteration of training a model, or one bare all-reduce; or every cell of an EXPERIMENT's file, which then
+    says all but --json.
 
     \b
     Examples
+        simulation run emulation/experiments/fabric-vs-host.toml
         simulation run --workers 32 --size 528MiB --bandwidth 25gbit
         simulation run --model vgg16 --mechanism ring --workers 32 --bandwidth 25gbit
         simulation run --model resnet50 --workers 64 --racks 4 --oversubscription 3
     """
+    if experiment is not None:
+        _run_experiment(experiment, as_json)
+        return
     if jobs < 1:
         raise SimulationError(f"--jobs must be at least 1, not {jobs}")
     network = _network(bandwidth, given)
@@ -202,6 +212,37 @@ def run_(
         algbw = f"{workload.bytes * 8 / seconds / 1e9:.2f} Gbit/s" if seconds else "-"
         table.add_row(name, f"{seconds * 1e3:.3f} ms", algbw, f"{busiest / 1e6:.2f} MB", f"{result['events']:,}",
                       f"{result['wall_s']:.2f} s")  # fmt: skip
+    _console().print(table)
+
+
+def _run_experiment(path: Path, as_json: bool) -> None:
+    """All cells; what the command line says besides is refused, since the file says it."""
+    context = click.get_current_context()
+    source = click.core.ParameterSource.COMMANDLINE
+    besides = [p.opts[0] for p in context.command.params if context.get_parameter_source(p.name or "") is source]
+    if extra := [name for name in besides if name not in ("experiment", "--json")]:
+        raise SimulationError(
+            f"{', '.join(extra)}: an experiment's file says this itself; with one, only --json is legal"
+        )
+    experiment = read_experiment(path)
+    progress = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
+    )
+    rows = []
+    with progress:
+        bar = progress.add_task("simulating", total=len(experiment.cells))
+        for cell in experiment.cells:
+            seconds = experiment.simulated_s(cell)
+            rows.append({**asdict(cell), "iteration_ms": None if seconds is None else seconds * 1e3})
+            progress.advance(bar)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(*(each.name for each in fields(ExperimentCell)), title=experiment.title, title_justify="left")
+    table.add_column("iteration", justify="right")
+    for row in rows:
+        *of_cell, ms = row.values()
+        table.add_row(*map(str, of_cell), "not simulated" if ms is None else f"{ms:.3f} ms")
     _console().print(table)
 
 

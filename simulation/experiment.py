@@ -13,10 +13,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from hostlib.bench import frame_bytes
 from hostlib.errors import HostlibError
 from hostlib.registry import Mechanism, find, registered
 from hostlib.trace import Trace, read
+from hostlib.wire import frame_bytes
 from simulation import quantity
 from simulation.engine import Job, play
 from simulation.errors import SimulationError
