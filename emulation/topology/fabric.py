@@ -19,11 +19,10 @@ from emulation.topology.ledger import Ledger
 from emulation.topology.switch import (
     Ground,
     Port,
+    Starting,
     SwitchKind,
-    start_bmv2,
     start_controller,
-    start_embedded,
-    stop,
+    start_switch,
 )
 from hostlib.hosts import open_store
 
@@ -54,15 +53,17 @@ class Site:
     Attributes:
         ground: where switches and controller run.
         control_address: of the controller, as hosts reach it.
-        ports: of each switch.
+        ports: of a switch, when those above it have started.
+        options: of each embedded switch, more of them.
         call: calls where the switches and the controller are.
     """
 
     ground: Ground
     hosts: tuple[Host, ...]
     control_address: str
-    ports: Mapping[str, Sequence[Port]]
+    ports: Callable[[str, Mapping[str, Started]], Sequence[Port]]
     call: Callable[[Callable[[], Any]], Any]
+    options: Callable[[str], Sequence[str]] = lambda switch: ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Fabric:
         Raises:
             TopologyError: the controller does not answer, or a switch is gone.
         """
-        counted = {switch["name"]: switch for switch in self._status()["switches"]}
+        counted = {switch["name"]: switch for switch in self.status()["switches"]}
         gone = [name for name, switch in counted.items() if not switch["up"]]
         if gone:
             raise TopologyError(f"the switch {', '.join(gone)} is gone: nobody knows what it has carried")
@@ -102,7 +103,13 @@ class Fabric:
             found[link.lower] = port.get("bytes_in", 0), port.get("bytes_out", 0)
         return found
 
-    def _status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
+        """What the controller says: switches with their counters, and jobs.
+
+        Raises:
+            TopologyError: it does not answer.
+        """
+
         def ask() -> dict[str, Any]:
             with urllib.request.urlopen(f"{self.controller}/status", timeout=ASK_S) as reply:
                 return dict(json.load(reply))
@@ -137,18 +144,31 @@ def at_work(topology: Topology, site: Site, kind: SwitchKind, seed: int) -> Iter
     Raises:
         TopologyError: one of them did not start.
     """
-    ground = site.ground
-    started: dict[str, Started] = {}
-    for number, name in enumerate(topology.switches):
-        ports = site.ports[name]
-        if kind is SwitchKind.BMV2:
-            started[name] = start_bmv2(ground, name, [(port.number, port.where) for port in ports])
-        else:
-            started[name] = start_embedded(ground, name, ports, seed * len(topology.switches) + number)
-    described = cabling.for_controller(topology, started, interfaces=True)
-    controller, url = start_controller(ground, site.control_address, described)
     try:
-        yield Fabric(url, site.hosts, topology, ground.ledger.processes(), ground.ledger, site)
+        started: dict[str, Started] = {}
+        for names in _levels(topology):
+            starting = [_start(topology, site, kind, seed, name, started) for name in names]
+            started |= {each.name: each.finish() for each in starting}
+        described = cabling.for_controller(topology, started, interfaces=True)
+        url = start_controller(site.ground, site.control_address, described)
+        ledger = site.ground.ledger
+        yield Fabric(url, site.hosts, topology, ledger.processes(), ledger, site)
     finally:
-        # Before its switches: it would look for them.
-        stop(controller)
+        site.ground.stop()
+
+
+def _start(
+    topology: Topology, site: Site, kind: SwitchKind, seed: int, name: str, started: Mapping[str, Started]
+) -> Starting:
+    own_seed = seed * len(topology.switches) + topology.switches.index(name)
+    return start_switch(site.ground, name, kind, site.ports(name, started), own_seed, site.options(name))
+
+
+def _levels(topology: Topology) -> list[list[str]]:
+    """The switches that can start at once: the root, what is below it, and so on."""
+    levels = [[topology.root]]
+    while below := [
+        link.lower for name in levels[-1] for link in topology.below(name) if link.lower in topology.switches
+    ]:
+        levels.append(below)
+    return levels

@@ -54,7 +54,7 @@ def namespaces(topology: Topology, ledger: Ledger, shaping: bool) -> Iterator[Si
         Ground(ledger, ("ip", "netns", "exec", space)),
         hosts,
         CONTROL.gateway,
-        {name: _ports(topology, name) for name in topology.switches},
+        lambda switch, started: _ports(topology, switch),
         lambda do: inside(space, do),
     )
 

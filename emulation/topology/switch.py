@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -67,6 +66,7 @@ class Ground:
 
     ledger: Ledger
     prefix: tuple[str, ...] = ()
+    children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """A process that ends with this one, however that ends, and is in the ledger; it logs to NAME.log."""
@@ -79,8 +79,22 @@ class Ground:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
+        self.children.append(child)
         self.ledger.process(child.pid, name)
         return child
+
+    def stop(self) -> None:
+        """End what was started: the last, the controller, first, since it would look for its switches; then these."""
+        for ending in (self.children[-1:], self.children[:-1]):
+            for child in ending:
+                child.terminate()
+            for child in ending:
+                try:
+                    child.wait(STOP_S)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
+        self.children.clear()
 
     def await_file(self, child: subprocess.Popen[bytes], name: str, ready: Path) -> None:
         """Until the process has written it.
@@ -121,41 +135,59 @@ def require_able(kind: SwitchKind, topology: Topology) -> None:
         )
 
 
-def start_embedded(ground: Ground, name: str, ports: Iterable[Port], seed: int, options: Sequence[str] = ()) -> Started:
-    """An embedded switch, ready.
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A switch that was started and may not be ready yet."""
 
-    Raises:
-        TopologyError: it did not start.
-    """
+    ground: Ground
+    name: str
+    child: subprocess.Popen[bytes]
+    ready: Path
+
+    def finish(self) -> Started:
+        """Wait until it is.
+
+        Raises:
+            TopologyError: it did not start.
+        """
+        self.ground.await_file(self.child, self.name, self.ready)
+        if self.ready.is_socket():
+            return Started(f"unix:{self.ready}", 1)
+        said: dict[str, Any] = json.loads(self.ready.read_text())
+        ports, wires = ({int(n): str(end) for n, end in said[which].items()} for which in ("ports", "wires"))
+        return Started(said["p4rt"], said["device_id"], ports, wires)
+
+
+def start_switch(
+    ground: Ground, name: str, kind: SwitchKind, ports: Iterable[Port], seed: int, options: Sequence[str] = ()
+) -> Starting:
+    """A switch of any kind but Tofino's; `options` are more of `emulation switch`."""
+    if kind is SwitchKind.BMV2:
+        return start_bmv2(ground, name, [(port.number, port.where) for port in ports])
+    return start_embedded(ground, name, ports, seed, options)
+
+
+def start_embedded(ground: Ground, name: str, ports: Iterable[Port], seed: int, options: Sequence[str]) -> Starting:
     ready = ground.ledger.folder / f"{name}.json"
     command = [sys.executable, "-m", "emulation", "switch", "--p4rt", "127.0.0.1:0", "--ready-file", str(ready)]
-    command += ["--seed", str(seed), *options, *_port_options(port.option() for port in ports)]
-    ground.await_file(ground.start(name, command), name, ready)
-    said: dict[str, Any] = json.loads(ready.read_text())
-    own, wires = ({int(n): str(end) for n, end in said[which].items()} for which in ("ports", "wires"))
-    return Started(said["p4rt"], said["device_id"], own, wires)
+    command += ["--seed", str(seed), *options]
+    command += [word for port in ports for word in ("--port", port.option())]
+    return Starting(ground, name, ground.start(name, command), ready)
 
 
-def _port_options(options: Iterable[str]) -> list[str]:
-    return [word for option in options for word in ("--port", option)]
-
-
-def start_bmv2(ground: Ground, name: str, interfaces: Iterable[tuple[int, str]]) -> Started:
-    """BMv2 on (port, interface)s, listening or about to.
-
-    Raises:
-        TopologyError: it did not start.
-    """
+def start_bmv2(ground: Ground, name: str, interfaces: Iterable[tuple[int, str]]) -> Starting:
+    """BMv2 on (port, interface)s."""
     socket = ground.ledger.folder / f"{name}.p4rt"
     command = [BMV2, "--no-p4", "--device-id", "1", "--log-level", "off"]
+    # Any free port for its Thrift server: unless told, all of a network namespace want the same.
+    command += ["--thrift-port", "0"]
     command += [word for number, interface in interfaces for word in ("-i", f"{number}@{interface}")]
     command += ["--", "--grpc-server-addr", f"unix:{socket}"]
-    ground.await_file(ground.start(name, command), name, socket)
-    return Started(f"unix:{socket}", 1)
+    return Starting(ground, name, ground.start(name, command), socket)
 
 
-def start_controller(ground: Ground, address: str, described: dict[str, Any]) -> tuple[subprocess.Popen[bytes], str]:
-    """The controller of switches that run (cabling.for_controller), ready, and its URL.
+def start_controller(ground: Ground, address: str, described: dict[str, Any]) -> str:
+    """The controller of switches that run (cabling.for_controller), ready; its URL.
 
     Raises:
         TopologyError: it did not start.
@@ -167,14 +199,4 @@ def start_controller(ground: Ground, address: str, described: dict[str, Any]) ->
     command += ["--topology", str(topology), "--state-dir", str(state)]
     child = ground.start("controller", command)
     ground.await_file(child, "controller", state / "controller.json")
-    return child, str(json.loads((state / "controller.json").read_text())["http"])
-
-
-def stop(child: subprocess.Popen[bytes]) -> None:
-    """End a process that this one has started."""
-    child.send_signal(signal.SIGTERM)
-    try:
-        child.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+    return str(json.loads((state / "controller.json").read_text())["http"])
