@@ -174,7 +174,14 @@ def runs(folder: Path | None = None) -> list[Run]:
     Raises:
         LedgerError: a record cannot be read.
     """
-    return [Run.read(path) for path in sorted((folder or state_folder()).glob("*.jsonl"))]
+    found = []
+    for path in sorted((folder or state_folder()).glob("*.jsonl")):
+        try:
+            found.append(Run.read(path))
+        except LedgerError:
+            if path.exists():  # Else it has just ended.
+                raise
+    return found
 
 
 def present(run: Run) -> list[Removed]:
