@@ -19,7 +19,6 @@ from emulation.topology.ledger import Ledger
 from emulation.topology.switch import (
     Ground,
     Port,
-    Starting,
     SwitchKind,
     start_controller,
     start_switch,
@@ -53,17 +52,17 @@ class Site:
     Attributes:
         ground: where switches and controller run.
         control_address: of the controller, as hosts reach it.
-        ports: of a switch, when those above it have started.
-        options: of each embedded switch, more of them.
+        start: starts the switches, of a kind, with a seed.
         call: calls where the switches and the controller are.
+        interfaces: hosts have some, and addresses of their own.
     """
 
     ground: Ground
     hosts: tuple[Host, ...]
     control_address: str
-    ports: Callable[[str, Mapping[str, Started]], Sequence[Port]]
+    start: Callable[[Ground, SwitchKind, int], dict[str, Started]]
     call: Callable[[Callable[[], Any]], Any]
-    options: Callable[[str], Sequence[str]] = lambda switch: ()
+    interfaces: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,30 +144,51 @@ def at_work(topology: Topology, site: Site, kind: SwitchKind, seed: int) -> Iter
         TopologyError: one of them did not start.
     """
     try:
-        started: dict[str, Started] = {}
-        for names in _levels(topology):
-            starting = [_start(topology, site, kind, seed, name, started) for name in names]
-            started |= {each.name: each.finish() for each in starting}
-        described = cabling.for_controller(topology, started, interfaces=True)
+        started = site.start(site.ground, kind, seed)
+        described = cabling.for_controller(topology, started, site.interfaces)
         url = start_controller(site.ground, site.control_address, described)
-        ledger = site.ground.ledger
-        yield Fabric(url, site.hosts, topology, ledger.processes(), ledger, site)
+        processes = site.ground.ledger.processes()
+        own = {name: processes[name] for name in (*topology.switches, "controller")}
+        yield Fabric(url, site.hosts, topology, own, site.ground.ledger, site)
     finally:
         site.ground.stop()
 
 
-def _start(
-    topology: Topology, site: Site, kind: SwitchKind, seed: int, name: str, started: Mapping[str, Started]
-) -> Starting:
-    own_seed = seed * len(topology.switches) + topology.switches.index(name)
-    return start_switch(site.ground, name, kind, site.ports(name, started), own_seed, site.options(name))
+def start_all(
+    topology: Topology,
+    ports: Callable[[str, Mapping[str, Started]], Sequence[Port]],
+    options: Callable[[str], Sequence[str]] = lambda switch: (),
+) -> Callable[[Ground, SwitchKind, int], dict[str, Started]]:
+    """What starts a topology's switches, parents first.
+
+    Args:
+        ports: of a switch, when those above it have started.
+        options: of an embedded switch, more of them.
+    """
+
+    def start(ground: Ground, kind: SwitchKind, seed: int) -> dict[str, Started]:
+        started: dict[str, Started] = {}
+        for names in levels(topology):
+            starting = [
+                start_switch(ground, name, kind, ports(name, started), own_seed(topology, name, seed), options(name))
+                for name in names
+            ]
+            started |= {each.name: each.finish() for each in starting}
+        return started
+
+    return start
 
 
-def _levels(topology: Topology) -> list[list[str]]:
+def own_seed(topology: Topology, switch: str, seed: int) -> int:
+    """Of each switch another."""
+    return seed * len(topology.switches) + topology.switches.index(switch)
+
+
+def levels(topology: Topology) -> list[list[str]]:
     """The switches that can start at once: the root, what is below it, and so on."""
-    levels = [[topology.root]]
+    found = [[topology.root]]
     while below := [
-        link.lower for name in levels[-1] for link in topology.below(name) if link.lower in topology.switches
+        link.lower for name in found[-1] for link in topology.below(name) if link.lower in topology.switches
     ]:
-        levels.append(below)
-    return levels
+        found.append(below)
+    return found
