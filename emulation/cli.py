@@ -29,6 +29,8 @@ def main() -> None:
     emulation switch       run the embedded P4 switch by hand
     emulation conformance  run p4c's own v1model tests through the embedded switch
     emulation bench        measure how fast it is here
+    emulation topology     say what a declared network is made of
+    emulation clean        remove what killed runs left behind
     """
 
 
@@ -375,6 +377,53 @@ def bench(seconds: float, as_json: bool) -> None:
         click.echo(json.dumps(asdict(result), indent=2))
     else:
         print_bench(result)
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--workers", default=4, show_default=True, help="Hosts that train.")
+@click.option("--servers", default=0, show_default=True, help="Hosts that sum for others, on the root switch.")
+@click.option("--bandwidth", metavar="RATE", help="Of a host's link, as 25gbit [default: as fast as it goes].")
+@click.option("--dilation", default=1.0, show_default=True, help="In a time that runs so many times slower.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
+def topology(file: Path, workers: int, servers: int, bandwidth: str | None, dilation: float, as_json: bool) -> None:
+    """Say what the table [topology] of FILE (TOML) means: nodes, links, rates.
+
+    \b
+    Example: a leaf-spine network whose uplinks are half of what its workers need
+        printf '[topology]\\nkind = "leaf-spine"\\noversubscription = 2\\n' > network.toml
+        emulation topology network.toml --workers 16 --bandwidth 25gbit
+    """
+    from emulation.switch.port import parse_rate
+    from emulation.topology.declaration import declare, read_table
+    from emulation.topology.report import print_topology
+
+    rate = None if bandwidth is None else parse_rate(bandwidth)
+    declared = declare(read_table(file), workers, servers, rate).dilated(dilation)
+    if as_json:
+        click.echo(json.dumps(declared.as_json(), indent=2))
+    else:
+        print_topology(declared)
+
+
+@main.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--all", "everything", is_flag=True, help="Of runs that are alive, too: they are ended first.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+def clean(dry_run: bool, everything: bool, as_json: bool) -> None:
+    """Remove what runs of this user's that are dead, killed perhaps, left on this machine.
+
+    Each run writes down what it makes: processes with their start times, network namespaces, interfaces, its folder.
+    That is removed, and nothing else.
+    """
+    from emulation.topology.ledger import clean as remove_all
+    from emulation.topology.report import print_removed
+
+    removed, left = remove_all(everything, dry_run)
+    if as_json:
+        click.echo(json.dumps({"removed": [asdict(each) for each in removed], "alive": left}, indent=2))
+    else:
+        print_removed(removed, left, dry_run)
 
 
 def _interrupt(*_: object) -> None:

@@ -4,6 +4,8 @@ EmulationError
 ├── ProgramError        the P4 program uses a construct that the embedded switch does not know, or is not BMv2 JSON
 ├── CompilerError       no C compiler, or it refused the generated code
 ├── PortError           a port's specification is wrong or its address is taken
+├── TopologyError       (emulation/topology/declaration.py)
+├── LedgerError         (emulation/topology/ledger.py)
 └── DemoError           (emulation/demo.py)
 """
 

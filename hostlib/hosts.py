@@ -198,8 +198,8 @@ def namespace_hosts(count: int, rate: str | None) -> Iterator[NamespaceHosts]:
         yield NamespaceHosts(space, spaces, rate)
 
 
-def shape(space: str, interfaces: list[str], rate: str, queue_bytes: int = QUEUE_BYTES) -> None:
-    """Let so much leave interfaces of a namespace, as tc(8) takes it (100mbit), and so much wait.
+def shape(space: str | None, interfaces: list[str], rate: str, queue_bytes: int = QUEUE_BYTES) -> None:
+    """Let so much leave interfaces of a namespace (None: of this one), as tc(8) takes it (100mbit), and so much wait.
 
     Raises:
         NamespaceError: tc refused.
@@ -207,7 +207,14 @@ def shape(space: str, interfaces: list[str], rate: str, queue_bytes: int = QUEUE
     burst = max(round(parse_rate(rate) / 8 * BURST_S), BURST_FRAMES * FRAME_BYTES)
     shaped = f"rate {rate} burst {burst}b limit {queue_bytes + burst}b"
     lines = [f"qdisc add dev {name} root tbf {shaped}" for name in interfaces]
-    ip("-n", space, "-batch", "-", command="tc", lines=lines)
+
+    def enter() -> None:
+        ip("-batch", "-", command="tc", lines=lines)
+
+    if space is None:
+        enter()
+    else:
+        inside(space, enter)
 
 
 def to_switch(hosts: NamespaceHosts) -> NamespaceHosts:

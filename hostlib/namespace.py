@@ -109,6 +109,9 @@ def veths(count: int, purpose: str, mtu: int = 1500) -> Iterator[str]:
 def inside(space: str, do: Callable[[], Returned]) -> Returned:
     """Call `do` in a namespace, in a thread that ends there; sockets that it opens stay in it.
 
+    Args:
+        space: its name, or a path that leads to it (/proc/PID/ns/net).
+
     Raises:
         NamespaceError: there is no such namespace, or it may not be entered.
         Exception: whatever `do` raises.
@@ -118,7 +121,7 @@ def inside(space: str, do: Callable[[], Returned]) -> Returned:
 
     def run() -> None:
         try:
-            with open(f"/run/netns/{space}") as entry:
+            with Path("/run/netns", space).open() as entry:
                 if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET) != 0:
                     raise NamespaceError(f"cannot enter namespace {space}: {os.strerror(ctypes.get_errno())}")
             found.append(do())

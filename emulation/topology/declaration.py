@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from controller.share import HOSTS_PER_SWITCH
 from emulation.errors import EmulationError, PortError
 from emulation.switch.port import parse_delay, parse_rate
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 LARGEST_HOSTS = 512
 LARGEST_SWITCHES = 128
 LONGEST_DELAY_NS = 3600 * 10**9
 QUEUE_FRAMES = 1000
 LEAVES = 4
+SWITCH_NAME = re.compile("[a-z][a-z0-9]{0,9}")  # It becomes part of an interface's, of which Linux takes 15 letters.
+RESERVED = ("control", "controller")
 
 COMMON = ("kind", "delay", "loss", "queue")
 KEYS = {
@@ -98,6 +108,12 @@ class Topology:
             )
         if not 1 <= len(self.switches) <= LARGEST_SWITCHES:
             raise TopologyError(f"{len(self.switches)} switches are not in 1..{LARGEST_SWITCHES}")
+        wrong = next((name for name in self.switches if not SWITCH_NAME.fullmatch(name) or name in RESERVED), None)
+        if wrong is not None:
+            raise TopologyError(
+                f"a switch cannot be called {wrong!r}: a small letter, then up to 9 small letters and digits, "
+                f"and not {' or '.join(RESERVED)}"
+            )
 
     def _check_tree(self) -> None:
         names = (*self.hosts, *self.switches)
@@ -234,6 +250,21 @@ def leaf_spine(
 
 
 # ---- tables -----------------------------------------------------------------------------------------------------
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The table [topology] of a TOML file; empty when it has none.
+
+    Raises:
+        TopologyError: it cannot be read, or that is no table.
+    """
+    try:
+        table = tomllib.loads(path.read_text()).get("topology", {})
+    except (OSError, ValueError) as wrong:
+        raise TopologyError(f"{path} is not a TOML file: {wrong}") from wrong
+    if not isinstance(table, dict):
+        raise TopologyError(f"{path}: topology {table!r} is not a table ([topology])")
+    return table
 
 
 def declare(table: Mapping[str, Any], workers: int, servers: int = 0, rate_bits_s: float | None = None) -> Topology:

@@ -20,10 +20,8 @@ from emulation.topology.switch import (
     Ground,
     Port,
     SwitchKind,
-    start_bmv2,
     start_controller,
-    start_embedded,
-    stop,
+    start_switch,
 )
 from hostlib.hosts import open_store
 
@@ -54,15 +52,17 @@ class Site:
     Attributes:
         ground: where switches and controller run.
         control_address: of the controller, as hosts reach it.
-        ports: of each switch.
+        start: starts the switches, of a kind, with a seed.
         call: calls where the switches and the controller are.
+        interfaces: hosts have some, and addresses of their own.
     """
 
     ground: Ground
     hosts: tuple[Host, ...]
     control_address: str
-    ports: Mapping[str, Sequence[Port]]
+    start: Callable[[Ground, SwitchKind, int], dict[str, Started]]
     call: Callable[[Callable[[], Any]], Any]
+    interfaces: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Fabric:
         Raises:
             TopologyError: the controller does not answer, or a switch is gone.
         """
-        counted = {switch["name"]: switch for switch in self._status()["switches"]}
+        counted = {switch["name"]: switch for switch in self.status()["switches"]}
         gone = [name for name, switch in counted.items() if not switch["up"]]
         if gone:
             raise TopologyError(f"the switch {', '.join(gone)} is gone: nobody knows what it has carried")
@@ -102,7 +102,13 @@ class Fabric:
             found[link.lower] = port.get("bytes_in", 0), port.get("bytes_out", 0)
         return found
 
-    def _status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
+        """What the controller says: switches with their counters, and jobs.
+
+        Raises:
+            TopologyError: it does not answer.
+        """
+
         def ask() -> dict[str, Any]:
             with urllib.request.urlopen(f"{self.controller}/status", timeout=ASK_S) as reply:
                 return dict(json.load(reply))
@@ -137,18 +143,52 @@ def at_work(topology: Topology, site: Site, kind: SwitchKind, seed: int) -> Iter
     Raises:
         TopologyError: one of them did not start.
     """
-    ground = site.ground
-    started: dict[str, Started] = {}
-    for number, name in enumerate(topology.switches):
-        ports = site.ports[name]
-        if kind is SwitchKind.BMV2:
-            started[name] = start_bmv2(ground, name, [(port.number, port.where) for port in ports])
-        else:
-            started[name] = start_embedded(ground, name, ports, seed * len(topology.switches) + number)
-    described = cabling.for_controller(topology, started, interfaces=True)
-    controller, url = start_controller(ground, site.control_address, described)
     try:
-        yield Fabric(url, site.hosts, topology, ground.ledger.processes(), ground.ledger, site)
+        started = site.start(site.ground, kind, seed)
+        described = cabling.for_controller(topology, started, site.interfaces)
+        url = start_controller(site.ground, site.control_address, described)
+        processes = site.ground.ledger.processes()
+        own = {name: processes[name] for name in (*topology.switches, "controller")}
+        yield Fabric(url, site.hosts, topology, own, site.ground.ledger, site)
     finally:
-        # Before its switches: it would look for them.
-        stop(controller)
+        site.ground.stop()
+
+
+def start_all(
+    topology: Topology,
+    ports: Callable[[str, Mapping[str, Started]], Sequence[Port]],
+    options: Callable[[str], Sequence[str]] = lambda switch: (),
+) -> Callable[[Ground, SwitchKind, int], dict[str, Started]]:
+    """What starts a topology's switches, parents first.
+
+    Args:
+        ports: of a switch, when those above it have started.
+        options: of an embedded switch, more of them.
+    """
+
+    def start(ground: Ground, kind: SwitchKind, seed: int) -> dict[str, Started]:
+        started: dict[str, Started] = {}
+        for names in levels(topology):
+            starting = [
+                start_switch(ground, name, kind, ports(name, started), own_seed(topology, name, seed), options(name))
+                for name in names
+            ]
+            started |= {each.name: each.finish() for each in starting}
+        return started
+
+    return start
+
+
+def own_seed(topology: Topology, switch: str, seed: int) -> int:
+    """Of each switch another."""
+    return seed * len(topology.switches) + topology.switches.index(switch)
+
+
+def levels(topology: Topology) -> list[list[str]]:
+    """The switches that can start at once: the root, what is below it, and so on."""
+    found = [[topology.root]]
+    while below := [
+        link.lower for name in found[-1] for link in topology.below(name) if link.lower in topology.switches
+    ]:
+        found.append(below)
+    return found

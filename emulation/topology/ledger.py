@@ -130,15 +130,18 @@ class Ledger:
 
 
 @contextmanager
-def ledger() -> Iterator[Ledger]:
+def ledger(folder: Path | None = None) -> Iterator[Ledger]:
     """A new record; when the block ends, everything in it is removed, and the record.
+
+    Args:
+        folder: of records [default: state_folder()].
 
     Raises:
         LedgerError: there is no place to keep it.
     """
     here = Process.of(os.getpid())
     assert here is not None
-    made = Ledger(state_folder() / f"{here.pid}-{here.start_time}-{secrets.token_hex(3)}.jsonl")
+    made = Ledger((folder or state_folder()) / f"{here.pid}-{here.start_time}-{secrets.token_hex(3)}.jsonl")
     made.path.touch(0o600)
     try:
         made.folder.mkdir(0o700)
@@ -165,13 +168,20 @@ def state_folder() -> Path:
     return folder
 
 
-def runs() -> list[Run]:
-    """Of this user's, the living and the dead.
+def runs(folder: Path | None = None) -> list[Run]:
+    """The living and the dead whose records are in a folder, state_folder() unless said.
 
     Raises:
         LedgerError: a record cannot be read.
     """
-    return [Run.read(path) for path in sorted(state_folder().glob("*.jsonl"))]
+    found = []
+    for path in sorted((folder or state_folder()).glob("*.jsonl")):
+        try:
+            found.append(Run.read(path))
+        except LedgerError:
+            if path.exists():  # Else it has just ended.
+                raise
+    return found
 
 
 def present(run: Run) -> list[Removed]:
@@ -202,9 +212,32 @@ def remove(run: Run) -> list[Removed]:
     return found
 
 
-def stop_maker(run: Run) -> None:
-    """End a living run, which removes what it made if it can."""
-    run.maker.stop(STOP_S)
+def clean(everything: bool, dry_run: bool, folder: Path | None = None) -> tuple[list[Removed], list[str]]:
+    """Remove what dead runs left.
+
+    Args:
+        everything: of living runs, too; their makers are ended, and given the time to do it themselves.
+        dry_run: only say what would be removed.
+        folder: of the records [default: state_folder()].
+
+    Returns:
+        What was removed, and the names of living runs that were left alone.
+
+    Raises:
+        LedgerError: a record cannot be read, or something resists.
+    """
+    removed: list[Removed] = []
+    left: list[str] = []
+    for run in runs(folder):
+        if run.alive and not everything:
+            left.append(run.name)
+            continue
+        found = present(run)
+        if not dry_run:
+            run.maker.stop(STOP_S)
+            remove(Run.read(run.path) if run.path.exists() else run)
+        removed += found
+    return removed, left
 
 
 def _stop(processes: list[Process]) -> None:

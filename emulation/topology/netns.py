@@ -11,9 +11,9 @@ from pyroute2 import IPRoute
 
 from emulation.topology import cabling, wiring
 from emulation.topology.declaration import Link, Topology, TopologyError
-from emulation.topology.fabric import Host, Site
+from emulation.topology.fabric import Host, Site, start_all
 from emulation.topology.ledger import Ledger
-from emulation.topology.switch import Ground, Port
+from emulation.topology.switch import Ground, Port, end_of
 from hostlib.namespace import inside, make_namespace
 
 CONTROL = cabling.Network("10.1.0.0")
@@ -21,11 +21,8 @@ Returned = TypeVar("Returned")
 
 
 @contextmanager
-def namespaces(topology: Topology, ledger: Ledger, shaping: bool) -> Iterator[Site]:
+def namespaces(topology: Topology, ledger: Ledger) -> Iterator[Site]:
     """The hosts, and the switches' ends of all cables.
-
-    Args:
-        shaping: the switches' ends keep to the rate of each link, too, for switches that do not themselves.
 
     Raises:
         TopologyError, NamespaceError: they cannot be made.
@@ -44,17 +41,14 @@ def namespaces(topology: Topology, ledger: Ledger, shaping: bool) -> Iterator[Si
         above = topology.above(name)
         assert above is not None
         wiring.limit(host, ["data"], above.rate_bits_s, above.queue)
-    if shaping:
-        for end, link in _ends(topology):
-            wiring.limit(space, [end], link.rate_bits_s, link.queue)
     hosts = tuple(
         Host(name, cabling.DATA.host(topology, name), "data", f"/run/netns/{spaces[name]}") for name in topology.hosts
     )
     yield Site(
-        Ground(ledger, ("ip", "netns", "exec", space)),
+        Ground(ledger, space),
         hosts,
         CONTROL.gateway,
-        {name: _ports(topology, name) for name in topology.switches},
+        start_all(topology, lambda switch, started: _ports(topology, switch)),
         lambda do: inside(space, do),
     )
 
@@ -92,14 +86,8 @@ def _uplink(link: Link) -> str:
     return f"{link.lower}-up"
 
 
-def _ends(topology: Topology) -> list[tuple[str, Link]]:
-    """The switches' ends of all cables."""
-    uppers = [(link.lower, link) for link in topology.links]
-    return uppers + [(_uplink(link), link) for link in topology.links if link.lower in topology.switches]
-
-
 def _ports(topology: Topology, switch: str) -> list[Port]:
-    ports = [Port(cabling.port(topology, link), link.lower, link) for link in topology.below(switch)]
+    ports = [Port(cabling.port(topology, link), link.lower, end_of(link)) for link in topology.below(switch)]
     above = topology.above(switch)
     # Of a cable between two switches the upper one does what it does to frames.
-    return ports if above is None else [*ports, Port(cabling.UPLINK, _uplink(above), above, lossy=False)]
+    return ports if above is None else [*ports, Port(cabling.UPLINK, _uplink(above), end_of(above, lossy=False))]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 
-from emulation.topology.declaration import Topology
-from emulation.topology.fabric import Fabric, Host, at_work
-from emulation.topology.ledger import ledger
-from emulation.topology.netns import namespaces
+from emulation.topology.declaration import Topology, TopologyError
+from emulation.topology.fabric import Fabric, Host, Site, at_work
+from emulation.topology.ledger import Ledger, ledger
 from emulation.topology.switch import SwitchKind, require_able
 
 __all__ = ["Fabric", "Host", "Realisation", "SwitchKind", "realise"]
@@ -38,7 +37,33 @@ def realise(topology: Topology, how: Realisation, kind: SwitchKind, seed: int = 
     Raises:
         EmulationError, HostlibError: it cannot be made here, or this way.
     """
-    require_able(kind, topology)
-    shaping = kind is not SwitchKind.EMBEDDED
-    with ledger() as record, namespaces(topology, record, shaping) as site, at_work(topology, site, kind, seed) as made:
+    require_able(kind)
+    with ledger() as record, _site(topology, how, kind, record) as site, at_work(topology, site, kind, seed) as made:
         yield made
+
+
+def _site(topology: Topology, how: Realisation, kind: SwitchKind, record: Ledger) -> AbstractContextManager[Site]:
+    """Needs are looked for only when they are needed."""
+    if kind is SwitchKind.TOFINO_MODEL:
+        raise TopologyError(
+            "netfold's controller has no program for tofino-model yet: use embedded or bmv2, or "
+            "emulation.topology.mininet.TofinoModelSwitch with a controller of your own"
+        )
+    if kind is not SwitchKind.EMBEDDED and any(link.loss or link.delay_ns for link in topology.links):
+        raise TopologyError(f"{kind.value} neither delays nor loses frames: leave out delay and loss, or use embedded")
+    if how is Realisation.NETNS:
+        from emulation.topology.netns import namespaces
+
+        return namespaces(topology, record)
+    if how is Realisation.MININET:
+        try:
+            from emulation.topology.mininet import nodes
+        except ImportError as absent:
+            raise TopologyError(
+                f"the realisation mininet needs Debian's package mininet ({absent}): apt-get install mininet, and a "
+                "virtual environment with --system-site-packages"
+            ) from absent
+        return nodes(topology, record)
+    from emulation.topology.loopback import loopback
+
+    return loopback(topology, record, kind)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from emulation.switch.port import parse_rate
+from emulation.topology import wiring
 from emulation.topology.cabling import Started
-from emulation.topology.declaration import Link, Topology, TopologyError
+from emulation.topology.declaration import QUEUE_FRAMES, Link, TopologyError
 from emulation.topology.ledger import Ledger
 from hostlib.launch import die_with_parent
 
@@ -36,25 +37,35 @@ class SwitchKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port of a switch, and the cable in it.
+    """A port of a switch, and what its end of the cable does to frames.
 
     Attributes:
-        where: as `emulation switch --port` takes it: eth:INTERFACE, udp:ADDRESS:PORT or wire:ADDRESS:PORT.
-        lossy: this port's end does what the link does to frames in both directions (delay, loss).
+        where: as `emulation switch --port` takes it: INTERFACE, udp:ADDRESS:PORT or wire:ADDRESS:PORT.
+        options: as `emulation switch --port` takes them, rate, delay, loss, queue among others.
     """
 
     number: int
     where: str
-    link: Link
-    lossy: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
 
-    def option(self) -> str:
-        words = [f"{self.number}={self.where}", f"queue={self.link.queue}"]
-        if self.link.rate_bits_s is not None:
-            words.append(f"rate={self.link.rate_bits_s:.0f}bit")
-        if self.lossy:
-            words += [f"delay={self.link.delay_ns}ns", f"loss={self.link.loss!r}"]
-        return ",".join(words)
+    def described(self) -> str:
+        return ",".join([f"{self.number}={self.where}", *(f"{name}={value}" for name, value in self.options.items())])
+
+
+def end_of(link: Link, lossy: bool = True) -> dict[str, str]:
+    """Options of a port with this cable.
+
+    Args:
+        lossy: this is the end that does to frames in both directions what the link does (delay, loss).
+    """
+    options = {"queue": str(link.queue)}
+    if link.rate_bits_s is not None:
+        options["rate"] = f"{max(link.rate_bits_s, 1):.0f}bit"
+    if lossy and link.delay_ns:
+        options["delay"] = f"{link.delay_ns}ns"
+    if lossy and link.loss:
+        options["loss"] = f"{link.loss:.12f}"
+    return options
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +73,41 @@ class Ground:
     """Where the processes of a fabric run.
 
     Attributes:
-        prefix: what comes before a command there.
+        space: a network namespace, as hostlib.namespace.inside takes it; None for this process's own.
     """
 
     ledger: Ledger
-    prefix: tuple[str, ...] = ()
+    space: str | None = None
+    children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """A process that ends with this one, however that ends, and is in the ledger; it logs to NAME.log."""
+        enter = [] if self.space is None else ["nsenter", f"--net={Path('/run/netns', self.space)}"]
         with (self.ledger.folder / f"{name}.log").open("wb") as said:
             child = subprocess.Popen(
-                [*self.prefix, *command],
+                [*enter, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
+        self.children.append(child)
         self.ledger.process(child.pid, name)
         return child
+
+    def stop(self) -> None:
+        """End what was started: the last, the controller, first, since it would look for its switches; then these."""
+        for ending in (self.children[-1:], self.children[:-1]):
+            for child in ending:
+                child.terminate()
+            for child in ending:
+                try:
+                    child.wait(STOP_S)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
+        self.children.clear()
 
     def await_file(self, child: subprocess.Popen[bytes], name: str, ready: Path) -> None:
         """Until the process has written it.
@@ -100,8 +127,8 @@ class Ground:
             time.sleep(POLL_S)
 
 
-def require_able(kind: SwitchKind, topology: Topology) -> None:
-    """Refuse what a kind of switch cannot do, or is not there to do.
+def require_able(kind: SwitchKind) -> None:
+    """Refuse a kind of switch that is not there.
 
     Raises:
         TopologyError: so.
@@ -113,49 +140,75 @@ def require_able(kind: SwitchKind, topology: Topology) -> None:
     if absent:
         where = "docs/p4c.md says where it is packaged" if kind is SwitchKind.BMV2 else "docs/tofino.md"
         raise TopologyError(f"switches of kind {kind.value} need {' and '.join(absent)} on PATH: {where}")
-    if kind is SwitchKind.TOFINO_MODEL:
-        raise TopologyError("switches of kind tofino-model are nodes of Mininet: realise the topology with mininet")
-    if any(link.loss or link.delay_ns for link in topology.links):
-        raise TopologyError(
-            f"switches of kind {kind.value} neither delay nor lose frames: leave out delay and loss, or use embedded"
-        )
 
 
-def start_embedded(ground: Ground, name: str, ports: Iterable[Port], seed: int, options: Sequence[str] = ()) -> Started:
-    """An embedded switch, ready.
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A switch that was started and may not be ready yet."""
 
-    Raises:
-        TopologyError: it did not start.
-    """
+    ground: Ground
+    name: str
+    child: subprocess.Popen[bytes]
+    ready: Path
+
+    def finish(self) -> Started:
+        """Wait until it is.
+
+        Raises:
+            TopologyError: it did not start.
+        """
+        self.ground.await_file(self.child, self.name, self.ready)
+        if self.ready.is_socket():
+            return Started(f"unix:{self.ready}", 1)
+        said: dict[str, Any] = json.loads(self.ready.read_text())
+        ports, wires = ({int(n): str(end) for n, end in said[which].items()} for which in ("ports", "wires"))
+        return Started(said["p4rt"], said["device_id"], ports, wires)
+
+
+def start_switch(
+    ground: Ground, name: str, kind: SwitchKind, ports: Iterable[Port], seed: int, options: Sequence[str] = ()
+) -> Starting:
+    """A switch of any kind but Tofino's; `options` are more of `emulation switch`."""
+    if kind is SwitchKind.BMV2:
+        return start_bmv2(ground, name, list(ports))
+    return start_embedded(ground, name, ports, seed, options)
+
+
+def start_embedded(ground: Ground, name: str, ports: Iterable[Port], seed: int, options: Sequence[str]) -> Starting:
     ready = ground.ledger.folder / f"{name}.json"
     command = [sys.executable, "-m", "emulation", "switch", "--p4rt", "127.0.0.1:0", "--ready-file", str(ready)]
-    command += ["--seed", str(seed), *options, *_port_options(port.option() for port in ports)]
-    ground.await_file(ground.start(name, command), name, ready)
-    said: dict[str, Any] = json.loads(ready.read_text())
-    own, wires = ({int(n): str(end) for n, end in said[which].items()} for which in ("ports", "wires"))
-    return Started(said["p4rt"], said["device_id"], own, wires)
+    command += ["--seed", str(seed), *options]
+    command += [word for port in ports for word in ("--port", port.described())]
+    return Starting(ground, name, ground.start(name, command), ready)
 
 
-def _port_options(options: Iterable[str]) -> list[str]:
-    return [word for option in options for word in ("--port", option)]
-
-
-def start_bmv2(ground: Ground, name: str, interfaces: Iterable[tuple[int, str]]) -> Started:
-    """BMv2 on (port, interface)s, listening or about to.
+def start_bmv2(ground: Ground, name: str, ports: Sequence[Port]) -> Starting:
+    """BMv2, whose interfaces the kernel keeps to their rates.
 
     Raises:
-        TopologyError: it did not start.
+        TopologyError: a port is no interface, or to do what BMv2 cannot.
     """
-    socket = ground.ledger.folder / f"{name}.p4rt"
     command = [BMV2, "--no-p4", "--device-id", "1", "--log-level", "off"]
-    command += [word for number, interface in interfaces for word in ("-i", f"{number}@{interface}")]
+    # Any free port for its Thrift server: unless told, all of a network namespace want the same.
+    command += ["--thrift-port", "0"]
+    for port in ports:
+        unable = [option for option in port.options if option not in ("rate", "queue")]
+        if unable or ":" in port.where:
+            raise TopologyError(
+                f"{name}, port {port.described()}: BMv2 is on network interfaces and knows no {' or '.join(unable)}: "
+                "leave that out, or use switches of kind embedded"
+            )
+        command += ["-i", f"{port.number}@{port.where}"]
+        if "rate" in port.options:
+            queue = int(port.options.get("queue", QUEUE_FRAMES))
+            wiring.limit(ground.space, [port.where], parse_rate(port.options["rate"]), queue)
+    socket = ground.ledger.folder / f"{name}.p4rt"
     command += ["--", "--grpc-server-addr", f"unix:{socket}"]
-    ground.await_file(ground.start(name, command), name, socket)
-    return Started(f"unix:{socket}", 1)
+    return Starting(ground, name, ground.start(name, command), socket)
 
 
-def start_controller(ground: Ground, address: str, described: dict[str, Any]) -> tuple[subprocess.Popen[bytes], str]:
-    """The controller of switches that run (cabling.for_controller), ready, and its URL.
+def start_controller(ground: Ground, address: str, described: dict[str, Any]) -> str:
+    """The controller of switches that run (cabling.for_controller), ready; its URL.
 
     Raises:
         TopologyError: it did not start.
@@ -167,14 +220,4 @@ def start_controller(ground: Ground, address: str, described: dict[str, Any]) ->
     command += ["--topology", str(topology), "--state-dir", str(state)]
     child = ground.start("controller", command)
     ground.await_file(child, "controller", state / "controller.json")
-    return child, str(json.loads((state / "controller.json").read_text())["http"])
-
-
-def stop(child: subprocess.Popen[bytes]) -> None:
-    """End a process that this one has started."""
-    child.send_signal(signal.SIGTERM)
-    try:
-        child.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+    return str(json.loads((state / "controller.json").read_text())["http"])

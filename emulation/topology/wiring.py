@@ -80,7 +80,7 @@ def plug(kernel: IPRoute, name: str, topology: Topology, host: str) -> None:
             kernel.neigh("replace", dst=address, lladdr=lladdr, ifindex=index, state="permanent")
 
 
-def limit(space: str, interfaces: list[str], rate_bits_s: float | None, queue: int) -> None:
-    """Let no more than the rate leave, and so many frames wait for it."""
+def limit(space: str | None, interfaces: list[str], rate_bits_s: float | None, queue: int) -> None:
+    """Let no more than the rate leave interfaces of a namespace (None: of this one), and so many frames wait for it."""
     if rate_bits_s is not None:
         shape(space, interfaces, f"{max(rate_bits_s, 8):.0f}bit", queue * FRAME_BYTES)
