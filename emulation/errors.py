@@ -4,7 +4,8 @@ EmulationError
 ├── ProgramError        the P4 program uses a construct that the embedded switch does not know, or is not BMv2 JSON
 ├── CompilerError       no C compiler, or it refused the generated code
 ├── PortError           a port's specification is wrong or its address is taken
-└── DemoError           (emulation/demo.py)
+├── DemoError           (emulation/demo.py)
+└── ReportError         a file of an experiment is missing or malformed (emulation/page/record.py)
 """
 
 from __future__ import annotations
