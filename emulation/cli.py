@@ -26,6 +26,7 @@ def main() -> None:
     \b
     emulation run          compare mechanisms on a network of virtual hosts
     emulation demo         train one model over several mechanisms and compare
+    emulation report       make a page of an experiment's results
     emulation switch       run the embedded P4 switch by hand
     emulation conformance  run p4c's own v1model tests through the embedded switch
     emulation bench        measure how fast it is here
@@ -236,7 +237,7 @@ def demo(mechanisms: str, as_json: bool, **options: Any) -> None:
         emulation demo --loss 0.02 --duplicate 0.02 --reorder 0.02
     """
     from emulation.demo import DemoConfig, run_demo
-    from emulation.report import print_demo
+    from emulation.tables import print_demo
 
     signal.signal(signal.SIGTERM, _interrupt)
     config = DemoConfig(mechanisms=tuple(name for name in mechanisms.split(",") if name), **options)
@@ -323,6 +324,37 @@ def run_experiment(
 
 
 @main.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The page [default: report.html in DIR].",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print rankings, speed-ups and the simulation's errors as JSON.")
+def report(folder: Path, output: Path | None, as_json: bool) -> None:
+    """Make one page of what an experiment has left in DIR, also of one that has not finished.
+
+    The page holds all it shows: it opens from a file, without a network. Beside it, in DIR: plots/ (SVG and PNG),
+    traces/ (Chrome's format, for Perfetto) and results.csv.
+    """
+    from emulation.page.answer import answer
+    from emulation.page.build import write_report
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    progress = Progress(*Progress.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True))
+    with progress:
+        bar = progress.add_task("plots", total=None)
+        summary, page = write_report(folder, output, lambda n, total: progress.update(bar, completed=n, total=total))
+    if as_json:
+        click.echo(json.dumps(summary.as_json(), indent=2))
+        return
+    for sentence in answer(summary):
+        click.echo(sentence)
+    click.echo(f"report: {page}")
+
+
+@main.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--only", default="", metavar="TEXT", help="Only programs with this in their name.")
 @click.option("--jobs", type=click.IntRange(1), help="Tests at once [default: one per core].")
@@ -336,7 +368,7 @@ def conformance(folder: Path, only: str, jobs: int | None, as_json: bool) -> Non
     failed.
     """
     from emulation.conformance import cases, run
-    from emulation.report import print_conformance
+    from emulation.tables import print_conformance
 
     programs = [path for path in cases(folder) if only in path.stem]
     if not programs:

@@ -6,7 +6,8 @@ EmulationError
 ├── PortError           a port's specification is wrong or its address is taken
 ├── TopologyError       (emulation/topology/declaration.py)
 ├── LedgerError         (emulation/topology/ledger.py)
-└── DemoError           (emulation/demo.py)
+├── DemoError           (emulation/demo.py)
+└── ReportError         a file of an experiment is missing or malformed (emulation/page/record.py)
 """
 
 from __future__ import annotations

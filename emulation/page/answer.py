@@ -1,0 +1,93 @@
+"""The report's answer, in sentences."""
+
+from __future__ import annotations
+
+from emulation.page import units
+from emulation.page.record import Setting
+from emulation.page.summary import Ranking, Summary
+
+
+def answer(summary: Summary) -> list[str]:
+    """A sentence or a few for each model, then what they leave out."""
+    return [_of_model(summary, model) for model in summary.models] + reservations(summary)
+
+
+def reservations(summary: Summary) -> list[str]:
+    """What the reader must know before relying on it; nothing, where there is nothing."""
+    said = []
+    if not summary.cells:
+        said.append("Nothing has been measured yet.")
+    if not summary.experiment.finished:
+        said.append("The experiment has not finished: this is what there is so far.")
+    if summary.invalid:
+        count, total = len(summary.invalid), len(summary.cells)
+        verb = "is" if count == 1 else "are"
+        said.append(
+            f"{count:,} of {units.counted(total, 'cell')} {verb} invalid, because the emulation itself was the bottleneck, "
+            f"and {verb} left out of all comparisons."
+        )
+    if missing := summary.combinations - len(summary.cells):
+        said.append(
+            f"Of the {summary.combinations:,} combinations of these models, mechanisms and settings, {missing:,} "
+            f"{'was' if missing == 1 else 'were'} not measured."
+        )
+    return said
+
+
+def setting_text(setting: Setting, summary: Summary) -> str:
+    """`25 Gbit/s with 8 workers`; jobs and loss where the experiment varies them or has any."""
+    text = f"{units.rate(setting.bandwidth_bits_s)} with {units.counted(setting.workers, 'worker')}"
+    if setting.jobs > 1 or "jobs" in summary.varied():
+        text += f", {units.counted(setting.jobs, 'job')} at once"
+    if setting.loss > 0 or "loss" in summary.varied():
+        text += f", {units.percent(setting.loss)} loss"
+    return text
+
+
+def _of_model(summary: Summary, model: str) -> str:
+    rankings = summary.of(model)
+    if len(rankings) == 1:
+        where = setting_text(rankings[0].setting, summary)
+        return f"For {model} at {where} {_verdict(rankings[0])}"
+    compared = [ranking for ranking in rankings if ranking.speedup is not None]
+    if not compared:
+        return f"For {model} no setting has both a valid host mechanism and a valid one that uses the fabric."
+    least, most = (pick(compared, key=lambda r: r.speedup or 0) for pick in (min, max))
+    better = sum((ranking.speedup or 0) > 1 and not ranking.is_close for ranking in compared)
+    of = f"all {len(compared)}" if better == len(compared) else f"{better} of {len(compared)}"
+    text = (
+        f"For {model} help from the fabric pays in {of} settings. It gains most at "
+        f"{setting_text(most.setting, summary)}: there {_verdict(most)} It gains least at "
+        f"{setting_text(least.setting, summary)}: there {_verdict(least)}"
+    )
+    if incomparable := len(rankings) - len(compared):
+        text += f" {units.counted(incomparable, 'setting')} cannot be compared for want of valid cells."
+    return text
+
+
+def _verdict(ranking: Ranking) -> str:
+    host, fabric, speedup = ranking.best_host, ranking.best_fabric, ranking.speedup
+    if host is not None and fabric is not None and speedup is not None:
+        took = f"({units.milliseconds(fabric.iteration_ms or 0)} against {units.milliseconds(host.iteration_ms or 0)})"
+        if ranking.is_close:
+            return (
+                f"{fabric.mechanism} and {host.mechanism}, the best host mechanism, differ by less than their "
+                f"measurements do {took}."
+            )
+        if speedup >= 1:
+            return (
+                f"{fabric.mechanism} is {units.times(speedup)} times as fast as {host.mechanism}, the best host "
+                f"mechanism {took}."
+            )
+        return (
+            f"the fabric does not help: {host.mechanism}, a host mechanism, is {units.times(1 / speedup)} times as fast "
+            f"as {fabric.mechanism}, the best that uses the fabric {took}."
+        )
+    only = host or fabric
+    if only is None:
+        return "nothing valid has been measured."
+    lacks = "host mechanism" if host is None else "mechanism that uses the fabric"
+    return (
+        f"{only.mechanism} is the fastest ({units.milliseconds(only.iteration_ms or 0)}), but no {lacks} has a valid "
+        "measurement to compare it with."
+    )

@@ -1,0 +1,65 @@
+"""Numbers as the report shows them, always with their unit."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+RATES = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
+SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
+
+
+def three_digits(value: float) -> str:
+    """Three significant digits, no exponent, and no more than three after the point."""
+    if value == 0:
+        return "0"
+    return f"{value:,.{min(3, max(0, 2 - math.floor(math.log10(abs(value)))))}f}"
+
+
+def milliseconds(value: float) -> str:
+    return f"{three_digits(value)} ms"
+
+
+def rate(bits_s: float) -> str:
+    return _scaled(bits_s, RATES)
+
+
+def size(bytes_: float) -> str:
+    return "0 B" if bytes_ == 0 else _scaled(bytes_, SIZES)
+
+
+def _scaled(value: float, units: tuple[tuple[int, str], ...]) -> str:
+    scale, unit = next((pair for pair in units if value >= pair[0]), units[-1])
+    shown = f"{value / scale:,.10g}" if value / scale == round(value / scale) else three_digits(value / scale)
+    return f"{shown} {unit}"
+
+
+def scale_of(largest: float, units: tuple[tuple[int, str], ...]) -> tuple[int, str]:
+    """The unit for an axis up to there."""
+    return next((pair for pair in units if largest >= pair[0]), units[-1])
+
+
+def times(factor: float) -> str:
+    return f"{factor:.2f}" if factor < 10 else three_digits(factor)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if abs(share) >= 0.1 or share == 0 else f"{100 * share:.1f} %"
+
+
+def signed_percent(share: float) -> str:
+    return f"{100 * share:+.1f} %".replace("-", "\N{MINUS SIGN}")
+
+
+def counted(number: int, what: str) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def moment(text: str) -> str:
+    """A time in ISO format, to the minute; as it is, if it is something else."""
+    try:
+        told = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{told:%Y-%m-%d %H:%M} {told.tzname() or ''}".rstrip()
