@@ -37,6 +37,7 @@ DEFAULT_WORLD_SIZE = 4
 FRAME_HEADERS = 14 + 20 + 8 + HEADER_BYTES  # Ethernet, IPv4, UDP, and ours
 VALUE_BYTES = 4  # on the wire
 ELEMENTS = 256  # per packet of `controller start`
+TRANSPORT = "gloo"  # of messages between the ranks that are started
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class BenchOptions:
         if not self.mechanisms:
             raise UnknownNameError("mechanism", "", registered())
         for name in self.mechanisms:
-            find(name).require_hosts()
+            find(name).require_ranks(TRANSPORT)
         unknown = next((name for name in self.dtypes if name not in ITEM_BYTES), None)
         if unknown is not None or not self.dtypes:
             raise UnknownNameError("dtype", unknown or "", ITEM_BYTES)
@@ -348,6 +349,11 @@ def payload_limit_gbps(rate: str) -> float:
     """10^9 bytes of values per second that a link of a rate carries in each direction."""
     payload, frame = frame_bytes()
     return parse_rate(rate) / 8e9 * payload / frame
+
+
+def measurable() -> tuple[str, ...]:
+    """The mechanisms that the ranks that are started can run."""
+    return tuple(name for name, mechanism in registered().items() if mechanism.runs_with(TRANSPORT))
 
 
 def measurements(options: BenchOptions) -> int:
