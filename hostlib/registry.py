@@ -101,7 +101,7 @@ class Mechanism:
         """Raises HostlibError: it is a library's own, which is not there where messages go by this."""
         if self.transport not in (None, transport):
             raise HostlibError(
-                f"{self.name} is the library's own all-reduce and needs its ranks to be the library's; legal: "
+                f"{self.name} is a library's own collective, for ranks that the library started; legal: "
                 f"mpirun -n 4 python -m hostlib.train --transport {self.transport} --mechanism {self.name}"
             )
 
