@@ -524,10 +524,11 @@ def rank_command(result: Path | None, **options: Any) -> None:
         torchrun --nproc-per-node 5 -m hostlib.train --mechanism ps
         mpirun -n 4 python -m hostlib.train --transport mpi --mechanism ring
     """
+    told = TrainOptions(**options)
+    # What cannot be is refused before torch is loaded.
     from hostlib.rank import Surroundings, under_mpi
     from hostlib.train import train
 
-    told = TrainOptions(**options)
     with under_mpi() if told.transport == "mpi" else nullcontext(Surroundings.from_environment()) as here:
         console = Console(stderr=True)
         with TrainingProgress(console, told.mechanism, here.rank == 0 and console.is_terminal) as report:

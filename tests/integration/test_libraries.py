@@ -41,18 +41,17 @@ def test_mpi_sums_as_gloo_does_with_2_3_and_4_workers() -> None:
 
 
 @needs_mpirun
-@pytest.mark.parametrize("strategy", ["wfbp", "bsp"])
-def test_mpirun_trains_with_mpis_own(strategy: str, tmp_path: Path) -> None:
+def test_mpirun_trains_with_mpis_own(tmp_path: Path) -> None:
     result_path = tmp_path / "result.json"
-    told = ["--transport", "mpi", "--mechanism", f"{strategy}/mpi", "--steps", str(STEPS), "--result", str(result_path)]
+    told = ["--transport", "mpi", "--mechanism", "mpi", "--steps", str(STEPS), "--result", str(result_path)]
     done = mpirun(3, "hostlib.train", *told)
     assert done.returncode == 0, done.stderr
     result = json.loads(result_path.read_text())
     assert len(result["weights_sha256"]) == 3
     assert len(set(result["weights_sha256"])) == 1
-    # By TCP, where the kernel counts it: what leaves a rank is not less than a sum's share of what it is a sum of.
+    # By TCP here, where the kernel counts it; however MPI sums, a rank's own values must leave it.
     values = sum(int(size) * count for size, count in result["bucket_elements"].items())
-    assert all(link["sent"] > 4 * values / 3 for link in result["link_bytes"].values())
+    assert all(link["sent"] >= 4 * values for link in result["link_bytes"].values())
 
 
 @needs_mpirun
