@@ -294,6 +294,7 @@ def run_experiment(
         emulation run fabric-vs-host --only vgg16 --switch bmv2 --output build/on-bmv2
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # that a namespace's addresses have no names
     from emulation.run import Run, RunOptions, find_experiment, ready_experiments
     from emulation.running import RunProgress, print_cells, print_ready, print_rows
     from emulation.topology.realisation import Realisation, SwitchKind

@@ -13,6 +13,8 @@ from rich.table import Table
 from emulation.run import Run
 from simulation.experiment import Experiment
 
+PLAIN_WIDTH = 120
+
 Row = dict[str, Any]
 
 
@@ -72,7 +74,12 @@ def print_rows(experiment: Experiment, rows: list[Row]) -> None:
             str(row["retransmits"]),
             "yes" if row["valid"] else "[red]no[/red]",
         )
-    Console().print(table)
+    _console().print(table)
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
 def error_of(row: Mapping[str, Any]) -> float | None:
@@ -88,7 +95,7 @@ def print_cells(run: Run) -> None:
     left = set(run.left)
     for cell in run.cells:
         table.add_row(cell.name, f"{run.dilation(cell):g}", "" if cell in left else "yes")
-    Console().print(table)
+    _console().print(table)
 
 
 def print_ready(experiments: Mapping[str, Experiment]) -> None:
@@ -96,4 +103,4 @@ def print_ready(experiments: Mapping[str, Experiment]) -> None:
     table = Table("name", "cells", "what it asks", box=None)
     for name, experiment in experiments.items():
         table.add_row(name, str(len(experiment.cells)), experiment.title)
-    Console().print(table)
+    _console().print(table)

@@ -27,8 +27,9 @@ from hostlib.device import device_of
 from hostlib.errors import HostlibError, RunError
 from hostlib.group import Group
 from hostlib.join import DEFAULT_CONTROLLER
+from hostlib.library import require_library
 from hostlib.liveness import Liveness
-from hostlib.rank import gloo_maker
+from hostlib.rank import gloo_maker, nccl_maker
 from hostlib.registry import choose
 from hostlib.staged import RECEIVED, staged
 
@@ -86,7 +87,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     """A process group whose all-reduce and reduce-scatter go through a mechanism.
 
     Raises:
-        HostlibError: unknown mechanism or fallback, a number in the environment that makes no sense, another store
+        HostlibError: unknown mechanism or fallback, a library's that is not here, a number in the environment that makes no sense, another store
             than torch's TCP store, or the controller cannot be joined.
     """
 
@@ -95,6 +96,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         deadline_s = _number("NETFOLD_DEADLINE_S", 30.0)
         lanes = _number("NETFOLD_LANES", 1)
         choice = choose(os.environ.get("NETFOLD_MECHANISM", "inagg+mcast"))
+        require_library(choice.mechanism, "gloo")
         host, port = _endpoint(store)
         # What is not below goes to Gloo: as this group's backend, and (see PASSED_ON) as a group of its own.
         gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
@@ -114,7 +116,15 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         try:
             self._collective = create_collective(
                 choice.mechanism,
-                Group(rank, world_size, another_gloo(), self._liveness, deadline_s, another_gloo),
+                Group(
+                    rank,
+                    world_size,
+                    another_gloo(),
+                    self._liveness,
+                    deadline_s,
+                    another_gloo,
+                    nccl_maker(store, rank, world_size, deadline_s),
+                ),
                 os.environ.get("NETFOLD_CONTROLLER", DEFAULT_CONTROLLER),
                 job,
                 os.environ.get("NETFOLD_ADDRESS", "127.0.0.1"),

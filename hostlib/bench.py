@@ -34,6 +34,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 LARGEST_BYTES = 4 << 30
 DEFAULT_SIZES = "64K,1M,16M"
 DEFAULT_WORLD_SIZE = 4
+TRANSPORT = "gloo"  # of messages between the ranks that are started
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class BenchOptions:
         if not self.mechanisms:
             raise UnknownNameError("mechanism", "", registered())
         for name in self.mechanisms:
-            find(name).require_hosts()
+            find(name).require_ranks(TRANSPORT)
         unknown = next((name for name in self.dtypes if name not in ITEM_BYTES), None)
         if unknown is not None or not self.dtypes:
             raise UnknownNameError("dtype", unknown or "", ITEM_BYTES)
@@ -340,6 +341,11 @@ def payload_limit_gbps(rate: str) -> float:
     """10^9 bytes of values per second that a link of a rate carries in each direction."""
     payload, frame = frame_bytes()
     return parse_rate(rate) / 8e9 * payload / frame
+
+
+def measurable() -> tuple[str, ...]:
+    """The mechanisms that the ranks that are started can run."""
+    return tuple(name for name, mechanism in registered().items() if mechanism.runs_with(TRANSPORT))
 
 
 def measurements(options: BenchOptions) -> int:

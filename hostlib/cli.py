@@ -22,7 +22,7 @@ from hostlib.drawing import table as table_of
 from hostlib.errors import HostlibError, RunError
 from hostlib.options import TRANSPORTS, TrainOptions
 from hostlib.progress import TrainingProgress
-from hostlib.registry import STRATEGIES, describe_option, find, registered
+from hostlib.registry import STRATEGIES, Mechanism, describe_option, find, registered
 from hostlib.schedule import describe, link_elements
 
 DEFAULTS = {f.name: f.default for f in fields(TrainOptions)}
@@ -203,6 +203,8 @@ def mechanisms(as_json: bool) -> None:
                 "summary": m.summary,
                 "needs_fabric": m.needs_fabric,
                 "runs_on_hosts": m.runs_on_hosts,
+                "transport": m.transport,
+                "device": m.device,
                 "options": options[name],
             }
             for name, m in known.items()
@@ -211,12 +213,18 @@ def mechanisms(as_json: bool) -> None:
         return
     table = Table("mechanism", "options", "runs on", "what it does")
     for name, mechanism in known.items():
-        where = "simulator" if not mechanism.runs_on_hosts else "hosts, fabric" if mechanism.needs_fabric else "hosts"
-        table.add_row(name, "\n".join(f":{option}" for option in options[name]), where, mechanism.summary)
+        table.add_row(name, "\n".join(f":{option}" for option in options[name]), _where(mechanism), mechanism.summary)
     strategies = Table("strategy", "what it does")
     for name, summary in STRATEGIES.items():
         strategies.add_row(name, summary)
     Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table, strategies)
+
+
+def _where(mechanism: Mechanism) -> str:
+    if not mechanism.runs_on_hosts:
+        return "simulator"
+    needed = ["fabric"] * mechanism.needs_fabric + [each for each in (mechanism.transport, mechanism.device) if each]
+    return ", ".join(["hosts", *needed])
 
 
 @main.command()
@@ -279,7 +287,7 @@ def schedule(
 @click.option(
     "--mechanisms",
     metavar="A,B,...",
-    help="What to measure; see `hostlib mechanisms` [default: all that run on hosts].",
+    help="What to measure; see `hostlib mechanisms` [default: all that these ranks can run].",
 )
 @click.option(
     "--sizes", metavar="SIZE,...", help="Of the tensor in bytes; K, M and G are 2^10, ... [default: 64K,1M,16M]."
@@ -353,7 +361,15 @@ def bench(
         hostlib bench --hosts netns:8 --rate 100mbit --mechanisms inagg+mcast --loss 0.01
         hostlib bench --kernels --device cuda
     """
-    from hostlib.bench import BenchOptions, BenchProgress, measurements, parse_sizes, print_rows, run_bench
+    from hostlib.bench import (
+        BenchOptions,
+        BenchProgress,
+        measurable,
+        measurements,
+        parse_sizes,
+        print_rows,
+        run_bench,
+    )
     from hostlib.own_fabric import Faults
 
     if device == "cuda":
@@ -364,7 +380,7 @@ def bench(
         **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
     )
     asked = BenchOptions(
-        tuple(n for n, m in registered().items() if m.runs_on_hosts) if mechanisms is None else _listed(mechanisms),
+        measurable() if mechanisms is None else _listed(mechanisms),
         parse_sizes(sizes, first, last, factor),
         _listed(dtypes),
         faults=faults,
@@ -508,10 +524,11 @@ def rank_command(result: Path | None, **options: Any) -> None:
         torchrun --nproc-per-node 5 -m hostlib.train --mechanism ps
         mpirun -n 4 python -m hostlib.train --transport mpi --mechanism ring
     """
+    told = TrainOptions(**options)
+    # What cannot be is refused before torch is loaded.
     from hostlib.rank import Surroundings, under_mpi
     from hostlib.train import train
 
-    told = TrainOptions(**options)
     with under_mpi() if told.transport == "mpi" else nullcontext(Surroundings.from_environment()) as here:
         console = Console(stderr=True)
         with TrainingProgress(console, told.mechanism, here.rank == 0 and console.is_terminal) as report:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -16,25 +15,18 @@ from torch import Tensor
 
 from hostlib._engine import Cancelled
 from hostlib.device import Device, device_of
-from hostlib.device_sum import Cut, DeviceSums, Summand, refuse
-from hostlib.errors import HostlibError, RunError, UnknownNameError
+from hostlib.device_sum import Cut, DeviceSums
+from hostlib.errors import HostlibError, RunError
 from hostlib.fabric import SwitchFabric
 from hostlib.group import Group
+from hostlib.library import CLOSE_S, LibraryCollective, library_collective
 from hostlib.registry import Mechanism, find_fallback
 from hostlib.runtime import Runtime, Started
 from hostlib.sequence import Sequence
+from hostlib.summand import Summand, host_summand, refuse, travelling
 
 DEFAULT_FALLBACK = "ring"
 TEND_S = 0.1  # how often an idle rank looks whether another has found the fabric dead
-CLOSE_S = 2.0
-
-# What is summed, and the dtype it travels in.
-DTYPES = {
-    torch.float32: torch.float32,
-    torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
-    torch.int32: torch.int32,
-}
 
 
 class Collective(Protocol):
@@ -49,12 +41,6 @@ class Collective(Protocol):
         ...
 
     def close(self, graceful: bool = True) -> None: ...
-
-
-def gloo_reason(wrong: Exception) -> str:
-    """What Gloo says went wrong, without the place in its sources."""
-    lines = str(wrong).splitlines() or [repr(wrong)]
-    return re.sub(r"^\[[^\]]*\] *", "", lines[0])
 
 
 def chunks(elements: int, elements_per_packet: int) -> int:
@@ -132,17 +118,17 @@ class ScheduledCollective:
             device = device_of(tensor)
             if device is not None:
                 future = device.future()
-            travelling = _travelling(tensor, average)
+            dtype = travelling(tensor, average)
             if self._native:
-                travelling = tensor.dtype
-            work = None if device is not None else _host_summand(tensor, travelling, average, future)
+                dtype = tensor.dtype
+            work = None if device is not None else host_summand(tensor, dtype, average, future)
             # In the order of the switch's stream, which is that of this lock.
             with self._lock:
                 if self._closing:
                     raise RunError("this collective is closed")
                 since = time.monotonic()
                 if device is not None:
-                    go_on = self._ask(device, tensor, travelling, average, future)
+                    go_on = self._ask(device, tensor, dtype, average, future)
                     self._starting.put(lambda: self._start(go_on, since, future))
                 elif work is not None and self._starting.idle:
                     self._begin(work, since)
@@ -153,12 +139,12 @@ class ScheduledCollective:
         return future
 
     def _ask(
-        self, device: Device, tensor: Tensor, travelling: torch.dtype, average: bool, future: Any
+        self, device: Device, tensor: Tensor, dtype: torch.dtype, average: bool, future: Any
     ) -> Callable[[Callable[[Summand], None]], None]:
         try:
             if device not in self._devices:
                 self._devices[device] = DeviceSums(device, self._group.world_size, self._cut, self._agree)
-            return self._devices[device].ask(tensor, travelling, average, future)
+            return self._devices[device].ask(tensor, dtype, average, future)
         except HostlibError as wrong:
             self._broken = wrong  # The other ranks went on.
             raise
@@ -214,7 +200,7 @@ class ScheduledCollective:
         except (HostlibError, Cancelled) as wrong:
             self._broken = wrong
         except Exception as wrong:
-            self._broken = _explained(self._group, since, wrong)
+            self._broken = self._group.explain(since, wrong)
         return self._broken
 
     def stats(self) -> dict[str, int] | None:
@@ -282,97 +268,6 @@ def serve(mechanism: Mechanism, group: Group) -> None:
             raise wrong
 
 
-def _host_summand(tensor: Tensor, travelling: torch.dtype, average: bool, future: Any) -> Summand:
-    """A tensor in the host's memory; itself where that can travel."""
-    with torch.no_grad():
-        work = tensor.detach().to(travelling, memory_format=torch.contiguous_format).contiguous()
-
-    def deliver() -> None:
-        if work.data_ptr() != tensor.data_ptr():
-            with torch.no_grad():
-                tensor.copy_(work)
-        future.set_result(tensor)
-
-    return Summand(work, average, deliver, lambda wrong: refuse(future, wrong))
-
-
-class LibraryCollective:
-    """The library's own all-reduce, as it is."""
-
-    elements_per_packet = 0
-
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self._devices: dict[Device, DeviceSums] = {}
-        self._starting = Sequence("gloo")
-        self.failures: list[dict[str, Any]] = []
-
-    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
-        future: torch.futures.Future[Tensor] = torch.futures.Future()
-        try:
-            _travelling(tensor, average)
-            device = device_of(tensor)
-        except HostlibError as wrong:
-            future.set_exception(wrong)
-            return future
-        since = time.monotonic()
-        if device is None and self._starting.idle:
-            return self._sum(tensor, average, since)
-        if device is None:
-            summand = Summand(tensor, average, lambda: future.set_result(tensor), lambda wrong: refuse(future, wrong))
-            self._starting.put(lambda: self._wait_for(summand, since))
-            return future
-        future = device.future()
-        if device not in self._devices:
-            self._devices[device] = DeviceSums(device, self._group.world_size, None, lambda codes: None)
-        go_on = self._devices[device].ask(tensor, tensor.dtype, average, future)
-        self._starting.put(lambda: go_on(lambda summand: self._wait_for(summand, since)))
-        return future
-
-    def _sum(self, tensor: Tensor, average: bool, since: float) -> torch.futures.Future[Tensor]:
-        options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.SUM
-        work = self._group.gloo.allreduce([tensor], options)
-
-        def finish(done: torch.futures.Future[Any]) -> Tensor:
-            try:
-                done.value()
-            except Exception as wrong:
-                raise _explained(self._group, since, wrong) from wrong
-            return tensor.div_(self._group.world_size) if average else tensor
-
-        return work.get_future().then(finish)  # type: ignore[no-any-return]
-
-    def _wait_for(self, summand: Summand, since: float) -> None:
-        try:
-            self._sum(summand.values, summand.average, since).wait()
-            summand.deliver()
-        except Exception as wrong:
-            summand.refuse(wrong if isinstance(wrong, HostlibError) else RunError(gloo_reason(wrong)))
-
-    def stats(self) -> dict[str, int] | None:
-        return None
-
-    def close(self, graceful: bool = True) -> None:
-        self._starting.close(self._group.deadline_s if graceful else CLOSE_S)
-
-
-def _explained(group: Group, since: float, wrong: Exception) -> HostlibError:
-    """Gloo says only that a connection broke; who is missing, the signs of life tell."""
-    reason = gloo_reason(wrong)
-    return group.liveness.explain(
-        time.monotonic() - since, lambda: RunError(f"a message between ranks failed: {reason}")
-    )
-
-
-def _travelling(tensor: Tensor, average: bool) -> torch.dtype:
-    if tensor.dtype not in DTYPES:
-        raise UnknownNameError("dtype", str(tensor.dtype), map(str, DTYPES))
-    if average and not tensor.is_floating_point():
-        raise HostlibError(f"{tensor.dtype} tensors can be summed, not averaged")
-    return DTYPES[tensor.dtype]
-
-
 def create_collective(
     mechanism: Mechanism,
     group: Group,
@@ -387,7 +282,8 @@ def create_collective(
     Raises:
         JoinError: see hostlib.join.
         UnknownNameError: no such fallback.
+        HostlibError: a library yardstick whose library is not here.
     """
     if mechanism.build is None:
-        return LibraryCollective(group)
+        return library_collective(mechanism, group)
     return ScheduledCollective(mechanism, group, controller, job, address, fallback, lanes)

@@ -12,12 +12,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from hostlib.device import Device, Event, Stream
+from hostlib.summand import Summand, refuse
 
 PIECE_BYTES = 2 << 20  # of words
 PIECES = 32  # between device and switch at a time: what pinned memory this takes at most, for all tensors
@@ -43,22 +43,6 @@ class Cut:
             opening = codes[first : min(end, first + self.slots)]
             if len(opening):
                 opening.fill_(int(opening.max()))
-
-
-@dataclass(slots=True)
-class Summand:
-    """Part of a tensor, in the host's memory.
-
-    Attributes:
-        values: what is to be summed over the ranks, in place.
-        deliver: called when it is; raises HostlibError if it gets no further.
-        refuse: called otherwise, and after a `deliver` that raised.
-    """
-
-    values: Tensor
-    average: bool
-    deliver: Callable[[], None]
-    refuse: Callable[[Exception], None]
 
 
 @dataclass(slots=True)
@@ -213,9 +197,3 @@ def _hand_over(made: deque[tuple[Event, Summand]], give: Callable[[Summand], Non
     ready, summand = made.popleft()
     ready.wait()
     give(summand)
-
-
-def refuse(future: Future[Any], wrong: Exception) -> None:
-    """A tensor in several pieces may be refused more than once."""
-    if not future.done():
-        future.set_exception(wrong)

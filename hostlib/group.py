@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hostlib.errors import HostlibError, RunError
 from hostlib.liveness import Liveness
-from hostlib.peers import GlooPeers, Peers
+from hostlib.peers import GlooPeers, Peers, gloo_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,7 @@ class Group:
             thread than the caller's, and two threads would mix up the order of operations.
         deadline_s: how long an operation may make no progress.
         another_gloo: makes one more like `gloo`, for one more thread; every rank must make as many.
+        nccl: makes torch.distributed.ProcessGroupNCCL over the same ranks.
         hosts: what schedules' messages between ranks, and servers, go by; None for `gloo`.
     """
 
@@ -28,8 +31,20 @@ class Group:
     liveness: Liveness
     deadline_s: float
     another_gloo: Callable[[], Any]
+    nccl: Callable[[], Any]
     hosts: Peers | None = None
 
     @property
     def peers(self) -> Peers:
         return self.hosts or GlooPeers(self.gloo)
+
+    def explain(self, since: float, wrong: Exception) -> HostlibError:
+        """Libraries say only that a connection broke; who is missing, the signs of life tell.
+
+        Args:
+            since: when it was begun, as time.monotonic() has it.
+        """
+        reason = gloo_reason(wrong)
+        return self.liveness.explain(
+            time.monotonic() - since, lambda: RunError(f"a message between ranks failed: {reason}")
+        )

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from hostlib import layout
 from hostlib.bench import RankOptions
-from hostlib.collective import Collective, LibraryCollective, create_collective, serve
+from hostlib.collective import Collective, create_collective, serve
 from hostlib.group import Group
 from hostlib.kernel import error_bound
+from hostlib.library import GlooCollective
 from hostlib.link import tcp_retransmits
 from hostlib.rank import Surroundings, grouped
 from hostlib.registry import find
@@ -124,7 +125,7 @@ class Measurement:
         """Half a unit in the last place of 1, as sums are rounded on the way; None: in fixed point, by the switch."""
         if self.collective.stats() is not None or not self.work.is_floating_point():
             return None
-        library = isinstance(self.collective, LibraryCollective)
+        library = isinstance(self.collective, GlooCollective)
         return torch.finfo(self.work.dtype if library else torch.float32).eps / 2
 
     def _together(self, everybody: list[dict[str, Any]]) -> dict[str, Any]:

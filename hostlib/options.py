@@ -28,6 +28,7 @@ class TrainOptions:
     Raises:
         RunError: a number that makes no sense.
         UnknownNameError: no such model or fallback.
+        HostlibError: ranks cannot run the mechanism, or not with this transport.
     """
 
     mechanism: str = "inagg+mcast"
@@ -50,9 +51,9 @@ class TrainOptions:
     def __post_init__(self) -> None:
         if self.model not in MODEL_NAMES:
             raise UnknownNameError("model", self.model, MODEL_NAMES)
-        choose(self.mechanism).mechanism.require_hosts()
         if self.transport not in TRANSPORTS:
             raise UnknownNameError("transport", self.transport, TRANSPORTS)
+        choose(self.mechanism).mechanism.require_ranks(self.transport)
         find_fallback(self.fallback)
         for name in ("epochs", "batch_size", "lr", "bucket_mb", "deadline_s", "steps", "lanes"):
             value = getattr(self, name)

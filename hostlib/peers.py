@@ -5,6 +5,7 @@ Messages of one sender with one tag come in the order in which they were sent.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any, Protocol
 
@@ -91,21 +92,39 @@ class MpiPeers:
         self.carried += LinkBytes(received=tensor.nbytes)
         return MpiPending(self._communicator.Irecv(_bytes(tensor), host, tag), self._deadline_s)
 
+    def allreduce(self, tensor: Tensor) -> Pending:
+        """The library's own, in place. How it does that, and what it sends, it does not tell: it is not in `carried`."""
+        from mpi4py import MPI
+
+        request = self._communicator.Iallreduce(MPI.IN_PLACE, tensor.numpy(), MPI.SUM)
+        return MpiPending(request, self._deadline_s, alone=False)
+
 
 class MpiPending:
-    """An MPI request that gives the core away while it waits."""
+    """An MPI request that gives the core away while it waits.
 
-    def __init__(self, request: Any, deadline_s: float | None) -> None:
-        self._request, self._deadline_s = request, deadline_s
+    Args:
+        alone: it is nobody else's, and can be taken back when the deadline has passed.
+    """
+
+    def __init__(self, request: Any, deadline_s: float | None, alone: bool = True) -> None:
+        self._request, self._deadline_s, self._alone = request, deadline_s, alone
 
     def wait(self) -> None:
         begin, pause = time.monotonic(), SHORT_S
         while not self._request.Test():
             if self._deadline_s is not None and time.monotonic() - begin > self._deadline_s:
-                self._request.Cancel()
+                if self._alone:
+                    self._request.Cancel()
                 raise RunError(f"an MPI message did not come through within {self._deadline_s:g} s")
             time.sleep(pause)
             pause = min(2 * pause, LONG_S)
+
+
+def gloo_reason(wrong: Exception) -> str:
+    """What Gloo says went wrong, without the place in its sources."""
+    lines = str(wrong).splitlines() or [repr(wrong)]
+    return re.sub(r"^\[[^\]]*\] *", "", lines[0])
 
 
 def _bytes(tensor: Tensor) -> Any:

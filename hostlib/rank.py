@@ -16,11 +16,10 @@ from typing import Any
 
 import torch.distributed as dist
 
-from hostlib.collective import gloo_reason
 from hostlib.errors import HostlibError, RunError
 from hostlib.group import Group
 from hostlib.liveness import Liveness
-from hostlib.peers import GlooPeers, MpiPeers, Peers
+from hostlib.peers import GlooPeers, MpiPeers, Peers, gloo_reason
 
 STORE_GRACE_S = 30
 IDLE = timedelta(days=365)  # how long a server may wait for work
@@ -129,7 +128,8 @@ def grouped(here: Surroundings, purpose: str, deadline_s: float, servers: int = 
             waits = IDLE if serves else timeout
             with_servers = dist.PrefixStore("hosts", store)
             hosts = GlooPeers(dist.ProcessGroupGloo(with_servers, here.rank, here.world_size, waits))
-        yield Group(here.rank, workers, gloo, liveness, deadline_s, another_gloo, hosts), job
+        nccl = nccl_maker(store, here.rank, workers, deadline_s)
+        yield Group(here.rank, workers, gloo, liveness, deadline_s, another_gloo, nccl, hosts), job
     except HostlibError:
         raise
     except (RuntimeError, OverflowError) as wrong:
@@ -142,6 +142,12 @@ def gloo_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float)
     """What makes a Gloo of its own at each call; ranks that call it as often meet in the same ones."""
     calls, timeout = itertools.count(), timedelta(seconds=deadline_s)
     return lambda: dist.ProcessGroupGloo(dist.PrefixStore(f"collective{next(calls)}", store), rank, world_size, timeout)
+
+
+def nccl_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float) -> Callable[[], Any]:
+    """What makes an NCCL group, once, on the current CUDA device."""
+    timeout = timedelta(seconds=deadline_s)
+    return lambda: dist.ProcessGroupNCCL(dist.PrefixStore("nccl", store), rank, world_size, timeout)
 
 
 def meet(store: dist.Store, here: Surroundings, patience_s: float) -> None:

@@ -33,12 +33,16 @@ class Mechanism:
         name: as it was asked for, options included.
         build: its file's schedule(); None for a library's own.
         chosen: the options that differ from their defaults.
+        transport: what ranks' messages must go by, else a library's own is not there; None for anything.
+        device: the type of device that a library's own takes tensors of; None for any.
     """
 
     name: str
     summary: str
     build: Callable[..., Schedule] | None
     chosen: Mapping[str, Any] = field(default_factory=dict)
+    transport: str | None = None
+    device: str | None = None
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -73,6 +77,33 @@ class Mechanism:
     @property
     def runs_on_hosts(self) -> bool:
         return self.build is None or self._small().runs_on_hosts
+
+    def runs_with(self, transport: str) -> bool:
+        """Whether ranks run it whose tensors are on the CPU and whose messages go by this."""
+        return self.runs_on_hosts and self.transport in (None, transport) and self.device is None
+
+    def require_ranks(self, transport: str) -> None:
+        """That ranks run it whose tensors are on the CPU and whose messages go by this.
+
+        Raises:
+            ScheduleError: it can only be simulated.
+            HostlibError: it is a library's own that is not there, or has no use for such tensors.
+        """
+        self.require_hosts()
+        self.require_transport(transport)
+        if self.device is not None:
+            raise HostlibError(
+                f"{self.name} sums {self.device.upper()} tensors alone, and those of these ranks are on the CPU; "
+                f"legal: torch.distributed's backend netfold with NETFOLD_MECHANISM={self.name} (docs/torch.md)"
+            )
+
+    def require_transport(self, transport: str) -> None:
+        """Raises HostlibError: it is a library's own, which is not there where messages go by this."""
+        if self.transport not in (None, transport):
+            raise HostlibError(
+                f"{self.name} is a library's own collective, for ranks that the library started; legal: "
+                f"mpirun -n 4 python -m hostlib.train --transport {self.transport} --mechanism {self.name}"
+            )
 
     def require_hosts(self) -> None:
         """Raises ScheduleError: it can only be simulated."""
@@ -119,7 +150,13 @@ def registered() -> dict[str, Mechanism]:
     found = {}
     for module_info in pkgutil.iter_modules(mechanisms.__path__):
         module = importlib.import_module(f"{mechanisms.__name__}.{module_info.name}")
-        found[module.NAME] = Mechanism(module.NAME, module.SUMMARY, getattr(module, "schedule", None))
+        found[module.NAME] = Mechanism(
+            module.NAME,
+            module.SUMMARY,
+            getattr(module, "schedule", None),
+            transport=getattr(module, "TRANSPORT", None),
+            device=getattr(module, "DEVICE", None),
+        )
     return found
 
 

@@ -19,10 +19,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hostlib.collective import LibraryCollective, ScheduledCollective, chunks, create_collective, serve
+from hostlib.collective import ScheduledCollective, chunks, create_collective, serve
 from hostlib.data import Split, batches, digits
 from hostlib.errors import RunError
 from hostlib.hook import HookState, average_hook
+from hostlib.library import LibraryCollective
 from hostlib.link import LinkBytes, tcp_bytes
 from hostlib.models import build_model
 from hostlib.options import TrainOptions
@@ -180,8 +181,11 @@ class Run:
             gradient.copy_(part.view_as(gradient))
 
     def _link_bytes(self) -> LinkBytes:
-        # MPI counts by itself, also what goes by TCP.
-        carried = self.hosts.carried if isinstance(self.hosts, MpiPeers) else tcp_bytes(leave_out_port=self.here.port)
+        # Messages by MPI are counted, also those that go by TCP; of what a library does by itself, only the kernel knows.
+        if isinstance(self.hosts, MpiPeers) and isinstance(self.collective, ScheduledCollective):
+            carried = self.hosts.carried
+        else:
+            carried = tcp_bytes(leave_out_port=self.here.port)
         engine = self.collective.stats()
         return carried + LinkBytes(engine["bytes_sent"], engine["bytes_received"]) if engine else carried
 

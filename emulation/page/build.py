@@ -22,7 +22,15 @@ from emulation.page.timeline import timelines
 HERE = Path(__file__).parent
 PAGE = "report.html"
 FEW_ROWS = 40  # that a table shows at once; longer ones are folded
-SHOWN_AS = (units.milliseconds, units.size, units.times, units.percent, units.signed_percent, units.counted, units.moment)
+SHOWN_AS = (
+    units.milliseconds,
+    units.size,
+    units.times,
+    units.percent,
+    units.signed_percent,
+    units.counted,
+    units.moment,
+)
 
 Told = Callable[[int, int], None]  # how many plots are done, of how many
 

@@ -83,6 +83,10 @@ def merged(spans: Iterable[Span], gap_ms: float) -> list[tuple[float, float]]:
 def _legend(made: object, colour: str) -> None:
     from matplotlib.patches import Patch
 
-    entries = (("forward", palette.FORWARD), ("backward", palette.BACKWARD), ("communication, in the mechanism's colour", colour))
+    entries = (
+        ("forward", palette.FORWARD),
+        ("backward", palette.BACKWARD),
+        ("communication, in the mechanism's colour", colour),
+    )
     handles = [Patch(color=of, label=label) for label, of in entries]
     made.legend(handles=handles, loc="outside lower left", ncols=3)  # type: ignore[attr-defined]

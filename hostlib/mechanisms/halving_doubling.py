@@ -1,13 +1,15 @@
-"""halving-doubling: reduce-scatter by recursive halving, all-gather by recursive doubling.
+"""halving-doubling: reduce-scatter by halving what is exchanged in every round, all-gather by doubling it.
 
-Source: Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005, section 4.5. Where the world size is no power of two,
-the workers past it hand their tensor to one below first and get the sum back last.
+Source: Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005, section 4.5, where the world size is a power of two.
+Elsewhere Traeff 2024, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms", which carries no more in as
+many rounds, rounded up: in each, everybody sends to the worker as far ahead and receives from the one as far behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import pairwise
 
 from hostlib.schedule import Lists, Operation, Receive, Schedule, Send, Symmetry, worker
 
@@ -16,37 +18,52 @@ SUMMARY = "halves are exchanged, then quarters, ... and back; 2(n-1)/n tensors e
 
 
 def schedule(world_size: int) -> Schedule:
-    """As many pieces as the largest power of two has workers; rank r sums piece r."""
+    """n pieces; rank r sums piece r."""
     n = world_size
-    core = 1 << (n.bit_length() - 1)
-    makers = {worker(rank): partial(_worker, rank, n, core) for rank in range(n)}
-    return Schedule(NAME, n, core, Lists(makers), Symmetry.XOR if core == n else Symmetry.NONE)
+    if n & (n - 1) == 0:
+        return Schedule(NAME, n, n, Lists({worker(r): partial(_in_pairs, r, n) for r in range(n)}), Symmetry.XOR)
+    return Schedule(NAME, n, n, Lists({worker(r): partial(_in_circles, r, n) for r in range(n)}), Symmetry.ROTATION)
 
 
-def _worker(rank: int, n: int, core: int) -> Iterator[Operation]:
-    if rank >= core:
-        yield from (Send(worker(rank - core), piece) for piece in range(core))
-        yield from (Receive(worker(rank - core), piece, reduce=False) for piece in range(core))
-        return
-    beyond = rank + core
-    if beyond < n:
-        yield from (Receive(worker(beyond), piece, reduce=True) for piece in range(core))
-    distance = core // 2
-    while distance > 0:
+def _in_pairs(rank: int, n: int) -> Iterator[Operation]:
+    distances = [1 << bit for bit in range(n.bit_length() - 1)]
+    for distance in reversed(distances):
         peer = rank ^ distance
-        yield from (Send(worker(peer), piece) for piece in _pieces_of(peer, distance))
-        yield from (Receive(worker(peer), piece, reduce=True) for piece in _pieces_of(rank, distance))
-        distance //= 2
-    distance = 1
-    while distance < core:
+        yield from _round(peer, _with(peer, distance), peer, _with(rank, distance), reduce=True)
+    for distance in distances:
         peer = rank ^ distance
-        yield from (Send(worker(peer), piece) for piece in _pieces_of(rank, distance))
-        yield from (Receive(worker(peer), piece, reduce=False) for piece in _pieces_of(peer, distance))
-        distance *= 2
-    if beyond < n:
-        yield from (Send(worker(beyond), piece) for piece in range(core))
+        yield from _round(peer, _with(rank, distance), peer, _with(peer, distance), reduce=False)
 
 
-def _pieces_of(rank: int, distance: int) -> Iterator[int]:
+def _with(rank: int, distance: int) -> Iterator[int]:
     """What a rank has in the round of that distance: the pieces that differ from its number in lower bits only."""
-    yield from (rank ^ lower for lower in range(distance))
+    return (rank ^ lower for lower in range(distance))
+
+
+def _in_circles(rank: int, n: int) -> Iterator[Operation]:
+    """Of the `wide` pieces from its own on that a rank adds to, it gives all but the first `narrow` away: to the rank
+    whose own piece is the first of those."""
+    rounds = list(pairwise(_widths(n)))
+    for wide, narrow in rounds:
+        ahead, behind = (rank + narrow) % n, (rank - narrow) % n
+        yield from _round(ahead, _from(ahead, wide - narrow, n), behind, _from(rank, wide - narrow, n), reduce=True)
+    for wide, narrow in reversed(rounds):
+        ahead, behind = (rank + narrow) % n, (rank - narrow) % n
+        yield from _round(behind, _from(rank, wide - narrow, n), ahead, _from(ahead, wide - narrow, n), reduce=False)
+
+
+def _widths(n: int) -> Iterator[int]:
+    """n and its halves, rounded up, down to 1."""
+    yield n
+    while n > 1:
+        n = (n + 1) // 2
+        yield n
+
+
+def _from(first: int, count: int, n: int) -> Iterator[int]:
+    return ((first + step) % n for step in range(count))
+
+
+def _round(to: int, given: Iterable[int], source: int, got: Iterable[int], reduce: bool) -> Iterator[Operation]:
+    yield from (Send(worker(to), piece) for piece in given)
+    yield from (Receive(worker(source), piece, reduce) for piece in got)

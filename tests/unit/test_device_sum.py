@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from hostlib import _engine, device_sum, devicebench, kernel
-from hostlib.device_sum import Cut, DeviceSums, Summand
+from hostlib.device_sum import Cut, DeviceSums
 from hostlib.errors import RunError
+from hostlib.summand import Summand
 from tests.conftest import ROOT
 from tests.threaded_device import ThreadedDevice, ThreadedStream
 

@@ -17,16 +17,16 @@ def steps(mechanism: str, world_size: int) -> int:
     return max(message.step for message in timeline(find(mechanism).schedule(world_size)))
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 8])
+@pytest.mark.parametrize("n", [2, 3, 4, 7, 8])
 def test_steps_of_known_algorithms(n: int) -> None:
     assert steps("ring", n) == 2 * (n - 1)
     assert steps("ring:split=no", n) == 2 * (n - 1)
     assert steps("inagg+mcast", n) == 2
     assert steps("ps", n) == 2 * n  # one after the other into the server's link, and out of it
     assert steps("ps:colocated:assign=even:servers=" + str(n), n) == 2 * (n - 1)
+    assert steps("halving-doubling", n) == 2 * (n - 1)  # in pieces of 1/n
     if n & (n - 1) == 0:
         assert steps("butterfly", n) == math.log2(n)
-        assert steps("halving-doubling", n) == 2 * (n - 1)  # in pieces of 1/n
 
 
 def test_messages_of_two() -> None:

@@ -56,7 +56,16 @@ def test_mechanisms_as_json() -> None:
     assert set(told["mechanisms"]) >= {"gloo", "inagg+mcast", "ring"}
     assert told["mechanisms"]["inagg+mcast"]["needs_fabric"] is True
     assert told["mechanisms"]["ring"]["needs_fabric"] is False
+    bound = {name: (m["transport"], m["device"]) for name, m in told["mechanisms"].items()}
+    assert {name: each for name, each in bound.items() if any(each)} == {"mpi": ("mpi", None), "nccl": (None, "cuda")}
     assert set(told["strategies"]) >= {"bsp", "wfbp"}
+
+
+def test_mechanisms_as_a_table() -> None:
+    lines = command("hostlib", "mechanisms").stdout.splitlines()
+    rows = [[cell.strip() for cell in line.split("│")] for line in lines if line.startswith("│")]
+    where = {name: runs_on for _, name, _, runs_on, *_ in rows}
+    assert (where["mpi"], where["nccl"], where["gloo"]) == ("hosts, mpi", "hosts, cuda", "hosts")
 
 
 def test_a_schedule_as_json() -> None:
@@ -80,13 +89,23 @@ def test_a_schedule_as_a_table() -> None:
     [
         (["schedule", "rong"], "unknown mechanism 'rong'; legal are"),
         (["schedule", "gloo"], "gloo is a library's own collective and has no schedule"),
+        (["schedule", "mpi"], "mpi is a library's own collective and has no schedule"),
+        (["schedule", "nccl"], "nccl is a library's own collective and has no schedule"),
         (["schedule", "ring", "-n", "0"], "-n must be at least 1"),
         (["train", "--mechanism", "rong"], "unknown mechanism 'rong'; legal are"),
         (["train", "--mechanism", "bps/ring"], "unknown strategy 'bps'; legal are bsp, wfbp"),
+        (["train", "--mechanism", "mpi"], "legal: mpirun -n 4 python -m hostlib.train --transport mpi --mechanism mpi"),
+        (["train", "--mechanism", "nccl"], "nccl sums CUDA tensors alone, and those of these ranks are on the CPU"),
+        (["train", "--transport", "mpi", "--mechanism", "nccl"], "nccl sums CUDA tensors alone"),
         (["train", "--world-size", "0"], "--world-size must be at least 1, not 0"),
         (["train", "--epochs", "0"], "--epochs must be above 0, not 0"),
         (["train", "--deadline", "-1"], "--deadline must be above 0, not -1.0"),
         (["bench", "--mechanisms", "ring,rong"], "unknown mechanism 'rong'; legal are"),
+        (
+            ["bench", "--mechanisms", "gloo,mpi"],
+            "mpi is a library's own collective, for ranks that the library started",
+        ),
+        (["bench", "--mechanisms", "nccl"], "nccl sums CUDA tensors alone"),
         (["bench", "--mechanisms", ","], "unknown mechanism ''; legal are"),
         (["bench", "--dtype", "float64"], "unknown dtype 'float64'; legal are bfloat16, float16, float32, int32"),
         (["bench", "--sizes", "16MB"], "size '16MB' is not a whole number of bytes, K, M or G (as in 16M)"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostlib.bench import measurable
 from hostlib.errors import HostlibError, UnknownNameError
-from hostlib.registry import choose, find, registered
+from hostlib.registry import choose, find, find_fallback, registered
 from hostlib.schedule import (
     SWITCH,
     Aggregate,
@@ -33,11 +35,11 @@ def test_pieces_cover_the_tensor_evenly(elements: int, pieces: int) -> None:
 
 
 def test_registered_mechanisms() -> None:
-    assert set(registered()) >= {"gloo", "inagg+mcast", "ring"}
+    assert set(registered()) >= {"gloo", "inagg+mcast", "mpi", "nccl", "ring"}
     assert all(name == mechanism.name and mechanism.summary for name, mechanism in registered().items())
     fabric = {name for name, mechanism in registered().items() if mechanism.needs_fabric}
     assert "inagg+mcast" in fabric
-    assert fabric.isdisjoint({"gloo", "ring"})
+    assert fabric.isdisjoint({"gloo", "mpi", "nccl", "ring"})
 
 
 def test_ring_links_carry_2_n_minus_1_nths() -> None:
@@ -95,9 +97,26 @@ def test_an_unknown_name_is_answered_with_the_legal_ones(text: str, kind: str, l
     assert "\n" not in str(raised.value)
 
 
-def test_a_yardstick_has_no_schedule() -> None:
-    with pytest.raises(HostlibError, match="gloo is a library's own collective and has no schedule"):
-        find("gloo").schedule(4)
+@pytest.mark.parametrize("name", ["gloo", "mpi", "nccl"])
+def test_a_yardstick_has_no_schedule(name: str) -> None:
+    with pytest.raises(HostlibError, match=f"{name} is a library's own collective and has no schedule"):
+        find(name).schedule(4)
+    with pytest.raises(UnknownNameError, match=f"unknown fallback '{name}'; legal are"):
+        find_fallback(name)
+
+
+def test_ranks_run_a_yardstick_where_its_library_is() -> None:
+    without, under_mpi = ({n for n, m in registered().items() if m.runs_with(by)} for by in ("gloo", "mpi"))
+    assert under_mpi - without == {"mpi"}
+    assert without == set(measurable()) >= {"gloo", "inagg+mcast", "ring"}
+    assert without.isdisjoint({"inagg", "nccl"})
+    for name, mechanism in registered().items():
+        for transport, legal in (("gloo", without), ("mpi", under_mpi)):
+            if name in legal:
+                mechanism.require_ranks(transport)
+            else:
+                with pytest.raises(HostlibError, match=f"^{re.escape(name)} "):
+                    mechanism.require_ranks(transport)
 
 
 @pytest.mark.parametrize(

@@ -244,16 +244,22 @@ def test_bytes_are_the_schedules_and_time_keeps_its_bounds(mechanism: str, n: in
     assert outcome.iteration_end_ns[1] >= 700
 
 
-@given(st.sampled_from(SYMMETRIC), st.integers(1, 4), st.integers(1, 5), st.integers(0, 400))
+@given(
+    st.sampled_from([*((mechanism, 8) for mechanism in SYMMETRIC), ("halving-doubling", 6), ("halving-doubling", 7)]),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(0, 400),
+)
 @settings(max_examples=40, deadline=None)
-def test_one_worker_stands_for_all(mechanism: str, layers: int, unit: int, latency: int) -> None:
+def test_one_worker_stands_for_all(mechanism: tuple[str, int], layers: int, unit: int, latency: int) -> None:
     """Exactly, where pieces are equal; the bytes always."""
-    trace = small_trace(layers, 4 * 8 * unit * 100)
-    job = Job(of_trace(trace), find(mechanism), 8, iterations=2, reduce=True)
+    name, workers = mechanism
+    trace = small_trace(layers, 4 * 6 * 7 * 8 * unit * 10)
+    job = Job(of_trace(trace), find(name), workers, iterations=2, reduce=True)
     network = Network(10e9, latency_ns=2 * latency, overhead_ns=latency)
     one, stood = only(network, job)
     all_, full = only(network, replace(job, reduce=False))
-    assert (stood.stood_for, full.stood_for) == (8, 1)
+    assert (stood.stood_for, full.stood_for) == (workers, 1)
     assert one.iteration_end_ns == all_.iteration_end_ns
     assert stood.link_bytes == full.link_bytes
 
@@ -277,9 +283,10 @@ def test_workers_who_do_not_do_the_same_are_not_reduced() -> None:
 
 
 def test_symmetry_is_that_of_the_schedules() -> None:
-    schedule = find("halving-doubling").schedule(4)
-    assert schedule.symmetry is Symmetry.XOR
-    assert tuple(image(schedule, op, 3) for op in schedule.nodes[worker(0)]) == schedule.nodes[worker(3)]
+    for workers, symmetry in ((4, Symmetry.XOR), (5, Symmetry.ROTATION)):
+        schedule = find("halving-doubling").schedule(workers)
+        assert schedule.symmetry is symmetry
+        assert tuple(image(schedule, op, 3) for op in schedule.nodes[worker(0)]) == schedule.nodes[worker(3)]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
