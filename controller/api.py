@@ -169,6 +169,11 @@ def create_app(service: Service) -> FastAPI:
         where = ".".join(str(part) for part in first["loc"])
         return JSONResponse({"detail": f"{where}: {first['msg']}"}, 422)
 
+    @app.get("/")
+    def controller() -> dict[str, str]:
+        """That this is a controller, without asking its switches."""
+        return {"netfold": "controller", "version": service.version}
+
     @app.get("/status")
     def status() -> dict[str, Any]:
         """The switch, its counters, and all jobs."""

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from hostlib.errors import HostlibError, JoinError
 from hostlib.interface import ETHTOOL_GGRO, ETHTOOL_GGSO, interface_of, mtu_of, offload
-from hostlib.join import require_controller
+from hostlib.join import controller_status
 from hostlib.wire import frame_bytes
 
 BUFFER_BYTES = 8 << 20  # what hostlib/native/socket.cpp asks for
@@ -142,7 +142,7 @@ def _bundle() -> int:
 def fabric(controller: str, patience_s: float) -> Iterator[Check]:
     """The controller, its switches, and every job's ranks."""
     try:
-        status = require_controller(controller)
+        status = controller_status(controller)
     except JoinError as wrong:
         yield Check("controller", "fail", str(wrong).partition(": start")[0], "controller start, or --controller URL")
         return

@@ -20,6 +20,7 @@ DEFAULT_CONTROLLER = "http://127.0.0.1:9339"
 POLL_S = 0.05
 HEARTBEAT_S = 5.0
 REQUEST_S = 30.0
+CONNECT_S = 10.0
 RETRY_S = 0.5
 LEAVE_S = 0.5  # How long a cancelled join waits for its place to be given back.
 
@@ -228,14 +229,27 @@ def _unless(cancelled: threading.Event, joining: _Joining) -> dict[str, Any]:
     return future.result()
 
 
-def require_controller(controller: str) -> dict[str, Any]:
-    """Fail early when nobody answers; what GET /status says.
+def require_controller(controller: str) -> None:
+    """Fail early when nobody answers. Costs the controller nothing: all ranks of a job ask at once.
 
     Raises:
         JoinError: see `join`.
     """
+    _get(controller, "/")
+
+
+def controller_status(controller: str) -> dict[str, Any]:
+    """What GET /status says: switches, their counters, and jobs.
+
+    Raises:
+        JoinError: see `join`.
+    """
+    return _get(controller, "/status")
+
+
+def _get(controller: str, path: str) -> dict[str, Any]:
     try:
-        return _answer(httpx.get(f"{controller.rstrip('/')}/status", timeout=5))
+        return _answer(httpx.get(controller.rstrip("/") + path, timeout=CONNECT_S))
     except (httpx.HTTPError, httpx.InvalidURL) as wrong:
         raise _nobody(controller, wrong) from wrong
 

@@ -223,6 +223,12 @@ def test_what_changed_is_kept_for_a_restart(api: Api) -> None:
     assert api.dumps[-1] == {"last_epoch": 1_700_000_000, "jobs": []}
 
 
+def test_who_is_there_is_told_without_asking_the_switches(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemorySwitches, "describe", lambda self: pytest.fail("the switches were asked"))
+    code, said = api.call("GET", "/")
+    assert code == 200 and said["netfold"] == "controller" and said["version"]
+
+
 def test_status_says_what_is_going_on(api: Api) -> None:
     api.join(0)
     code, status = api.call("GET", "/status")
