@@ -145,7 +145,8 @@ class Players:
         self._fabric = fabric
         mechanism = find(cell.mechanism)
         self._past = not mechanism.needs_fabric
-        workers = fabric.hosts[number * cell.workers : (number + 1) * cell.workers]
+        # Dealt out, so that each job is in every rack.
+        workers = fabric.hosts[number : cell.workers * cell.jobs : cell.jobs]
         first = cell.workers * cell.jobs + number * mechanism.servers
         self.hosts: list[Host] = [*workers, *fabric.hosts[first : first + mechanism.servers]]
         self.store = fabric.store()

@@ -117,7 +117,8 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
     """Play jobs to their end.
 
     Args:
-        apart: jobs have hosts of their own; else they share workers' and servers' hosts.
+        apart: jobs have hosts of their own, dealt out in turns where all have as many workers, so that each is in every
+            rack; else they share workers' and servers' hosts.
 
     Raises:
         SimulationError: something waits for ever, or cannot be.
@@ -126,7 +127,10 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
     started = time.perf_counter()
     compiled = [_programs(job, network, len(jobs) == 1) for job in jobs]
     servers_of = [1 + max((_number(n, "server") for p, _ in each[0] for n in p.names), default=-1) for each in compiled]
-    firsts = [(sum(j.workers for j in jobs[:i]), sum(servers_of[:i])) if apart else (0, 0) for i in range(len(jobs))]
+    dealt = apart and len({job.workers for job in jobs}) == 1
+    stride = len(jobs) if dealt else 1
+    firsts = [(i if dealt else sum(j.workers for j in jobs[:i]), sum(servers_of[:i])) for i in range(len(jobs))]
+    firsts = firsts if apart else [(0, 0)] * len(jobs)
     worker_count = sum(j.workers for j in jobs) if apart else max(j.workers for j in jobs)
     server_count = sum(servers_of) if apart else max(servers_of)
     network_tree = tree(network, [worker(r) for r in range(worker_count)], [server(s) for s in range(server_count)])
@@ -138,7 +142,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
         with_servers = servers_of[index] > 0 and not job.bare
         for program, _ in made:
             nodes = [
-                (_place(name, network_tree, worker_count, firsts[index]), int(name.startswith("server")))
+                (_place(name, network_tree, worker_count, firsts[index], stride), int(name.startswith("server")))
                 for name in program.names
             ]
             programs.append(
@@ -248,10 +252,10 @@ def _number(name: str, kind: str) -> int:
     return int(name.removeprefix(kind)) if name.startswith(kind) else -1
 
 
-def _place(name: str, of: Tree, workers: int, first: tuple[int, int]) -> int:
+def _place(name: str, of: Tree, workers: int, first: tuple[int, int], stride: int) -> int:
     """A node's index in the tree."""
     if name.startswith("worker"):
-        return of.hosts[first[0] + _number(name, "worker")]
+        return of.hosts[first[0] + stride * _number(name, "worker")]
     if name.startswith("server"):
         return of.hosts[workers + first[1] + _number(name, "server")]
     return of.switches[name]

@@ -32,7 +32,7 @@ except ModuleNotFoundError:  # Python 3.10
 # A full segment of TCP with timestamps (RFC 7323) in an Ethernet frame, and its half of an acknowledgement of two
 # (RFC 5681, 4.2) that shares the link with the other direction's segments.
 TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
-WORKLOAD_KEYS = ("batch", "pixels", "tflops")
+DEFAULT_LEAVES = 4
 ROOT_KEYS = ("title", "seed", "cells", "topology", "replay")
 
 
@@ -127,6 +127,18 @@ class Experiment:
         replay = self.replay
         return model_trace(model, replay.pixels, batch=replay.batch, tflops=replay.tflops)
 
+    @property
+    def racks(self) -> int:
+        """Leaves of a leaf-spine network; 1 for a star."""
+        return int(self.topology.get("leaves", DEFAULT_LEAVES)) if self.topology.get("kind") == "leaf-spine" else 1
+
+    def mechanism(self, cell: Cell) -> Mechanism:
+        """A cell's; where switches form a tree, the form that is summed at all levels, as the fabric does it."""
+        plain = find(cell.mechanism)
+        if self.racks > 1 and "racks" in plain.options and "racks" not in plain.chosen:
+            return find(f"{cell.mechanism}:racks={self.racks}")
+        return plain
+
     def network(self, cell: Cell) -> Network:
         """What the simulator plays a cell on: what its links carry besides headers.
 
@@ -140,7 +152,7 @@ class Experiment:
         return Network(
             link * wire_efficiency(find(cell.mechanism)),
             latency_ns=2 * quantity.time_ns(self.topology.get("delay", "0us")),
-            racks=self.topology.get("leaves", 1) if kind == "leaf-spine" else 1,
+            racks=self.racks,
             oversubscription=self.topology.get("oversubscription", 1.0),
         )
 
@@ -149,7 +161,7 @@ class Experiment:
 
         What is played is data-parallel training as DDP does it: the forward pass begins when all is summed.
         """
-        mechanism = find(cell.mechanism)
+        mechanism = self.mechanism(cell)
         if mechanism.build is None or cell.loss:
             return None
         job = Job(self.workload(cell), mechanism, cell.workers, bare=True, pipelined=False)

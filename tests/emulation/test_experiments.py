@@ -1,0 +1,135 @@
+"""Experiments on virtual hosts: real packets between namespaces, and the directory that says what came of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostlib.registry import find
+from hostlib.schedule import link_elements
+from hostlib.trace import Layer, Parameter, synthesise, write
+from hostlib.wire import frame_bytes
+from simulation.experiment import TCP_FRAME, TCP_PAYLOAD
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="hosts in network namespaces need root: run pytest as root")
+
+VALUES = 200_000
+EXPERIMENT = """
+title = "two workers"
+[cells]
+models = ["MODEL"]
+mechanisms = ["inagg+mcast", "ring", "ps"]
+bandwidths = ["1gbit"]
+workers = [2]
+[replay]
+dilation = 20
+iterations = 2
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    """Two layers that compute 20 ms each way, and 800 kB of gradients: at 50 Mbit/s, 20 times slower than meant."""
+    layers = [Layer("a", 10_000_000, 10_000_000), Layer("b", 10_000_000, 10_000_000)]
+    parameters = [Parameter("a/w", VALUES, "a"), Parameter("b/w", 3 * VALUES, "b")]
+    write(synthesise(layers, parameters), tmp_path / "two.trace")
+    path = tmp_path / "two.toml"
+    path.write_text(EXPERIMENT.replace("MODEL", str(tmp_path / "two.trace")))
+    return path
+
+
+def emulation(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "emulation", *arguments]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(emulation("run", *arguments), capture_output=True, text=True, timeout=110)
+
+
+def leftovers() -> list[str]:
+    return [entry.name for entry in Path("/run/netns").glob("netfold-emulation-*")]
+
+
+def test_every_cell_is_measured_and_its_bytes_are_the_schedules(experiment: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    before = leftovers()
+    done = run(str(experiment), "--output", str(output), "--json")
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    assert rows == json.loads((output / "results.json").read_text())
+    assert [row["mechanism"] for row in rows] == ["inagg+mcast", "ring", "ps"]
+    payload, frame = frame_bytes()
+    for row in rows:
+        assert row["dilation"] == 20 and row["workers"] == 2
+        assert row["iteration_ms"] > 40  # what it computes
+        mechanism = find(row["mechanism"])
+        overhead = frame / payload if mechanism.needs_fabric else TCP_FRAME / TCP_PAYLOAD
+        expected = link_elements(mechanism.schedule(2, size=4 * VALUES), VALUES)
+        assert set(row["bytes_per_node"]) >= set(expected)
+        for node, (sent, received) in expected.items():
+            carried = row["bytes_per_node"][node]
+            for way, elements in (("sent", sent), ("received", received)):
+                # Acknowledgements and what is sent again come on top.
+                assert carried[way] == pytest.approx(4 * elements * overhead, rel=0.15), (row["mechanism"], node, way)
+        detail = json.loads((output / "cells" / f"{row['cell']}.json").read_text())
+        assert len(detail["iterations_ms"]) == 2
+        kinds = [span["kind"] for span in detail["timeline"]["worker1"]]
+        assert sorted(kinds) == ["backward", "communication", "forward"]
+    assert json.loads((output / "run.json").read_text())["finished"] is not None
+    assert leftovers() == before
+
+    again = run(str(experiment), "--output", str(output), "--json")
+    assert json.loads(again.stdout) == rows  # nothing is measured twice
+    other = experiment.with_name("other.toml")
+    other.write_text(experiment.read_text() + "warm_up = 0\n")
+    refused = run(str(other), "--output", str(output))
+    assert refused.returncode == 1
+    assert refused.stderr == f"error: {output} holds another experiment, or an earlier version: name another --output\n"
+
+
+def test_a_killed_run_is_cleaned_up_and_goes_on(experiment: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    command = emulation("run", str(experiment), "--output", str(output))
+    before = set(leftovers())
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    first = output / "results.json"
+    give_up = time.monotonic() + 60
+    while not first.exists() and process.poll() is None and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert first.exists()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    measured = json.loads(first.read_text())
+    assert 1 <= len(measured) < 3 and json.loads((output / "run.json").read_text())["finished"] is None
+    assert set(leftovers()) > before
+
+    cleaned = subprocess.run(emulation("clean", "--json"), capture_output=True, text=True, timeout=60)
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert set(leftovers()) <= before
+    done = run(str(experiment), "--output", str(output), "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert rows[: len(measured)] == measured and len(rows) == 3
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["nowhere"], "nowhere is neither a file nor a ready experiment; those are bandwidth, "),
+        (["fabric-vs-host", "--only", "vgg99"], "no cell of fabric-vs-host has 'vgg99' in its name"),
+        ([], "name an experiment: a file, or one of bandwidth, "),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(arguments: list[str], says: str, tmp_path: Path) -> None:
+    done = run(*arguments, "--output", str(tmp_path / "out"))
+    assert done.returncode != 0
+    assert says in done.stderr.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
