@@ -123,7 +123,7 @@ def measure_cell(experiment: Experiment, cell: Cell, dilation: float, fabric: Fa
             for job in jobs:
                 job.start()
             snapshots = {phase: _meet(jobs, fabric, phase, zygote) for phase in PHASES}
-            _ended(jobs, zygote)
+            _ended(jobs, fabric, zygote)
             reports = [report for job in jobs for report in job.reports()]
     return _measured(experiment, cell, dilation, snapshots[MEASURED], snapshots[DONE], reports)
 
@@ -240,7 +240,7 @@ def _meet(jobs: list[Players], fabric: Fabric, phase: str, zygote: Zygote) -> Sn
     """Wait until all workers of all jobs are there, look at the counters, and let them go on together."""
     give_up = time.monotonic() + START_S if phase == WARM_UP else math.inf
     while not all(job.waits_at(phase) for job in jobs):
-        _check(jobs, zygote)
+        _check(jobs, fabric, zygote)
         if time.monotonic() > give_up:
             raise EmulationError(f"workers did not begin within {START_S:.0f} s")
     snapshot = Snapshot.of(fabric)
@@ -250,15 +250,18 @@ def _meet(jobs: list[Players], fabric: Fabric, phase: str, zygote: Zygote) -> Sn
     return snapshot
 
 
-def _ended(jobs: list[Players], zygote: Zygote) -> None:
+def _ended(jobs: list[Players], fabric: Fabric, zygote: Zygote) -> None:
     give_up = time.monotonic() + END_S
     while not all(job.over for job in jobs):
-        _check(jobs, zygote)
+        _check(jobs, fabric, zygote)
         if time.monotonic() > give_up:
             raise EmulationError(f"workers did not end within {END_S:.0f} s")
 
 
-def _check(jobs: list[Players], zygote: Zygote) -> None:
+def _check(jobs: list[Players], fabric: Fabric, zygote: Zygote) -> None:
+    # Training would go on over the hosts: but that is not what is to be measured.
+    if dead := [name for name, process in fabric.processes.items() if not process.alive]:
+        raise EmulationError(f"{', '.join(dead)} died; run the experiment again to go on")
     failed = next((e for e in zygote.events(LOOK_S) if e["event"] == "failed"), None)
     if failed is not None:
         raise EmulationError(f"rank {failed['rank']}: {failed['message']}")

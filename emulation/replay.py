@@ -142,13 +142,19 @@ class Worker:
         return until_ns
 
     def run(self, meeting: Meeting, here: Surroundings) -> Report:
-        """Warm up and be measured."""
+        """Warm up and be measured.
+
+        Raises:
+            RunError: the fabric failed, and the hosts summed what it should have.
+        """
         self._iterations(meeting.at(WARM_UP), self.options.warm_up)
         self.report = Report(self.report.rank, start_ns=meeting.at(MEASURED))
         before = self._retransmits(here)
         self.report.ends_ns = self._iterations(self.report.start_ns, self.options.iterations)
         self.report.retransmits = self._retransmits(here) - before
         meeting.at(DONE)
+        if self.collective.failures:
+            raise RunError("the fabric failed: part of this was summed by the hosts")
         if self.options.warm_up + self.options.iterations:
             self.report.wrong = wrong_elements(self.tensors, here.world_size)
         return self.report

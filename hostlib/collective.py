@@ -40,6 +40,11 @@ class Collective(Protocol):
         """The packet engine's counters, when there is one."""
         ...
 
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """What is known of each failure of the fabric."""
+        ...
+
     def close(self, graceful: bool = True) -> None: ...
 
 
