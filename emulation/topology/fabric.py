@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 
 from controller.process import Process
 from emulation.topology import cabling
-from emulation.topology.cabling import Started
+from emulation.topology.cabling import Network, Started
 from emulation.topology.declaration import Topology, TopologyError
 from emulation.topology.ledger import Ledger
 from emulation.topology.switch import (
@@ -26,6 +27,7 @@ from emulation.topology.switch import (
 from hostlib.hosts import open_store
 
 ASK_S = 10.0
+PATIENCE_S, POLL_S = 20.0, 0.2
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -54,7 +56,7 @@ class Site:
         control_address: of the controller, as hosts reach it.
         start: starts the switches, of a kind, with a seed.
         call: calls where the switches and the controller are.
-        interfaces: hosts have some, and addresses of their own.
+        network: of the hosts' addresses on the links.
     """
 
     ground: Ground
@@ -62,7 +64,7 @@ class Site:
     control_address: str
     start: Callable[[Ground, SwitchKind, int], dict[str, Started]]
     call: Callable[[Callable[[], Any]], Any]
-    interfaces: bool = True
+    network: Network = cabling.DATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +94,24 @@ class Fabric:
         Raises:
             TopologyError: the controller does not answer, or a switch is gone.
         """
-        counted = {switch["name"]: switch for switch in self.status()["switches"]}
-        gone = [name for name, switch in counted.items() if not switch["up"]]
-        if gone:
-            raise TopologyError(f"the switch {', '.join(gone)} is gone: nobody knows what it has carried")
+        counted = self._counted()
         found: dict[str, tuple[int, int]] = {}
         for link in self.topology.links:
             port = counted[link.upper]["ports"].get(str(cabling.port(self.topology, link)), {})
             found[link.lower] = port.get("bytes_in", 0), port.get("bytes_out", 0)
         return found
+
+    def _counted(self) -> dict[str, dict[str, Any]]:
+        """What each switch has counted. On a busy machine one may be slow to answer, which is no loss."""
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            switches = self.status()["switches"]
+            gone = [switch["name"] for switch in switches if not switch["up"]]
+            if not gone:
+                return {switch["name"]: switch for switch in switches}
+            if time.monotonic() > give_up:
+                raise TopologyError(f"the switch {', '.join(gone)} is gone: nobody knows what it has carried")
+            time.sleep(POLL_S)
 
     def status(self) -> dict[str, Any]:
         """What the controller says: switches with their counters, and jobs.
@@ -145,7 +156,7 @@ def at_work(topology: Topology, site: Site, kind: SwitchKind, seed: int) -> Iter
     """
     try:
         started = site.start(site.ground, kind, seed)
-        described = cabling.for_controller(topology, started, site.interfaces)
+        described = cabling.for_controller(topology, started, site.network)
         url = start_controller(site.ground, site.control_address, described)
         processes = site.ground.ledger.processes()
         own = {name: processes[name] for name in (*topology.switches, "controller")}

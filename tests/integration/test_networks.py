@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from emulation.topology.declaration import leaf_spine
+from emulation.topology.declaration import Topology, TopologyError, leaf_spine, star
+from emulation.topology.ledger import Ledger
+from emulation.topology.netns import namespaces
 from emulation.topology.realisation import Realisation, SwitchKind, realise
-from tests.conftest import needs_root
+from tests.conftest import ROOT, needs_root
 from tests.integration.networks import left_of, stream, sum_over
 
 RATE_BITS_S, STREAM_BYTES = 20e6, 1_000_000
@@ -19,17 +27,31 @@ needs_bmv2 = pytest.mark.skipif(
 )
 
 
+MININET, LOOPBACK = Realisation.MININET, Realisation.LOOPBACK
+needs_mininet = pytest.mark.skipif(
+    importlib.util.find_spec("mininet") is None,
+    reason="needs Debian's package mininet (apt-get install mininet), seen from a venv with --system-site-packages",
+)
+
+
 @needs_root
-@pytest.mark.parametrize("kind", [EMBEDDED, pytest.param(BMV2, marks=needs_bmv2)])
-def test_hosts_in_namespaces_sum_and_talk_over_a_tree(kind: SwitchKind) -> None:
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        (NETNS, EMBEDDED),
+        pytest.param(NETNS, BMV2, marks=needs_bmv2),
+        pytest.param(MININET, EMBEDDED, marks=needs_mininet),
+    ],
+)
+def test_hosts_sum_and_talk_over_a_tree(how: Realisation, kind: SwitchKind) -> None:
     topology = leaf_spine(4, leaves=2, servers=1, rate_bits_s=RATE_BITS_S)
-    with realise(topology, NETNS, kind) as fabric:
+    with realise(topology, how, kind) as fabric:
         assert [host.name for host in fabric.hosts] == ["worker0", "worker1", "worker2", "worker3", "server0"]
         sum_over(fabric, 5000)
+        before = fabric.carried()
         spine, *leaves = fabric.status()["switches"]
         assert spine["events"]["completed"] > 0
         assert [leaf["events"]["sent_up"] for leaf in leaves] == [spine["events"]["completed"]] * 2
-        before = fabric.carried()
         elapsed_s = stream(fabric.hosts[0], fabric.hosts[3], STREAM_BYTES)
         after = fabric.carried()
         cpu_s = fabric.cpu_s()
@@ -43,3 +65,74 @@ def test_hosts_in_namespaces_sum_and_talk_over_a_tree(kind: SwitchKind) -> None:
     assert cpu_s.keys() == {"spine", "leaf0", "leaf1", "controller"}
     assert all(spent > 0 for spent in cpu_s.values())
     assert left_of(fabric) == []
+
+
+@needs_root
+@needs_mininet
+@pytest.mark.parametrize("kind", [EMBEDDED, pytest.param(BMV2, marks=needs_bmv2)])
+def test_a_leaf_spine_of_mininets_sums_hierarchically(kind: SwitchKind) -> None:
+    """4 leaves x 4 workers: each leaf sends one sum up for its four, as its counters and its cable's say."""
+    with realise(leaf_spine(16, leaves=4), MININET, kind) as fabric:
+        sum_over(fabric, 4000)
+        carried = fabric.carried()
+        spine, *leaves = fabric.status()["switches"]
+    completed = spine["events"]["completed"]
+    assert completed >= 4000 / 256
+    assert [leaf["events"]["sent_up"] for leaf in leaves] == [completed] * 4
+    # On a busy machine something may have been sent twice.
+    assert {name for name, count in spine["drops"].items() if count} <= {"duplicate", "stale"}
+    for leaf in range(4):
+        up = carried[f"leaf{leaf}"][0]
+        workers = [carried[f"worker{worker}"][0] for worker in range(4 * leaf, 4 * leaf + 4)]
+        assert 0 < up < sum(workers)
+    assert left_of(fabric) == []
+    assert [path.name for path in Path("/sys/class/net").iterdir() if fabric.ledger.path.stem[-6:] in path.name] == []
+
+
+@needs_root
+@needs_mininet
+def test_a_switch_of_ones_own_mininet_carries_tcp() -> None:
+    """The example of docs/emulation-networks.md."""
+    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/emulation-networks.md").read_text(), re.M | re.S)
+    done = subprocess.run([sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    ports = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert ports.keys() == {1, 2}
+    assert all(1_000_000 < size < 1_200_000 for size in (ports[1]["bytes_in"], ports[2]["bytes_out"]))
+
+
+def test_a_tree_on_loopback_needs_no_root_and_its_links_lose() -> None:
+    topology = leaf_spine(4, leaves=2, rate_bits_s=RATE_BITS_S, loss=0.02, delay_ns=100_000)
+    with realise(topology, LOOPBACK, EMBEDDED, seed=5) as fabric:
+        assert {host.netns for host in fabric.hosts} == {None}
+        sum_over(fabric, 20_000)
+        carried = fabric.carried()
+        spine, *leaves = fabric.status()["switches"]
+    assert [leaf["events"]["sent_up"] for leaf in leaves] == [spine["events"]["completed"]] * 2
+    payload = 20_000 * 4
+    assert all(payload < size < 2 * payload for way in carried.values() for size in way), carried
+    assert left_of(fabric) == []
+
+
+def test_what_cannot_be_made_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refused(topology: Topology, how: Realisation, kind: SwitchKind, says: str) -> None:
+        with pytest.raises(TopologyError, match=says) as wrong, realise(topology, how, kind):
+            pass
+        assert "\n" not in str(wrong.value)
+
+    with monkeypatch.context() as somewhere:
+        somewhere.setenv("PATH", "/nowhere")
+        refused(star(2), NETNS, BMV2, "bmv2 need simple_switch_grpc on PATH: docs/p4c.md says")
+        refused(star(2), MININET, SwitchKind.TOFINO_MODEL, "need tofino-model and bf_switchd on PATH: docs/tofino.md")
+    monkeypatch.setattr("emulation.topology.realisation.require_able", lambda kind: None)
+    refused(star(2), LOOPBACK, BMV2, "need network interfaces: on loopback there is embedded alone")
+    refused(star(2, loss=0.1), NETNS, BMV2, "bmv2 neither delays nor loses frames: leave out delay and loss")
+    refused(star(2), NETNS, SwitchKind.TOFINO_MODEL, "no program for tofino-model yet")
+    monkeypatch.setitem(sys.modules, "emulation.topology.mininet", None)
+    refused(star(2), MININET, EMBEDDED, "needs Debian's package mininet .*: apt-get install mininet")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(TopologyError, match="network namespaces need root; the realisation loopback does not"):
+        namespaces(star(2), Ledger(tmp_path / "1-1-1.jsonl")).__enter__()
+    with pytest.raises(TopologyError, match="on loopback ring would go past the switches"):
+        LOOPBACK.require_streams("ring")
+    NETNS.require_streams("ring")
