@@ -20,7 +20,9 @@ def trace(cell: Cell, timeline: Timeline) -> dict[str, Any]:
     events: list[dict[str, Any]] = []
     for process, node in enumerate(sorted(timeline, key=node_order), start=1):
         events.append(_named("process_name", process, 0, node))
-        events.append({"name": "process_sort_index", "ph": "M", "pid": process, "tid": 0, "args": {"sort_index": process}})
+        events.append(
+            {"name": "process_sort_index", "ph": "M", "pid": process, "tid": 0, "args": {"sort_index": process}}
+        )
         computing = [span for span in timeline[node] if span.kind != "communication"]
         communication = [span for span in timeline[node] if span.kind == "communication"]
         threads = [("computing", lane) for lane in lanes(computing)]
