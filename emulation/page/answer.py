@@ -50,7 +50,8 @@ def _of_model(summary: Summary, model: str) -> str:
         (only,) = rankings
         text = f"For {model} at {setting_text(only.setting, summary)} {_verdict(only)}"
         if only.unknown_hosts and only.best_host is not None:
-            text += f" {_joined(only.unknown_hosts)}, of the hosts' too, might be faster: no valid measurement."
+            verbs = ("a host mechanism", "it has") if len(only.unknown_hosts) == 1 else ("host mechanisms", "they have")
+            text += f" {_joined(only.unknown_hosts)}, {verbs[0]} too, might be faster: {verbs[1]} no valid measurement here."
         return text
     compared = [ranking for ranking in rankings if ranking.speedup is not None]
     if not compared:

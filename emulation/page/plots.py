@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Looks = Mapping[str, Look]
 PAPER_AXES = ("bandwidth_bits_s", "workers")  # of the paper's figures: each value of one has a plot of the other
 LOGARITHMIC = 10.0  # times between smallest and largest above which an axis of times is logarithmic
+MANY_TICKS = 50.0  # times between the ends of an axis above which only powers of ten are written
 PANEL = (4.6, 3.0)  # inches, without the legend below
 LEGEND_HANDLE, LEGEND_LETTER = 52.0, 5.0  # points: what an entry takes besides its name, and about for each letter
 LEGEND_LINE = 0.19  # inches
@@ -299,7 +300,7 @@ def simulated(summary: Summary, looks: Looks) -> Plot | None:
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     for each in (axes.xaxis, axes.yaxis):
-        each.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        each.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < MANY_TICKS else (1.0,)))
         each.set_minor_locator(LogLocator(subs=()))
         each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     _legend_below(made, drawn)

@@ -6,16 +6,18 @@ import csv
 import json
 import re
 import shutil
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from click.testing import CliRunner
 
 from emulation.cli import main
 from emulation.errors import EmulationError
-from emulation.page import canvas, chrome_trace, palette, units
+from emulation.page import canvas, chrome_trace, palette, plots, units
 from emulation.page.answer import answer
 from emulation.page.build import write_report
 from emulation.page.record import ReportError, Span, read
@@ -132,6 +134,21 @@ def test_of_several_settings_the_answer_names_the_extremes(tmp_path: Path) -> No
     assert said[1:] == ["Of the 9 combinations of these models, mechanisms and settings, 2 were not measured."]
 
 
+def test_where_a_host_mechanism_is_unknown_nothing_is_said_of_the_best(tmp_path: Path) -> None:
+    """At 100 Gbit/s the ring, which is better than the server wherever it is valid, is not."""
+    rows = [row("inagg", 10.0), row("ring", 20.0), row("ps", 30.0)]
+    fast = [row("inagg", 5.0), row("ring", 8.0, valid=False), row("ps", 25.0)]
+    said = summary(
+        tmp_path, *rows, *(each | {"bandwidth": "100gbit", "cell": f"fast{n}"} for n, each in enumerate(fast))
+    )
+    assert [ranking.unknown_hosts for ranking in said.rankings] == [(), ("ring",)]
+    text = answer(said)[0]
+    assert "inagg is 2.00 times as fast as ring" in text and "5.00" not in text
+    assert "pays in 1 of 1 setting." in text and "1 more setting is not counted" in text
+    alone = answer(summary(tmp_path, *fast))[0]
+    assert alone.endswith(" ring, a host mechanism too, might be faster: it has no valid measurement here.")
+
+
 def test_errors_of_the_simulation(tmp_path: Path) -> None:
     """-10 %, +20 %, +5 %: the invalid cell and the one that was not simulated do not count."""
     said = summary(
@@ -197,8 +214,6 @@ def test_what_the_page_links_to_is_there(example: Path) -> None:
     assert len(ids) == len(set(ids))
     targets = {given["href"] for tag, given in page.elements if tag == "a"}
     targets |= {given["xlink:href"] for _, given in page.elements if "xlink:href" in given}
-    from urllib.parse import unquote
-
     assert [t for t in targets if t.startswith("#") and t[1:] not in ids] == []
     assert [t for t in targets if not t.startswith("#") and not (example / unquote(t)).exists()] == []
     assert len(targets) > 20
@@ -299,8 +314,9 @@ def test_the_command_prints_the_summary_and_writes_elsewhere(example: Path, tmp_
     assert told == json.loads(json.dumps(Summary(read(example)).as_json()))
     linked = re.findall(r'href="([^"#]*results\.csv)"', page.read_text())
     assert [(page.parent / each).resolve() for each in linked] == [(example / "results.csv").resolve()]
-    done = CliRunner().invoke(main, ["report", str(example)], catch_exceptions=False)
-    assert done.stdout.splitlines()[-1] == f"report: {example / 'report.html'}"
+    folder(tmp_path, [row("ring", 10.0)])
+    done = CliRunner().invoke(main, ["report", str(tmp_path)], catch_exceptions=False)
+    assert done.stdout.splitlines()[-1] == f"report: {tmp_path / 'report.html'}"
 
 
 @pytest.mark.parametrize(
@@ -364,7 +380,7 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(EmulationError, match=r"^a report needs matplotlib: pip install 'netfold\[emulation,plot\]'$"):
         canvas.require_libraries()
 
@@ -395,6 +411,7 @@ def test_numbers_are_shown_with_units(shown: str, text: str) -> None:
 def test_colours_are_a_mechanism_s_own() -> None:
     names = {"ring": False, "inagg+mcast": True, "ps:servers=4": False, "inagg+mcast:racks=2": True}
     looks = palette.looks(names)
+    assert looks["ps:servers=4"].colour == palette.HUES["ps"]
     assert looks["ring"].colour == palette.looks({"gloo": False, "ring": False})["ring"].colour
     assert len({look.colour for look in looks.values()}) == len({look.marker for look in looks.values()}) == 4
     assert [look.dash for look in looks.values()] == ["--", "-", "--", "-"]
@@ -428,6 +445,13 @@ def span(start_ms: float, end_ms: float) -> Span:
 
 def test_spans_that_touch_are_drawn_as_one() -> None:
     assert merged([span(5, 6), span(0, 2), span(1, 3), span(3.05, 4)], 0.1) == [(0, 4), (5, 6)]
+
+
+def test_nodes_of_which_there_are_many_are_named_by_the_ends() -> None:
+    nodes = [*(f"worker{n}" for n in range(32)), "server0", "server1", "spine"]
+    assert plots.node_ticks(nodes) == ([15.5, 32.5, 34.0], ["w0 to w31", "s0 to s1", "spine"])
+    assert plots.node_ticks(["worker0", "server0"]) == ([0, 1], ["w0", "s0"])
+    assert sorted(["server0", "worker10", "worker9"], key=plots.node_order) == ["worker9", "worker10", "server0"]
 
 
 def test_lanes_hold_what_does_not_overlap() -> None:
