@@ -63,9 +63,9 @@ def _of_model(summary: Summary, model: str) -> str:
     text = f"For {model} help from the fabric pays in {better} of {units.counted(len(full), 'setting')}"
     if full is compared and any(ranking.unknown_hosts for ranking in compared):
         text += ", though in each a host mechanism that might be faster has no valid measurement"
-    text += f". It gains most at {setting_text(most.setting, summary)}: there {_verdict(most)}"
+    text += f". It fares best at {setting_text(most.setting, summary)}: there {_verdict(most)}"
     if most is not least:
-        text += f" It gains least at {setting_text(least.setting, summary)}: there {_verdict(least)}"
+        text += f" It fares worst at {setting_text(least.setting, summary)}: there {_verdict(least)}"
     if others := len(rankings) - len(full):
         verb = "is" if others == 1 else "are"
         text += (

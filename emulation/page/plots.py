@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -96,13 +97,13 @@ def _line_plot(
     _time_axis(axes, limits)
     drawn: list[str] = []
     for mechanism, look in looks.items():
-        mine = sorted((getattr(c.setting, axis), c) for c in cells if c.mechanism == mechanism and c.valid)
+        mine = {getattr(c.setting, axis): c.iteration_ms for c in cells if c.mechanism == mechanism and c.valid}
         if not mine:
             continue
         drawn.append(mechanism)
-        x = [what.places[values.index(value)] for value, _ in mine]
-        y = [cell.iteration_ms for _, cell in mine]
-        axes.plot(x, y, color=look.colour, marker=look.marker, linestyle=look.dash, label=mechanism)
+        # No line where a value between two has no valid cell.
+        y = [mine.get(value, math.nan) for value in values]
+        axes.plot(what.places, y, color=look.colour, marker=look.marker, linestyle=look.dash, label=mechanism)
     where = _fixed_text(summary, fixed)
     axes.set_title(f"{model}, {where}")
     _legend_below(made, drawn)

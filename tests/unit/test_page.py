@@ -125,7 +125,7 @@ def test_of_several_settings_the_answer_names_the_extremes(tmp_path: Path) -> No
     rows = [row(m, t, bandwidth=f"{b}gbit") for b, inagg, ring in cells for m, t in (("inagg", inagg), ("ring", ring))]
     said = answer(summary(tmp_path, *rows, row("mcast", 50.0)))
     assert said[0].startswith(
-        "For vgg16 help from the fabric pays in 2 of 3 settings. It gains most at 10 Gbit/s with 8"
+        "For vgg16 help from the fabric pays in 2 of 3 settings. It fares best at 10 Gbit/s with 8"
     )
     assert "inagg is 4.00 times as fast as ring" in said[0]
     assert (
@@ -274,6 +274,17 @@ def test_plots_are_written_both_ways(example: Path) -> None:
         assert (example / "plots" / f"{name}.svg").read_text().startswith("<?xml")
 
 
+def test_what_was_varied_is_drawn_along(tmp_path: Path) -> None:
+    """Jobs and loss at the other axes' reference; a mechanism that is invalid at one point keeps its others."""
+    times = {"ring": 40.0, "inagg+mcast": 20.0}
+    points: list[Row] = [{}, {"jobs": 2}, {"jobs": 4}, {"loss": 0.001}, {"loss": 0.01}]
+    rows = [row(m, t * p.get("jobs", 1), **p) for m, t in times.items() for p in points]
+    folder(tmp_path, [*rows, row("ps", 90.0), row("ps", None, jobs=2, valid=False), row("ps", 300.0, jobs=4)])
+    write_report(tmp_path, None)
+    drawn = {path.stem for path in (tmp_path / "plots").glob("time-*.svg")}
+    assert drawn == {"time-vgg16-jobs-at-25-Gbit-s-8-workers-0-loss", "time-vgg16-loss-at-25-Gbit-s-8-workers-1-job"}
+
+
 def test_the_same_results_make_the_same_page(example: Path, tmp_path: Path) -> None:
     copy = tmp_path / "example"
     shutil.copytree(example, copy, ignore=shutil.ignore_patterns("plots", "traces", "*.csv", "*.html"))
@@ -399,6 +410,9 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         (units.size(528_000_000), "528 MB"),
         (units.size(0), "0 B"),
         (units.signed_percent(-0.0321), "\N{MINUS SIGN}3.2 %"),
+        (units.percent(0.0001), "0.01 %"),
+        (units.percent(0.043), "4.3 %"),
+        (units.percent(0.88), "88 %"),
         (units.counted(1, "cell"), "1 cell"),
         (units.moment("2026-01-01T10:00:59+00:00"), "2026-01-01 10:00 UTC"),
         (units.moment("yesterday"), "yesterday"),
