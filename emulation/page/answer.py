@@ -47,22 +47,36 @@ def setting_text(setting: Setting, summary: Summary) -> str:
 def _of_model(summary: Summary, model: str) -> str:
     rankings = summary.of(model)
     if len(rankings) == 1:
-        where = setting_text(rankings[0].setting, summary)
-        return f"For {model} at {where} {_verdict(rankings[0])}"
+        (only,) = rankings
+        text = f"For {model} at {setting_text(only.setting, summary)} {_verdict(only)}"
+        if only.unknown_hosts and only.best_host is not None:
+            verbs = ("a host mechanism", "it has") if len(only.unknown_hosts) == 1 else ("host mechanisms", "they have")
+            text += f" {_joined(only.unknown_hosts)}, {verbs[0]} too, might be faster: {verbs[1]} no valid measurement here."
+        return text
     compared = [ranking for ranking in rankings if ranking.speedup is not None]
     if not compared:
         return f"For {model} no setting has both a valid host mechanism and a valid one that uses the fabric."
-    least, most = (pick(compared, key=lambda r: r.speedup or 0) for pick in (min, max))
-    better = sum((ranking.speedup or 0) > 1 and not ranking.is_close for ranking in compared)
-    of = f"all {len(compared)}" if better == len(compared) else f"{better} of {len(compared)}"
-    text = (
-        f"For {model} help from the fabric pays in {of} settings. It gains most at "
-        f"{setting_text(most.setting, summary)}: there {_verdict(most)} It gains least at "
-        f"{setting_text(least.setting, summary)}: there {_verdict(least)}"
-    )
-    if incomparable := len(rankings) - len(compared):
-        text += f" {units.counted(incomparable, 'setting')} cannot be compared for want of valid cells."
+    # Where a host mechanism is unknown, the best of the others says little.
+    full = [ranking for ranking in compared if not ranking.unknown_hosts] or compared
+    least, most = (pick(full, key=lambda r: r.speedup or 0) for pick in (min, max))
+    better = sum((ranking.speedup or 0) > 1 and not ranking.is_close for ranking in full)
+    text = f"For {model} help from the fabric pays in {better} of {units.counted(len(full), 'setting')}"
+    if full is compared and any(ranking.unknown_hosts for ranking in compared):
+        text += ", though in each a host mechanism that might be faster has no valid measurement"
+    text += f". It fares best at {setting_text(most.setting, summary)}: there {_verdict(most)}"
+    if most is not least:
+        text += f" It fares worst at {setting_text(least.setting, summary)}: there {_verdict(least)}"
+    if others := len(rankings) - len(full):
+        verb = "is" if others == 1 else "are"
+        text += (
+            f" {units.counted(others, 'more setting')} {verb} not counted: a host mechanism, or all that use the "
+            "fabric, have no valid measurement there."
+        )
     return text
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _verdict(ranking: Ranking) -> str:

@@ -204,9 +204,16 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         ("replay", _listed(run.get("replay"))),
         ("time dilation", " to ".join(f"{d:g}" for d in dict.fromkeys((dilations[0], dilations[-1]))) if dilations else None),
         ("versions", _listed(run.get("versions"))),
-        ("machine", _listed(run.get("machine"))),
+        ("machine", _machine(run.get("machine") or {})),
     ]  # fmt: skip
     return [(name, str(value)) for name, value in given if value is not None]
+
+
+def _machine(told: Mapping[str, Any]) -> str | None:
+    known = {"cpu": "{}", "cores": "{} cores", "memory_gib": "{:.4g} GiB of memory"}
+    said = [form.format(told[name]) for name, form in known.items() if told.get(name) is not None]
+    others = _listed({name: value for name, value in told.items() if name not in known})
+    return ", ".join([*said, *([others] if others else [])]) or None
 
 
 def _listed(table: Mapping[str, Any] | None) -> str | None:

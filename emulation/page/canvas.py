@@ -25,6 +25,7 @@ STYLE: dict[str, Any] = {
     "font.size": 9.5,
     "text.color": palette.INK,
     "axes.labelcolor": palette.INK,
+    "axes.facecolor": "none",
     "axes.edgecolor": palette.FAINT,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -20,11 +20,11 @@ DARK_FORMS = {
     FORWARD: "#76879a",
     BACKWARD: "#a9b8c9",
     "#d55e00": "#ff8f4a",
-    "#e69f00": "#ffc247",
+    "#b87700": "#ffc247",
     "#b8569a": "#ec94cc",
     "#882255": "#e0719f",
     "#0072b2": "#4aa8e6",
-    "#3ea6dd": "#8ed3f7",
+    "#2a8fc9": "#8ed3f7",
     "#00876a": "#35c9a0",
     "#117733": "#6cc06f",
     "#5b5b5b": "#c4c4c4",
@@ -35,11 +35,11 @@ DARK_FORMS = {
 }
 HUES = {
     "inagg+mcast": "#d55e00",
-    "inagg": "#e69f00",
+    "inagg": "#b87700",
     "mcast": "#b8569a",
     "ring+mcast": "#882255",
     "ring": "#0072b2",
-    "butterfly": "#3ea6dd",
+    "butterfly": "#2a8fc9",
     "halving-doubling": "#00876a",
     "tree": "#117733",
     "ps": "#5b5b5b",
@@ -61,16 +61,20 @@ class Look:
 
 
 def looks(mechanisms: dict[str, bool]) -> dict[str, Look]:
-    """By mechanism; those without a colour of their own, as with options, get one that nobody else has here.
+    """By mechanism; one with options has the colour of the plain one unless that is there too, then one that is free.
 
     Args:
         mechanisms: whether each needs the fabric.
     """
-    own = {name: HUES[name] for name in mechanisms if name in HUES}
-    free = [hue for hue in [*HUES.values(), SPARE] if hue not in own.values()]
-    others = [name for name in mechanisms if name not in own]
-    # More mechanisms than hues: they repeat, and only markers differ.
-    taken = own | {name: (free or [SPARE])[i % max(1, len(free))] for i, name in enumerate(others)}
+    taken = {name: HUES[name] for name in mechanisms if name in HUES}
+    for name in mechanisms:
+        hue = HUES.get(name.partition(":")[0])
+        if hue is not None and hue not in taken.values():
+            taken.setdefault(name, hue)
+    free = [hue for hue in [*HUES.values(), SPARE] if hue not in taken.values()] or [SPARE]
+    others = [name for name in mechanisms if name not in taken]
+    # More mechanisms than hues: these repeat, and only markers differ.
+    taken |= {name: free[index % len(free)] for index, name in enumerate(others)}
     return {
         name: Look(taken[name], MARKERS[index % len(MARKERS)], "-" if fabric else "--")
         for index, (name, fabric) in enumerate(mechanisms.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,11 +18,16 @@ from emulation.page.summary import AXES, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Looks = Mapping[str, Look]
 PAPER_AXES = ("bandwidth_bits_s", "workers")  # of the paper's figures: each value of one has a plot of the other
 LOGARITHMIC = 10.0  # times between smallest and largest above which an axis of times is logarithmic
-PANEL = (4.6, 3.7)  # inches
+MANY_TICKS = 50.0  # times between the ends of an axis above which only powers of ten are written
+PANEL = (4.6, 3.0)  # inches, without the legend below
+LEGEND_HANDLE, LEGEND_LETTER = 52.0, 5.0  # points: what an entry takes besides its name, and about for each letter
+LEGEND_LINE = 0.19  # inches
+FEW_NODES = 10  # that can each be named at an axis
 
 
 def file_name(*parts: str) -> str:
@@ -82,22 +88,22 @@ def _line_plot(
     if len(values) < 2:
         return
     what = _axis(axis, values)
-    made = figure(*PANEL)
+    made = figure(PANEL[0], PANEL[1] + _legend_inches(PANEL[0], list(looks)))
     axes = made.add_subplot(xlabel=what.title)
     if what.is_logarithmic:
         axes.set_xscale("log")
     axes.set_xticks(what.places, what.ticks)
     axes.minorticks_off()
     _time_axis(axes, limits)
-    drawn = 0
+    drawn: list[str] = []
     for mechanism, look in looks.items():
-        mine = sorted((getattr(c.setting, axis), c) for c in cells if c.mechanism == mechanism and c.valid)
+        mine = {getattr(c.setting, axis): c.iteration_ms for c in cells if c.mechanism == mechanism and c.valid}
         if not mine:
             continue
-        drawn += 1
-        x = [what.places[values.index(value)] for value, _ in mine]
-        y = [cell.iteration_ms for _, cell in mine]
-        axes.plot(x, y, color=look.colour, marker=look.marker, linestyle=look.dash, label=mechanism)
+        drawn.append(mechanism)
+        # No line where a value between two has no valid cell.
+        y = [mine.get(value, math.nan) for value in values]
+        axes.plot(what.places, y, color=look.colour, marker=look.marker, linestyle=look.dash, label=mechanism)
     where = _fixed_text(summary, fixed)
     axes.set_title(f"{model}, {where}")
     _legend_below(made, drawn)
@@ -106,7 +112,7 @@ def _line_plot(
         name,
         f"{model}: iteration time against {what.short}, {where}.",
         f"Line chart of the iteration time of {model} against {what.short}, {where}, a line for each of "
-        f"{units.counted(drawn, 'mechanism')}; the numbers are in the ranking.",
+        f"{units.counted(len(drawn), 'mechanism')}; the numbers are in the ranking.",
         made,
     )
 
@@ -146,9 +152,19 @@ def _time_axis(axes: Axes, limits: tuple[float, float]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
-def _legend_below(made: Any, entries: int) -> None:
-    if entries:
-        made.legend(loc="outside lower left", ncols=3 if entries > 4 else 2, handlelength=3.2, columnspacing=1.2)
+def _legend_columns(inches: float, names: list[str]) -> int:
+    """As many as the longest name leaves room for, but three at most."""
+    return max(1, min(3, int(72 * inches / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, names))))))
+
+
+def _legend_inches(width: float, names: list[str]) -> float:
+    return LEGEND_LINE * -(-len(names) // _legend_columns(width, names))
+
+
+def _legend_below(made: Figure, names: list[str]) -> None:
+    if names:
+        columns = _legend_columns(made.get_figwidth(), names)
+        made.legend(loc="outside lower left", ncols=columns, handlelength=3.2, columnspacing=1.2)
 
 
 # ---- bars ----------------------------------------------------------------------------------------------------------
@@ -196,7 +212,7 @@ def node_bytes(summary: Summary, looks: Looks, setting: Setting) -> Plot | None:
     scale, unit = units.scale_of(largest, units.SIZES)
     columns = min(3, len(cells))
     rows = -(-len(cells) // columns)
-    made = figure(2.2 + 2.5 * columns, 0.6 + 1.75 * rows)
+    made = figure(1.4 + 3.1 * columns, 0.6 + 1.75 * rows)
     grid = made.subplots(rows, columns, squeeze=False, sharey=True)
     for index, axes in enumerate(grid.flat):
         if index >= len(cells):
@@ -232,10 +248,19 @@ def _node_bars(axes: Axes, cell: Cell, colour: str, scale: int) -> None:
     axes.axhline(0, color=palette.FAINT, linewidth=0.8)
     axes.set_xlim(-0.8, len(nodes) - 0.2)
     axes.grid(False, axis="x")
-    shown = nodes if len(nodes) <= 10 else nodes[:: -(-len(nodes) // 8)]
-    servers = [node for node in nodes if not node.startswith("worker")]
-    shown = sorted({*shown, *(servers if len(servers) <= 2 else ())}, key=nodes.index)
-    axes.set_xticks([nodes.index(node) for node in shown], [short_node(node) for node in shown], fontsize=8)
+    axes.set_xticks(*node_ticks(nodes), fontsize=8)
+
+
+def node_ticks(nodes: list[str]) -> tuple[list[float], list[str]]:
+    """Where to write what along nodes in order: each name, or of many, the first and last of a kind in its middle."""
+    if len(nodes) <= FEW_NODES:
+        return list(range(len(nodes))), [_short(node) for node in nodes]
+    places, names = [], []
+    for _, group in itertools.groupby(range(len(nodes)), lambda place: node_order(nodes[place])[1]):
+        first, *_, last = [*(mine := list(group)), mine[-1]]
+        places.append((first + last) / 2)
+        names.append(_short(nodes[first]) if first == last else f"{_short(nodes[first])} to {_short(nodes[last])}")
+    return places, names
 
 
 def node_order(node: str) -> tuple[int, str, int]:
@@ -245,7 +270,7 @@ def node_order(node: str) -> tuple[int, str, int]:
     return (0 if found[1] == "worker" else 1, found[1], int(found[2] or 0))
 
 
-def short_node(node: str) -> str:
+def _short(node: str) -> str:
     """`w3`, `s0`; others whole."""
     return re.sub(r"^(w)orker(?=[0-9])|^(s)erver(?=[0-9])", lambda found: found[1] or found[2], node)
 
@@ -257,15 +282,15 @@ def simulated(summary: Summary, looks: Looks) -> Plot | None:
     """A point for each cell; on the diagonal both agree."""
     if summary.deviations is None:
         return None
-    made = figure(6.4, 5.6)
+    made = figure(6.4, 5.0 + _legend_inches(6.4, list(looks)))
     axes = made.add_subplot(xlabel="emulated iteration time (ms)", ylabel="simulated iteration time (ms)")
-    drawn = 0
+    drawn: list[str] = []
     everything: list[float] = []
     for mechanism, look in looks.items():
         off = summary.deviations_of(mechanism)
         if off is None:
             continue
-        drawn += 1
+        drawn.append(mechanism)
         x = [each.cell.iteration_ms or 0 for each in off.cells]
         y = [each.cell.simulated_ms or 0 for each in off.cells]
         everything += x + y
@@ -276,7 +301,7 @@ def simulated(summary: Summary, looks: Looks) -> Plot | None:
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     for each in (axes.xaxis, axes.yaxis):
-        each.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        each.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < MANY_TICKS else (1.0,)))
         each.set_minor_locator(LogLocator(subs=()))
         each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     _legend_below(made, drawn)

@@ -237,7 +237,9 @@ def _check_run(fields: _Fields) -> None:
             fields.text(name)
     for name in ("versions", "machine", "topology", "replay"):
         if not fields.lacks(name):
-            fields.object(name)
+            table = fields.object(name)
+            if name == "machine" and not table.lacks("memory_gib"):
+                table.number("memory_gib")
 
 
 def _cell(fields: _Fields) -> Cell:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,12 +33,14 @@ class Ranking:
 
     Attributes:
         best_host, best_fabric: the fastest valid ones of those that do without the fabric, and of those that need it.
+        unknown_hosts: the experiment's host mechanisms that have no valid cell here, and might have been the best.
     """
 
     setting: Setting
     rows: tuple[Row, ...]
     best_host: Cell | None
     best_fabric: Cell | None
+    unknown_hosts: tuple[str, ...]
 
     @property
     def best(self) -> Cell | None:
@@ -110,7 +111,8 @@ class Summary:
     def rankings(self) -> tuple[Ranking, ...]:
         """By model as they come, then by workers, bandwidth, jobs and loss."""
         settings = sorted({cell.setting for cell in self.cells}, key=self._order)
-        return tuple(rank(setting, [c for c in self.cells if c.setting == setting]) for setting in settings)
+        hosts = tuple(dict.fromkeys(cell.mechanism for cell in self.cells if not cell.needs_fabric))
+        return tuple(_rank(setting, [c for c in self.cells if c.setting == setting], hosts) for setting in settings)
 
     def of(self, model: str) -> tuple[Ranking, ...]:
         return tuple(ranking for ranking in self.rankings if ranking.setting.model == model)
@@ -178,15 +180,14 @@ class Summary:
         }
 
 
-def rank(setting: Setting, cells: Iterable[Cell]) -> Ranking:
-    """The cells of one setting, in order."""
-    cells = list(cells)
+def _rank(setting: Setting, cells: list[Cell], hosts: tuple[str, ...]) -> Ranking:
     valid = sorted((cell for cell in cells if cell.valid), key=_time)
     best_host = next((cell for cell in valid if not cell.needs_fabric), None)
     best_fabric = next((cell for cell in valid if cell.needs_fabric), None)
     rows = [Row(c, n, _time(best_host) / _time(c) if best_host else None) for n, c in enumerate(valid, start=1)]
     rows += [Row(cell, None, None) for cell in cells if not cell.valid]
-    return Ranking(setting, tuple(rows), best_host, best_fabric)
+    unknown = tuple(name for name in hosts if name not in {cell.mechanism for cell in valid})
+    return Ranking(setting, tuple(rows), best_host, best_fabric, unknown)
 
 
 def _time(cell: Cell) -> float:
@@ -215,6 +216,7 @@ def _ranking_json(ranking: Ranking) -> dict[str, Any]:
         **{name: cell and cell.mechanism for name, cell in best.items()},
         "speedup": ranking.speedup,
         "within_spread": ranking.is_close,
+        "unknown_hosts": list(ranking.unknown_hosts),
         "mechanisms": [
             {
                 "cell": row.cell.name,
@@ -228,8 +230,3 @@ def _ranking_json(ranking: Ranking) -> dict[str, Any]:
             for row in ranking.rows
         ],
     }
-
-
-def most_invalid(cells: Iterable[Cell]) -> list[tuple[str, int]]:
-    """Mechanisms by how many of their cells are invalid."""
-    return Counter(cell.mechanism for cell in cells if not cell.valid).most_common()

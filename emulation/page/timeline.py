@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 from emulation.page import palette, units
 from emulation.page.answer import setting_text
 from emulation.page.canvas import Box, Plot, figure, fill
-from emulation.page.plots import Looks, file_name, node_order, short_node
+from emulation.page.plots import FEW_NODES, Looks, file_name, node_order, node_ticks
 from emulation.page.record import Setting, Span, Timeline
 from emulation.page.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INVISIBLE = 1 / 2000  # of the axis: gaps that no screen shows
 TALL, LOW = 0.16, 0.062  # inches of a node's row: few nodes, and many
-FEW_NODES = 10
+COMPARABLE = 4.0  # times between the shortest and the longest iteration that fit one axis
 
 
 def timelines(summary: Summary, looks: Looks, setting: Setting) -> Plot | None:
@@ -27,22 +28,23 @@ def timelines(summary: Summary, looks: Looks, setting: Setting) -> Plot | None:
     shown = {m: known[cells[m]] for m in looks if m in cells and known.get(cells[m])}
     if not shown:
         return None
-    end_ms = max((span.end_ms for each in shown.values() for spans in each.values() for span in spans), default=0.0)
-    rows = max(len(timeline) for timeline in shown.values())
-    row = TALL if rows <= FEW_NODES else LOW
+    ends = {m: max((s.end_ms for spans in t.values() for s in spans), default=0.0) or 1.0 for m, t in shown.items()}
+    is_shared = max(ends.values()) <= COMPARABLE * min(ends.values())
+    row = TALL if max(map(len, shown.values())) <= FEW_NODES else LOW
     heights = [row * len(timeline) for timeline in shown.values()]
-    made = figure(9.2, 1.0 + sum(heights) + 0.34 * len(shown))
-    grid = made.subplots(len(shown), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+    made = figure(11.5, 1.0 + sum(heights) + (0.34 if is_shared else 0.56) * len(shown))
+    grid = made.subplots(len(shown), 1, squeeze=False, sharex=is_shared, height_ratios=heights)[:, 0]
     for axes, (mechanism, timeline) in zip(grid, shown.items(), strict=True):
-        _panel(axes, timeline, looks[mechanism].colour, end_ms or 1.0)
-        axes.set_title(mechanism, fontsize=9)
+        _panel(axes, timeline, looks[mechanism].colour, max(ends.values()) if is_shared else ends[mechanism])
+        axes.set_title(f"{mechanism}: {units.milliseconds(ends[mechanism])}", fontsize=9)
     grid[-1].set_xlabel("time since the iteration began (ms)")
     _legend(made, looks[next(iter(shown))].colour)
     where = setting_text(setting, summary)
     return Plot(
         file_name("timeline", setting.model),
         f"{setting.model}: one measured iteration at {where}, a row for each node: above, computing (forward light, "
-        "backward dark); below, in the mechanism's colour, communication.",
+        "backward dark); below, in the mechanism's colour, communication. "
+        + ("All over the same time." if is_shared else "Each over a time of its own."),
         f"Timelines of computing and communication of each node in one iteration of {setting.model}, one for each of "
         f"{units.counted(len(shown), 'mechanism')}, {where}; the spans are in the traces.",
         made,
@@ -63,9 +65,8 @@ def _panel(axes: Axes, timeline: Timeline, colour: str, end_ms: float) -> None:
         fill(axes, boxes, of)
     axes.set_xlim(0, 1.01 * end_ms)
     axes.set_ylim(0.6 - len(nodes), 0.6)
-    every = 1 if len(nodes) <= FEW_NODES else 8
-    marked = [n for i, n in enumerate(nodes) if i % every == 0 or not n.startswith("worker")]
-    axes.set_yticks([-nodes.index(node) for node in marked], [short_node(node) for node in marked], fontsize=7.5)
+    places, names = node_ticks(nodes)
+    axes.set_yticks([-place for place in places], names, fontsize=7.5)
     axes.grid(False, axis="y")
 
 
@@ -80,7 +81,7 @@ def merged(spans: Iterable[Span], gap_ms: float) -> list[tuple[float, float]]:
     return covered
 
 
-def _legend(made: object, colour: str) -> None:
+def _legend(made: Figure, colour: str) -> None:
     from matplotlib.patches import Patch
 
     entries = (
@@ -89,4 +90,4 @@ def _legend(made: object, colour: str) -> None:
         ("communication, in the mechanism's colour", colour),
     )
     handles = [Patch(color=of, label=label) for label, of in entries]
-    made.legend(handles=handles, loc="outside lower left", ncols=3)  # type: ignore[attr-defined]
+    made.legend(handles=handles, loc="outside lower left", ncols=3)

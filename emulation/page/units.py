@@ -44,7 +44,7 @@ def times(factor: float) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if abs(share) >= 0.1 or share == 0 else f"{100 * share:.1f} %"
+    return f"{100 * share:.0f} %" if abs(share) >= 0.1 else f"{100 * share:.2g} %"
 
 
 def signed_percent(share: float) -> str:
