@@ -6,16 +6,15 @@ import json
 import math
 import os
 import signal
-import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from emulation.errors import EmulationError
+from emulation.measured import Measured, Snapshot, measured
 from emulation.replay import DONE, MEASURED, PHASES, WARM_UP, ReplayOptions
 from emulation.topology.realisation import Fabric, Host
 from emulation.zygote import Zygote
@@ -23,90 +22,11 @@ from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.registry import find
 from simulation.experiment import Cell, Experiment
 
-NS_PER_MS = 1e6
 CONTROL_INTERFACE = "control"  # of every host in a namespace
 GO_AFTER_S = 0.1  # from the last one's coming to the common start: every worker must have heard of it
 LOOK_S = 0.05
 START_S = 60.0
-BUSY = 0.9  # of a core, or of the machine: above that, somebody waited for it
-LATE = 0.02  # of the time: a worker that woke up too late for so long was not a GPU
-COMFORTABLE = 0.6  # how busy a dilation that mends it leaves what was too busy
-LEAST_STEP = 1.5  # from a dilation to the next
 END_S = 20.0
-
-Bytes = dict[str, tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Bottleneck:
-    """Why a cell says more of this machine than of the network that is meant, and the dilation that would mend it."""
-
-    why: str
-    dilation: float
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What one cell gave. Times and bytes as on the network that is meant: undilated, unshrunk.
-
-    Attributes:
-        iterations_ms: of each measured iteration, on the slowest worker.
-        links: cable -> bytes (sent, received) of one iteration, as its lower end sees them.
-        cpu: share of a core that each switch took, and `machine`, of all cores.
-        late: share of the time for which the worst worker was late.
-        timeline: node -> [{kind, name, start_ms, end_ms}] of the last iteration.
-    """
-
-    iterations_ms: list[float]
-    links: dict[str, dict[str, int]]
-    cpu: dict[str, float]
-    late: float
-    retransmits: int
-    timeline: dict[str, list[dict[str, Any]]]
-
-    @property
-    def iteration_ms(self) -> float:
-        return statistics.median(self.iterations_ms)
-
-    @property
-    def spread_ms(self) -> float:
-        return max(self.iterations_ms) - min(self.iterations_ms)
-
-    def bottleneck(self, dilation: float) -> Bottleneck | None:
-        """What of this machine was too slow, if anything was."""
-        name, busy = max(self.cpu.items(), key=lambda each: each[1])
-        enough = math.ceil(dilation * max(busy / COMFORTABLE, LEAST_STEP))
-        if busy > BUSY:
-            what = "the machine" if name == "machine" else name
-            return Bottleneck(f"{what} was {busy:.0%} busy: --dilation {enough} would mend that", enough)
-        if self.late > LATE:
-            return Bottleneck(f"workers woke up {self.late:.1%} late: --dilation {enough} would mend that", enough)
-        return None
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """Counters at a moment."""
-
-    at_s: float
-    links: Bytes
-    switches_s: dict[str, float]
-    busy_s: float
-    total_s: float
-
-    @classmethod
-    def of(cls, fabric: Fabric) -> Snapshot:
-        busy, total = machine_s()
-        return cls(time.monotonic(), fabric.carried(), fabric.cpu_s(), busy, total)
-
-
-def machine_s() -> tuple[float, float]:
-    """CPU seconds of all cores since the start: busy ones, and all. Source: proc(5), /proc/stat."""
-    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-    ticks = [int(word) for word in words]  # user nice system idle iowait irq softirq steal
-    idle = ticks[3] + ticks[4]
-    unit = os.sysconf("SC_CLK_TCK")
-    return (sum(ticks) - idle) / unit, sum(ticks) / unit
 
 
 def measure_cell(experiment: Experiment, cell: Cell, dilation: float, fabric: Fabric, zygote: Zygote) -> Measured:
@@ -125,7 +45,7 @@ def measure_cell(experiment: Experiment, cell: Cell, dilation: float, fabric: Fa
             snapshots = {phase: _meet(jobs, fabric, phase, zygote) for phase in PHASES}
             _ended(jobs, fabric, zygote)
             reports = [report for job in jobs for report in job.reports()]
-    return _measured(experiment, cell, dilation, snapshots[MEASURED], snapshots[DONE], reports)
+    return measured(experiment, dilation, reports, snapshots[MEASURED].until(snapshots[DONE]))
 
 
 class Players:
@@ -150,7 +70,7 @@ class Players:
         first = cell.workers * cell.jobs + number * mechanism.servers
         self.hosts: list[Host] = [*workers, *fabric.hosts[first : first + mechanism.servers]]
         self.store = fabric.store()
-        self._options = _options(experiment, cell, dilation)
+        self._options = options_of(experiment, cell, dilation)
         self.pids: dict[int, Host] = {}
 
     def start(self) -> None:
@@ -166,7 +86,6 @@ class Players:
                 "MASTER_ADDR": self.store.host,
                 "MASTER_PORT": str(self.store.port),
                 OPTIONS_VARIABLE: options.to_json(),
-                # What goes through the switch by itself has Gloo only for meeting.
             }
             if host.netns is not None:
                 # What goes through the switch by itself has Gloo only for meeting.
@@ -212,7 +131,8 @@ class Players:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _options(experiment: Experiment, cell: Cell, dilation: float) -> dict[str, Any]:
+def options_of(experiment: Experiment, cell: Cell, dilation: float) -> dict[str, Any]:
+    """What all of a cell's workers are told."""
     workload = experiment.workload(cell)
     # All workers compute as the trace's first does.
     steps = zip(workload.backward_ns[0], workload.released, strict=True)
@@ -268,49 +188,3 @@ def _check(jobs: list[Players], fabric: Fabric, zygote: Zygote) -> None:
     for job in jobs:
         if (why := job.failure()) is not None:
             raise EmulationError(why)
-
-
-def _measured(
-    experiment: Experiment,
-    cell: Cell,
-    dilation: float,
-    begin: Snapshot,
-    end: Snapshot,
-    reports: list[Mapping[str, Any]],
-) -> Measured:
-    count = experiment.replay.iterations
-    start_ns = reports[0]["start_ns"]
-    slowest = [max(report["ends_ns"][number] for report in reports) for number in range(count)]
-    iterations_ms = [
-        (done - before) / NS_PER_MS / dilation for before, done in zip([start_ns, *slowest], slowest, strict=False)
-    ]
-    wall_s = end.at_s - begin.at_s - GO_AFTER_S
-    cpu = {name: (end.switches_s[name] - spent) / wall_s for name, spent in begin.switches_s.items()}
-    cpu["machine"] = (end.busy_s - begin.busy_s) / (end.total_s - begin.total_s)
-    per_iteration = experiment.replay.shrink / count
-    links = {
-        name: {
-            "sent": round((sent - begin.links[name][0]) * per_iteration),
-            "received": round((received - begin.links[name][1]) * per_iteration),
-        }
-        for name, (sent, received) in end.links.items()
-    }
-    last_ns = min(begin for report in reports for _, _, begin, _ in report["spans"])
-    return Measured(
-        iterations_ms,
-        links,
-        cpu,
-        max(report["late_ns"] for report in reports) / (slowest[-1] - start_ns),
-        sum(report["retransmits"] for report in reports),
-        {f"worker{number}": _spans(report, last_ns, dilation) for number, report in enumerate(reports)},
-    )
-
-
-def _spans(report: Mapping[str, Any], begin_ns: int, dilation: float) -> list[dict[str, Any]]:
-    def ms(at_ns: int) -> float:
-        return round((at_ns - begin_ns) / NS_PER_MS / dilation, 3)
-
-    return [
-        {"kind": kind, "name": name, "start_ms": ms(begin), "end_ms": ms(end)}
-        for kind, name, begin, end in report["spans"]
-    ]

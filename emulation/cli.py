@@ -270,6 +270,14 @@ def demo(mechanisms: str, as_json: bool, **options: Any) -> None:
 )
 @click.option("--dilation", type=click.FloatRange(min=1.0), help="How many times slower all goes [default: enough].")
 @click.option("--auto-dilate", is_flag=True, help="Run a cell for which this machine was too slow again, more slowly.")
+@click.option(
+    "--hosts",
+    "hostfile",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Real hosts instead: a file of lines ADDRESS [interface=NAME] [python=PATH].",
+)
+@click.option("--launcher", default="ssh -o BatchMode=yes", show_default=True, help="Runs HOST COMMAND on one of them.")
+@click.option("--controller", default="", help="Of the fabric between real hosts.")
 @click.option("--list", "only_list", is_flag=True, help="Only say what would be run, or which experiments are ready.")
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
 def run_experiment(
@@ -280,6 +288,9 @@ def run_experiment(
     switch: str,
     dilation: float | None,
     auto_dilate: bool,
+    hostfile: Path | None,
+    launcher: str,
+    controller: str,
     only_list: bool,
     as_json: bool,
 ) -> None:
@@ -295,6 +306,7 @@ def run_experiment(
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # that a namespace's addresses have no names
+    from emulation.remote import RealHosts, read_hostfile
     from emulation.run import Run, RunOptions, find_experiment, ready_experiments
     from emulation.running import RunProgress, print_cells, print_ready, print_rows
     from emulation.topology.realisation import Realisation, SwitchKind
@@ -307,9 +319,9 @@ def run_experiment(
         print_ready({name: read_experiment(path) for name, path in ready_experiments().items()})
         return
     told = read_experiment(find_experiment(experiment))
-    options = RunOptions(
-        output or Path("build") / told.folder, Realisation(how), SwitchKind(switch), dilation, auto_dilate, only
-    )
+    real = None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller)
+    output = output or Path("build") / told.folder
+    options = RunOptions(output, Realisation(how), SwitchKind(switch), dilation, auto_dilate, only, real)
     progress = RunProgress(Console(stderr=True, highlight=False))
     run = Run(told, options, progress.report)
     if only_list:

@@ -41,7 +41,8 @@ class ReplayOptions:
         elements: of each tensor.
         forward_ns: of the whole pass, dilated.
         backward: (ns, tensors that are ready then) by step, dilated.
-        result: the file it leaves: a Report as JSON.
+        result: the file it leaves: a Report as JSON. Empty on real hosts: it says the report, and the ranks meet by
+            themselves.
     """
 
     mechanism: str
@@ -74,6 +75,7 @@ class Report:
         late_ns: by how much it woke up too late, over the measured iterations.
         spans: of the last iteration: (kind, name, begin, end).
         retransmits: during the measured iterations.
+        link_sent, link_received: bytes that Gloo's interface carried in them, where it is named.
         wrong: elements that are not the average.
     """
 
@@ -83,19 +85,28 @@ class Report:
     late_ns: int = 0
     spans: list[tuple[str, str, int, int]] = field(default_factory=list)
     retransmits: int = 0
+    link_sent: int | None = None
+    link_received: int | None = None
     wrong: int = 0
 
 
 class Meeting:
-    """Where all workers, and whoever looks at the counters, are at the same point."""
+    """Where all workers, and whoever looks at the counters, are at the same point.
 
-    def __init__(self, store: dist.Store, rank: int) -> None:
-        self._store, self._rank = store, rank
+    Args:
+        workers: how many; None where somebody else says when to go on.
+    """
+
+    def __init__(self, store: dist.Store, rank: int, workers: int | None) -> None:
+        self._store, self._rank, self._workers = store, rank, workers
 
     def at(self, phase: str) -> int:
-        """Wait for the others; when to go on, the same for all."""
+        """Wait for the others; when to go on: the same for all where clocks are, else now."""
         self._store.set(f"{phase}/{self._rank}", "")
-        return int(self._store.get(f"{phase}/go"))
+        if self._workers is None:
+            return int(self._store.get(f"{phase}/go"))
+        self._store.wait([f"{phase}/{rank}" for rank in range(self._workers)])
+        return time.monotonic_ns()
 
 
 class Worker:
@@ -149,9 +160,11 @@ class Worker:
         """
         self._iterations(meeting.at(WARM_UP), self.options.warm_up)
         self.report = Report(self.report.rank, start_ns=meeting.at(MEASURED))
-        before = self._retransmits(here)
+        before, carried = self._retransmits(here), carried_bytes()
         self.report.ends_ns = self._iterations(self.report.start_ns, self.options.iterations)
         self.report.retransmits = self._retransmits(here) - before
+        if carried is not None and (end := carried_bytes()) is not None:
+            self.report.link_sent, self.report.link_received = end[0] - carried[0], end[1] - carried[1]
         meeting.at(DONE)
         if self.collective.failures:
             raise RunError("the fabric failed: part of this was summed by the hosts")
@@ -169,6 +182,15 @@ class Worker:
     def _retransmits(self, here: Surroundings) -> int:
         engine = self.collective.stats()
         return engine["retransmits"] if engine is not None else tcp_retransmits(leave_out_port=here.port)
+
+
+def carried_bytes() -> tuple[int, int] | None:
+    """Bytes that Gloo's interface has sent and received so far. Source: sysfs-class-net-statistics."""
+    counters = Path("/sys/class/net", os.environ.get("GLOO_SOCKET_IFNAME") or "-", "statistics")
+    try:
+        return int((counters / "tx_bytes").read_text()), int((counters / "rx_bytes").read_text())
+    except OSError:
+        return None
 
 
 def wrong_elements(tensors: Sequence[Tensor], workers: int) -> int:
@@ -195,13 +217,14 @@ def replay(options: ReplayOptions, here: Surroundings) -> Report | None:
         collective = create_collective(mechanism, group, options.controller, job, options.address)
         try:
             workers = Surroundings(here.rank, group.world_size, here.host, here.port)
-            return Worker(options, collective, group.rank).run(Meeting(store, group.rank), workers)
+            meeting = Meeting(store, group.rank, None if options.result else group.world_size)
+            return Worker(options, collective, group.rank).run(meeting, workers)
         finally:
             collective.close()
 
 
 def main() -> None:
-    """In a process that the zygote forked."""
+    """In a process that the zygote forked, or under torchrun."""
     here = Surroundings.from_environment()
     options = ReplayOptions.from_json(os.environ[OPTIONS_VARIABLE])
     try:
@@ -211,6 +234,12 @@ def main() -> None:
     except HostlibError as wrong:
         say(event="failed", rank=here.rank, message=str(wrong))
         os._exit(1)
-    if report is not None:
+    if report is not None and options.result:
         write_whole(Path(options.result), asdict(report))
+    elif report is not None:
+        say(event="report", report=asdict(report))
     os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -19,8 +19,10 @@ from typing import Any
 
 from controller.artifact import build_dir
 from controller.process import write_whole
-from emulation.cell import Measured, measure_cell
+from emulation.cell import measure_cell
 from emulation.errors import EmulationError
+from emulation.measured import Measured
+from emulation.remote import RealHosts, measure_on
 from emulation.topology.declaration import Topology, declare
 from emulation.topology.realisation import Fabric, Realisation, SwitchKind, realise
 from emulation.zygote import Zygote, zygote
@@ -44,6 +46,7 @@ class RunOptions:
         dilation: instead of the experiment's; None for that.
         auto_dilate: run a cell again, more slowly, while the machine was too slow for it.
         only: cells with this in their name.
+        real: hosts instead of virtual ones; None for those.
     """
 
     output: Path
@@ -52,6 +55,7 @@ class RunOptions:
     dilation: float | None = None
     auto_dilate: bool = False
     only: str = ""
+    real: RealHosts | None = None
     command: str = field(default_factory=lambda: shlex.join(["emulation", *sys.argv[1:]]))
 
 
@@ -111,6 +115,8 @@ class Run:
 
     def dilation(self, cell: Cell) -> float:
         """Of a cell's first try."""
+        if self.options.real is not None:
+            return 1.0
         if self.options.dilation is not None:
             return self.options.dilation
         if self.experiment.replay.dilation:
@@ -125,6 +131,13 @@ class Run:
             EmulationError, HostlibError: a network could not be made, or a worker died; what was measured is kept.
         """
         self._begin()
+        if self.options.real is not None:
+            for cell in self.left:
+                self._report({"event": "cell", "cell": cell.name, "dilation": 1.0})
+                measured = measure_on(self.options.real, self.experiment, cell)
+                self._keep(row_of(self.experiment, cell, 1.0, measured), detail_of(cell, measured))
+            self._end()
+            return self._ordered()
         with zygote() as forks:
             for ground, cells in groupby(self.left, lambda cell: self._ground(cell, self.dilation(cell))):
                 self._on(ground, list(cells), forks)
@@ -166,14 +179,7 @@ class Run:
 
     def _measure(self, cell: Cell, dilation: float, fabric: Fabric, forks: Zygote) -> tuple[Row, Row]:
         measured = measure_cell(self.experiment, cell, dilation, fabric, forks)
-        row = row_of(self.experiment, cell, dilation, measured)
-        detail = {
-            "cell": cell.name,
-            "iterations_ms": measured.iterations_ms,
-            "timeline": measured.timeline,
-            "links": measured.links,
-        }
-        return row, detail
+        return row_of(self.experiment, cell, dilation, measured), detail_of(cell, measured)
 
     # ---- the directory ---------------------------------------------------------------------------------------------
 
@@ -198,8 +204,8 @@ class Run:
             "versions": _versions(),
             "machine": _machine(),
             "seed": self.experiment.seed,
-            "realisation": self.options.how.value,
-            "switch": self.options.switch.value,
+            "realisation": self.options.how.value if self.options.real is None else "hosts",
+            "switch": self.options.switch.value if self.options.real is None else None,
             "topology": dict(self.experiment.topology),
             "replay": asdict(self.experiment.replay),
         }
@@ -248,6 +254,16 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
         "retransmits": measured.retransmits,
         "cpu": {name: round(share, 3) for name, share in measured.cpu.items()},
         "late": round(measured.late, 5),
+    }
+
+
+def detail_of(cell: Cell, measured: Measured) -> Row:
+    """What cells/CELL.json holds."""
+    return {
+        "cell": cell.name,
+        "iterations_ms": measured.iterations_ms,
+        "timeline": measured.timeline,
+        "links": measured.links,
     }
 
 

@@ -120,6 +120,25 @@ def test_a_killed_run_is_cleaned_up_and_goes_on(experiment: Path, tmp_path: Path
     assert rows[: len(measured)] == measured and len(rows) == 3
 
 
+def test_the_same_file_runs_on_real_hosts(experiment: Path, tmp_path: Path) -> None:
+    """Two of them: this machine twice, and a launcher that is a shell instead of ssh."""
+    hostfile, launcher, output = tmp_path / "hosts", tmp_path / "launcher", tmp_path / "out"
+    hostfile.write_text("127.0.0.1 interface=lo  # one\n127.0.0.1 interface=lo\n")
+    launcher.write_text('#!/bin/sh\nexec sh -c "$2"\n')
+    launcher.chmod(0o755)
+    on = ("--hosts", str(hostfile), "--launcher", str(launcher), "--output", str(output))
+    done = run(str(experiment), *on, "--only", "ring", "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["mechanism"] == "ring" and row["dilation"] == 1 and row["iteration_ms"] > 40
+    assert row["bytes_per_node"]["worker1"]["sent"] > 4 * VALUES
+    assert json.loads((output / "run.json").read_text())["realisation"] == "hosts"
+
+    refused = run(str(experiment), *on, "--only", "ps")
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == "error: two-ps-1gbit-2w needs 3 hosts, with its servers; there are 2"
+
+
 @pytest.mark.parametrize(
     "arguments, says",
     [
