@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from emulation.topology.switch import (
 from hostlib.hosts import open_store
 
 ASK_S = 10.0
+PATIENCE_S, POLL_S = 20.0, 0.2
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -92,15 +94,24 @@ class Fabric:
         Raises:
             TopologyError: the controller does not answer, or a switch is gone.
         """
-        counted = {switch["name"]: switch for switch in self.status()["switches"]}
-        gone = [name for name, switch in counted.items() if not switch["up"]]
-        if gone:
-            raise TopologyError(f"the switch {', '.join(gone)} is gone: nobody knows what it has carried")
+        counted = self._counted()
         found: dict[str, tuple[int, int]] = {}
         for link in self.topology.links:
             port = counted[link.upper]["ports"].get(str(cabling.port(self.topology, link)), {})
             found[link.lower] = port.get("bytes_in", 0), port.get("bytes_out", 0)
         return found
+
+    def _counted(self) -> dict[str, dict[str, Any]]:
+        """What each switch has counted. On a busy machine one may be slow to answer, which is no loss."""
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            switches = self.status()["switches"]
+            gone = [switch["name"] for switch in switches if not switch["up"]]
+            if not gone:
+                return {switch["name"]: switch for switch in switches}
+            if time.monotonic() > give_up:
+                raise TopologyError(f"the switch {', '.join(gone)} is gone: nobody knows what it has carried")
+            time.sleep(POLL_S)
 
     def status(self) -> dict[str, Any]:
         """What the controller says: switches with their counters, and jobs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from emulation.topology.ledger import Ledger
 from hostlib.launch import die_with_parent
 
 START_S = 90.0
-STOP_S = 20.0
+STOP_S = 5.0
 POLL_S = 0.02
 BMV2 = "simple_switch_grpc"
 TOFINO = ("tofino-model", "bf_switchd")
@@ -97,16 +98,15 @@ class Ground:
         return child
 
     def stop(self) -> None:
-        """End what was started: the last, the controller, first, since it would look for its switches; then these."""
-        for ending in (self.children[-1:], self.children[:-1]):
-            for child in ending:
-                child.terminate()
-            for child in ending:
-                try:
-                    child.wait(STOP_S)
-                except subprocess.TimeoutExpired:
-                    child.kill()
-                    child.wait()
+        """End what was started. The last, the controller, goes first, and tidily: it would look for its switches."""
+        for child in self.children[-1:]:
+            child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(STOP_S)
+        for child in self.children:
+            child.kill()
+        for child in self.children:
+            child.wait()
         self.children.clear()
 
     def await_file(self, child: subprocess.Popen[bytes], name: str, ready: Path) -> None:

@@ -45,7 +45,7 @@ def set_up(kernel: IPRoute, name: str, address: str, prefix_bits: int, mac: str 
     index = index_of(kernel, name)
     if mac is not None:
         kernel.link("set", index=index, address=mac)
-    kernel.addr("add", index=index, address=address, prefixlen=prefix_bits)
+    kernel.addr("replace", index=index, address=address, prefixlen=prefix_bits)
     kernel.link("set", index=index, state="up")
     return index
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -19,17 +21,31 @@ needs_bmv2 = pytest.mark.skipif(
 )
 
 
+MININET, LOOPBACK = Realisation.MININET, Realisation.LOOPBACK
+needs_mininet = pytest.mark.skipif(
+    importlib.util.find_spec("mininet") is None,
+    reason="needs Debian's package mininet (apt-get install mininet), seen from a venv with --system-site-packages",
+)
+
+
 @needs_root
-@pytest.mark.parametrize("kind", [EMBEDDED, pytest.param(BMV2, marks=needs_bmv2)])
-def test_hosts_in_namespaces_sum_and_talk_over_a_tree(kind: SwitchKind) -> None:
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        (NETNS, EMBEDDED),
+        pytest.param(NETNS, BMV2, marks=needs_bmv2),
+        pytest.param(MININET, EMBEDDED, marks=needs_mininet),
+    ],
+)
+def test_hosts_sum_and_talk_over_a_tree(how: Realisation, kind: SwitchKind) -> None:
     topology = leaf_spine(4, leaves=2, servers=1, rate_bits_s=RATE_BITS_S)
-    with realise(topology, NETNS, kind) as fabric:
+    with realise(topology, how, kind) as fabric:
         assert [host.name for host in fabric.hosts] == ["worker0", "worker1", "worker2", "worker3", "server0"]
         sum_over(fabric, 5000)
+        before = fabric.carried()
         spine, *leaves = fabric.status()["switches"]
         assert spine["events"]["completed"] > 0
         assert [leaf["events"]["sent_up"] for leaf in leaves] == [spine["events"]["completed"]] * 2
-        before = fabric.carried()
         elapsed_s = stream(fabric.hosts[0], fabric.hosts[3], STREAM_BYTES)
         after = fabric.carried()
         cpu_s = fabric.cpu_s()
@@ -43,3 +59,25 @@ def test_hosts_in_namespaces_sum_and_talk_over_a_tree(kind: SwitchKind) -> None:
     assert cpu_s.keys() == {"spine", "leaf0", "leaf1", "controller"}
     assert all(spent > 0 for spent in cpu_s.values())
     assert left_of(fabric) == []
+
+
+@needs_root
+@needs_mininet
+@pytest.mark.parametrize("kind", [EMBEDDED, pytest.param(BMV2, marks=needs_bmv2)])
+def test_a_leaf_spine_of_mininets_sums_hierarchically(kind: SwitchKind) -> None:
+    """4 leaves x 4 workers: each leaf sends one sum up for its four, as its counters and its cable's say."""
+    with realise(leaf_spine(16, leaves=4), MININET, kind) as fabric:
+        sum_over(fabric, 4000)
+        carried = fabric.carried()
+        spine, *leaves = fabric.status()["switches"]
+    completed = spine["events"]["completed"]
+    assert completed >= 4000 / 256
+    assert [leaf["events"]["sent_up"] for leaf in leaves] == [completed] * 4
+    assert spine["drops"] == dict.fromkeys(spine["drops"], 0)
+    for leaf in range(4):
+        up = carried[f"leaf{leaf}"][0]
+        workers = [carried[f"worker{worker}"][0] for worker in range(4 * leaf, 4 * leaf + 4)]
+        # Retransmissions aside, and ARP of the hosts, one frame goes up for four that come.
+        assert 0 < up < 1.5 * sum(workers) / 4
+    assert left_of(fabric) == []
+    assert [path.name for path in Path("/sys/class/net").iterdir() if fabric.ledger.path.stem[-6:] in path.name] == []
