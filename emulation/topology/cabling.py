@@ -64,16 +64,16 @@ def port(topology: Topology, link: Link) -> int:
     return 1 + topology.below(link.upper).index(link)
 
 
-def for_controller(topology: Topology, started: Mapping[str, Started], interfaces: bool) -> dict[str, Any]:
+def for_controller(topology: Topology, started: Mapping[str, Started], network: Network = DATA) -> dict[str, Any]:
     """The file that `controller start --topology` takes (docs/topology.md).
 
     Args:
-        interfaces: hosts are plugged into the ports, each with addresses of its own; otherwise ports are anybody's.
+        network: of the hosts' addresses. On DATA they have interfaces, and MAC addresses, of their own.
     """
-    return {"switches": [_switch(topology, name, started[name], interfaces) for name in topology.switches]}
+    return {"switches": [_switch(topology, name, started[name], network) for name in topology.switches]}
 
 
-def _switch(topology: Topology, name: str, started: Started, interfaces: bool) -> dict[str, Any]:
+def _switch(topology: Topology, name: str, started: Started, network: Network) -> dict[str, Any]:
     address = fabric_address(topology, name)
     hosts = {port(topology, link): link.lower for link in topology.below(name) if link.lower in topology.hosts}
     described: dict[str, Any] = {
@@ -82,9 +82,9 @@ def _switch(topology: Topology, name: str, started: Started, interfaces: bool) -
         "device_id": started.device_id,
         "address": address,
         "ports": {str(n): started.ports.get(n, f"{address}:{layout.NETFOLD_UDP_PORT}") for n in hosts},
+        "hosts": {str(n): network.host(topology, host) for n, host in hosts.items()},
     }
-    if interfaces:
-        described["hosts"] = {str(n): DATA.host(topology, host) for n, host in hosts.items()}
+    if network == DATA:
         described["macs"] = {str(n): mac(topology, host) for n, host in hosts.items()}
     above = topology.above(name)
     if above is not None:

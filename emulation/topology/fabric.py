@@ -14,7 +14,7 @@ from typing import Any
 
 from controller.process import Process
 from emulation.topology import cabling
-from emulation.topology.cabling import Started
+from emulation.topology.cabling import Network, Started
 from emulation.topology.declaration import Topology, TopologyError
 from emulation.topology.ledger import Ledger
 from emulation.topology.switch import (
@@ -56,7 +56,7 @@ class Site:
         control_address: of the controller, as hosts reach it.
         start: starts the switches, of a kind, with a seed.
         call: calls where the switches and the controller are.
-        interfaces: hosts have some, and addresses of their own.
+        network: of the hosts' addresses on the links.
     """
 
     ground: Ground
@@ -64,7 +64,7 @@ class Site:
     control_address: str
     start: Callable[[Ground, SwitchKind, int], dict[str, Started]]
     call: Callable[[Callable[[], Any]], Any]
-    interfaces: bool = True
+    network: Network = cabling.DATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def at_work(topology: Topology, site: Site, kind: SwitchKind, seed: int) -> Iter
     """
     try:
         started = site.start(site.ground, kind, seed)
-        described = cabling.for_controller(topology, started, site.interfaces)
+        described = cabling.for_controller(topology, started, site.network)
         url = start_controller(site.ground, site.control_address, described)
         processes = site.ground.ledger.processes()
         own = {name: processes[name] for name in (*topology.switches, "controller")}

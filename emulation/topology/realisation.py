@@ -26,6 +26,18 @@ class Realisation(Enum):
     NETNS = "netns"
     MININET = "mininet"
 
+    def require_streams(self, what: str) -> None:
+        """Refuse what makes hosts talk to one another by TCP where that would not cross the network.
+
+        Raises:
+            TopologyError: so.
+        """
+        if self is Realisation.LOOPBACK:
+            raise TopologyError(
+                f"on loopback {what} would go past the switches, at no link's rate: choose netns or mininet, which "
+                "need root, or a mechanism that only the fabric carries"
+            )
+
 
 @contextmanager
 def realise(topology: Topology, how: Realisation, kind: SwitchKind, seed: int = 0) -> Iterator[Fabric]:

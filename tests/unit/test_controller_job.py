@@ -468,6 +468,44 @@ def test_hosts_that_cannot_be_are_refused(hosts: dict[int, str], says: str) -> N
         plugged(hosts)
 
 
+def test_every_switch_knows_the_way_to_every_host() -> None:
+    below = tree(2)
+    root, first, second = (
+        replace(
+            switch,
+            ports={1: "127.0.0.1:1", 2: "127.0.0.1:2"},
+            macs={1: f"02:00:00:00:0{n}:01", 2: f"02:00:00:00:0{n}:02"},
+        )
+        for n, switch in enumerate(below.switches)
+    )
+    topology = Topology((root, first, second))
+    up, down = first.uplink, {"leaf0": first.downlink, "leaf1": second.downlink}
+    macs = [f"02:00:00:00:0{n}:0{port}" for n in range(3) for port in (1, 2)]
+    ways = {
+        root.name: [1, 2, down[first.name], down[first.name], down[second.name], down[second.name]],
+        first.name: [up, up, 1, 2, up, up],
+        second.name: [up, up, up, up, 1, 2],
+    }
+    for name, ports in ways.items():
+        assert topology.forwarding(name) == dict(zip(macs, ports, strict=True))
+    assert below.forwarding(root.name) == {}, "without MAC addresses there is nothing to know"
+
+
+@pytest.mark.parametrize(
+    ("macs", "says"),
+    [
+        ({"1": "nonsense"}, "'nonsense' is not a MAC address"),
+        ({"1": "03:00:00:00:00:01"}, "03:00:00:00:00:01 is a group's address, not a host's"),
+        ({"9": "02:00:00:00:00:01"}, "port 9 of switch has the host 02:00:00:00:00:01, but ports does not say how"),
+        ({"1": "02:00:00:00:00:0A", "2": "02:00:00:00:00:0a"}, "the host 02:00:00:00:00:0a is on port 1 of switch and"),
+    ],
+)
+def test_mac_addresses_that_cannot_be_are_refused(macs: dict[str, str], says: str) -> None:
+    described = single("127.0.0.1:9", 1, "10.255.255.254", {1: "a:1", 2: "a:2"}).as_json()
+    with pytest.raises(ControllerError, match=says):
+        Topology.of_json([{**described[0], "macs": macs}])
+
+
 def test_hosts_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "topology.json"
     described = {"name": "s", "p4rt": "p", "device_id": 1, "address": "10.0.0.254", "ports": {"1": "10.0.0.254:4793"}}

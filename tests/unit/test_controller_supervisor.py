@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class World:
     epochs: float = 1_700_000_000.0
     switches: dict[str, Running] = field(default_factory=lambda: {name: Running() for name in ("root", "a", "b")})
     written: list[dict[str, Any]] = field(default_factory=list)
+    macs: bool = False
 
     def __post_init__(self) -> None:
         self.network = Network(self.topology(), self.connect, lambda: self.seconds)
@@ -56,10 +57,17 @@ class World:
 
     def topology(self) -> Topology:
         root, a, b = (
-            Switch(name, running.address, 1, f"10.0.0.{n}", {1: f"127.0.0.1:{n}"})
+            Switch(
+                name,
+                running.address,
+                1,
+                f"10.0.0.{n}",
+                {1: f"127.0.0.1:{n}"},
+                macs={1: f"02:00:00:00:00:0{n}"} if self.macs else {},
+            )
             for n, (name, running) in enumerate(self.switches.items(), 1)
         )
-        below = [Switch(s.name, s.p4rt, 1, s.address, s.ports, "root", 9, 10 + n) for n, s in enumerate((a, b))]
+        below = [replace(s, parent="root", uplink=9, downlink=10 + n) for n, s in enumerate((a, b))]
         return Topology((root, *below))
 
     def connect(self, switch: Switch, patience_s: float | None) -> P4RuntimeFabric:
@@ -154,6 +162,23 @@ def test_an_entry_that_could_not_be_removed_makes_everything_anew(world: World) 
     assert world.written[-1]["clean"] is True and world.written[-1]["jobs"] == []
     assert [line["restarts"] for line in world.network.describe()] == [0, 1, 0]
     assert world.join().state == "ready"
+
+
+def test_the_ways_to_hosts_come_back_with_a_switch() -> None:
+    world = World(macs=True)
+    try:
+        assert world.entries() == [OWN_ENTRIES + 3] * 3
+        before = world.switches["b"].switch.entities
+        world.switches["b"].stop()
+        world.switches["b"] = Running()
+        world.supervisor._switches.topology = world.topology()
+        with pytest.raises(SwitchError, match="no switch answers P4Runtime at"):
+            world.look()
+        world.look()
+        assert world.entries() == [OWN_ENTRIES + 3] * 3
+        assert world.switches["b"].switch.entities == before
+    finally:
+        world.close()
 
 
 def test_a_refused_installation_that_is_taken_back_is_nothing_to_worry_about(world: World) -> None:

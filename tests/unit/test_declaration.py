@@ -149,7 +149,7 @@ def test_the_controller_takes_every_network() -> None:
     """And knows, on each switch, the port that leads to each host."""
     for made in (star(2, 1), leaf_spine(5, 2, 1), declare({"kind": "custom", **tomllib.loads(CUSTOM)}, 3, 1)):
         started = {name: Started(f"127.0.0.1:{n}", 1) for n, name in enumerate(made.switches, 1)}
-        switches = Switches.of_json(cabling.for_controller(made, started, interfaces=True)["switches"])
+        switches = Switches.of_json(cabling.for_controller(made, started)["switches"])
         for switch in made.switches:
             ways = switches.forwarding(switch)
             assert ways.keys() == {cabling.mac(made, host) for host in made.hosts}
