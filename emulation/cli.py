@@ -304,7 +304,7 @@ def bench(seconds: float, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--workers", default=4, show_default=True, help="Hosts that train.")
 @click.option("--servers", default=0, show_default=True, help="Hosts that sum for others, on the root switch.")
 @click.option("--bandwidth", metavar="RATE", help="Of a host's link, as 25gbit [default: as fast as it goes].")

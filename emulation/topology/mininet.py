@@ -78,6 +78,9 @@ class P4Switch(MininetSwitch):
         if self.ground is None:
             self.ground = Ground(self._own.enter_context(ledger()), self.netns if self.inNamespace else None)
             self._own.callback(self.ground.stop)
+        for number, intf in self.intfs.items():
+            if number and intf.link is not None:
+                _as_on_a_wire(intf.link.intf1 if intf.link.intf2 is intf else intf.link.intf2)
         self._starting = self._start(self.ground)
 
     def _start(self, ground: Ground) -> Starting:
@@ -148,6 +151,16 @@ class TofinoModelSwitch(P4Switch):
         ready = folder / f"{self.name}.json"
         ready.write_text(json.dumps({"p4rt": MODEL_P4RT, "device_id": 0, "ports": {}, "wires": {}}))
         return Starting(ground, self.name, child, ready)
+
+
+def _as_on_a_wire(end: Any) -> None:
+    """The other end of a switch's cable, wherever it is."""
+
+    def change() -> None:
+        with IPRoute() as kernel:
+            wiring.as_on_a_wire(kernel, end.name)
+
+    inside(f"/proc/{end.node.pid}/ns/net", change)
 
 
 CLASSES = {SwitchKind.EMBEDDED: EmbeddedSwitch, SwitchKind.BMV2: Bmv2Switch}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from emulation.topology.declaration import Topology, TopologyError, leaf_spine, 
 from emulation.topology.ledger import Ledger
 from emulation.topology.netns import namespaces
 from emulation.topology.realisation import Realisation, SwitchKind, realise
-from tests.conftest import needs_root
+from tests.conftest import ROOT, needs_root
 from tests.integration.networks import left_of, stream, sum_over
 
 RATE_BITS_S, STREAM_BYTES = 20e6, 1_000_000
@@ -84,6 +87,19 @@ def test_a_leaf_spine_of_mininets_sums_hierarchically(kind: SwitchKind) -> None:
         assert 0 < up < sum(workers)
     assert left_of(fabric) == []
     assert [path.name for path in Path("/sys/class/net").iterdir() if fabric.ledger.path.stem[-6:] in path.name] == []
+
+
+@needs_root
+@needs_mininet
+def test_a_switch_of_ones_own_mininet_carries_tcp() -> None:
+    """The example of docs/emulation-networks.md."""
+    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/emulation-networks.md").read_text(), re.M | re.S)
+    done = subprocess.run([sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    ports = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert ports.keys() == {1, 2}
+    assert 1_000_000 < ports[1]["bytes_in"] < 1_200_000
+    assert ports[2]["bytes_out"] == ports[1]["bytes_in"]
 
 
 def test_a_tree_on_loopback_needs_no_root_and_its_links_lose() -> None:
