@@ -98,8 +98,7 @@ def test_a_switch_of_ones_own_mininet_carries_tcp() -> None:
     assert done.returncode == 0, done.stderr
     ports = ast.literal_eval(done.stdout.splitlines()[-1])
     assert ports.keys() == {1, 2}
-    assert 1_000_000 < ports[1]["bytes_in"] < 1_200_000
-    assert ports[2]["bytes_out"] == ports[1]["bytes_in"]
+    assert all(1_000_000 < size < 1_200_000 for size in (ports[1]["bytes_in"], ports[2]["bytes_out"]))
 
 
 def test_a_tree_on_loopback_needs_no_root_and_its_links_lose() -> None:
