@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from emulation.topology.realisation import Fabric, Host
 from hostlib._engine import Engine
@@ -19,6 +21,10 @@ from hostlib.join import FabricSession, join
 from hostlib.namespace import inside
 
 DEADLINE_S = 60.0
+needs_mininet = pytest.mark.skipif(
+    importlib.util.find_spec("mininet") is None,
+    reason="needs Debian's package mininet (apt-get install mininet), seen from a venv with --system-site-packages",
+)
 
 
 def at(host: Host, do: Callable[[], Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from emulation.topology.ledger import Ledger
 from emulation.topology.netns import namespaces
 from emulation.topology.realisation import Realisation, SwitchKind, realise
 from tests.conftest import ROOT, needs_root
-from tests.integration.networks import left_of, stream, sum_over
+from tests.integration.networks import left_of, needs_mininet, stream, sum_over
 
 RATE_BITS_S, STREAM_BYTES = 20e6, 1_000_000
 NETNS, EMBEDDED, BMV2 = Realisation.NETNS, SwitchKind.EMBEDDED, SwitchKind.BMV2
@@ -28,10 +27,6 @@ needs_bmv2 = pytest.mark.skipif(
 
 
 MININET, LOOPBACK = Realisation.MININET, Realisation.LOOPBACK
-needs_mininet = pytest.mark.skipif(
-    importlib.util.find_spec("mininet") is None,
-    reason="needs Debian's package mininet (apt-get install mininet), seen from a venv with --system-site-packages",
-)
 
 
 @needs_root
