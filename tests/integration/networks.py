@@ -31,8 +31,8 @@ def at(host: Host, do: Callable[[], Any]) -> Any:
     return do() if host.netns is None else inside(host.netns, do)
 
 
-def sum_over(fabric: Fabric, size: int) -> None:
-    """All workers' engines sum int32 tensors: exactly."""
+def sum_over(fabric: Fabric, size: int) -> int:
+    """All workers' engines sum int32 tensors, exactly; how many packets were sent again."""
     workers = fabric.hosts[: fabric.topology.workers]
 
     def joined(rank: int) -> tuple[Engine, FabricSession]:
@@ -58,6 +58,7 @@ def sum_over(fabric: Fabric, size: int) -> None:
         assert all(np.array_equal(tensor, total) for tensor in tensors)
         for rank, (_, session) in enumerate(ranks):
             at(workers[rank], session.leave)
+        return sum(engine.stats()["retransmits"] for engine, _ in ranks)
 
 
 def stream(source: Host, destination: Host, size: int) -> float:

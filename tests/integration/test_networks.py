@@ -100,12 +100,12 @@ def test_a_tree_on_loopback_needs_no_root_and_its_links_lose() -> None:
     topology = leaf_spine(4, leaves=2, rate_bits_s=RATE_BITS_S, loss=0.02, delay_ns=100_000)
     with realise(topology, LOOPBACK, EMBEDDED, seed=5) as fabric:
         assert {host.netns for host in fabric.hosts} == {None}
-        sum_over(fabric, 20_000)
+        assert sum_over(fabric, 20_000) > 0, "of over 600 frames 2 % are lost"
         carried = fabric.carried()
         spine, *leaves = fabric.status()["switches"]
     assert [leaf["events"]["sent_up"] for leaf in leaves] == [spine["events"]["completed"]] * 2
     payload = 20_000 * 4
-    assert all(payload < size < 2 * payload for way in carried.values() for size in way), carried
+    assert all(size > payload for way in carried.values() for size in way), carried
     assert left_of(fabric) == []
 
 
