@@ -157,7 +157,7 @@ def _as_on_a_wire(end: Any) -> None:
     """The other end of a switch's cable, wherever it is."""
 
     def change() -> None:
-        with IPRoute() as kernel:
+        with wiring.tables() as kernel:
             wiring.as_on_a_wire(kernel, end.name)
 
     inside(f"/proc/{end.node.pid}/ns/net", change)
@@ -245,14 +245,14 @@ def _add_links(net: Mininet, topology: Topology, record: Ledger, token: str) -> 
 
 
 def _plug(topology: Topology, name: str) -> None:
-    with IPRoute() as kernel:
+    with wiring.tables() as kernel:
         wiring.plug(kernel, f"{name}-eth0", topology, name)
 
 
 def _control_network(topology: Topology, record: Ledger, token: str, hosts: dict[str, Any]) -> Network:
     """A bridge beside the links, with this namespace and all hosts on it."""
     bridge = f"n{token}control"
-    with IPRoute() as kernel:
+    with wiring.tables() as kernel:
         network = _free_network(kernel, int(token, 16))
         record.interface(bridge)
         index = wiring.bridge(kernel, bridge)
@@ -266,7 +266,7 @@ def _control_network(topology: Topology, record: Ledger, token: str, hosts: dict
 
 
 def _join(address: str, bits: int) -> None:
-    with IPRoute() as kernel:
+    with wiring.tables() as kernel:
         wiring.set_up(kernel, "control", address, bits)
 
 

@@ -57,7 +57,7 @@ def _work(space: str, do: Callable[[IPRoute], Returned]) -> Returned:
     """With the kernel's tables of a namespace."""
 
     def run() -> Returned:
-        with IPRoute() as kernel:
+        with wiring.tables() as kernel:
             return do(kernel)
 
     return inside(space, run)

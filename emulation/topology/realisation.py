@@ -43,6 +43,8 @@ class Realisation(Enum):
 def realise(topology: Topology, how: Realisation, kind: SwitchKind, seed: int = 0) -> Iterator[Fabric]:
     """The network, at work for as long as the block runs; nothing of it is left afterwards.
 
+    Its processes end with the thread that enters the block, too: that thread has to stay.
+
     Args:
         seed: of what its links lose.
 

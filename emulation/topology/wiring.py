@@ -6,6 +6,8 @@ import array
 import fcntl
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
@@ -17,20 +19,27 @@ from hostlib.hosts import FRAME_BYTES, MTU, shape
 SIOCETHTOOL, ETHTOOL_STXCSUM = 0x8946, 0x17
 
 
-def veth(kernel: IPRoute, name: str, peer: str, peer_space: str | int | None = None, **options: Any) -> None:
-    """A cable with an end here and one in another namespace (a name, or a process's pid); this end is up.
+@contextmanager
+def tables() -> Iterator[IPRoute]:
+    """The kernel's tables of this thread's network namespace.
 
     Raises:
-        TopologyError: the kernel refused.
+        TopologyError: the kernel refused something.
     """
+    try:
+        with IPRoute() as kernel:
+            yield kernel
+    except NetlinkError as wrong:
+        raise TopologyError(f"the kernel refused to make the network: {wrong}") from wrong
+
+
+def veth(kernel: IPRoute, name: str, peer: str, peer_space: str | int | None = None, **options: Any) -> None:
+    """A cable with an end here and one in another namespace (a name, or a process's pid); this end is up."""
     other: dict[str, Any] = {"ifname": peer, "mtu": MTU}
     if peer_space is not None:
         other["net_ns_pid" if isinstance(peer_space, int) else "net_ns_fd"] = peer_space
-    try:
-        kernel.link("add", ifname=name, kind="veth", peer=other, mtu=MTU)
-        kernel.link("set", index=index_of(kernel, name), state="up", **options)
-    except NetlinkError as wrong:
-        raise TopologyError(f"cannot make the link {name}-{peer}: {wrong}") from wrong
+    kernel.link("add", ifname=name, kind="veth", peer=other, mtu=MTU)
+    kernel.link("set", index=index_of(kernel, name), state="up", **options)
 
 
 def index_of(kernel: IPRoute, name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from emulation.topology.realisation import Fabric, Host
 from hostlib._engine import Engine
@@ -19,14 +21,18 @@ from hostlib.join import FabricSession, join
 from hostlib.namespace import inside
 
 DEADLINE_S = 60.0
+needs_mininet = pytest.mark.skipif(
+    importlib.util.find_spec("mininet") is None,
+    reason="needs Debian's package mininet (apt-get install mininet), seen from a venv with --system-site-packages",
+)
 
 
 def at(host: Host, do: Callable[[], Any]) -> Any:
     return do() if host.netns is None else inside(host.netns, do)
 
 
-def sum_over(fabric: Fabric, size: int) -> None:
-    """All workers' engines sum int32 tensors: exactly."""
+def sum_over(fabric: Fabric, size: int) -> int:
+    """All workers' engines sum int32 tensors, exactly; how many packets were sent again."""
     workers = fabric.hosts[: fabric.topology.workers]
 
     def joined(rank: int) -> tuple[Engine, FabricSession]:
@@ -52,6 +58,7 @@ def sum_over(fabric: Fabric, size: int) -> None:
         assert all(np.array_equal(tensor, total) for tensor in tensors)
         for rank, (_, session) in enumerate(ranks):
             at(workers[rank], session.leave)
+        return sum(engine.stats()["retransmits"] for engine, _ in ranks)
 
 
 def stream(source: Host, destination: Host, size: int) -> float:

@@ -17,12 +17,13 @@ from controller.process import start_time
 from emulation.topology.ledger import Run, runs
 from hostlib.namespace import delete_namespace, make_namespace
 from tests.conftest import ROOT, needs_root
+from tests.integration.networks import needs_mininet
 
 MAKER = """
-import subprocess, time
+import subprocess, sys, time
 from emulation.topology.declaration import leaf_spine
 from emulation.topology.realisation import Realisation, SwitchKind, realise
-with realise(leaf_spine(4, 2), Realisation.NETNS, SwitchKind.EMBEDDED) as fabric:
+with realise(leaf_spine(4, 2), Realisation(sys.argv[1]), SwitchKind.EMBEDDED) as fabric:
     # It does not end with its parent, as a process of an experiment's might not.
     fabric.record(subprocess.Popen(["sleep", "300"]).pid, "sleeper")
     time.sleep(300)
@@ -73,7 +74,7 @@ def clean(*options: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("moment", ["namespaces", "leaf0", "sleeper"])
 def test_a_killed_run_leaves_nothing_after_clean(moment: str, bystander: tuple[str, subprocess.Popen[bytes]]) -> None:
     foreign, process = bystander
-    with subprocess.Popen([sys.executable, "-c", MAKER], cwd=ROOT) as maker:
+    with subprocess.Popen([sys.executable, "-c", MAKER, "netns"], cwd=ROOT) as maker:
         await_(maker, moment)
         assert [each for each in clean() if each["run"].startswith(f"{maker.pid}-")] == [], "it is alive"
         maker.send_signal(signal.SIGKILL)
@@ -92,3 +93,20 @@ def test_a_killed_run_leaves_nothing_after_clean(moment: str, bystander: tuple[s
     assert not run.path.exists() and not run.folder.exists()
     assert process.poll() is None and Path("/run/netns", foreign).exists()
     assert [each for each in clean() if each["run"] == run.name] == []
+
+
+@needs_root
+@needs_mininet
+def test_a_killed_mininet_leaves_nothing_after_clean() -> None:
+    with subprocess.Popen([sys.executable, "-c", MAKER, "mininet"], cwd=ROOT) as maker:
+        await_(maker, "sleeper")
+        maker.send_signal(signal.SIGKILL)
+        maker.wait()
+    run = next(run for run in runs() if run.maker.pid == maker.pid)
+    there = [name for name in run.interfaces if Path("/sys/class/net", name).exists()]
+    assert there != [], "those between two switches are in nobody's namespace"
+    removed = [each for each in clean() if each["run"] == run.name]
+    assert {"interface", "process", "folder"} == {each["kind"] for each in removed}
+    assert [name for name in run.interfaces if Path("/sys/class/net", name).exists()] == []
+    assert [recorded for recorded, _ in run.processes if start_time(recorded.pid) == recorded.start_time] == []
+    assert not run.path.exists() and not run.folder.exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from emulation.topology.ledger import Ledger
 from emulation.topology.netns import namespaces
 from emulation.topology.realisation import Realisation, SwitchKind, realise
 from tests.conftest import ROOT, needs_root
-from tests.integration.networks import left_of, stream, sum_over
+from tests.integration.networks import left_of, needs_mininet, stream, sum_over
 
 RATE_BITS_S, STREAM_BYTES = 20e6, 1_000_000
 NETNS, EMBEDDED, BMV2 = Realisation.NETNS, SwitchKind.EMBEDDED, SwitchKind.BMV2
@@ -28,10 +27,6 @@ needs_bmv2 = pytest.mark.skipif(
 
 
 MININET, LOOPBACK = Realisation.MININET, Realisation.LOOPBACK
-needs_mininet = pytest.mark.skipif(
-    importlib.util.find_spec("mininet") is None,
-    reason="needs Debian's package mininet (apt-get install mininet), seen from a venv with --system-site-packages",
-)
 
 
 @needs_root
@@ -105,12 +100,12 @@ def test_a_tree_on_loopback_needs_no_root_and_its_links_lose() -> None:
     topology = leaf_spine(4, leaves=2, rate_bits_s=RATE_BITS_S, loss=0.02, delay_ns=100_000)
     with realise(topology, LOOPBACK, EMBEDDED, seed=5) as fabric:
         assert {host.netns for host in fabric.hosts} == {None}
-        sum_over(fabric, 20_000)
+        assert sum_over(fabric, 20_000) > 0, "of over 600 frames 2 % are lost"
         carried = fabric.carried()
         spine, *leaves = fabric.status()["switches"]
     assert [leaf["events"]["sent_up"] for leaf in leaves] == [spine["events"]["completed"]] * 2
     payload = 20_000 * 4
-    assert all(payload < size < 2 * payload for way in carried.values() for size in way), carried
+    assert all(size > payload for way in carried.values() for size in way), carried
     assert left_of(fabric) == []
 
 

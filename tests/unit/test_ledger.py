@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from controller.process import Process, start_time
+from emulation.cli import main
 from emulation.topology.ledger import Ledger, LedgerError, Removed, Run, clean, ledger, present, remove, runs
 
 DEAD = 2**22 + 1  # above the largest pid there can be
@@ -56,6 +58,18 @@ def test_what_a_dead_run_left_is_removed(tmp_path: Path, sleeper: subprocess.Pop
     assert sleeper.wait(5) == -15
     assert list(tmp_path.iterdir()) == []
     assert clean(False, False, tmp_path) == ([], [])
+
+
+def test_the_command_says_what_it_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emulation.topology.ledger.state_folder", lambda: tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    made = dead(tmp_path)
+    with ledger(tmp_path) as alive:
+        for options, title in ((["--dry-run"], "would be removed"), ([], "removed")):
+            said = CliRunner().invoke(main, ["clean", *options], catch_exceptions=False).output
+            assert said.startswith(title) and str(made.folder) in said
+            assert f"run {alive.path.stem} is alive and was left alone (--all ends it)" in said
+        assert "nothing to remove" in CliRunner().invoke(main, ["clean"], catch_exceptions=False).output
 
 
 def test_a_process_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
