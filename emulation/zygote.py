@@ -83,6 +83,7 @@ class Zygote:
             elif "event" in said:
                 self._events.append(said)
             else:
+                self.ended.pop(said.get("pid", 0), None)  # numbers come again
                 self._answers.append(said)
 
     def _answer(self, within_s: float) -> Event:

@@ -73,6 +73,7 @@ class Zygote:
             if "status" in answer:
                 self.ended[answer["pid"]] = answer["status"]
             else:
+                self.ended.pop(answer.get("pid", 0), None)  # numbers come again
                 self.answers.append(answer)
 
     def _answer(self, within_s: float) -> dict[str, Any]:
