@@ -19,7 +19,6 @@ from emulation.topology import wiring
 from emulation.topology.cabling import Started
 from emulation.topology.declaration import QUEUE_FRAMES, Link, TopologyError
 from emulation.topology.ledger import Ledger
-from hostlib.launch import die_with_parent
 
 START_S = 90.0
 STOP_S = 5.0
@@ -83,7 +82,10 @@ class Ground:
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """A process that ends with this one, however that ends, and is in the ledger; it logs to NAME.log."""
-        enter = [] if self.space is None else ["nsenter", f"--net={Path('/run/netns', self.space)}"]
+        # Not a preexec_fn: Python would call its hooks around the fork, and a Ctrl-C that comes in one of them is lost.
+        enter = ["setpriv", "--pdeathsig", "KILL"]
+        if self.space is not None:
+            enter += ["nsenter", f"--net={Path('/run/netns', self.space)}"]
         with (self.ledger.folder / f"{name}.log").open("wb") as said:
             child = subprocess.Popen(
                 [*enter, *command],
@@ -91,7 +93,6 @@ class Ground:
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
             )
         self.children.append(child)
         self.ledger.process(child.pid, name)

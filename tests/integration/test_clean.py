@@ -110,3 +110,17 @@ def test_a_killed_mininet_leaves_nothing_after_clean() -> None:
     assert [name for name in run.interfaces if Path("/sys/class/net", name).exists()] == []
     assert [recorded for recorded, _ in run.processes if start_time(recorded.pid) == recorded.start_time] == []
     assert not run.path.exists() and not run.folder.exists()
+
+
+@needs_root
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_interrupted_cleans_up_by_itself(number: signal.Signals) -> None:
+    code = f"import signal\nsignal.signal({number}, signal.default_int_handler)\n{MAKER}"
+    with subprocess.Popen([sys.executable, "-c", code, "netns"], cwd=ROOT, stderr=subprocess.PIPE) as maker:
+        run = await_(maker, "leaf0")
+        maker.send_signal(number)
+        _, complained = maker.communicate(timeout=WAIT_S)
+    assert complained.decode().strip().endswith("KeyboardInterrupt")
+    assert not run.path.exists() and not run.folder.exists()
+    assert [name for name in run.namespaces if Path("/run/netns", name).exists()] == []
+    assert [recorded for recorded, _ in run.processes if start_time(recorded.pid) == recorded.start_time] == []
