@@ -9,7 +9,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -105,7 +105,10 @@ class Run:
         if not self.cells:
             raise EmulationError(f"no cell of {experiment.name} has {options.only!r} in its name")
         for cell in self.cells:
-            find(cell.mechanism).require_hosts()
+            mechanism = find(cell.mechanism)
+            mechanism.require_hosts()
+            if options.real is None and not mechanism.needs_fabric:
+                options.how.require_streams(cell.mechanism)
         self.rows: dict[str, Row] = {row["cell"]: row for row in _known(options.output, experiment.text)}
 
     @property
@@ -149,7 +152,7 @@ class Run:
 
     def _on(self, ground: Ground, cells: list[Cell], forks: Zygote) -> None:
         slow = []
-        with self._realised(ground, cells) as fabric:
+        with self._realised(ground, cells, forks) as fabric:
             for cell in cells:
                 self._report({"event": "cell", "cell": cell.name, "dilation": ground.dilation})
                 row, detail = self._measure(cell, ground.dilation, fabric, forks)
@@ -166,16 +169,17 @@ class Run:
                 break
             ground = self._ground(cell, row["enough_dilation"])
             self._report({"event": "again", "cell": cell.name, "dilation": ground.dilation, "why": row["bottleneck"]})
-            with self._realised(ground, [cell]) as fabric:
+            with self._realised(ground, [cell], forks) as fabric:
                 row, detail = self._measure(cell, ground.dilation, fabric, forks)
         return row, detail
 
     @contextmanager
-    def _realised(self, ground: Ground, cells: list[Cell]) -> Iterator[Fabric]:
-        with ExitStack() as stack:
-            servers = ground.jobs * max(find(cell.mechanism).servers for cell in cells)
-            topology = topology_of(self.experiment, ground, servers)
-            yield stack.enter_context(realise(topology, self.options.how, self.options.switch, self.experiment.seed))
+    def _realised(self, ground: Ground, cells: list[Cell], forks: Zygote) -> Iterator[Fabric]:
+        servers = ground.jobs * max(find(cell.mechanism).servers for cell in cells)
+        topology = topology_of(self.experiment, ground, servers)
+        with realise(topology, self.options.how, self.options.switch, self.experiment.seed) as fabric:
+            fabric.record(forks.process.pid, "workers")
+            yield fabric
 
     def _measure(self, cell: Cell, dilation: float, fabric: Fabric, forks: Zygote) -> tuple[Row, Row]:
         measured = measure_cell(self.experiment, cell, dilation, fabric, forks)
