@@ -141,7 +141,7 @@ class Run:
                 self._keep(row_of(self.experiment, cell, 1.0, measured), detail_of(cell, measured))
             self._end()
             return self._ordered()
-        with zygote() as forks:
+        with zygote("emulation.replay") as forks:
             for ground, cells in groupby(self.left, lambda cell: self._ground(cell, self.dilation(cell))):
                 self._on(ground, list(cells), forks)
         self._end()

@@ -26,7 +26,6 @@ from hostlib.namespace import CLONE_NEWNET
 START_S, ANSWER_S, END_S = 120.0, 10.0, 5.0
 # A library that starts threads when it is loaded cannot be forked.
 SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-PRELOADED = ("emulation.replay", "hostlib.train")
 FAILED = 70  # exit status after an exception that is none of ours
 
 Event = dict[str, Any]
@@ -46,14 +45,17 @@ class Zygote:
     _answers: list[Event] = field(default_factory=list)
     _heard: bytes = b""
 
-    def fork(self, module: str, environment: dict[str, str], netns: str | None, errors: Path) -> int:
+    def fork(
+        self, module: str, environment: dict[str, str], netns: str | None, errors: Path, output: Path | None = None
+    ) -> int:
         """Start `main()` of a module in a network namespace; its pid.
 
         Args:
             netns: a path for setns(2); None for this process's own.
-            errors: where its standard error goes.
+            errors, output: where its standard error and output go; None: its output is heard by `events`.
         """
-        order = {"module": module, "environment": environment, "netns": netns, "errors": str(errors)}
+        said = {2: str(errors)} | ({} if output is None else {1: str(output)})
+        order = {"module": module, "environment": environment, "netns": netns, "said": said}
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -64,11 +66,12 @@ class Zygote:
 
     def events(self, seconds: float) -> list[Event]:
         """What children said, waiting so long for news."""
-        self._listen(seconds)
+        self.listen(seconds)
         said, self._events = self._events, []
         return said
 
-    def _listen(self, seconds: float) -> None:
+    def listen(self, seconds: float) -> None:
+        """Hear of ends, and of what is for `events`, waiting so long for news."""
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], seconds)[0]:
             return
@@ -91,15 +94,21 @@ class Zygote:
         while not self._answers:
             if time.monotonic() > give_up:
                 raise EmulationError(f"the process that forks ranks says nothing within {within_s:.0f} s")
-            self._listen(0.1)
+            self.listen(0.1)
         return self._answers.pop(0)
 
 
 @contextmanager
-def zygote() -> Iterator[Zygote]:
-    """One, for as long as the block runs; what it forked ends with it."""
+def zygote(*modules: str, folder: Path | None = None) -> Iterator[Zygote]:
+    """One, for as long as the block runs; what it forked ends with it.
+
+    Args:
+        modules: that it loads, for all.
+        folder: where it runs.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", "emulation.zygote"],
+        [sys.executable, "-m", "emulation.zygote", *modules],
+        cwd=folder,
         env={**os.environ, **SINGLE_THREADED, "TORCH_CPP_LOG_LEVEL": "ERROR"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -142,11 +151,14 @@ def _reap(*_: object) -> None:
 
 def _be(order: Event) -> None:
     die_with_parent()
+    os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-    opened = os.open(order["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(opened, 2)
+    for stream, path in order["said"].items():
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(opened, int(stream))
+        os.close(opened)
     if order["netns"] is not None:
         with open(order["netns"]) as entry:
             if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET) != 0:
@@ -156,7 +168,7 @@ def _be(order: Event) -> None:
 
 
 def main() -> None:
-    for module in PRELOADED:
+    for module in sys.argv[1:]:
         importlib.import_module(module)
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:

@@ -18,12 +18,14 @@ from typing import Any
 import torch.distributed as dist
 
 from controller.process import State
+from emulation.errors import EmulationError
+from emulation.zygote import Zygote, zygote
 from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.options import TrainOptions
 from tests.chaos.scenario import DEADLINE_S, KINDS, NONE, Blow, Equipment, Scenario, Workload
-from tests.chaos.zygote import Zygote
-from tests.conftest import Fabric, controller
+from tests.conftest import ROOT, Fabric, controller
 
+RANK = "tests.chaos.rank"
 HANG_S = 60.0  # No run takes so long, however busy the machine.
 BACK_S = 30.0  # Within this the fabric must be back after whatever was done to it.
 # Beyond the deadline: to look who is missing, and to end. A busy machine doubles it.
@@ -157,8 +159,7 @@ class Player:
     def __enter__(self) -> Player:
         self.fabrics = Fabrics(self._directory)
         self._stack.callback(self.fabrics.close)
-        self._zygote = Zygote.start()
-        self._stack.callback(self._zygote.close)
+        self._zygote = self._stack.enter_context(zygote(RANK, folder=ROOT))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -168,7 +169,7 @@ class Player:
         """Play it, and before it, once, what it trains without any disturbance."""
         try:
             return self._play(scenario)
-        except (OSError, RuntimeError) as wrong:
+        except (OSError, RuntimeError, EmulationError) as wrong:
             # The fabric, or the zygote: another run does not depend on it.
             said = self.fabrics.give_up(scenario.equipment)
             return Outcome(scenario, "failed", 0.0, [str(wrong)], said)
@@ -212,8 +213,8 @@ class Player:
 class _Run:
     """One run on its way."""
 
-    def __init__(self, scenario: Scenario, said: Path, zygote: Zygote, state: Any) -> None:
-        self.scenario, self._said, self._zygote, self._state = scenario, said, zygote, state
+    def __init__(self, scenario: Scenario, said: Path, forks: Zygote, state: Any) -> None:
+        self.scenario, self._said, self._zygote, self._state = scenario, said, forks, state
         self._pids: list[int] = []
         self._events = (said / "rank0.out").open("ab+")
         self._events.seek(0)
@@ -253,7 +254,8 @@ class _Run:
                 "MASTER_PORT": str(port),
                 OPTIONS_VARIABLE: options.to_json(),
             }
-            self._pids.append(self._zygote.fork(environment, self._said / f"rank{rank}"))
+            errors, output = (self._said / f"rank{rank}.{kind}" for kind in ("err", "out"))
+            self._pids.append(self._zygote.fork(RANK, environment, None, errors, output))
 
     @property
     def took_away(self) -> bool:
