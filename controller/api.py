@@ -103,6 +103,10 @@ class Service:
                 "pools": [{"first_slot": pool.first_slot, "slots": pool.slots} for pool in job.pools],
                 "elements": self.elements,
             }
+            if job.server is not None:
+                told["server"] = _ends(job.server)
+            if rank is job.server:
+                told["workers"] = [_ends(worker) for _, worker in sorted(job.ranks.items())]
         return told
 
     def describe(self, job: Job) -> dict[str, Any]:
@@ -146,6 +150,10 @@ class Service:
             "events": _summed(switch["events"] for switch in switches),
             "drops": _summed(switch["drops"] for switch in switches),
         }
+
+
+def _ends(member: Rank) -> dict[str, Any]:
+    return {"address": member.address, "udp_ports": member.udp_ports}
 
 
 def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -16,6 +16,8 @@ from hostlib import layout
 # Priorities of membership entries: the more an entry says, the earlier it is asked (docs/adr/0004).
 ADMIT, WRONG_SLOT, WRONG_OPERATION, WRONG_SOURCE, WRONG_RANK, WRONG_EPOCH = 60, 50, 40, 30, 20, 10
 Field = tuple[int, int]  # value, mask
+BROADCAST_MAC = 0xFFFF_FFFF_FFFF
+FLOOD_GROUP = 0x1000  # above every job's
 
 
 def canonical(value: int) -> bytes:
@@ -78,16 +80,29 @@ class Names:
 
     def host(self, mac: str, port: int) -> p4runtime_pb2.Entity:
         """Frames to this MAC address leave by this port."""
-        return self.entry("l2", {"dst_mac": int(mac.replace(":", ""), 16)}, "l2_forward", {"port": port})
+        return self._way(int(mac.replace(":", ""), 16), port)
 
     def job(self, shares: Iterable[Share]) -> list[p4runtime_pb2.Entity]:
         """All of one job's pools on one switch, in the order to insert them: who may send comes last."""
         shares = list(shares)
         entities = [self._replica(member) for share in shares for member in share.members if member.replica]
         entities += [self._group(share) for share in shares]
+        entities += [self._way(mac, port) for share in shares for mac, port in share.hosts]
         entities += [entity for share in shares for entity in self._membership(share)]
         # Pools of one job refuse the same things with the same entries.
         return list({entity.SerializeToString(deterministic=True): entity for entity in entities}.values())
+
+    def flood(self, ports: Iterable[int]) -> list[p4runtime_pb2.Entity]:
+        """What is sent to everybody, as ARP's questions are, leaves by all of these ports but the one it came from."""
+        entity = p4runtime_pb2.Entity()
+        group = entity.packet_replication_engine_entry.multicast_group_entry
+        group.multicast_group_id = FLOOD_GROUP
+        for port in ports:
+            group.replicas.add(egress_port=port, instance=0)
+        return [entity, self.entry("l2", {"dst_mac": BROADCAST_MAC}, "l2_flood", {"group": FLOOD_GROUP})]
+
+    def _way(self, mac: int, port: int) -> p4runtime_pb2.Entity:
+        return self.entry("l2", {"dst_mac": mac}, "l2_forward", {"port": port})
 
     def _group(self, share: Share) -> p4runtime_pb2.Entity:
         entity = p4runtime_pb2.Entity()

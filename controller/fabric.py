@@ -147,12 +147,14 @@ class P4RuntimeFabric:
         anew: bool = False,
         mac: int = SWITCH_MAC,
         forwarding: Mapping[str, int] | None = None,
+        flooded: Sequence[int] = (),
     ) -> bool:
         """Make the switch run a program, unless it already does and need not start `anew`; whether it was pushed.
 
         Args:
             address, mac: the fabric's own.
             forwarding: MAC address of a host -> port that leads there.
+            flooded: ports where hosts are, who may ask each other for their addresses.
         """
         config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=artifact.program)
         text_format.Parse(artifact.p4info, config.p4info, allow_unknown_field=True)
@@ -172,7 +174,8 @@ class P4RuntimeFabric:
         self.dirty = False
         own = [self._names.fabric_address(address), self._names.fabric_mac(address, mac)]
         hosts = [self._names.host(mac, port) for mac, port in (forwarding or {}).items()]
-        self._write(INSERT, [*own, *hosts])
+        everybody = self._names.flood(flooded) if flooded else []
+        self._write(INSERT, [*own, *hosts, *everybody])
         return True
 
     def _running(self) -> bytes:

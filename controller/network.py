@@ -122,7 +122,8 @@ class Network:
 
     def _push(self, switch: Switch, artifact: Artifact, anew: bool) -> bool:
         line = self.lines[switch.name]
-        pushed = line.session.push(artifact, switch.address, anew, switch.mac, self.topology.forwarding(switch.name))
+        ways, flooded = self.topology.forwarding(switch.name), self.topology.flooded(switch)
+        pushed = line.session.push(artifact, switch.address, anew, switch.mac, ways, flooded)
         line.answered_s = self._clock()
         return pushed
 

@@ -57,6 +57,7 @@ class Share:
         members: in the order of their bits, at most 32.
         above: None when results are made here. "shared" has a server, "chunk" has either.
         offset: of shared slots: pool base and hash. Slots are then 0..slots - 1 in packets.
+        hosts: MAC address and port of each of the job's hosts: what they send each other passes through, too.
 
     Raises:
         ValueError: it contradicts itself.
@@ -71,6 +72,7 @@ class Share:
     above: Above | None = None
     policy: str = "sum"
     offset: int = 0
+    hosts: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.members) <= HOSTS_PER_SWITCH:

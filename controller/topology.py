@@ -116,15 +116,23 @@ class Topology:
 
     def forwarding(self, name: str) -> dict[str, int]:
         """MAC address of each host that has one -> the port of this switch that leads there."""
-        switch = self.switch(name)
-        found: dict[str, int] = {}
-        for other in self.switches:
-            path = self.path(other.name)
-            # Down to where the host is below, up to everything else.
-            below = path[path.index(name) - 1] if name in path[1:] else None
-            way = switch.uplink if below is None else self.switch(below).downlink
-            found |= {mac: port if other is switch else way for port, mac in other.macs.items()}
-        return found
+        return {
+            mac: port if other.name == name else self.towards(name, other.name)
+            for other in self.switches
+            for port, mac in other.macs.items()
+        }
+
+    def towards(self, name: str, there: str) -> int:
+        """The port of a switch that leads to another one: down to what is below, up to everything else."""
+        path = self.path(there)
+        return self.switch(path[path.index(name) - 1]).downlink if name in path else self.switch(name).uplink
+
+    def flooded(self, switch: Switch) -> list[int]:
+        """Ports of a switch by which everybody is reached, where hosts are at the other ends of cables."""
+        if not any(each.hosts for each in self.switches):
+            return []
+        up = [] if switch.parent is None else [switch.uplink]
+        return [*sorted(switch.hosts), *up, *(child.downlink for child in self.children(switch.name))]
 
     def rank_of(self, name: str) -> int:
         """What a switch is to its parent."""

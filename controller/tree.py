@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from controller.job import Job, Rank
 from controller.share import Above, Member, Share
 from controller.topology import Switch, Topology
@@ -46,7 +48,18 @@ def _share(job: Job, topology: Topology, switch: Switch, top: str, used: set[str
         above=_above(job, topology, switch, top, number),
         policy="sum" if job.policy == "server" else job.policy,
         offset=pool.offset,
+        hosts=tuple(_hosts(job, topology, switch)),
     )
+
+
+def _hosts(job: Job, topology: Topology, switch: Switch) -> Iterator[tuple[int, int]]:
+    """Of cables only: on loopback hosts reach each other without a switch, and have MACs that others have, too. To hosts
+    whose MACs the topology says there is a way already."""
+    for rank in job.everybody:
+        at = topology.switch(rank.switch)
+        if rank.mac is not None and rank.switch_port in at.hosts and rank.switch_port not in at.macs:
+            near = rank.switch == switch.name
+            yield rank.mac, rank.switch_port if near else topology.towards(switch.name, rank.switch)
 
 
 def _worker(rank: Rank, number: int) -> Member:

@@ -209,7 +209,7 @@ def replay(options: ReplayOptions, here: Surroundings) -> Report | None:
     mechanism = find(options.mechanism)
     with grouped(here, "replay", options.deadline_s, mechanism.servers) as (group, job):
         if group.rank >= group.world_size:
-            serve(mechanism, group)
+            serve(mechanism, group, options.controller, job, options.address)
             group.liveness.wait_for_workers()
             return None
         patience = timedelta(seconds=options.deadline_s)

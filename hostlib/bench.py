@@ -327,7 +327,9 @@ def foot(options: BenchOptions) -> list[str]:
     ]
     through = [name for name in options.mechanisms if find(name).needs_fabric]
     if through:
-        lines.append(f"Through the fabric a link carries each byte once: for {', '.join(through)} look at algbw.")
+        lines.append(
+            f"Through the fabric a worker's link carries each byte once: for {', '.join(through)} look at algbw."
+        )
     if through and options.rate is not None:
         payload, frame = frame_bytes()
         lines.append(

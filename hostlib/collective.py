@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from hostlib.library import CLOSE_S, LibraryCollective, library_collective
 from hostlib.registry import Mechanism, find_fallback
 from hostlib.runtime import Runtime, Started
 from hostlib.sequence import Sequence
+from hostlib.server import FabricServer
 from hostlib.summand import Summand, host_summand, refuse, travelling
 
 DEFAULT_FALLBACK = "ring"
@@ -85,10 +87,16 @@ class ScheduledCollective:
     ) -> None:
         self._group = group
         self._fabric: SwitchFabric | None = None
-        if mechanism.needs_fabric:
+        if mechanism.fabric_use is not None:
             by_hosts = Runtime(find_fallback(fallback), group.world_size, group.rank, group.peers)
             self._fabric = SwitchFabric(
-                group, controller, job, address, lambda values: by_hosts.allreduce(values, False), lanes
+                group,
+                controller,
+                job,
+                address,
+                lambda values: by_hosts.allreduce(values, False),
+                mechanism.fabric_use,
+                lanes,
             )
         self._runtimes = channels(mechanism, group, self._fabric)
         # What goes through the switch alone needs no detour over float32.
@@ -242,19 +250,29 @@ class ScheduledCollective:
 
 def channels(mechanism: Mechanism, group: Group, fabric: SwitchFabric | None = None) -> list[Runtime]:
     """This host's runtimes of a mechanism, which share the all-reduces; with a fabric, whose order is one, only one."""
-    count = 1 if fabric is not None else group.peers.channels
+    count = 1 if mechanism.needs_fabric else group.peers.channels
     return [
         Runtime(mechanism, group.world_size, group.rank, group.peers, fabric, channel, count)
         for channel in range(count)
     ]
 
 
-def serve(mechanism: Mechanism, group: Group) -> None:
+def serve(mechanism: Mechanism, group: Group, controller: str, job: str, address: str, lanes: int = 1) -> None:
     """A server's part, until all workers have closed their collectives.
 
+    Args:
+        controller, job, address, lanes: as for the workers' collectives; for what goes through the switch.
+
     Raises:
+        JoinError: see hostlib.join.
         RunError, RuntimeError: a message did not come through.
     """
+    use = mechanism.fabric_use
+    with nullcontext() if use is None else closing(FabricServer(use, group, controller, job, address, lanes)):
+        _serve_channels(mechanism, group)
+
+
+def _serve_channels(mechanism: Mechanism, group: Group) -> None:
     ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
 
     def run(runtime: Runtime) -> None:
@@ -288,7 +306,12 @@ def create_collective(
         JoinError: see hostlib.join.
         UnknownNameError: no such fallback.
         HostlibError: a library yardstick whose library is not here.
+        RunError: the mechanism needs servers, and the group has none.
     """
+    if mechanism.servers and group.hosts is None:
+        raise RunError(
+            f"{mechanism.name} needs servers beside the ranks, as `hostlib train` and python -m hostlib.train have them"
+        )
     if mechanism.build is None:
         return library_collective(mechanism, group)
     return ScheduledCollective(mechanism, group, controller, job, address, fallback, lanes)

@@ -25,11 +25,16 @@ from hostlib._engine import Engine, SumOverflow
 from hostlib.errors import FabricError, HostlibError, JoinError, RunError
 from hostlib.group import Group
 from hostlib.join import FabricSession, Place, join, require_controller
+from hostlib.liveness import Sign
+from hostlib.schedule import FabricUse
 
 LOOK_S = 0.05  # how often a rank that waits looks around
 PATIENCE_S = 2.0  # without any result, everybody waiting: the switch is taken for dead
 PATIENCE_REFUSED_S = 0.3  # the same, when the system says that nobody listens at the switch's address
 REJOIN_EVERY_S = 0.5
+
+# The controller's (docs/topology.md).
+POLICIES = {FabricUse.SUM: "sum", FabricUse.VIA_SERVER: "server", FabricUse.TO_SERVER: "server"}
 
 HostSum = Callable[[Tensor], None]
 
@@ -60,8 +65,13 @@ class Summing:
         return self.done is not None and bool(self.done.any())
 
 
-def configure(engine: Engine, place: Place) -> None:
-    """A new stream of an engine, in the place that the controller gave it."""
+def configure(engine: Engine, place: Place, answered_by_server: bool = False) -> None:
+    """A new stream of an engine, in the place that the controller gave it.
+
+    Args:
+        answered_by_server: results come from the job's server, not from the switch.
+    """
+    server = place.server if answered_by_server else None
     engine.configure(
         place.fabric_address,
         place.fabric_port,
@@ -71,6 +81,7 @@ def configure(engine: Engine, place: Place) -> None:
         place.world_size,
         [(pool.first_slot, pool.slots) for pool in place.pools],
         place.elements,
+        servers=[server.end(pool) for pool in range(len(place.pools))] if server is not None else [],
     )
 
 
@@ -79,6 +90,7 @@ class SwitchFabric:
 
     Args:
         sum_by_hosts: sums an int32 tensor over all ranks in place, without the fabric.
+        use: what the switch does; with a server, somebody runs hostlib.server.serve() for the same job.
         lanes: sockets, threads and pools of slots that share a tensor.
 
     Raises:
@@ -92,11 +104,12 @@ class SwitchFabric:
         job: str,
         address: str,
         sum_by_hosts: HostSum,
+        use: FabricUse = FabricUse.SUM,
         lanes: int = 1,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._group, self._controller, self._job = group, controller, job
-        self._sum_by_hosts, self._patience_s = sum_by_hosts, patience_s
+        self._sum_by_hosts, self._use, self._patience_s = sum_by_hosts, use, patience_s
         self.engine = Engine(address, [0] * lanes)
         self._lock = threading.Lock()
         self._summing: dict[int, Summing] = {}
@@ -108,7 +121,10 @@ class SwitchFabric:
         self.failures: list[dict[str, Any]] = []
         require_controller(controller)  # Nobody there is an error at once; a switch that is coming is waited for.
         self.session = self._join(job, group.deadline_s)
-        configure(self.engine, self.session.place)
+        self._configure()
+
+    def _configure(self) -> None:
+        configure(self.engine, self.session.place, self._use is FabricUse.TO_SERVER)
 
     def _join(self, job: str, deadline_s: float, cancelled: threading.Event | None = None) -> FabricSession:
         return join(
@@ -120,6 +136,7 @@ class SwitchFabric:
             self.engine.ports,
             deadline_s,
             lambda: self.engine.position,
+            policy=POLICIES[self._use],
             cancelled=cancelled,
             patient=True,
         )
@@ -177,10 +194,11 @@ class SwitchFabric:
 
     def tend(self) -> None:
         """Called while nothing is being waited for: another rank may have found the switch dead."""
-        if self._in_fabric and any(
-            sign and sign.failures > len(self.failures) for sign in self._group.liveness.signs()
-        ):
+        if self._in_fabric and any(sign and sign.failures > len(self.failures) for sign in self._ranks_signs()):
             self._fail_over()
+
+    def _ranks_signs(self) -> list[Sign | None]:
+        return self._group.liveness.signs()[: self._group.world_size]
 
     def _look(self, number: int, since: float) -> None:
         self.tend()
@@ -195,9 +213,7 @@ class SwitchFabric:
             self._refused = refused
             return
         patience_s = PATIENCE_REFUSED_S if refused > self._refused else self._patience_s
-        away = [
-            rank for rank, sign in enumerate(self._group.liveness.signs()) if sign is None or sign.submitted < number
-        ]
+        away = [rank for rank, sign in enumerate(self._ranks_signs()) if sign is None or sign.submitted < number]
         if silent_s > patience_s and not away and not self._group.liveness.silent():
             self._fail_over()
         elif min(silent_s, time.monotonic() - since) > self._group.deadline_s:
@@ -314,7 +330,7 @@ class SwitchFabric:
         self._returning = None
         with self._lock:
             self.session = session
-            configure(self.engine, session.place)
+            self._configure()
             for summing in self._summing.values():
                 if not summing.over and summing.wrong is None:
                     summing.ticket = self.engine.submit(summing.values, summing.average)
@@ -332,7 +348,7 @@ class SwitchFabric:
         while time.monotonic() < give_up:
             self._group.liveness.exchange()
             self.tend()
-            behind = [s for s in self._group.liveness.signs() if s is not None and s.completed < self._completed]
+            behind = [s for s in self._ranks_signs() if s is not None and s.completed < self._completed]
             if not behind or self._group.liveness.silent():
                 return
             time.sleep(LOOK_S / 2)

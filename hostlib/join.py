@@ -1,4 +1,4 @@
-"""A rank's place in a job of the controller: join, heartbeat, leave."""
+"""A rank's, or a server's, place in a job of the controller: join, heartbeat, leave."""
 
 from __future__ import annotations
 
@@ -34,8 +34,34 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class Ends:
+    """Where another member of the job is.
+
+    Attributes:
+        udp_ports: one for each pool.
+    """
+
+    address: str
+    udp_ports: tuple[int, ...]
+
+    @classmethod
+    def told(cls, answer: dict[str, Any]) -> Ends:
+        return cls(answer["address"], tuple(answer["udp_ports"]))
+
+    def end(self, pool: int) -> tuple[str, int]:
+        """Of one pool's packets."""
+        return self.address, self.udp_ports[pool]
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
-    """What the controller says of this rank's place; see docs/protocol.md for slots and epochs."""
+    """What the controller says of this rank's place; see docs/protocol.md for slots and epochs.
+
+    Attributes:
+        rank: RANK_ALL of a server.
+        server: of the job; None where the switches do all.
+        workers: by rank, for the server only.
+    """
 
     job_id: int
     epoch: int
@@ -47,6 +73,8 @@ class Place:
     fabric_port: int
     switch: str
     switch_port: int
+    server: Ends | None = None
+    workers: tuple[Ends, ...] = ()
 
     @classmethod
     def told(cls, answer: dict[str, Any]) -> Place:
@@ -57,15 +85,17 @@ class Place:
             pools=tuple(Pool(pool["first_slot"], pool["slots"]) for pool in answer["pools"]),
             fabric_address=fabric["address"],
             fabric_port=fabric["port"],
+            server=Ends.told(answer["server"]) if answer.get("server") else None,
+            workers=tuple(map(Ends.told, answer.get("workers", ()))),
         )
 
 
 class FabricSession:
-    """Membership of one rank in one job, kept alive by a thread. A dead controller is no reason to stop training."""
+    """Membership in one job, of a rank or its server, kept alive by a thread. A dead controller is no reason to stop training."""
 
-    def __init__(self, controller: str, job: str, rank: int, place: Place, position: Callable[[], int]) -> None:
+    def __init__(self, url: str, place: Place, position: Callable[[], int]) -> None:
         self.place = place
-        self._url = f"{controller}/jobs/{quote(job, safe='')}/ranks/{rank}"
+        self._url = url
         # A later life of the job, which this rank may have joined too, is another session's.
         self._epoch = {"epoch": place.epoch}
         self._position = position
@@ -98,22 +128,25 @@ class FabricSession:
 def join(
     controller: str,
     job: str,
-    rank: int,
+    rank: int | None,
     world_size: int,
     address: str,
     udp_ports: Sequence[int],
     deadline_s: float,
     position: Callable[[], int],
     slots: int | None = None,
+    policy: str | None = None,
     cancelled: threading.Event | None = None,
     patient: bool = False,
 ) -> FabricSession:
     """Join a job and wait until every rank has.
 
     Args:
+        rank: None for the job's server.
         address, udp_ports: where this rank's packets come from; a pool of slots for each port.
         position: how far in its stream the rank is, for heartbeats.
         slots: of each pool, a power of two; None for the controller's default.
+        policy: what the switches do (docs/topology.md); None for the controller's default.
         cancelled: set by another thread, it ends the waiting.
         patient: go on asking when no controller answers, when its switch is down, and when the job ended meanwhile.
 
@@ -127,10 +160,12 @@ def join(
         body["mac"] = mac
     if slots is not None:
         body["slots"] = slots
+    if policy is not None:
+        body["policy"] = policy
     stopped = cancelled or threading.Event()
     joining = _Joining(controller, job, rank, body, time.monotonic() + deadline_s, deadline_s, stopped, patient)
     told = joining.place() if cancelled is None else _unless(cancelled, joining)
-    return FabricSession(controller, job, rank, Place.told(told), position)
+    return FabricSession(joining.url, Place.told(told), position)
 
 
 class _Again(Exception):
@@ -147,7 +182,7 @@ class _Joining:
 
     controller: str
     job: str
-    rank: int
+    rank: int | None
     body: dict[str, Any]
     give_up: float
     deadline_s: float
@@ -156,7 +191,12 @@ class _Joining:
 
     @property
     def url(self) -> str:
-        return f"{self.controller}/jobs/{quote(self.job, safe='')}/ranks/{self.rank}"
+        member = "server" if self.rank is None else f"ranks/{self.rank}"
+        return f"{self.controller}/jobs/{quote(self.job, safe='')}/{member}"
+
+    @property
+    def who(self) -> str:
+        return "the server" if self.rank is None else f"rank {self.rank}"
 
     def place(self) -> dict[str, Any]:
         """The controller's answer when all ranks have joined."""
@@ -175,7 +215,7 @@ class _Joining:
             if time.monotonic() > self.give_up:
                 self._leave(client)
                 raise JoinError(
-                    f"rank {self.rank}: not all {self.body['world_size']} ranks of job {self.job} joined "
+                    f"{self.who}: not all {self.body['world_size']} ranks of job {self.job} joined "
                     f"within {self.deadline_s:.0f} s"
                 )
             self._pause(client, POLL_S, joined=True)
@@ -203,7 +243,7 @@ class _Joining:
         if self.cancelled.wait(seconds):
             if joined:
                 self._leave(client)
-            raise JoinError(f"rank {self.rank}: joining job {self.job} was cancelled")
+            raise JoinError(f"{self.who}: joining job {self.job} was cancelled")
 
     def _leave(self, client: httpx.Client) -> None:
         with contextlib.suppress(httpx.HTTPError):
@@ -225,7 +265,7 @@ def _unless(cancelled: threading.Event, joining: _Joining) -> dict[str, Any]:
         pass
     wait([future], LEAVE_S)
     if not future.done():
-        raise JoinError(f"rank {joining.rank}: joining job {joining.job} was cancelled")
+        raise JoinError(f"{joining.who}: joining job {joining.job} was cancelled")
     return future.result()
 
 

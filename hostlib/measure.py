@@ -46,9 +46,9 @@ def measure(options: RankOptions, here: Surroundings, report: Report) -> dict[st
     servers = max(mechanism.servers for mechanism in mechanisms)
     with grouped(here, "bench", options.deadline_s, servers) as (group, job):
         if group.rank >= group.world_size:
-            for mechanism in mechanisms:
+            for number, mechanism in enumerate(mechanisms):
                 if group.rank - group.world_size < mechanism.servers:
-                    serve(mechanism, group)
+                    serve(mechanism, group, options.controller, f"{job}-{number}", options.address)
             group.liveness.wait_for_workers()
             return {"rows": []}
         for number, mechanism in enumerate(mechanisms):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from hostlib import mechanisms
 from hostlib.errors import HostlibError, ScheduleError, UnknownNameError
-from hostlib.schedule import Schedule
+from hostlib.schedule import FabricUse, Schedule
 
 STRATEGIES = {
     "wfbp": "wait-free backpropagation: buckets are summed while the backward pass goes on",
@@ -109,7 +109,7 @@ class Mechanism:
         """Raises ScheduleError: it can only be simulated."""
         if not self.runs_on_hosts:
             raise ScheduleError(
-                f"{self.name} cannot run on hosts: the fabric sums and multicasts at once, or not at all; "
+                f"{self.name} cannot run on hosts: there the fabric sums the workers' tensors, with one server or none; "
                 "it can be simulated"
             )
 
@@ -121,6 +121,10 @@ class Mechanism:
     @property
     def needs_fabric(self) -> bool:
         return self.build is not None and self._small().needs_fabric
+
+    @property
+    def fabric_use(self) -> FabricUse | None:
+        return self._small().fabric_use if self.build is not None else None
 
     def _small(self) -> Schedule:
         # Of few workers, but as many as the options want: servers, racks.

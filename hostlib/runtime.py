@@ -16,7 +16,7 @@ from hostlib.checker import check
 from hostlib.errors import ScheduleError
 from hostlib.peers import Peers, Pending
 from hostlib.registry import Mechanism
-from hostlib.schedule import Operation, Receive, Send, describe, is_host, piece_bounds, server, worker
+from hostlib.schedule import FabricUse, Operation, Receive, Send, describe, is_host, piece_bounds, server, worker
 
 SEGMENT_BYTES = 1 << 20  # of a message: while one is added, the next come
 SEGMENTS_AHEAD = 8
@@ -90,9 +90,10 @@ class Runtime:
         schedule = mechanism.schedule(world_size)
         check(schedule)
         mechanism.require_hosts()
-        if fabric is None and schedule.needs_fabric:
+        if fabric is None and schedule.needs_fabric and host < world_size:
             raise ScheduleError(f"{mechanism.name} needs a switch")
         self.only_fabric = schedule.needs_fabric
+        self._answered_by_server = schedule.fabric_use is FabricUse.TO_SERVER
         self._hosts = {worker(rank): rank for rank in range(world_size)}
         self._hosts |= {server(number): world_size + number for number in range(len(schedule.servers))}
         self._node = next(node for node, number in self._hosts.items() if number == host)
@@ -124,7 +125,7 @@ class Runtime:
     def finish(self, started: Started) -> None:
         """The remaining operations. All-reduces are finished in the order in which they were begun."""
         sending: Sending = defaultdict(list)
-        if self._host == 0 and self.servers and started.flat.numel() > 0:
+        if self._host == 0 and self.servers and not self.only_fabric and started.flat.numel() > 0:
             told = self._tell_servers(started.flat.numel(), DTYPES.index(started.flat.dtype))
             sending[HEADER_TAG, 0] = told
         steps = list(self._steps(started))
@@ -136,10 +137,10 @@ class Runtime:
                 coming.extend(self._ask(steps[asked]))
                 asked += 1
             match step.operation:
-                case Send(peer, piece) if is_host(peer):
+                case Send(peer, piece) if self._by_message(peer):
                     message = self._send(step.part, self._hosts[peer], piece)
                     sending[piece, step.segment].append(message)
-                case Receive(peer, piece, reduce) if is_host(peer):
+                case Receive(peer, piece, reduce) if self._by_message(peer):
                     message, got = coming.popleft()
                     # What is on its way must not change.
                     _settle([*sending.pop((piece, step.segment), []), message])
@@ -155,23 +156,27 @@ class Runtime:
         if started.average and not started.under_way:
             started.flat.div_(self._world_size)
 
-    @staticmethod
-    def _steps(started: Started) -> Iterator[Step]:
+    def _by_message(self, peer: str) -> bool:
+        """Else it is the fabric's: a server that has its sums from the switch is behind it."""
+        return is_host(peer) and not self._answered_by_server
+
+    def _steps(self, started: Started) -> Iterator[Step]:
         for operation in started.operations:
             piece = started.pieces[operation.piece]
             if piece.numel() > 0:
-                whole = isinstance(operation, Send | Receive) and not is_host(operation.peer)
+                whole = isinstance(operation, Send | Receive) and not self._by_message(operation.peer)
                 for segment, part in enumerate([piece] if whole else _segments(piece)):
                     yield Step(operation, segment, part)
 
     def _ask(self, step: Step) -> Iterator[tuple[Pending, Tensor]]:
         match step.operation:
-            case Receive(peer, piece, _) if is_host(peer):
+            case Receive(peer, piece, _) if self._by_message(peer):
                 into = torch.empty_like(step.part)
                 yield self._receive(into, self._hosts[peer], piece), into
 
     def serve(self) -> None:
-        """A server's all-reduces, one after the other, until all workers have closed their runtimes."""
+        """A server's all-reduces, one after the other, until all workers have closed their runtimes. Of those that the
+        switch sums it is told nothing: hostlib/server.py answers packets, whatever tensors they are of."""
         header = torch.empty(2, dtype=torch.int64)
         while True:
             self._receive(header, 0, HEADER_TAG).wait()

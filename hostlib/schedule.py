@@ -71,6 +71,14 @@ class Multicast:
 Operation = Send | Receive | Aggregate | Multicast
 
 
+class FabricUse(Enum):
+    """What a schedule wants of the switches, of what hosts and switches can do together."""
+
+    SUM = "the switch sums and multicasts"
+    VIA_SERVER = "the switch sums for a server, whose result it multicasts"
+    TO_SERVER = "the switch sums for a server, which sends its result to each worker"
+
+
 class Lists(Mapping[str, tuple[Operation, ...]]):
     """Each node's list, made when it is asked for: of a thousand workers one may be all that is wanted."""
 
@@ -122,12 +130,23 @@ class Schedule:
         return not all(map(is_host, self.nodes))
 
     @property
+    def fabric_use(self) -> FabricUse | None:
+        """None when there is nothing for switches to do, or something that hosts and switches cannot do together."""
+        if not self.needs_fabric or len(self.servers) > 1:
+            return None
+        operations = [operation for rank in range(self.world_size) for operation in self.nodes[worker(rank)]]
+        to_hosts = {is_host(operation.peer) for operation in operations if isinstance(operation, Send)}
+        from_hosts = {is_host(operation.peer) for operation in operations if isinstance(operation, Receive)}
+        if to_hosts != {False} or len(from_hosts) != 1:
+            return None
+        if from_hosts == {True}:
+            return FabricUse.TO_SERVER
+        return FabricUse.VIA_SERVER if self.servers else FabricUse.SUM
+
+    @property
     def runs_on_hosts(self) -> bool:
-        """Whether hosts, with the fabric that there is, can do it: what that sums, it multicasts to all ranks."""
-        if not self.needs_fabric:
-            return True
-        workers = (self.nodes[worker(rank)] for rank in range(self.world_size))
-        return not self.servers and all(not is_host(operation.peer) for node in workers for operation in node)
+        """Whether hosts can do it, with the fabric that there is."""
+        return not self.needs_fabric or self.fabric_use is not None
 
     @property
     def servers(self) -> tuple[str, ...]:

@@ -54,8 +54,8 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
     if options.world_size is not None and options.world_size != workers:
         raise RunError(f"--world-size {options.world_size} does not match the {workers} ranks that were started")
     if here.rank >= workers:
-        with grouped(here, "train", options.deadline_s, servers) as (group, _):
-            serve(choice.mechanism, group)
+        with grouped(here, "train", options.deadline_s, servers) as (group, job):
+            serve(choice.mechanism, group, options.controller, job, options.address, options.lanes)
         return {}
     here = replace(here, world_size=workers)
     _be_deterministic(options.seed)

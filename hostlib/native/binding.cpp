@@ -12,12 +12,16 @@
 #include "blocks.h"
 #include "engine.h"
 #include "kernel_binding.h"
+#include "server.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 using netfold::Cut;
 using netfold::DType;
+using netfold::End;
 using netfold::Engine;
+using netfold::Server;
+using Ends = std::vector<std::pair<std::string, std::uint16_t>>;
 
 // Of numpy or torch, writable.
 using Values = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -101,8 +105,7 @@ struct PyEngine {
     }
 };
 
-nb::dict stats(const PyEngine &self) {
-    const netfold::Stats s = self.engine.stats();
+nb::dict counted(const netfold::Stats &s) {
     nb::dict out;
     out["packets_sent"] = s.packets_sent;
     out["packets_received"] = s.packets_received;
@@ -119,6 +122,11 @@ nb::dict stats(const PyEngine &self) {
     out["busy_ns"] = s.busy_ns;
     out["blocked_ns"] = s.blocked_ns;
     out["rtt_ns"] = s.rtt_ns;
+    return out;
+}
+
+nb::dict stats(const PyEngine &self) {
+    nb::dict out = counted(self.engine.stats());
     out["position"] = self.engine.position();
     return out;
 }
@@ -151,9 +159,12 @@ void bind_engine(nb::module_ &m) {
         .def("configure",
              [](PyEngine &self, const std::string &fabric_address, std::uint16_t fabric_port, std::uint16_t job,
                 std::uint32_t epoch, std::uint16_t rank, int world_size,
-                const std::vector<std::pair<std::uint16_t, int>> &pools, int elements, int window) {
-                 netfold::Place place{fabric_address, fabric_port, job, rank, epoch, world_size, elements, window, {}};
-                 for (const auto &[first, slots] : pools) place.pools.push_back({first, slots});
+                const std::vector<std::pair<std::uint16_t, int>> &pools, int elements, int window, const Ends &servers) {
+                 netfold::Place place{{fabric_address, fabric_port}, job, rank, epoch, world_size, elements, window, {}};
+                 require(servers.empty() || servers.size() == pools.size(), "configure: a server for each pool, or none");
+                 for (std::size_t i = 0; i < pools.size(); i++)
+                     place.pools.push_back({pools[i].first, pools[i].second,
+                                            servers.empty() ? End{} : End{servers[i].first, servers[i].second}});
                  {
                      nb::gil_scoped_release free;
                      self.engine.configure(place);
@@ -161,7 +172,9 @@ void bind_engine(nb::module_ &m) {
                  self.held.clear();
              },
              "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "rank"_a, "world_size"_a, "pools"_a,
-             "elements"_a, "window"_a = 0, "A new stream. pools: (first slot, slots) per port.")
+             "elements"_a, "window"_a = 0, "servers"_a = Ends{},
+             "A new stream. pools: (first slot, slots) per port; servers: (address, port) per port of whoever sends the "
+             "results, none for the switch.")
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), "average"_a = false,
              "Begin to sum an array over the ranks, in place; the ticket to wait for.")
         .def("wait", &PyEngine::wait, "ticket"_a, "seconds"_a,
@@ -208,6 +221,34 @@ void bind_engine(nb::module_ &m) {
         .def("stats", &stats);
 }
 
+void bind_server(nb::module_ &m) {
+    nb::class_<Server>(m, "Server", "A UDP socket with a thread that sends back what the switch has summed, as it came.")
+        .def(nb::init<const std::string &, std::uint16_t>(), "address"_a, "port"_a = 0)
+        .def_prop_ro("address", &Server::address)
+        .def_prop_ro("port", &Server::port)
+        .def("configure",
+             [](Server &self, const std::string &fabric_address, std::uint16_t fabric_port, std::uint16_t job,
+                std::uint32_t epoch, int world_size, std::uint16_t first_slot, int slots, int elements,
+                const Ends &workers) {
+                 require(fabric_port != 0 && world_size >= 1 && slots >= 1 && elements >= 1 && elements <= 2048,
+                         "configure: an impossible place");
+                 require(workers.empty() || workers.size() == static_cast<std::size_t>(world_size),
+                         "configure: all workers, or none");
+                 netfold::Header header{};
+                 header.job = job;
+                 header.epoch = epoch;
+                 header.element_count = static_cast<std::uint16_t>(elements);
+                 std::vector<End> ends;
+                 for (const auto &[address, port] : workers) ends.push_back({address, port});
+                 nb::gil_scoped_release free;
+                 self.configure({fabric_address, fabric_port}, header, {first_slot, slots, {}}, world_size, ends);
+             },
+             "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "world_size"_a, "first_slot"_a, "slots"_a,
+             "elements"_a, "workers"_a = Ends{}, "Answer from now on: the switch, or each of the workers, by rank.")
+        .def("halt", &Server::halt, nb::call_guard<nb::gil_scoped_release>(), "Stop answering, until configure().")
+        .def("stats", [](const Server &self) { return counted(self.stats()); });
+}
+
 void bind_blocks(nb::module_ &m) {
     m.def("own_codes",
           [](Values x, std::size_t elements, std::size_t slots, const std::vector<int> &openings) {
@@ -250,6 +291,7 @@ NB_MODULE(_engine, m) {
     nb::set_leak_warnings(false);
     m.doc() = "netfold's packet engine: one rank's end of the slot protocol (docs/protocol.md).";
     bind_engine(m);
+    bind_server(m);
     bind_blocks(m);
     netfold::bind_kernels(m);
 }

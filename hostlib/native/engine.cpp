@@ -32,7 +32,7 @@ void Engine::configure(const Place &place) {
     const auto power_of_two = [](int n) { return n > 0 && (n & (n - 1)) == 0; };
     if (place.world_size < 1 || place.world_size > 512) throw std::invalid_argument("world size must be in 1..512");
     if (place.rank >= place.world_size) throw std::invalid_argument("rank must be below the world size");
-    if (place.fabric_port == 0) throw std::invalid_argument("the fabric's port must be in 1..65535");
+    if (place.fabric.port == 0) throw std::invalid_argument("the fabric's port must be in 1..65535");
     if (place.elements < 1 || place.elements > 2048) throw std::invalid_argument("elements must be in 1..2048");
     if (place.pools.size() != lanes_.size())
         throw std::invalid_argument(std::to_string(place.pools.size()) + " pools of slots for "
@@ -57,7 +57,7 @@ void Engine::configure(const Place &place) {
     header.epoch = place.epoch;
     header.element_count = static_cast<std::uint16_t>(place.elements);
     for (std::size_t i = 0; i < lanes_.size(); i++)
-        lanes_[i]->configure(place.fabric_address, place.fabric_port, header, place.pools[i], place.world_size,
+        lanes_[i]->configure(place.fabric, header, place.pools[i], place.world_size,
                              place.window == 0 ? place.pools[i].slots : place.window);
     halted_ = cancelled_ = false;
 }

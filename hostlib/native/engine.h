@@ -17,8 +17,8 @@ namespace netfold {
 
 // This rank's place in a job, as the controller gave it. One pool of slots per lane.
 struct Place {
-    std::string fabric_address;
-    std::uint16_t fabric_port = 0, job = 0, rank = 0;
+    End fabric;
+    std::uint16_t job = 0, rank = 0;
     std::uint32_t epoch = 0;
     int world_size = 0, elements = 0, window = 0;
     std::vector<Pool> pools;

@@ -62,8 +62,7 @@ Lane::~Lane() {
 
 // ---- what callers do ---------------------------------------------------------------------------------------------
 
-void Lane::configure(const std::string &fabric_address, std::uint16_t fabric_port, const Header &header, Pool pool,
-                     int world_size, int window) {
+void Lane::configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window) {
     halt();
     const std::lock_guard lock(mutex_);
     header_ = header;
@@ -71,7 +70,7 @@ void Lane::configure(const std::string &fabric_address, std::uint16_t fabric_por
     world_size_ = world_size;
     window_ = window;
     elements_ = header.element_count;
-    socket_.aim(fabric_address, fabric_port, layout::HEADER_BYTES + 4 * elements_);
+    socket_.aim(fabric, layout::HEADER_BYTES + 4 * elements_, pool.server);
     slots_.assign(static_cast<std::size_t>(pool.slots), Slot{});
     kept_.assign(slots_.size() * 4 * elements_, 0);
     parts_.clear();

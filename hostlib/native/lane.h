@@ -18,9 +18,11 @@
 
 namespace netfold {
 
+// Results come from the switch, or from a server if there is one.
 struct Pool {
     std::uint16_t first_slot = 0;
     int slots = 0;
+    End server;
 };
 
 struct Stats {
@@ -70,8 +72,7 @@ public:
     std::uint16_t port() const { return socket_.port(); }
 
     // What every packet says, and where it goes. Only when halted or idle.
-    void configure(const std::string &fabric_address, std::uint16_t fabric_port, const Header &header, Pool pool,
-                   int world_size, int window);
+    void configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window);
     void submit(std::unique_ptr<Part> part);
 
     void halt();          // returns when the thread has put everything down

@@ -20,19 +20,19 @@ namespace {
 constexpr int BUFFER_BYTES = 8 << 20;
 constexpr std::size_t BUNDLE_BYTES = 65000;  // what an IPv4 datagram holds, and fewer than 64 segments of 1 KiB
 
-sockaddr_in resolve(const std::string &address, std::uint16_t port) {
+}  // namespace
+
+sockaddr_in resolve(const End &end) {
     sockaddr_in out{};
     out.sin_family = AF_INET;
-    out.sin_port = htons(port);
-    if (inet_pton(AF_INET, address.c_str(), &out.sin_addr) != 1)
-        throw std::invalid_argument("'" + address + "' is not an IPv4 address");
+    out.sin_port = htons(end.port);
+    if (inet_pton(AF_INET, end.address.c_str(), &out.sin_addr) != 1)
+        throw std::invalid_argument("'" + end.address + "' is not an IPv4 address");
     return out;
 }
 
-}  // namespace
-
 Socket::Socket(const std::string &address, std::uint16_t port) {
-    const sockaddr_in here = resolve(address, port);
+    const sockaddr_in here = resolve({address, port});
     fd_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     woken_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (fd_ < 0 || woken_ < 0) throw std::system_error(errno, std::generic_category(), "socket");
@@ -71,11 +71,13 @@ std::uint16_t Socket::port() const {
     return ntohs(here.sin_port);
 }
 
-void Socket::aim(const std::string &address, std::uint16_t port, std::size_t packet_bytes) {
-    const sockaddr_in target = resolve(address, port);
+void Socket::aim(const End &target, std::size_t packet_bytes, const End &answers) {
+    target_ = resolve(target);
+    connected_ = answers.port == 0;
+    if (!connected_) answers_ = resolve(answers);
     // What others send stays outside, and a port where nobody listens any more shows.
-    if (::connect(fd_, reinterpret_cast<const sockaddr *>(&target), sizeof target) != 0)
-        throw std::system_error(errno, std::generic_category(), "no way to " + address);
+    if (connected_ && ::connect(fd_, reinterpret_cast<const sockaddr *>(&target_), sizeof target_) != 0)
+        throw std::system_error(errno, std::generic_category(), "no way to " + target.address);
     packet_bytes_ = packet_bytes;
     queued_ = 0;
     bundles_ = true;
@@ -91,12 +93,12 @@ std::uint8_t *Socket::next() {
     return out_.data() + static_cast<std::size_t>(queued_++) * packet_bytes_;
 }
 
-int Socket::send_bundle(int first) {
+int Socket::send_bundle(int first, const sockaddr_in *to) {
     const int most = std::max(1, static_cast<int>(BUNDLE_BYTES / packet_bytes_));
     const int count = std::min(queued_ - first, most);
     iovec bytes{out_.data() + static_cast<std::size_t>(first) * packet_bytes_, count * packet_bytes_};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(std::uint16_t))]{};
-    msghdr message{nullptr, 0, &bytes, 1, control, sizeof control, 0};
+    msghdr message{const_cast<sockaddr_in *>(to), to ? sizeof *to : 0, &bytes, 1, control, sizeof control, 0};
     cmsghdr *segment = CMSG_FIRSTHDR(&message);
     segment->cmsg_level = IPPROTO_UDP;
     segment->cmsg_type = UDP_SEGMENT;
@@ -107,9 +109,19 @@ int Socket::send_bundle(int first) {
 }
 
 unsigned Socket::flush() {
+    transmit(connected_ ? nullptr : &target_);
+    queued_ = 0;
+    return std::exchange(refused_, 0);
+}
+
+void Socket::transmit(const sockaddr_in *to) {
+    for (int i = 0; i < queued_; i++) {
+        tx_[i].msg_hdr.msg_name = const_cast<sockaddr_in *>(to);
+        tx_[i].msg_hdr.msg_namelen = to ? sizeof *to : 0;
+    }
     int sent = 0;
     while (sent < queued_) {
-        const int n = bundles_ ? send_bundle(sent)
+        const int n = bundles_ ? send_bundle(sent, to)
                                : ::sendmmsg(fd_, tx_ + sent, static_cast<unsigned>(queued_ - sent), 0);
         if (n > 0) {
             sent += n;
@@ -123,8 +135,6 @@ unsigned Socket::flush() {
             sent++;  // The switch is away. What is lost is sent again.
         }
     }
-    queued_ = 0;
-    return std::exchange(refused_, 0);
 }
 
 int Socket::receive(std::int64_t timeout_ns) {
@@ -138,7 +148,7 @@ int Socket::receive(std::int64_t timeout_ns) {
     if (ready[0].revents == 0) return 0;
     for (std::size_t i = 0; i < BUNDLES; i++) {
         rx_iov_[i] = {in_.data() + i * BUNDLE_ROOM, BUNDLE_ROOM};
-        rx_[i].msg_hdr = {nullptr, 0, &rx_iov_[i], 1, control_[i], sizeof control_[i], 0};
+        rx_[i].msg_hdr = {&sources_[i], sizeof sources_[i], &rx_iov_[i], 1, control_[i], sizeof control_[i], 0};
     }
     const int n = ::recvmmsg(fd_, rx_, BUNDLES, MSG_DONTWAIT, nullptr);
     if (n < 0 && errno == ECONNREFUSED) refused_++;
@@ -153,6 +163,8 @@ void Socket::interrupt() {
 }
 
 void Socket::split(int i) {
+    const bool foreign = sources_[i].sin_addr.s_addr != answers_.sin_addr.s_addr || sources_[i].sin_port != answers_.sin_port;
+    if (!connected_ && foreign) return;
     const std::size_t total = rx_[i].msg_len;
     std::size_t each = std::max<std::size_t>(total, 1);
     for (cmsghdr *c = CMSG_FIRSTHDR(&rx_[i].msg_hdr); c != nullptr; c = CMSG_NXTHDR(&rx_[i].msg_hdr, c)) {

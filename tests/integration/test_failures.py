@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
+from controller.process import State
 from hostlib.errors import RunError
 from hostlib.rank import Surroundings, meet
 from tests.chaos.training import PATIENCE_S, TrainingRun, weights_of
@@ -83,13 +84,17 @@ def undisturbed(shared_fabric: Fabric, tmp_path_factory: pytest.TempPathFactory)
     return first
 
 
+@pytest.mark.parametrize("mechanism", ["inagg+mcast", "inagg"])  # With a server, that has to follow the ranks.
 def test_training_survives_a_killed_switch_and_returns_to_it(
-    train: Callable[..., TrainingRun], shared_fabric: Fabric, undisturbed: str, tmp_path: Path
+    mechanism: str, train: Callable[..., TrainingRun], shared_fabric: Fabric, undisturbed: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "result.json"
-    run = train(*SHORT, "--controller", shared_fabric.http, "--result", str(path), epochs=EPOCHS)
+    told = (*SHORT, "--mechanism", mechanism, "--controller", shared_fabric.http, "--result", str(path))
+    run = train(*told, epochs=EPOCHS)
     run.wait_for_step()
-    os.kill(shared_fabric.state["processes"]["switch"]["pid"], signal.SIGKILL)
+    state = State.read(shared_fabric.state_dir)
+    assert state is not None
+    os.kill(state.processes["switch"].pid, signal.SIGKILL)
     assert run.end(within_s=PATIENCE_S) == 0, run.said
     result = json.loads(path.read_text())
     assert result["weights_sha256"] == [undisturbed] * 2

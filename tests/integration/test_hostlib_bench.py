@@ -69,6 +69,9 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
     [
         # What it loses and repeats is sent again.
         ("inagg+mcast", payload_limit_gbps("40mbit"), ("--loss", "0.02", "--duplicate", "0.02", "--seed", "3")),
+        ("inagg+mcast:via_server", payload_limit_gbps("40mbit"), ("--loss", "0.02", "--reorder", "0.02")),
+        # The server's link carries the sum once for each of both ranks.
+        ("inagg", payload_limit_gbps("40mbit") / 2, ("--loss", "0.02", "--duplicate", "0.02")),
         # Of two ranks each sends every byte once; a frame of TCP carries up to 1448 bytes in 1514.
         ("gloo", 40e6 / 8e9 * 1448 / 1514, ()),
     ],

@@ -1,4 +1,5 @@
-"""A switch of docs/protocol.md (one switch, policy `sum`) on loopback, behind a wire as bad as a test asks for.
+"""A switch of docs/protocol.md (one switch, policies `sum` and `server`) on loopback, behind a wire as bad as a test
+asks for.
 
 One thread of the test process, so that a campaign costs no start of a process per example. Written from the page, as
 tests/property/model.py is; that one speaks whole Ethernet frames and sums only 64 elements.
@@ -21,7 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hostlib import layout
-from hostlib._engine import Engine
+from hostlib._engine import Engine, Server
+from hostlib.schedule import FabricUse
 
 _HEADER = struct.Struct(layout.HEADER_FORMAT)
 _BATCH = 256  # packets per wakeup, before held ones are looked at again
@@ -57,11 +59,12 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Slots of a lane, and where each rank's lane is; by rank."""
+    """Slots of a lane, and where each rank's lane is; by rank. Sums go to the server, if there is one."""
 
     first_slot: int
     slots: int
     ends: tuple[End, ...]
+    server: End | None = None
 
 
 @dataclass(slots=True)
@@ -74,6 +77,7 @@ class Set:
     words: np.ndarray
     check: int
     next_exponent: int
+    done: bool = False
 
 
 class FakeFabric:
@@ -81,7 +85,7 @@ class FakeFabric:
 
     Args:
         elements: per packet.
-        up, down: what the wire does to contributions, and to results.
+        up, down: what the wire does to what arrives here, and to what leaves.
     """
 
     def __init__(self, elements: int, up: Faults, down: Faults, seed: int) -> None:
@@ -177,9 +181,9 @@ class FakeFabric:
     def process(self, data: bytes, source: End) -> None:
         tapped = self.tap(data, source)
         if tapped is not None:
-            self.counts[self._contribution(tapped, source)] += 1
+            self.counts[self._judged(tapped, source)] += 1
 
-    def _contribution(self, data: bytes, source: End) -> str:
+    def _judged(self, data: bytes, source: End) -> str:
         if len(data) != layout.HEADER_BYTES + 4 * self.elements:
             return "truncated"
         fields = _HEADER.unpack_from(data)
@@ -190,11 +194,13 @@ class FakeFabric:
             return "version"
         if count != self.elements:
             return "size"
-        if operation != layout.OPERATION_CONTRIBUTION:
-            return "operation"
         pools = self._jobs.get((job, epoch))
         if pools is None:
             return "epoch"
+        if operation == layout.OPERATION_RESULT:
+            return self._result(fields, data, [pool for pool in pools if pool.server == source])
+        if operation != layout.OPERATION_CONTRIBUTION:
+            return "operation"
         if rank >= len(pools[0].ends):
             return "rank"
         pools = tuple(pool for pool in pools if pool.ends[rank] == source)
@@ -214,7 +220,10 @@ class FakeFabric:
         elif rank in held.seen:
             if len(held.seen) < len(pool.ends):
                 return "duplicate"
-            self._answer(fields, held, rank, source)
+            if pool.server is not None and not held.done:
+                self._send(fields, held, layout.OPERATION_SUM, rank, pool.server)
+                return "up_again"
+            self._send(fields, held, layout.OPERATION_RESULT, rank, source)
             return "answered"
         else:
             held.seen.add(rank)
@@ -223,13 +232,35 @@ class FakeFabric:
             held.next_exponent = max(held.next_exponent, next_exponent)
         if len(held.seen) < len(pool.ends):
             return "absorbed"
-        for receiver, end in enumerate(pool.ends):
-            self._answer(fields, held, receiver, end)
+        if pool.server is not None:
+            self._send(fields, held, layout.OPERATION_SUM, rank, pool.server)
+            return "sent_up"
+        self._to_all(fields, held, pool)
         return "completed"
 
-    def _answer(self, fields: tuple[int, ...], held: Set, rank: int, end: End) -> None:
+    def _result(self, fields: tuple[int, ...], data: bytes, pools: list[Pool]) -> str:
+        epoch, generation, slot, next_exponent, check = (*fields[5:8], *fields[11:13])
+        if not pools:
+            return "source"
+        if not pools[0].first_slot <= slot < pools[0].first_slot + pools[0].slots:
+            return "slot"
+        held = self._sets.get((slot, generation & 1))
+        if held is None or (held.epoch, held.generation) != (epoch, generation) or held.done:
+            return "unasked"
+        if len(held.seen) < len(pools[0].ends):
+            return "unasked"
+        words = np.frombuffer(data, ">u4", self.elements, layout.HEADER_BYTES).astype(np.uint32)
+        held.words, held.check, held.next_exponent, held.done = words, check, next_exponent, True
+        self._to_all(fields, held, pools[0])
+        return "down"
+
+    def _to_all(self, fields: tuple[int, ...], held: Set, pool: Pool) -> None:
+        for receiver, end in enumerate(pool.ends):
+            self._send(fields, held, layout.OPERATION_RESULT, receiver, end)
+
+    def _send(self, fields: tuple[int, ...], held: Set, operation: int, rank: int, end: End) -> None:
         magic, version, _, job, _, epoch, generation, slot, count, exponent, _, _, _ = fields
-        front = (magic, version, layout.OPERATION_RESULT, job, rank, epoch, generation, slot, count, exponent, 0)
+        front = (magic, version, operation, job, rank, epoch, generation, slot, count, exponent, 0)
         header = _HEADER.pack(*front, held.next_exponent, held.check)
         self._carry(False, header + held.words.astype(">u4").tobytes(), end)
 
@@ -246,6 +277,8 @@ class Ranks:
     Attributes:
         slots: of each lane.
         windows: by rank; 0 for all slots.
+        servers: the job's, one for each lane, or none.
+        use: whom they answer.
     """
 
     fabric: FakeFabric
@@ -253,6 +286,8 @@ class Ranks:
     lanes: int
     slots: int
     windows: list[int]
+    servers: list[Server]
+    use: FabricUse
     job: int = 7
     epoch: int = 0
 
@@ -263,13 +298,31 @@ class Ranks:
     def configure(self, epoch: int) -> None:
         """A new life of the job; the one before is forgotten by the switch."""
         pools = tuple(
-            Pool(lane * self.slots, self.slots, tuple((e.address, e.ports[lane]) for e in self.engines))
+            Pool(
+                lane * self.slots,
+                self.slots,
+                tuple((e.address, e.ports[lane]) for e in self.engines),
+                (self.servers[lane].address, self.servers[lane].port) if self.servers else None,
+            )
             for lane in range(self.lanes)
         )
         if self.epoch:
             self.fabric.expel(self.job, self.epoch)
         self.epoch = epoch
         self.fabric.admit(self.job, epoch, pools)
+        to_workers = self.use is FabricUse.TO_SERVER
+        for server, pool in zip(self.servers, pools, strict=False):
+            server.configure(
+                self.fabric.address,
+                self.fabric.port,
+                self.job,
+                epoch,
+                self.world_size,
+                pool.first_slot,
+                pool.slots,
+                self.fabric.elements,
+                workers=pool.ends if to_workers else [],
+            )
         for rank, (engine, window) in enumerate(zip(self.engines, self.windows, strict=True)):
             engine.configure(
                 self.fabric.address,
@@ -281,6 +334,7 @@ class Ranks:
                 [(pool.first_slot, pool.slots) for pool in pools],
                 self.fabric.elements,
                 window,
+                [pool.server for pool in pools] if to_workers else [],
             )
 
     def stats(self, name: str) -> int:
@@ -297,14 +351,17 @@ def ranks_at_a_fabric(
     down: Faults | None = None,
     seed: int = 0,
     epoch: int = 1,
+    use: FabricUse = FabricUse.SUM,
 ) -> Iterator[Ranks]:
     """One rank per window, configured; the fabric's `broken` is raised at the end."""
     fabric = FakeFabric(elements, up or Faults(), down or Faults(), seed)
-    ranks = Ranks(fabric, [Engine("127.0.0.1", [0] * lanes) for _ in windows], lanes, slots, windows)
+    engines = [Engine("127.0.0.1", [0] * lanes) for _ in windows]
+    servers = [Server("127.0.0.1") for _ in range(lanes)] if use is not FabricUse.SUM else []
+    ranks = Ranks(fabric, engines, lanes, slots, windows, servers, use)
     try:
         ranks.configure(epoch)
         yield ranks
     finally:
-        for engine in ranks.engines:
-            engine.halt()
+        for end in [*ranks.engines, *ranks.servers]:
+            end.halt()
         fabric.close()

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from hostlib import _engine, kernel, layout
+from hostlib.schedule import FabricUse
 from tests.property.fabric import HARMLESS_UP, End, Faults, Ranks, flipped, ranks_at_a_fabric, totals
 from tests.property.recovery import Summing, recover
 from tests.property.tensor import STYLES, Kind, bits, handed
@@ -47,6 +48,7 @@ class Case:
     up: Faults
     down: Faults
     seed: int
+    use: FabricUse = FabricUse.SUM
 
     @property
     def world_size(self) -> int:
@@ -54,7 +56,15 @@ class Case:
 
     def running(self):
         return ranks_at_a_fabric(
-            self.windows, self.elements, self.slots, self.lanes, self.up, self.down, self.seed, 1 + self.seed % 2**31
+            self.windows,
+            self.elements,
+            self.slots,
+            self.lanes,
+            self.up,
+            self.down,
+            self.seed,
+            1 + self.seed % 2**31,
+            self.use,
         )
 
     def tensors(self) -> list[list[Summing]]:
@@ -97,7 +107,8 @@ def cases(draw: st.DrawFn, packets: int = 2000) -> Case:
         dtype = draw(st.sampled_from(["float32", "float32", "float16", "bfloat16", "int32"]))
         average = dtype != "int32" and draw(st.booleans())
         kinds.append(Kind(dtype, count, draw(st.sampled_from(STYLES)), average, draw(st.integers(0, 2**32 - 1))))
-    return Case(windows, elements, slots, lanes, kinds, up, down, draw(st.integers(0, 2**32 - 1)))
+    seed, use = draw(st.integers(0, 2**32 - 1)), draw(st.sampled_from(FabricUse))
+    return Case(windows, elements, slots, lanes, kinds, up, down, seed, use)
 
 
 class Rank:

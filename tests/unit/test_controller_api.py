@@ -258,6 +258,10 @@ def test_a_server_joins_like_a_rank(api: Api) -> None:
     code, place = api.call("POST", "/jobs/demo/server", body)
     assert (code, place["state"], place["rank"], place["policy"]) == (200, "ready", layout.RANK_ALL, "server")
     assert api.call("GET", "/jobs/demo/server")[1] == place
+    worker, server = ({"address": "127.0.0.1", "udp_ports": [port]} for port in (5000, 7000))
+    assert (place["server"], place["workers"]) == (server, [worker])
+    told = api.call("GET", "/jobs/demo/ranks/0")[1]
+    assert told["server"] == server and "workers" not in told
     assert api.call("POST", "/jobs/demo/server/heartbeat", {"position": 3}) == (200, {"state": "ready"})
     assert [rank["position"] for rank in api.call("GET", "/jobs/demo")[1]["ranks"]] == [0, 3]
     assert api.call("DELETE", "/jobs/demo/server") == (200, {"state": "left"})

@@ -203,6 +203,20 @@ def test_pools_of_a_job_have_slots_and_groups_of_their_own(names: Names) -> None
     assert ask(names, entities, **packet(slot=320)) == Verdict("refuse", {"reason": layout.DROP_SLOT})
 
 
+def test_hosts_reach_each_other_and_everybody(names: Names, job: list[Share]) -> None:
+    table = names._tables["l2"].preamble.id
+    entities = names.job([replace(share, hosts=((0xAA00, 11), (0xBB, 99))) for share in job])
+    ways = [e.table_entry for e in entities if e.table_entry.table_id == table]
+    assert [w.match[0].exact.value for w in ways] == [canonical(0xAA00), canonical(0xBB)]
+    assert [w.action.action.params[0].value for w in ways] == [canonical(11), canonical(99)]
+    group, broadcast = names.flood([11, 99])
+    multicast = group.packet_replication_engine_entry.multicast_group_entry
+    assert [(r.egress_port, r.instance) for r in multicast.replicas] == [(11, 0), (99, 0)]
+    assert broadcast.table_entry.table_id == table
+    assert broadcast.table_entry.match[0].exact.value == b"\xff" * 6
+    assert broadcast.table_entry.action.action.params[0].value == canonical(multicast.multicast_group_id)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -326,6 +326,22 @@ def test_a_server_stands_at_the_root(policy: str) -> None:
     assert [told[name][0].above.kind for name in told] == ["server", "parent"]  # type: ignore[union-attr]
 
 
+def test_every_switch_knows_the_way_to_the_hosts_of_a_job() -> None:
+    root, *leaves = tree(2, 2).switches
+    leaves = [replace(leaf, hosts={1: f"192.0.2.{n}"}) for n, leaf in enumerate(leaves)]
+    topology = Topology((replace(root, hosts={1: "192.0.2.9"}), *leaves))
+    assert [topology.flooded(switch) for switch in topology.switches] == [[1, 60, 61], [1, 50], [1, 50]]
+    assert tree(2, 2).flooded(root) == []
+    world = World(topology=topology)
+    for rank, address in ((0, "192.0.2.0"), (1, "192.0.2.1"), (layout.RANK_ALL, "192.0.2.9")):
+        job = world.table.join("demo", Joining(rank, 2, address, (5000,), 0xA0 + rank % 16, "server"))
+    assert {name: list(share.hosts) for name, (share,) in shares(job, topology).items()} == {
+        "root": [(0xA0, 60), (0xA1, 61), (0xAF, 1)],
+        "leaf0": [(0xA0, 1), (0xA1, 50), (0xAF, 50)],
+        "leaf1": [(0xA0, 50), (0xA1, 1), (0xAF, 50)],
+    }
+
+
 def test_shared_slots_are_overbooked_at_different_offsets(world: World) -> None:
     jobs = []
     for n in range(8):

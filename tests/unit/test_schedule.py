@@ -15,6 +15,7 @@ from hostlib.registry import choose, find, find_fallback, registered
 from hostlib.schedule import (
     SWITCH,
     Aggregate,
+    FabricUse,
     Multicast,
     Receive,
     Send,
@@ -157,9 +158,13 @@ def test_tensors_are_dealt_out_in_turn() -> None:
 
 def test_where_a_mechanism_can_run() -> None:
     simulated = {name for name, mechanism in registered().items() if not mechanism.runs_on_hosts}
-    assert simulated == {"inagg", "mcast", "ring+mcast"}
+    assert simulated == {"mcast", "ring+mcast"}
+    uses = {name: find(name).fabric_use for name in ("ring", "inagg+mcast", "inagg+mcast:via_server", "inagg")}
+    assert list(uses.values()) == [None, FabricUse.SUM, FabricUse.VIA_SERVER, FabricUse.TO_SERVER]
     assert find("inagg+mcast:racks=2").runs_on_hosts
-    assert not find("inagg+mcast:via_server").runs_on_hosts
+    for name in ("inagg:servers=2", "inagg+mcast:via_server:servers=2"):
+        with pytest.raises(HostlibError, match=rf"^{re.escape(name)} cannot run on hosts: .* one server or none"):
+            find(name).require_hosts()
 
 
 def test_a_ring_of_a_thousand_gives_one_list_without_the_others() -> None:
