@@ -121,6 +121,6 @@ def test_a_server_that_stops_is_named(fabric: Fabric) -> None:
 
 
 def test_a_group_without_servers_is_told() -> None:
-    ranks_alone = Group(0, 2, None, cast(Liveness, None), 1.0, lambda: None)
+    ranks_alone = Group(0, 2, None, cast(Liveness, None), 1.0, lambda: None, lambda: None)
     with pytest.raises(RunError, match=r"^inagg needs servers beside the ranks"):
         create_collective(find("inagg"), ranks_alone, "", "")
