@@ -8,7 +8,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -23,7 +23,7 @@ from emulation.cell import measure_cell
 from emulation.errors import EmulationError
 from emulation.measured import Measured
 from emulation.remote import RealHosts, measure_on
-from emulation.topology.declaration import Topology, declare
+from emulation.topology.declaration import QUEUE_FRAMES, Topology, declare
 from emulation.topology.realisation import Fabric, Realisation, SwitchKind, realise
 from emulation.zygote import Zygote, zygote
 from hostlib.registry import find
@@ -34,6 +34,7 @@ READY = Path(__file__).parent / "experiments"
 # What all links together can carry here for sure, bits per second; a dilation that is not given keeps below it.
 CAPACITY_BITS_S = {SwitchKind.EMBEDDED: 400e6, SwitchKind.BMV2: 60e6, SwitchKind.TOFINO_MODEL: 1e6}
 MOST_TRIES = 3  # with ever larger dilations
+SHORTEST_QUEUE = 100  # frames, of shrunk links: less would be less than TCP needs
 
 Row = dict[str, Any]
 
@@ -227,10 +228,13 @@ class Run:
 
 def topology_of(experiment: Experiment, ground: Ground, servers: int) -> Topology:
     """The network of cells, dilated and shrunk: the links that packets really see."""
-    table: Mapping[str, Any] = experiment.topology
+    table = dict(experiment.topology)
     if ground.loss:
-        table = {**table, "loss": ground.loss}
-    # Shrunk tensors need slower links for the same times; delays stay.
+        table["loss"] = ground.loss
+    # Shrunk tensors need slower links for the same times, and shorter queues; delays stay.
+    queue = table.get("queue", QUEUE_FRAMES)
+    if isinstance(queue, int):
+        table["queue"] = max(min(queue, SHORTEST_QUEUE), round(queue / experiment.replay.shrink))
     rate = quantity.bandwidth(ground.bandwidth) / experiment.replay.shrink
     return declare(table, ground.workers * ground.jobs, servers, rate).dilated(ground.dilation)
 
