@@ -34,7 +34,7 @@ READY = Path(__file__).parent / "experiments"
 # What all links together can carry here for sure, bits per second; a dilation that is not given keeps below it.
 CAPACITY_BITS_S = {SwitchKind.EMBEDDED: 400e6, SwitchKind.BMV2: 60e6, SwitchKind.TOFINO_MODEL: 1e6}
 MOST_TRIES = 3  # with ever larger dilations
-SHORTEST_QUEUE = 100  # frames, of shrunk links: less would be less than TCP needs
+SHORTEST_QUEUE = 1000
 
 Row = dict[str, Any]
 

@@ -67,8 +67,8 @@ class Reduction:
 class ScheduledCollective:
     """A mechanism of ours: its schedule, begun by the caller and finished by a thread, in issue order.
 
-    Without a switch there are several such threads, one per channel of the peers: while one tensor waits for a message,
-    others are on the links. What is on a device, and what comes after it until that has begun, another thread begins.
+    With servers there are several such threads (see `channels`). What is on a device, and what comes after it until that
+    has begun, another thread begins.
 
     Args:
         fallback: the mechanism that sums what the switch does not, after it failed.
