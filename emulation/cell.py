@@ -17,6 +17,7 @@ from emulation.errors import EmulationError
 from emulation.measured import Measured, Snapshot, measured
 from emulation.replay import DONE, MEASURED, PHASES, WARM_UP, ReplayOptions
 from emulation.topology.realisation import Fabric, Host
+from emulation.training import TrainingOptions
 from emulation.zygote import Zygote
 from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.registry import find
@@ -27,6 +28,8 @@ GO_AFTER_S = 0.1  # from the last one's coming to the common start: every worker
 LOOK_S = 0.05
 START_S = 60.0
 END_S = 20.0
+REPLAY, TRAINING = "emulation.replay", "emulation.training"
+MANY_EPOCHS = 1_000_000  # steps end it
 
 
 def measure_cell(experiment: Experiment, cell: Cell, dilation: float, fabric: Fabric, zygote: Zygote) -> Measured:
@@ -70,27 +73,24 @@ class Players:
         first = cell.workers * cell.jobs + number * mechanism.servers
         self.hosts: list[Host] = [*workers, *fabric.hosts[first : first + mechanism.servers]]
         self.store = fabric.store()
-        self._options = options_of(experiment, cell, dilation)
+        self._what = experiment, cell, dilation
         self.pids: dict[int, Host] = {}
 
     def start(self) -> None:
         for rank, host in enumerate(self.hosts):
-            options = ReplayOptions(
-                controller=self._fabric.controller, address=host.address, result=str(self._result(rank)),
-                **self._options,
-            )  # fmt: skip
+            module, options = told(*self._what, self._fabric.controller, host.address, str(self._result(rank)))
             environment = {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
                 "WORLD_SIZE": str(len(self.hosts)),
                 "MASTER_ADDR": self.store.host,
                 "MASTER_PORT": str(self.store.port),
-                OPTIONS_VARIABLE: options.to_json(),
+                OPTIONS_VARIABLE: options,
             }
             if host.netns is not None:
                 # What goes through the switch by itself has Gloo only for meeting.
                 environment["GLOO_SOCKET_IFNAME"] = host.interface if self._past else CONTROL_INTERFACE
-            pid = self._zygote.fork("emulation.replay", environment, host.netns, self._errors(host))
+            pid = self._zygote.fork(module, environment, host.netns, self._errors(host))
             self.pids[pid] = host
 
     def _result(self, rank: int) -> Path:
@@ -131,20 +131,28 @@ class Players:
                 os.kill(pid, signal.SIGKILL)
 
 
-def options_of(experiment: Experiment, cell: Cell, dilation: float) -> dict[str, Any]:
-    """What all of a cell's workers are told."""
+def told(
+    experiment: Experiment, cell: Cell, dilation: float, controller: str, address: str, result: str
+) -> tuple[str, str]:
+    """The module that a worker runs, and its options as JSON."""
+    common = {"mechanism": cell.mechanism, "controller": controller, "address": address, "deadline_s": START_S}
+    if (training := experiment.training) is not None:
+        train = {"model": cell.model, "batch_size": training.batch_size, "bucket_mb": training.bucket_mb}
+        steps = {"steps": training.warm_up + training.iterations, "epochs": MANY_EPOCHS, "seed": experiment.seed}
+        return TRAINING, TrainingOptions({**common, **train, **steps}, training.warm_up, result).to_json()
     workload = experiment.workload(cell)
     # All workers compute as the trace's first does.
-    steps = zip(workload.backward_ns[0], workload.released, strict=True)
-    return {
-        "mechanism": cell.mechanism,
-        "deadline_s": START_S,
-        "elements": tuple(tensor.bytes // 4 for tensor in workload.tensors),
-        "forward_ns": round(int(workload.forward_ns.sum()) * dilation),
-        "backward": tuple((round(int(ns) * dilation), tensors) for ns, tensors in steps),
-        "warm_up": experiment.replay.warm_up,
-        "iterations": experiment.replay.iterations,
-    }
+    backward = zip(workload.backward_ns[0], workload.released, strict=True)
+    options = ReplayOptions(
+        **common,
+        elements=tuple(tensor.bytes // 4 for tensor in workload.tensors),
+        forward_ns=round(int(workload.forward_ns.sum()) * dilation),
+        backward=tuple((round(int(ns) * dilation), tensors) for ns, tensors in backward),
+        warm_up=experiment.replay.warm_up,
+        iterations=experiment.replay.iterations,
+        result=result,
+    )
+    return REPLAY, options.to_json()
 
 
 @contextmanager

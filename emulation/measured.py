@@ -127,7 +127,7 @@ def measured(
     usage: Usage,
 ) -> Measured:
     """What workers saw and counters say, as on the network that is meant."""
-    count = experiment.replay.iterations
+    count = len(reports[0]["ends_ns"])
     # Each by its own clock: on real hosts they differ.
     ends = [[end - report["start_ns"] for end in report["ends_ns"]] for report in reports]
     slowest = [max(end[number] for end in ends) for number in range(count)]
@@ -139,7 +139,8 @@ def measured(
         name: {"sent": round(sent * per_iteration), "received": round(received * per_iteration)}
         for name, (sent, received) in usage.links.items()
     }
-    begin_ns = min(begin - report["start_ns"] for report in reports for _, _, begin, _ in report["spans"])
+    begins_ns = (begin - report["start_ns"] for report in reports for _, _, begin, _ in report["spans"])
+    begin_ns = min(begins_ns, default=0)
     return Measured(
         iterations_ms,
         links,

@@ -19,10 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from emulation.cell import options_of
+from emulation.cell import told
 from emulation.errors import EmulationError
 from emulation.measured import Measured, Usage, measured
-from emulation.replay import ReplayOptions
 from hostlib.launch import OPTIONS_VARIABLE, die_with_parent
 from hostlib.registry import find
 from simulation.experiment import Cell, Experiment
@@ -109,8 +108,7 @@ def measure_on(real: RealHosts, experiment: Experiment, cell: Cell) -> Measured:
         raise EmulationError(f"{cell.name} needs {needed} hosts, with its servers; there are {len(real.hosts)}")
     if mechanism.needs_fabric and not real.controller:
         raise EmulationError(f"{cell.name} needs a fabric: name its --controller")
-    told = options_of(experiment, cell, 1.0)
-    with _ranks(real, told, needed) as ranks:
+    with _ranks(real, experiment, cell, needed) as ranks:
         reports = _reports(ranks)[: cell.workers]
     links = {
         f"worker{report['rank']}": (report["link_sent"], report["link_received"])
@@ -140,13 +138,14 @@ class Rank:
 
 
 @contextmanager
-def _ranks(real: RealHosts, told: dict[str, Any], count: int) -> Iterator[list[Rank]]:
+def _ranks(real: RealHosts, experiment: Experiment, cell: Cell, count: int) -> Iterator[list[Rank]]:
     ranks: list[Rank] = []
     with ExitStack() as files:
         try:
             for number, host in enumerate(real.hosts[:count]):
-                options = ReplayOptions(controller=real.controller, address=host.address, result="", **told)
-                command = [*shlex.split(real.launcher), host.address, _command(real, host, number, count, options)]
+                module, options = told(experiment, cell, 1.0, real.controller, host.address, "")
+                what = _command(real, number, count, module, options)
+                command = [*shlex.split(real.launcher), host.address, what]
                 said, errors = (files.enter_context(TemporaryFile("w+")) for _ in range(2))
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=said, stderr=errors, text=True, preexec_fn=die_with_parent
@@ -167,15 +166,16 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def _command(real: RealHosts, host: RealHost, number: int, count: int, options: ReplayOptions) -> str:
+def _command(real: RealHosts, number: int, count: int, module: str, options: str) -> str:
     """What a shell on the host runs."""
-    environment = {OPTIONS_VARIABLE: options.to_json(), "OMP_NUM_THREADS": "1"}
+    host = real.hosts[number]
+    environment = {OPTIONS_VARIABLE: options, "OMP_NUM_THREADS": "1"}
     if host.interface is not None:
         environment["GLOO_SOCKET_IFNAME"] = host.interface
     torchrun = [
         "exec", "env", *(f"{name}={value}" for name, value in environment.items()),
         host.python, "-m", "torch.distributed.run", f"--nnodes={count}", f"--node-rank={number}", "--nproc-per-node=1",
-        f"--master-addr={real.hosts[0].address}", f"--master-port={PORT}", "-m", "emulation.replay",
+        f"--master-addr={real.hosts[0].address}", f"--master-port={PORT}", "-m", module,
     ]  # fmt: skip
     return shlex.join(torchrun)
 

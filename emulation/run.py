@@ -19,13 +19,14 @@ from typing import Any
 
 from controller.artifact import build_dir
 from controller.process import write_whole
-from emulation.cell import measure_cell
+from emulation.cell import REPLAY, TRAINING, measure_cell
 from emulation.errors import EmulationError
 from emulation.measured import Measured
 from emulation.remote import RealHosts, measure_on
-from emulation.topology.declaration import QUEUE_FRAMES, Topology, declare
+from emulation.topology.declaration import Topology, declare
 from emulation.topology.realisation import Fabric, Realisation, SwitchKind, realise
 from emulation.zygote import Zygote, zygote
+from hostlib.options import TrainOptions
 from hostlib.registry import find
 from simulation import quantity
 from simulation.experiment import Cell, Experiment
@@ -34,7 +35,6 @@ READY = Path(__file__).parent / "experiments"
 # What all links together can carry here for sure, bits per second; a dilation that is not given keeps below it.
 CAPACITY_BITS_S = {SwitchKind.EMBEDDED: 400e6, SwitchKind.BMV2: 60e6, SwitchKind.TOFINO_MODEL: 1e6}
 MOST_TRIES = 3  # with ever larger dilations
-SHORTEST_QUEUE = 1000
 
 Row = dict[str, Any]
 
@@ -108,6 +108,8 @@ class Run:
         for cell in self.cells:
             mechanism = find(cell.mechanism)
             mechanism.require_hosts()
+            if experiment.training is not None:
+                TrainOptions(model=cell.model)
             if options.real is None and not mechanism.needs_fabric:
                 options.how.require_streams(cell.mechanism)
         self.rows: dict[str, Row] = {row["cell"]: row for row in _known(options.output, experiment.text)}
@@ -119,7 +121,7 @@ class Run:
 
     def dilation(self, cell: Cell) -> float:
         """Of a cell's first try."""
-        if self.options.real is not None:
+        if self.options.real is not None or self.experiment.training is not None:
             return 1.0
         if self.options.dilation is not None:
             return self.options.dilation
@@ -142,7 +144,7 @@ class Run:
                 self._keep(row_of(self.experiment, cell, 1.0, measured), detail_of(cell, measured))
             self._end()
             return self._ordered()
-        with zygote("emulation.replay") as forks:
+        with zygote(REPLAY, TRAINING) as forks:
             for ground, cells in groupby(self.left, lambda cell: self._ground(cell, self.dilation(cell))):
                 self._on(ground, list(cells), forks)
         self._end()
@@ -157,7 +159,7 @@ class Run:
             for cell in cells:
                 self._report({"event": "cell", "cell": cell.name, "dilation": ground.dilation})
                 row, detail = self._measure(cell, ground.dilation, fabric, forks)
-                if not row["valid"] and self.options.auto_dilate:
+                if self.options.auto_dilate and row["enough_dilation"] is not None:
                     slow.append((cell, row, detail))
                 else:
                     self._keep(row, detail)
@@ -213,6 +215,7 @@ class Run:
             "switch": self.options.switch.value if self.options.real is None else None,
             "topology": dict(self.experiment.topology),
             "replay": asdict(self.experiment.replay),
+            "training": None if self.experiment.training is None else asdict(self.experiment.training),
         }
         write_whole(path, told)
 
@@ -231,10 +234,7 @@ def topology_of(experiment: Experiment, ground: Ground, servers: int) -> Topolog
     table = dict(experiment.topology)
     if ground.loss:
         table["loss"] = ground.loss
-    # Shrunk tensors need slower links for the same times, and shorter queues; delays stay.
-    queue = table.get("queue", QUEUE_FRAMES)
-    if isinstance(queue, int):
-        table["queue"] = max(min(queue, SHORTEST_QUEUE), round(queue / experiment.replay.shrink))
+    # Shrunk tensors need slower links for the same times; delays stay.
     rate = quantity.bandwidth(ground.bandwidth) / experiment.replay.shrink
     return declare(table, ground.workers * ground.jobs, servers, rate).dilated(ground.dilation)
 
@@ -242,6 +242,9 @@ def topology_of(experiment: Experiment, ground: Ground, servers: int) -> Topolog
 def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured) -> Row:
     """A line of results.json."""
     bottleneck = measured.bottleneck(dilation)
+    why = None if bottleneck is None else bottleneck.why
+    if why is not None and experiment.training is not None:
+        why = f"{why.partition(':')[0]}: what computes in earnest needs hosts of its own (--hosts)"
     simulated_s = experiment.simulated_s(cell)
     return {
         "cell": cell.name,
@@ -256,8 +259,8 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
         "iteration_ms_spread": measured.spread_ms,
         "simulated_ms": None if simulated_s is None else simulated_s * 1e3,
         "valid": bottleneck is None,
-        "bottleneck": None if bottleneck is None else bottleneck.why,
-        "enough_dilation": None if bottleneck is None else bottleneck.dilation,
+        "bottleneck": why,
+        "enough_dilation": None if bottleneck is None or experiment.training is not None else bottleneck.dilation,
         "bytes_per_node": {name: link for name, link in measured.links.items() if name[-1].isdigit()},
         "retransmits": measured.retransmits,
         "cpu": {name: round(share, 3) for name, share in measured.cpu.items()},

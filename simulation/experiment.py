@@ -33,7 +33,7 @@ except ModuleNotFoundError:  # Python 3.10
 # (RFC 5681, 4.2) that shares the link with the other direction's segments.
 TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
 DEFAULT_LEAVES = 4
-ROOT_KEYS = ("title", "seed", "cells", "topology", "replay")
+ROOT_KEYS = ("title", "seed", "cells", "topology", "replay", "training")
 
 
 class ExperimentError(SimulationError):
@@ -88,12 +88,28 @@ class Replay:
     tflops: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How models are trained in earnest, instead of being replayed.
+
+    Attributes:
+        batch_size: of each worker.
+        bucket_mb: of DDP, MiB.
+    """
+
+    iterations: int = 10
+    warm_up: int = 2
+    batch_size: int = 16
+    bucket_mb: float = 25.0
+
+
 @dataclass(frozen=True)
 class Experiment:
     """What a file says.
 
     Attributes:
         topology: its table, as it is there; see emulation/topology.
+        training: None where computing is replayed.
     """
 
     name: str
@@ -103,6 +119,7 @@ class Experiment:
     topology: Mapping[str, Any]
     replay: Replay
     seed: int = 1
+    training: Training | None = None
     _traces: dict[str, Trace] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -157,12 +174,13 @@ class Experiment:
         )
 
     def simulated_s(self, cell: Cell) -> float | None:
-        """An iteration's time by simulation, undilated; None for a library's own mechanism, and where frames are lost.
+        """An iteration's time by simulation, undilated; None for a library's own mechanism, where frames are lost, and
+        where computing takes what it takes.
 
         What is played is data-parallel training as DDP does it: the forward pass begins when all is summed.
         """
         mechanism = self.mechanism(cell)
-        if mechanism.build is None or cell.loss:
+        if mechanism.build is None or cell.loss or self.training is not None:
             return None
         job = Job(self.workload(cell), mechanism, cell.workers, bare=True, pipelined=False)
         return play(self.network(cell), [job] * cell.jobs, apart=True).outcomes[0].iteration_s
@@ -209,7 +227,10 @@ def _experiment(name: str, text: str, told: dict[str, Any]) -> Experiment:
         _of_kind("topology", told.get("topology", {}), dict),
         _replay(_of_kind("replay", told.get("replay", {}), dict)),
         _of_kind("seed", told.get("seed", 1), int),
+        _training(told["training"], told) if "training" in told else None,
     )
+    if experiment.training is not None:
+        return experiment
     for cell in {each.model: each for each in experiment.cells}.values():
         experiment.workload(cell)
     return experiment
@@ -248,13 +269,27 @@ def _replay(table: dict[str, Any]) -> Replay:
     if "bucket" in given:
         bucket = given.pop("bucket")
         given["bucket_bytes"] = quantity.size(bucket if isinstance(bucket, str) else str(bucket))
-    for key, least in (("dilation", 0), ("shrink", 1), ("iterations", 1), ("warm_up", 0), ("batch", 1), ("pixels", 1)):
-        value = given.get(key, least)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
-            raise ExperimentError(f"replay.{key} must be a number of at least {least}, not {value!r}")
-        if key not in ("dilation", "shrink") and not isinstance(value, int):
-            raise ExperimentError(f"replay.{key} must be a whole number, not {value!r}")
+    least = {"dilation": 0, "shrink": 1, "iterations": 1, "warm_up": 0, "batch": 1, "pixels": 1, "tflops": 0}
+    _numbers("replay.", given, least, ("dilation", "shrink", "tflops"))
     return Replay(**given)
+
+
+def _training(table: Any, told: dict[str, Any]) -> Training:
+    _only("training.", _of_kind("training", table, dict), [each.name for each in fields(Training)])
+    if "replay" in told:
+        raise ExperimentError("replay and training exclude each other")
+    least = {"iterations": 1, "warm_up": 1, "batch_size": 1, "bucket_mb": 0.001}
+    _numbers("training.", table, least, ("bucket_mb",))
+    return Training(**table)
+
+
+def _numbers(where: str, given: dict[str, Any], least: dict[str, float], fractions: tuple[str, ...]) -> None:
+    for key, lowest in least.items():
+        value = given.get(key, lowest)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value < float("inf"):
+            raise ExperimentError(f"{where}{key} must be a number of at least {lowest}, not {value!r}")
+        if key in given and key not in fractions and not isinstance(value, int):
+            raise ExperimentError(f"{where}{key} must be a whole number, not {value!r}")
 
 
 def _only(where: str, table: dict[str, Any], legal: tuple[str, ...] | list[str]) -> None:

@@ -134,6 +134,15 @@ def test_the_same_file_runs_on_real_hosts(experiment: Path, tmp_path: Path) -> N
     assert row["bytes_per_node"]["worker1"]["sent"] > 4 * VALUES
     assert json.loads((output / "run.json").read_text())["realisation"] == "hosts"
 
+    trained = experiment.with_name("trained.toml")
+    trained.write_text(
+        '[cells]\nmodels = ["lenet"]\nmechanisms = ["ring"]\nworkers = [2]\n[training]\niterations = 3\n'
+    )
+    done = run(str(trained), *on[:-1], str(tmp_path / "trained"), "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["iteration_ms"] > 0 and row["simulated_ms"] is None and row["valid"]
+
     refused = run(str(experiment), *on, "--only", "ps")
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1] == "error: two-ps-1gbit-2w needs 3 hosts, with its servers; there are 2"

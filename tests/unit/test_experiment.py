@@ -87,9 +87,25 @@ def test_buckets_hold_everything_once_and_are_full(sizes: list[int], bucket: int
     assert workload.backward_ns.sum() == of_trace(synthesise(layers, parameters)).backward_ns.sum()
 
 
+def test_what_is_trained_in_earnest_is_not_simulated(small: Path) -> None:
+    text = small.read_text()
+    small.write_text(
+        text[: text.index("[replay]")].replace(str(small.with_name("two.trace")), "lenet") + "[training]\n"
+    )
+    experiment = read_experiment(small)
+    assert experiment.training is not None and experiment.training.iterations == 10
+    assert experiment.simulated_s(experiment.cells[0]) is None
+
+
 @pytest.mark.parametrize(
     "old, new, says",
     [
+        ("[replay]", "[training]\n[replay]", "replay and training exclude each other"),
+        (
+            '[replay]\nshrink = 2\nbucket = "1MB"',
+            "[training]\nsteps = 2",
+            "training.steps is no key of an experiment; legal are iterations",
+        ),
         ('title = "small"', "titel = 1", "titel is no key of an experiment; legal are title, "),
         ("workers = [2, 4]", "workers = [0]", "cells.workers must be at least 1, not 0"),
         ("workers = [2, 4]", 'workers = ["2"]', "cells.workers must be a list that is not empty of numbers"),

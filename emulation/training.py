@@ -1,0 +1,98 @@
+"""One worker of a cell that is trained in earnest: `hostlib train`'s loop, whose steps are an experiment's iterations.
+
+Torch-facing; started as emulation/replay.py is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from controller.process import write_whole
+from emulation.replay import DONE, MEASURED, WARM_UP, Meeting, Report
+from emulation.zygote import say
+from hostlib.errors import HostlibError, RunError
+from hostlib.launch import OPTIONS_VARIABLE
+from hostlib.options import TrainOptions
+from hostlib.rank import Surroundings
+from hostlib.registry import choose
+from hostlib.train import train
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """What a worker, or server, is told.
+
+    Attributes:
+        train: fields of TrainOptions; steps are warm_up and iterations together.
+        result: as in emulation.replay.ReplayOptions.
+    """
+
+    train: dict[str, Any]
+    warm_up: int
+    result: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> TrainingOptions:
+        return cls(**json.loads(text))
+
+
+def train_measured(told: TrainingOptions, here: Surroundings) -> Report | None:
+    """A worker's report, or a server's None.
+
+    Raises:
+        HostlibError: a rank or the fabric is missing, or ranks ended with different weights.
+    """
+    options = TrainOptions(**told.train)
+    workers = here.world_size - choose(options.mechanism).mechanism.servers
+    if here.rank >= workers:
+        train(options, here, lambda event: None)
+        return None
+    patience = timedelta(seconds=options.deadline_s)
+    store = dist.TCPStore(here.host, here.port, is_master=False, timeout=patience, wait_for_workers=False)
+    meeting = Meeting(store, here.rank, None if told.result else workers)
+    report = Report(here.rank)
+
+    def saw(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == told.warm_up:
+            report.start_ns = meeting.at(MEASURED)
+            time.sleep(max(0, report.start_ns - time.monotonic_ns()) / 1e9)
+        elif event["event"] == "step" and event["step"] > told.warm_up:
+            report.ends_ns.append(time.monotonic_ns())
+
+    meeting.at(WARM_UP)
+    result = train(options, here, saw)
+    meeting.at(DONE)
+    if len(set(result["weights_sha256"])) != 1:
+        raise RunError("ranks ended with different weights")
+    return report
+
+
+def main() -> None:
+    """In a process that the zygote forked, or under torchrun."""
+    here = Surroundings.from_environment()
+    told = TrainingOptions.from_json(os.environ[OPTIONS_VARIABLE])
+    try:
+        report = train_measured(told, here)
+    except HostlibError as wrong:
+        say(event="failed", rank=here.rank, message=str(wrong))
+        os._exit(1)
+    if report is not None and told.result:
+        write_whole(Path(told.result), asdict(report))
+    elif report is not None:
+        say(event="report", report=asdict(report))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
