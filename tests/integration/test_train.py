@@ -106,14 +106,13 @@ def test_the_same_seed_gives_the_same_weights_over_the_fabric(fabric: Fabric) ->
     assert train(fabric, *options)["weights_sha256"] == train(fabric, *options)["weights_sha256"]
 
 
-def test_the_same_seed_gives_the_same_file_over_peers(fabric: Fabric, tmp_path: Path) -> None:
+def test_the_file_holds_what_is_printed(fabric: Fabric, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     options = ("--mechanism", "ring", "--epochs", "1", "--seed", "3")
     printed = train(fabric, *options, "--result", str(path))
     assert json.loads(path.read_text()) == printed
     assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
     assert printed["options"]["seed"] == printed["seed"] == 3
-    assert train(fabric, *options)["weights_sha256"] == printed["weights_sha256"]
 
 
 def test_an_unknown_model_is_refused_in_one_line() -> None:
