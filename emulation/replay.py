@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -101,10 +101,12 @@ class Meeting:
         self._store, self._rank, self._workers = store, rank, workers
 
     def at(self, phase: str) -> int:
-        """Wait for the others; when to go on: the same for all where clocks are, else now."""
+        """Wait for the others, and until all go on; when that was: the same for all where clocks are."""
         self._store.set(f"{phase}/{self._rank}", "")
         if self._workers is None:
-            return int(self._store.get(f"{phase}/go"))
+            go_ns = int(self._store.get(f"{phase}/go"))
+            time.sleep(max(0, go_ns - time.monotonic_ns()) / 1e9)
+            return go_ns
         self._store.wait([f"{phase}/{rank}" for rank in range(self._workers)])
         return time.monotonic_ns()
 
@@ -173,7 +175,6 @@ class Worker:
         return self.report
 
     def _iterations(self, start_ns: int, count: int) -> list[int]:
-        time.sleep(max(0, start_ns - time.monotonic_ns()) / 1e9)
         ends: list[int] = []
         for _ in range(count):
             ends.append(self.iterate(ends[-1] if ends else start_ns))
@@ -227,15 +228,25 @@ def main() -> None:
     """In a process that the zygote forked, or under torchrun."""
     here = Surroundings.from_environment()
     options = ReplayOptions.from_json(os.environ[OPTIONS_VARIABLE])
-    try:
+
+    def work() -> Report | None:
         report = replay(options, here)
         if report is not None and report.wrong:
             raise RunError(f"{report.wrong} elements are not the average over the ranks")
+        return report
+
+    leave(here, options.result, work)
+
+
+def leave(here: Surroundings, result: str, work: Callable[[], Report | None]) -> None:
+    """Do a worker's work, leave its report in the file (or say it, where there is none), and end the process."""
+    try:
+        report = work()
     except HostlibError as wrong:
         say(event="failed", rank=here.rank, message=str(wrong))
         os._exit(1)
-    if report is not None and options.result:
-        write_whole(Path(options.result), asdict(report))
+    if report is not None and result:
+        write_whole(Path(result), asdict(report))
     elif report is not None:
         say(event="report", report=asdict(report))
     os._exit(0)

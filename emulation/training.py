@@ -10,15 +10,12 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-from controller.process import write_whole
-from emulation.replay import DONE, MEASURED, WARM_UP, Meeting, Report
-from emulation.zygote import say
-from hostlib.errors import HostlibError, RunError
+from emulation.replay import DONE, MEASURED, WARM_UP, Meeting, Report, leave
+from hostlib.errors import RunError
 from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.options import TrainOptions
 from hostlib.rank import Surroundings
@@ -66,7 +63,6 @@ def train_measured(told: TrainingOptions, here: Surroundings) -> Report | None:
     def saw(event: dict[str, Any]) -> None:
         if event["event"] == "step" and event["step"] == told.warm_up:
             report.start_ns = meeting.at(MEASURED)
-            time.sleep(max(0, report.start_ns - time.monotonic_ns()) / 1e9)
         elif event["event"] == "step" and event["step"] > told.warm_up:
             report.ends_ns.append(time.monotonic_ns())
 
@@ -82,16 +78,7 @@ def main() -> None:
     """In a process that the zygote forked, or under torchrun."""
     here = Surroundings.from_environment()
     told = TrainingOptions.from_json(os.environ[OPTIONS_VARIABLE])
-    try:
-        report = train_measured(told, here)
-    except HostlibError as wrong:
-        say(event="failed", rank=here.rank, message=str(wrong))
-        os._exit(1)
-    if report is not None and told.result:
-        write_whole(Path(told.result), asdict(report))
-    elif report is not None:
-        say(event="report", report=asdict(report))
-    os._exit(0)
+    leave(here, told.result, lambda: train_measured(told, here))
 
 
 if __name__ == "__main__":

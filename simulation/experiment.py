@@ -120,7 +120,7 @@ class Experiment:
     replay: Replay
     seed: int = 1
     training: Training | None = None
-    _traces: dict[str, Trace] = field(default_factory=dict, repr=False)
+    _workloads: dict[str, Workload] = field(default_factory=dict, repr=False)
 
     @cached_property
     def folder(self) -> str:
@@ -133,10 +133,11 @@ class Experiment:
         Raises:
             HostlibError, SimulationError: there is no such model or trace.
         """
-        if cell.model not in self._traces:
-            self._traces[cell.model] = self._trace(cell.model)
-        shrunk = self._traces[cell.model].scale_sizes(1 / self.replay.shrink)
-        return of_trace(shrunk, bucket_bytes=round(self.replay.bucket_bytes / self.replay.shrink))
+        if cell.model not in self._workloads:
+            shrunk = self._trace(cell.model).scale_sizes(1 / self.replay.shrink)
+            bucket_bytes = round(self.replay.bucket_bytes / self.replay.shrink)
+            self._workloads[cell.model] = of_trace(shrunk, bucket_bytes=bucket_bytes)
+        return self._workloads[cell.model]
 
     def _trace(self, model: str) -> Trace:
         if model.endswith(".trace") or "/" in model:
