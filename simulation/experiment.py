@@ -20,7 +20,7 @@ from hostlib.wire import frame_bytes
 from simulation import quantity
 from simulation.engine import Job, play
 from simulation.errors import SimulationError
-from simulation.network import Network
+from simulation.network import LEAVES, Network
 from simulation.synthesis import DEFAULT_BATCH, model_trace
 from simulation.workload import Workload, of_trace
 
@@ -32,7 +32,6 @@ except ModuleNotFoundError:  # Python 3.10
 # A full segment of TCP with timestamps (RFC 7323) in an Ethernet frame, and its half of an acknowledgement of two
 # (RFC 5681, 4.2) that shares the link with the other direction's segments.
 TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
-DEFAULT_LEAVES = 4
 ROOT_KEYS = ("title", "seed", "cells", "topology", "replay", "training")
 
 
@@ -145,16 +144,17 @@ class Experiment:
         replay = self.replay
         return model_trace(model, replay.pixels, batch=replay.batch, tflops=replay.tflops)
 
-    @property
-    def racks(self) -> int:
+    def racks(self, cell: Cell) -> int:
         """Leaves of a leaf-spine network; 1 for a star."""
-        return int(self.topology.get("leaves", DEFAULT_LEAVES)) if self.topology.get("kind") == "leaf-spine" else 1
+        if self.topology.get("kind") != "leaf-spine":
+            return 1
+        return int(self.topology.get("leaves", min(LEAVES, cell.workers * cell.jobs)))
 
     def mechanism(self, cell: Cell) -> Mechanism:
         """A cell's; where switches form a tree, the form that is summed at all levels, as the fabric does it."""
-        plain = find(cell.mechanism)
-        if self.racks > 1 and "racks" in plain.options and "racks" not in plain.chosen:
-            return find(f"{cell.mechanism}:racks={self.racks}")
+        plain, racks = find(cell.mechanism), self.racks(cell)
+        if racks > 1 and "racks" in plain.options and "racks" not in plain.chosen:
+            return find(f"{cell.mechanism}:racks={racks}")
         return plain
 
     def network(self, cell: Cell) -> Network:
@@ -170,7 +170,7 @@ class Experiment:
         return Network(
             link * wire_efficiency(find(cell.mechanism)),
             latency_ns=2 * quantity.time_ns(self.topology.get("delay", "0us")),
-            racks=self.racks,
+            racks=self.racks(cell),
             oversubscription=self.topology.get("oversubscription", 1.0),
         )
 

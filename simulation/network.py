@@ -19,6 +19,7 @@ from hostlib.schedule import SPINE, SWITCH, leaf, racks_of
 from simulation.errors import NetworkError
 
 PS_PER_NS = 1000
+LEAVES = 4  # of a leaf-spine network that does not say how many
 
 
 @dataclass(frozen=True, slots=True)

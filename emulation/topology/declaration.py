@@ -12,6 +12,7 @@ from typing import Any
 from controller.share import HOSTS_PER_SWITCH
 from emulation.errors import EmulationError, PortError
 from emulation.switch.port import parse_delay, parse_rate
+from simulation.network import LEAVES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -22,7 +23,6 @@ LARGEST_HOSTS = 512
 LARGEST_SWITCHES = 128
 LONGEST_DELAY_NS = 3600 * 10**9
 QUEUE_FRAMES = 1000
-LEAVES = 4
 SWITCH_NAME = re.compile("[a-z][a-z0-9]{0,9}")  # It becomes part of an interface's, of which Linux takes 15 letters.
 RESERVED = ("control", "controller")
 
