@@ -19,7 +19,7 @@ from hostlib.errors import RunError
 from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.options import TrainOptions
 from hostlib.rank import Surroundings
-from hostlib.registry import choose
+from hostlib.strategy import choose
 from hostlib.train import train
 
 
@@ -51,7 +51,7 @@ def train_measured(told: TrainingOptions, here: Surroundings) -> Report | None:
         HostlibError: a rank or the fabric is missing, or ranks ended with different weights.
     """
     options = TrainOptions(**told.train)
-    workers = here.world_size - choose(options.mechanism).mechanism.servers
+    workers = here.world_size - choose(options.mechanism).servers
     if here.rank >= workers:
         train(options, here, lambda event: None)
         return None

@@ -30,8 +30,8 @@ from hostlib.join import DEFAULT_CONTROLLER
 from hostlib.library import require_library
 from hostlib.liveness import Liveness
 from hostlib.rank import gloo_maker, nccl_maker
-from hostlib.registry import choose
 from hostlib.staged import RECEIVED, staged
+from hostlib.strategy import DEFAULT_STRATEGY, choose
 
 NAME = "netfold"
 DEVICES = ["cpu", "cuda"] if torch.backends.cuda.is_built() else ["cpu"]
@@ -96,6 +96,10 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         deadline_s = _number("NETFOLD_DEADLINE_S", 30.0)
         lanes = _number("NETFOLD_LANES", 1)
         choice = choose(os.environ.get("NETFOLD_MECHANISM", "inagg+mcast"))
+        if choice.strategy.name not in (DEFAULT_STRATEGY, "bsp"):
+            raise RunError(
+                f"{choice.strategy.name} is no matter of a backend, which sums what it is given: it is for `hostlib train`"
+            )
         require_library(choice.mechanism, "gloo")
         host, port = _endpoint(store)
         # What is not below goes to Gloo: as this group's backend, and (see PASSED_ON) as a group of its own.

@@ -22,8 +22,9 @@ from hostlib.drawing import table as table_of
 from hostlib.errors import HostlibError, RunError
 from hostlib.options import TRANSPORTS, TrainOptions
 from hostlib.progress import TrainingProgress
-from hostlib.registry import STRATEGIES, Mechanism, describe_option, find, registered
+from hostlib.registry import Mechanism, describe_option, find, registered
 from hostlib.schedule import describe, link_elements
+from hostlib.strategy import describe_options, registered_strategies
 
 DEFAULTS = {f.name: f.default for f in fields(TrainOptions)}
 BYTES_PER_ELEMENT = 4
@@ -57,7 +58,8 @@ def train_options(command: Callable[..., None]) -> Callable[..., None]:
                 default=DEFAULTS["mechanism"],
                 show_default=True,
                 metavar="[STRATEGY/]NAME",
-                help="How gradients are summed; see `hostlib mechanisms`. STRATEGY is wfbp (default) or bsp.",
+                help="What is summed when, and how; see `hostlib mechanisms`. STRATEGY is wfbp by default; alone, it takes its "
+                "paper's mechanism.",
             ),
             click.option("--model", default=DEFAULTS["model"], show_default=True, help="lenet, resnet18 or vgg."),
             click.option(
@@ -117,6 +119,12 @@ def train_options(command: Callable[..., None]) -> Callable[..., None]:
                 type=click.Path(file_okay=False),
                 metavar="FOLDER",
                 help="Write a Chrome trace per worker of the steps after the warm-up.",
+            ),
+            click.option(
+                "--save",
+                type=click.Path(dir_okay=False),
+                metavar="FILE",
+                help="Write the weights that the run ends with here (torch.save's form).",
             ),
             click.option(
                 "--result", type=click.Path(dir_okay=False, path_type=Path), help="Write the result (JSON) here."
@@ -209,15 +217,16 @@ def mechanisms(as_json: bool) -> None:
             }
             for name, m in known.items()
         }
-        click.echo(json.dumps({"mechanisms": told, "strategies": STRATEGIES}, indent=2))
+        strategies = {name: strategy.summary for name, strategy in registered_strategies().items()}
+        click.echo(json.dumps({"mechanisms": told, "strategies": strategies}, indent=2))
         return
     table = Table("mechanism", "options", "runs on", "what it does")
     for name, mechanism in known.items():
         table.add_row(name, "\n".join(f":{option}" for option in options[name]), _where(mechanism), mechanism.summary)
-    strategies = Table("strategy", "what it does")
-    for name, summary in STRATEGIES.items():
-        strategies.add_row(name, summary)
-    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table, strategies)
+    how = Table("strategy", "options", "what it does")
+    for name, strategy in registered_strategies().items():
+        how.add_row(name, "\n".join(f":{option}" for option in describe_options(strategy)), strategy.summary)
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table, how)
 
 
 def _where(mechanism: Mechanism) -> str:

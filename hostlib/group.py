@@ -23,6 +23,8 @@ class Group:
         another_gloo: makes one more like `gloo`, for one more thread; every rank must make as many.
         nccl: makes torch.distributed.ProcessGroupNCCL over the same ranks.
         hosts: what schedules' messages between ranks, and servers, go by; None for `gloo`.
+        another_peers: makes a strategy's own messages, for one thread, between workers, numbered by rank, and the
+            strategy's servers, numbered from world_size; every one of these must make as many. None where no strategy is.
     """
 
     rank: int
@@ -33,6 +35,7 @@ class Group:
     another_gloo: Callable[[], Any]
     nccl: Callable[[], Any]
     hosts: Peers | None = None
+    another_peers: Callable[[], Peers] | None = None
 
     @property
     def peers(self) -> Peers:

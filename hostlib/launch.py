@@ -20,7 +20,7 @@ from hostlib.errors import RunError
 from hostlib.hosts import Hosts, LocalHosts
 from hostlib.join import require_controller
 from hostlib.options import TrainOptions
-from hostlib.registry import choose
+from hostlib.strategy import choose
 
 PR_SET_PDEATHSIG = 1
 OPTIONS_VARIABLE = "NETFOLD_RANK_OPTIONS"
@@ -77,10 +77,10 @@ def launch(options: TrainOptions, report: Callable[[Event], None]) -> dict[str, 
         raise RunError(
             f"--transport mpi is for mpirun: mpirun -n {world_size} python -m hostlib.train --transport mpi ..."
         )
-    if choose(options.mechanism).mechanism.needs_fabric:
+    choice = choose(options.mechanism)
+    if choice.mechanism.needs_fabric:
         require_controller(options.controller)
-    servers = choose(options.mechanism).mechanism.servers
-    return run_ranks("hostlib.train", lambda rank: options.to_json(), world_size, LocalHosts(), report, servers)
+    return run_ranks("hostlib.train", lambda rank: options.to_json(), world_size, LocalHosts(), report, choice.servers)
 
 
 def run_ranks(

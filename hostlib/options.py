@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 
 from hostlib.errors import RunError, UnknownNameError
 from hostlib.join import DEFAULT_CONTROLLER
-from hostlib.registry import choose, find_fallback
+from hostlib.registry import find_fallback
+from hostlib.strategy import choose
 
 MODEL_NAMES = ("lenet", "resnet18", "vgg")  # hostlib.models has them; here they can be checked without loading torch
 
@@ -24,6 +25,7 @@ class TrainOptions:
         lanes: sockets and threads per rank that share a tensor on its way to the switch.
         transport: what messages between hosts go by.
         profile: folder for one Chrome trace per rank; None for no trace.
+        save: file for the weights that the run ends with, as torch.save has them; None for no file.
 
     Raises:
         RunError: a number that makes no sense.
@@ -47,6 +49,7 @@ class TrainOptions:
     lanes: int = 1
     transport: str = "gloo"
     profile: str | None = None
+    save: str | None = None
 
     def __post_init__(self) -> None:
         if self.model not in MODEL_NAMES:

@@ -90,12 +90,15 @@ def under_mpi() -> Iterator[Surroundings]:
 
 
 @contextmanager
-def grouped(here: Surroundings, purpose: str, deadline_s: float, servers: int = 0) -> Iterator[tuple[Group, str]]:
+def grouped(
+    here: Surroundings, purpose: str, deadline_s: float, servers: int = 0, own: int = 0
+) -> Iterator[tuple[Group, str]]:
     """The group of all ranks, as long as the block runs, and a name for its job that begins with `purpose` and that no
     other run has. Gloo is torch's default process group meanwhile and afterwards; a server has none.
 
     Args:
         servers: how many processes, the last, serve and are no ranks.
+        own: how many of them, the last, are a strategy's own.
 
     Raises:
         HostlibError: what the block raises; torch's own errors become one that says which ranks are missing.
@@ -129,7 +132,8 @@ def grouped(here: Surroundings, purpose: str, deadline_s: float, servers: int = 
             with_servers = dist.PrefixStore("hosts", store)
             hosts = GlooPeers(dist.ProcessGroupGloo(with_servers, here.rank, here.world_size, waits))
         nccl = nccl_maker(store, here.rank, workers, deadline_s)
-        yield Group(here.rank, workers, gloo, liveness, deadline_s, another_gloo, nccl, hosts), job
+        more = peers_maker(store, here, servers, own, deadline_s)
+        yield Group(here.rank, workers, gloo, liveness, deadline_s, another_gloo, nccl, hosts, more), job
     except HostlibError:
         raise
     except (RuntimeError, OverflowError) as wrong:
@@ -142,6 +146,27 @@ def gloo_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float)
     """What makes a Gloo of its own at each call; ranks that call it as often meet in the same ones."""
     calls, timeout = itertools.count(), timedelta(seconds=deadline_s)
     return lambda: dist.ProcessGroupGloo(dist.PrefixStore(f"collective{next(calls)}", store), rank, world_size, timeout)
+
+
+def peers_maker(
+    store: dist.Store, here: Surroundings, servers: int, own: int, deadline_s: float
+) -> Callable[[], Peers]:
+    """What makes messages between workers and a strategy's servers at each call; see Group.another_peers."""
+    calls, workers = itertools.count(), here.world_size - servers
+    first_own = here.world_size - own
+    number = here.rank if here.rank < workers else workers + here.rank - first_own
+    serves = here.rank >= workers
+
+    def make() -> Peers:
+        if here.communicator is not None:
+            members = [*range(workers), *range(first_own, here.world_size)]
+            among = here.communicator.Create_group(here.communicator.Get_group().Incl(members), tag=next(calls))
+            return MpiPeers(among, None if serves else deadline_s)
+        prefixed = dist.PrefixStore(f"strategy{next(calls)}", store)
+        waits = IDLE if serves else timedelta(seconds=deadline_s)
+        return GlooPeers(dist.ProcessGroupGloo(prefixed, number, workers + own, waits))
+
+    return make
 
 
 def nccl_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float) -> Callable[[], Any]:

@@ -16,11 +16,6 @@ from hostlib import mechanisms
 from hostlib.errors import HostlibError, ScheduleError, UnknownNameError
 from hostlib.schedule import FabricUse, Schedule
 
-STRATEGIES = {
-    "wfbp": "wait-free backpropagation: buckets are summed while the backward pass goes on",
-    "bsp": "everything is summed in one piece after the backward pass",
-}
-DEFAULT_STRATEGY = "wfbp"
 GIVEN = ("world_size", "size", "turn")  # what a mechanism's schedule() is told; its other parameters are options
 YES_NO = {"yes": True, "no": False}
 
@@ -137,17 +132,6 @@ def _parameters(build: Callable[..., Schedule]) -> Mapping[str, inspect.Paramete
     return inspect.signature(build, eval_str=True).parameters
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What `--mechanism` says: a strategy and a mechanism."""
-
-    strategy: str
-    mechanism: Mechanism
-
-    def __str__(self) -> str:
-        return self.mechanism.name if self.strategy == DEFAULT_STRATEGY else f"{self.strategy}/{self.mechanism.name}"
-
-
 @cache
 def registered() -> dict[str, Mechanism]:
     """All mechanisms with their default options, by name."""
@@ -182,7 +166,7 @@ def find(name: str) -> Mechanism:
         if option not in mechanism.options:
             raise UnknownNameError(f"option of {plain}", option, mechanism.options)
         parameter = mechanism.options[option]
-        chosen[option] = _value(f"{plain}:{option}", parameter.annotation, value if equals else "yes")
+        chosen[option] = option_value(f"{plain}:{option}", parameter.annotation, value if equals else "yes")
     return replace(mechanism, name=name, chosen=chosen)
 
 
@@ -211,7 +195,23 @@ def _legal(kind: Any) -> tuple[str, ...]:
     return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
 
 
-def _value(what: str, kind: Any, text: str) -> Any:
+def option_value(what: str, kind: Any, text: str) -> Any:
+    """The value of an option's text.
+
+    Args:
+        what: the option, for the error.
+        kind: int, float, str, bool or a Literal of texts.
+
+    Raises:
+        HostlibError: it is not of that kind; says which are legal.
+    """
+    if kind is str:
+        return text
+    if kind is float:
+        try:
+            return float(text)
+        except ValueError:
+            raise HostlibError(f"{what} takes a number, not {text!r}") from None
     if kind is int:
         if not text.isdecimal():
             raise HostlibError(f"{what} takes a number, not {text!r}")
@@ -219,17 +219,3 @@ def _value(what: str, kind: Any, text: str) -> Any:
     if text not in _legal(kind):
         raise UnknownNameError(what, text, _legal(kind))
     return YES_NO[text] if kind is bool else text
-
-
-def choose(text: str) -> Choice:
-    """`ring`, or `bsp/ring`: a bare mechanism means wfbp.
-
-    Raises:
-        UnknownNameError: no such strategy or mechanism.
-    """
-    strategy, slash, name = text.partition("/")
-    if not slash:
-        return Choice(DEFAULT_STRATEGY, find(text))
-    if strategy not in STRATEGIES:
-        raise UnknownNameError("strategy", strategy, STRATEGIES)
-    return Choice(strategy, find(name))

@@ -6,9 +6,10 @@ import hashlib
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,12 +18,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
-from hostlib.collective import ScheduledCollective, chunks, create_collective, serve
+from hostlib.collective import Collective, ScheduledCollective, chunks, create_collective, serve
 from hostlib.data import Split, batches, digits
 from hostlib.errors import RunError
-from hostlib.hook import HookState, average_hook
+from hostlib.group import Group
+from hostlib.hook import HookState
 from hostlib.library import LibraryCollective
 from hostlib.link import LinkBytes, tcp_bytes
 from hostlib.models import build_model
@@ -30,7 +31,8 @@ from hostlib.options import TrainOptions
 from hostlib.overlap import StepTimes, summary, write_trace
 from hostlib.peers import MpiPeers, Peers
 from hostlib.rank import Surroundings, grouped
-from hostlib.registry import choose
+from hostlib.strategy import Choice, choose
+from hostlib.training.setting import Setting, Trainer
 
 MOMENTUM = 0.9
 WARM_UP_STEPS = 5
@@ -47,20 +49,17 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
         HostlibError: unknown names, no controller, a missing rank, a silent switch.
     """
     choice = choose(options.mechanism)
-    servers = choice.mechanism.servers
+    servers = choice.servers
     workers = here.world_size - servers
     if workers < 1:
         raise RunError(f"{choice} needs {servers} servers beside its workers; {here.world_size} processes were started")
     if options.world_size is not None and options.world_size != workers:
         raise RunError(f"--world-size {options.world_size} does not match the {workers} ranks that were started")
-    if here.rank >= workers:
-        with grouped(here, "train", options.deadline_s, servers) as (group, job):
-            serve(choice.mechanism, group, options.controller, job, options.address, options.lanes)
-        return {}
-    here = replace(here, world_size=workers)
     _be_deterministic(options.seed)
-    model = build_model(options.model)
-    with grouped(replace(here, world_size=workers + servers), "train", options.deadline_s, servers) as (group, job):
+    with grouped(here, "train", options.deadline_s, servers, choice.strategy.servers) as (group, job):
+        if here.rank >= workers:
+            _serve(options, choice, group, job, here.rank - workers)
+            return {}
         collective = create_collective(
             choice.mechanism,
             group,
@@ -71,13 +70,36 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
             lanes=options.lanes,
         )
         finished = False
+        trainer = None
         try:
-            run = Run(options, here, choice.strategy, model, digits(options.seed), collective, group.hosts, report)
+            trainer = choice.strategy.trainer(_setting(options, choice, group, collective))
+            ranks = replace(here, world_size=workers)
+            run = Run(options, ranks, trainer, digits(options.seed), collective, group.hosts, report)
             result = run.go()
             finished = True
             return result
         finally:
+            if trainer is not None:
+                trainer.close(graceful=finished)
             collective.close(graceful=finished)
+
+
+def _setting(options: TrainOptions, choice: Choice, group: Group, collective: Collective | None) -> Setting:
+    model = build_model(options.model)
+    loss = nn.CrossEntropyLoss()
+    return Setting(options, group, choice.mechanism, model, loss, partial(_sgd, lr=options.lr), collective)
+
+
+def _sgd(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=lr, momentum=MOMENTUM)
+
+
+def _serve(options: TrainOptions, choice: Choice, group: Group, job: str, number: int) -> None:
+    """The part of a server: the first are the mechanism's, the others the strategy's."""
+    if number < choice.mechanism.servers:
+        serve(choice.mechanism, group, options.controller, job, options.address, options.lanes)
+    else:
+        choice.strategy.serve(_setting(options, choice, group, None), number - choice.mechanism.servers)
 
 
 def _be_deterministic(seed: int) -> None:
@@ -94,24 +116,14 @@ class Run:
         self,
         options: TrainOptions,
         here: Surroundings,
-        strategy: str,
-        model: nn.Module,
+        trainer: Trainer,
         data: Split,
         collective: ScheduledCollective | LibraryCollective,
         hosts: Peers | None,
         report: Report,
     ) -> None:
         self.options, self.here, self.data = options, here, data
-        self.collective, self.hosts, self.report = collective, hosts, report
-        self.state = HookState(collective)
-        self.plain = model
-        self.wait_free = strategy == "wfbp"
-        self.model: nn.Module = model
-        if self.wait_free:
-            self.model = DistributedDataParallel(model, bucket_cap_mb=options.bucket_mb)
-            self.model.register_comm_hook(self.state, average_hook)
-        self.optimiser = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=MOMENTUM)
-        self.loss = nn.CrossEntropyLoss()
+        self.trainer, self.collective, self.hosts, self.report = trainer, collective, hosts, report
 
     def go(self) -> dict[str, Any]:
         """Train for all epochs, or as many steps as were asked for, then test."""
@@ -128,22 +140,25 @@ class Run:
         started = time.monotonic()
         for epoch, chosen in islice(self._batches(), steps):
             begin = time.perf_counter()
-            with profile.step(len(durations_ms), self.state) if profile else nullcontext():
-                loss = self._step(self.data.train_images[chosen], self.data.train_labels[chosen])
+            with profile.step(len(durations_ms), self.trainer.state) if profile else nullcontext():
+                loss = self.trainer.step(self.data.train_images[chosen], self.data.train_labels[chosen])
             durations_ms.append((time.perf_counter() - begin) * 1e3)
-            times.append((self.state.step.communication_ns, self.state.step.exposed_ns))
+            times.append((self.trainer.state.step.communication_ns, self.trainer.state.step.exposed_ns))
             self.report({"event": "step", "step": len(durations_ms), "steps": steps, "epoch": epoch + 1, "loss": loss})
         seconds = time.monotonic() - started
         carried = self._link_bytes() - before
+        model = self.trainer.whole()
+        self._save(model)
         mine = {
-            "sha256": _digest(self.plain),
+            "sha256": _digest(model),
             "link": asdict(carried),
             "engine": self.collective.stats(),
             "failures": self.collective.failures,
             "times": _steady(times),
-            "correct": self._correct(),
+            "correct": self._correct(model),
         }
-        return self._result(durations_ms, seconds, self._gather(mine))
+        parameters = sum(p.numel() for p in model.parameters())
+        return self._result(durations_ms, seconds, self._gather(mine), parameters)
 
     def _batches(self) -> Iterator[tuple[int, Tensor]]:
         """(epoch, this rank's batch) of all epochs."""
@@ -154,32 +169,6 @@ class Run:
             ):
                 yield epoch, chosen
 
-    def _step(self, images: Tensor, labels: Tensor) -> float:
-        self.optimiser.zero_grad(set_to_none=False)
-        loss = self.loss(self.model(images), labels)
-        begin_ns = time.perf_counter_ns()
-        loss.backward()
-        if not self.wait_free:
-            self._synchronise()
-        self.state.step.backward_begin_ns = begin_ns
-        self.optimiser.step()
-        return float(loss.detach())
-
-    def _synchronise(self) -> None:
-        """bsp: all gradients as one tensor, after the backward pass."""
-        self.state.step = step = StepTimes()
-        step.backward_ended()
-        gradients = [p.grad for p in self.plain.parameters() if p.grad is not None]
-        flat = torch.cat([g.view(-1) for g in gradients])
-        self.state.buckets.append(flat.numel())
-        span = step.begin(0, flat.nbytes)
-        # Making one tensor of many is this strategy's own, so it counts.
-        span.begin_ns = step.backward_end_ns
-        self.collective.allreduce(flat, average=True).wait()
-        span.done_ns = time.perf_counter_ns()
-        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(part.view_as(gradient))
-
     def _link_bytes(self) -> LinkBytes:
         # Messages by MPI are counted, also those that go by TCP; of what a library does by itself, only the kernel knows.
         if isinstance(self.hosts, MpiPeers) and isinstance(self.collective, ScheduledCollective):
@@ -189,23 +178,33 @@ class Run:
         engine = self.collective.stats()
         return carried + LinkBytes(engine["bytes_sent"], engine["bytes_received"]) if engine else carried
 
+    def _save(self, model: nn.Module) -> None:
+        if self.options.save is None or self.here.rank != 0:
+            return
+        try:
+            torch.save(model.state_dict(), self.options.save)
+        except (OSError, RuntimeError) as wrong:
+            raise RunError(f"cannot write {self.options.save}: {str(wrong).splitlines()[0]}") from wrong
+
     def _gather(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
         everybody: list[Any] = [None] * self.here.world_size
         dist.all_gather_object(everybody, mine)
         return everybody
 
-    def _correct(self) -> int:
+    def _correct(self, model: nn.Module) -> int:
         """How many of this rank's share of the test images the model knows."""
         mine = slice(self.here.rank, None, self.here.world_size)
         images, labels = self.data.test_images[mine], self.data.test_labels[mine]
-        self.plain.eval()
+        model.eval()
         with torch.no_grad():
-            guesses = [self.plain(some).argmax(1) for some in images.split(TEST_BATCH)]
+            guesses = [model(some).argmax(1) for some in images.split(TEST_BATCH)]
         return int((torch.cat(guesses) == labels).sum()) if guesses else 0
 
-    def _result(self, durations_ms: list[float], seconds: float, everybody: list[dict[str, Any]]) -> dict[str, Any]:
+    def _result(
+        self, durations_ms: list[float], seconds: float, everybody: list[dict[str, Any]], parameters: int
+    ) -> dict[str, Any]:
         steps = len(durations_ms)
-        buckets = self.state.buckets
+        buckets = self.trainer.state.buckets
         packet = self.collective.elements_per_packet
         return {
             "mechanism": self.options.mechanism,
@@ -218,7 +217,7 @@ class Run:
             **summary(step for rank in everybody for step in rank["times"]),
             "test_accuracy": round(sum(rank["correct"] for rank in everybody) / len(self.data.test_labels), 4),
             "weights_sha256": [rank["sha256"] for rank in everybody],
-            "parameters": sum(p.numel() for p in self.plain.parameters()),
+            "parameters": parameters,
             "buckets_per_step": len(buckets) / steps,
             "bucket_elements": {str(size): count for size, count in sorted(Counter(buckets).items())},
             "elements_per_packet": packet or None,

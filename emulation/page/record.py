@@ -11,7 +11,7 @@ from typing import Any
 
 from emulation.errors import EmulationError
 from hostlib.errors import HostlibError
-from hostlib.registry import choose
+from hostlib.strategy import choose
 from simulation import quantity
 from simulation.errors import QuantityError
 

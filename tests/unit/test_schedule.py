@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hostlib.bench import measurable
 from hostlib.errors import HostlibError, UnknownNameError
-from hostlib.registry import choose, find, find_fallback, registered
+from hostlib.registry import find, find_fallback, registered
 from hostlib.schedule import (
     SWITCH,
     Aggregate,
@@ -23,6 +23,7 @@ from hostlib.schedule import (
     link_elements,
     piece_bounds,
 )
+from hostlib.strategy import choose
 
 
 @given(elements=st.integers(0, 10_000), pieces=st.integers(1, 64))
@@ -77,8 +78,8 @@ def test_operations_in_words(operation: Send | Receive | Aggregate | Multicast, 
 
 
 def test_choosing_a_strategy_and_a_mechanism() -> None:
-    assert (choose("ring").strategy, choose("ring").mechanism.name) == ("wfbp", "ring")
-    assert choose("bsp/ring").strategy == "bsp"
+    assert (choose("ring").strategy.name, choose("ring").mechanism.name) == ("wfbp", "ring")
+    assert choose("bsp/ring").strategy.name == "bsp"
     assert [str(choose(text)) for text in ("ring", "wfbp/ring", "bsp/ring")] == ["ring", "ring", "bsp/ring"]
 
 

@@ -28,6 +28,8 @@ ARROWS = {
         "hostlib.checker",
         "hostlib.registry",
         "hostlib.mechanisms",
+        "hostlib.strategy",
+        "hostlib.strategies",
         "hostlib.errors",
         "hostlib.layout",
         "hostlib.trace",
@@ -68,7 +70,15 @@ def test_imports_go_one_way(room: str) -> None:
 
 @pytest.mark.parametrize(
     "package",
-    ["hostlib.schedule", "hostlib.registry", "hostlib.join", "hostlib.cli", "hostlib.trace", "simulation.cli"],
+    [
+        "hostlib.schedule",
+        "hostlib.registry",
+        "hostlib.strategy",
+        "hostlib.join",
+        "hostlib.cli",
+        "hostlib.trace",
+        "simulation.cli",
+    ],
 )
 def test_torch_stays_out_of_what_does_not_need_it(package: str) -> None:
     code = f"import sys, {package}; sys.exit('torch' in sys.modules)"

@@ -1,0 +1,17 @@
+"""bsp: bulk synchronous. Source: "Poseidon", section 2.2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hostlib.training.setting import Setting, Trainer
+
+NAME = "bsp"
+SUMMARY = "everything is summed in one piece after the backward pass"
+
+
+def trainer(setting: Setting) -> Trainer:
+    from hostlib.training.bsp import BulkSynchronous
+
+    return BulkSynchronous(setting)
