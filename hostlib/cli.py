@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.checker import check
+from hostlib.commands.poseidon import poseidon
 from hostlib.drawing import picture
 from hostlib.drawing import table as table_of
 from hostlib.errors import HostlibError, RunError
@@ -43,6 +44,7 @@ def main() -> None:
     hostlib schedule      what one of them does, operation by operation
     hostlib bench         how fast mechanisms sum, here or between network namespaces with links of a given rate
     hostlib profile       how long a model's layers compute and when its gradients are ready: a trace for `simulation`
+    hostlib poseidon      which layers of a model go by parameter servers, which by sufficient factors
     hostlib doctor        whether this host, a fabric and its jobs are as they should be
 
     On several machines, or under your own launcher: torchrun ... -m hostlib.train --mechanism inagg+mcast
@@ -517,6 +519,9 @@ def _kernel_rates() -> list[Any]:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+main.add_command(poseidon)
 
 
 # ---- one rank ---------------------------------------------------------------------------------------------------

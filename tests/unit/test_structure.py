@@ -77,6 +77,7 @@ def test_imports_go_one_way(room: str) -> None:
         "hostlib.join",
         "hostlib.cli",
         "hostlib.trace",
+        "hostlib.traffic",
         "simulation.cli",
     ],
 )

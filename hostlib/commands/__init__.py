@@ -1,0 +1,1 @@
+"""Commands of `hostlib`, a module each; hostlib/cli.py registers them."""

@@ -1,0 +1,97 @@
+"""`hostlib poseidon`: which layers of a model go by parameter servers, which by sufficient factors, and why."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from hostlib.poseidon import InformationBook, Scheme, best_scheme, costs
+from hostlib.traffic import Traffic, per_node
+
+
+@click.command()
+@click.argument("model")
+@click.option("--workers", default=8, show_default=True, help="Worker nodes.")
+@click.option("--servers", type=int, help="Shards of the parameter server [default: as many as workers].")
+@click.option("--batch", default=32, show_default=True, help="Examples per worker.")
+@click.option("--bytes", "as_bytes", is_flag=True, help="What each node sends and receives per iteration, instead.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def poseidon(model: str, workers: int, servers: int | None, batch: int, as_bytes: bool, as_json: bool) -> None:
+    """Which layers of MODEL Poseidon sends as sufficient factors (SFB), and which over parameter servers (PS).
+
+    MODEL is a model of the zoo, or module:factory. Every node is a worker, and as many as there are shards are servers, too.
+
+    \b
+    Examples
+        hostlib poseidon vgg19 --workers 8 --batch 32
+        hostlib poseidon vgg19 --bytes
+        hostlib poseidon my.models:network --workers 16 --servers 4 --json
+    """
+    from hostlib.inspection import load
+
+    book = InformationBook(load(model).layers, workers, workers if servers is None else servers, batch)
+    if as_bytes:
+        _traffic(model, book, as_json)
+    elif as_json:
+        chosen = {layer.name: best_scheme(layer, book) for layer in book.trained}
+        click.echo(
+            json.dumps({**chosen, "costs": {layer.name: costs(layer, book) for layer in book.trained}}, indent=2)
+        )
+    else:
+        _choices(model, book)
+
+
+def _choices(model: str, book: InformationBook) -> None:
+    table = Table(
+        "layer",
+        "shape",
+        "PS",
+        "SFB",
+        "scheme",
+        "why",
+        title=f"{model}, {book.workers} workers, {book.servers} servers, batch {book.batch}: parameters per node",
+        title_justify="left",
+    )
+    for layer in book.trained:
+        cost, scheme = costs(layer, book), best_scheme(layer, book)
+        shape = f"{layer.matrix[0]} x {layer.matrix[1]}" if layer.matrix else f"{layer.params}"
+        factors = "-" if cost["SFB"] is None else f"{cost['SFB']:,.0f}"
+        table.add_row(layer.name, shape, f"{cost['PS']:,.0f}", factors, scheme, _why(layer.kind, scheme, cost))
+    Console().print(table)
+
+
+def _why(kind: str, scheme: Scheme, cost: dict[Scheme, float | None]) -> str:
+    if cost["SFB"] is None:
+        return f"{kind}: its gradient is no sum of a few outer products"
+    if cost["SFB"] == cost["PS"]:
+        return "as much either way"
+    assert cost["PS"] is not None
+    more, less = max(cost["SFB"], cost["PS"]), min(cost["SFB"], cost["PS"])
+    return f"{'factors' if scheme == 'SFB' else 'the matrix'} {more / less:.1f} times smaller" if less else "alone"
+
+
+def _traffic(model: str, book: InformationBook, as_json: bool) -> None:
+    found = {scheme: per_node(book, scheme) for scheme in ("ps", "sfb", "adam", "hybcomm")}
+    if as_json:
+        told = {
+            scheme: {node: {"sent": each.sent, "received": each.received} for node, each in nodes.items()}
+            for scheme, nodes in found.items()
+        }
+        click.echo(json.dumps(told, indent=2))
+        return
+    table = Table(
+        "node",
+        *found,
+        title=f"{model}, batch {book.batch}: MB that a node sends and receives per iteration",
+        title_justify="left",
+    )
+    for node in found["ps"]:
+        table.add_row(node, *(_megabytes(nodes[node]) for nodes in found.values()))
+    Console().print(table)
+
+
+def _megabytes(traffic: Traffic) -> str:
+    return f"{traffic.sent / 1e6:.1f} + {traffic.received / 1e6:.1f}"

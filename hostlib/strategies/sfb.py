@@ -1,0 +1,20 @@
+"""sfb: sufficient factor broadcasting. Source: "Poseidon", section 2.1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hostlib.training.setting import Setting, Trainer
+
+NAME = "sfb"
+SUMMARY = "fully connected layers' sufficient factors go from everybody to everybody; the rest as in wfbp"
+MECHANISM = "ps"
+
+
+def trainer(setting: Setting) -> Trainer:
+    from hostlib.training.connected import Factors
+    from hostlib.training.exchange import Broadcast
+    from hostlib.training.layerwise import LayerWise
+
+    return LayerWise(setting, lambda layers: Broadcast(setting.group, Factors()), lambda layer: True)

@@ -1,0 +1,197 @@
+"""Parts of layers' gradients on their way: from everybody to everybody, or to the server that owns the layer and back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from hostlib.errors import HostlibError
+from hostlib.group import Group
+from hostlib.overlap import StepTimes
+from hostlib.peers import Peers, Pending
+from hostlib.sequence import Sequence
+from hostlib.training.connected import Connected, Form, Shape, connected_layers
+from hostlib.training.setting import Setting
+
+CLOSE_S = 2.0
+HEADER_TAG = 0  # of what servers are told; layers have the tags above
+END = -1
+
+
+class Exchange(Protocol):
+    """What trainers need of one."""
+
+    form: Form
+
+    def step(self, layers: list[Connected]) -> None:
+        """A backward pass comes.
+
+        Args:
+            layers: all of the model; those that nothing passed through have no part in it.
+        """
+        ...
+
+    def begin(self, number: int, layer: Connected, times: StepTimes, bucket: int) -> Future[Tensor]:
+        """The backward pass is through a layer: the future holds the gradient over all ranks, flat."""
+        ...
+
+    def close(self, graceful: bool) -> None: ...
+
+
+class Waiting:
+    """What is on its way is waited for by one thread, in the order in which it was begun."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._sequence = Sequence("exchange")
+        self._broken: Exception | None = None
+
+    def put(self, finish: Callable[[], Tensor]) -> Future[Tensor]:
+        future: Future[Tensor] = Future()
+        since = time.monotonic()
+
+        def job() -> None:
+            try:
+                if self._broken is None:
+                    future.set_result(finish())
+            except HostlibError as wrong:
+                self._broken = wrong
+            except Exception as wrong:
+                self._broken = self._group.explain(since, wrong)
+            if self._broken is not None:
+                future.set_exception(self._broken)
+
+        self._sequence.put(job)
+        return future
+
+    def close(self, graceful: bool) -> None:
+        self._sequence.close(self._group.deadline_s if graceful else CLOSE_S)
+
+
+class Broadcast:
+    """Every rank sends its part to every other; all sum them in the order of the ranks."""
+
+    def __init__(self, group: Group, form: Form) -> None:
+        self.form = form
+        self._group, self._peers = group, _peers(group)
+        self._waiting = Waiting(group)
+
+    def step(self, layers: list[Connected]) -> None:
+        """Nobody but the other ranks is to be told."""
+
+    def begin(self, number: int, layer: Connected, times: StepTimes, bucket: int) -> Future[Tensor]:
+        mine, shape = self.form.encode(layer), _shape(layer, self.form)
+        parts = [torch.empty_like(mine) for _ in range(self._group.world_size)]
+        parts[self._group.rank] = mine
+        span = times.begin(bucket, mine.nbytes)
+        tag = HEADER_TAG + 1 + number
+        others = [rank for rank in range(self._group.world_size) if rank != self._group.rank]
+        messages = [self._peers.receive(parts[rank], rank, tag) for rank in others]
+        messages += [self._peers.send(mine, rank, tag) for rank in others]
+
+        def finish() -> Tensor:
+            _settle(messages)
+            made = self.form.average(shape, parts)
+            span.done_ns = time.perf_counter_ns()
+            return made
+
+        return self._waiting.put(finish)
+
+    def close(self, graceful: bool) -> None:
+        self._waiting.close(graceful)
+
+
+class Owners:
+    """Every rank sends its part to the server that owns the layer, which sends the gradient back.
+
+    Args:
+        layers: how many the model has.
+    """
+
+    def __init__(self, group: Group, form: Form, servers: int, layers: int) -> None:
+        self.form = form
+        self._group, self._peers, self._servers, self._layers = group, _peers(group), servers, layers
+        self._waiting = Waiting(group)
+        self._told: list[Pending] = []
+
+    def step(self, layers: list[Connected]) -> None:
+        if self._group.rank == 0:
+            self._tell([len(layers), *(layer.vectors for layer in layers)])
+
+    def _tell(self, header: list[int]) -> None:
+        _settle(self._told)
+        told = torch.tensor(header)
+        hosts = range(self._group.world_size, self._group.world_size + self._servers)
+        self._told = [self._peers.send(told, host, HEADER_TAG) for host in hosts]
+
+    def begin(self, number: int, layer: Connected, times: StepTimes, bucket: int) -> Future[Tensor]:
+        mine, shape = self.form.encode(layer), _shape(layer, self.form)
+        made = torch.empty(shape.elements)
+        span = times.begin(bucket, mine.nbytes + made.nbytes)
+        owner, tag = self._group.world_size + number % self._servers, HEADER_TAG + 1 + number
+        messages = [self._peers.receive(made, owner, tag), self._peers.send(mine, owner, tag)]
+
+        def finish() -> Tensor:
+            _settle(messages)
+            span.done_ns = time.perf_counter_ns()
+            return made
+
+        return self._waiting.put(finish)
+
+    def close(self, graceful: bool) -> None:
+        self._waiting.close(graceful)
+        if graceful:
+            self._tell([END] + [0] * self._layers)
+            _settle(self._told)
+
+
+def serve(setting: Setting, number: int, form: Form, servers: int) -> None:
+    """A server's part of Owners: until all workers have closed theirs.
+
+    Raises:
+        RunError, RuntimeError: a message did not come through.
+    """
+    group, peers = setting.group, _peers(setting.group)
+    shapes = [_shape(layer, form) for layer in connected_layers(setting.model)]
+    header = torch.empty(1 + len(shapes), dtype=torch.int64)
+    sent: list[Pending] = []
+    while True:
+        peers.receive(header, 0, HEADER_TAG).wait()
+        first, *vectors = header.tolist()
+        if first == END:
+            break
+        passed = [(shape, count) for shape, count in zip(shapes, vectors, strict=True) if count]
+        mine = [(layer, *each) for layer, each in enumerate(passed) if layer % servers == number]
+        parts = {layer: [form.empty(shape, count) for _ in range(group.world_size)] for layer, shape, count in mine}
+        coming = {
+            layer: [peers.receive(part, rank, HEADER_TAG + 1 + layer) for rank, part in enumerate(of_ranks)]
+            for layer, of_ranks in parts.items()
+        }
+        for layer, shape, _ in mine:
+            _settle(coming[layer])
+            made = form.average(shape, parts[layer])
+            sent += [peers.send(made, rank, HEADER_TAG + 1 + layer) for rank in range(group.world_size)]
+        _settle(sent)
+        sent.clear()
+    for rank in range(1, group.world_size):
+        peers.receive(header, rank, HEADER_TAG).wait()
+
+
+def _peers(group: Group) -> Peers:
+    assert group.another_peers is not None, "only a strategy's hosts have messages of their own"
+    return group.another_peers()
+
+
+def _shape(layer: Connected, form: Form) -> Shape:
+    return replace(layer.shape, bias=layer.shape.bias and form.with_bias)
+
+
+def _settle(messages: list[Pending]) -> None:
+    for message in messages:
+        message.wait()

@@ -1,0 +1,72 @@
+"""Fully connected layers in a form of their own, everything else by the mechanism, both while the backward pass goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+
+from torch import Tensor
+
+from hostlib.overlap import StepTimes
+from hostlib.training.buckets import Averages, Buckets, spread
+from hostlib.training.connected import Connected, connected_layers
+from hostlib.training.exchange import Exchange
+from hostlib.training.setting import DataParallel, Setting
+
+
+class LayerWise(DataParallel):
+    """A rank's steps under sfb, hybcomm, adam and onebit.
+
+    Args:
+        exchange: what chosen layers go by; told how many fully connected layers there are.
+        choose: whether a fully connected layer goes by it: asked when its first forward pass is over.
+    """
+
+    def __init__(
+        self, setting: Setting, exchange: Callable[[int], Exchange], choose: Callable[[Connected], bool]
+    ) -> None:
+        super().__init__(setting)
+        self._layers = connected_layers(setting.model)
+        self._exchange, self._choose = exchange(len(self._layers)), choose
+        self._buckets: Buckets | None = None
+        self._under_way: list[tuple[Connected, Future[Tensor]]] = []
+
+    def step(self, inputs: Tensor, labels: Tensor) -> float:
+        self.model.zero_grad(set_to_none=False)
+        for layer in self._layers:
+            layer.reset()
+        loss = self.setting.loss(self.model(inputs), labels)
+        buckets = self._buckets = self._buckets or self._divided()
+        self._exchange.step(self._layers)
+        self.state.step = StepTimes(backward_begin_ns=time.perf_counter_ns())
+        loss.backward()
+        self.state.step.backward_ended()
+        buckets.finish()
+        for layer, gradient in self._under_way:
+            spread(gradient.result(), [p.grad for p in self._taken(layer) if p.grad is not None])
+        self._under_way.clear()
+        self.optimiser.step()
+        return float(loss.detach())
+
+    def _divided(self) -> Buckets:
+        chosen = [layer for layer in self._layers if layer.vectors and self._choose(layer)]
+        taken = {id(p) for layer in chosen for p in self._taken(layer)}
+        rest = [p for p in self.model.parameters() if p.requires_grad and id(p) not in taken]
+        buckets = Buckets(rest, self.setting.options.bucket_mb, Averages(self.state))
+        for number, layer in enumerate(chosen):
+            layer.when_ready(partial(self._begin, number, len(buckets.sizes)))
+        return buckets
+
+    def _begin(self, number: int, buckets: int, layer: Connected) -> None:
+        future = self._exchange.begin(number, layer, self.state.step, buckets + number)
+        self._under_way.append((layer, future))
+
+    def _taken(self, layer: Connected) -> list[Tensor]:
+        """The parameters that go by the exchange."""
+        module = layer.module
+        return [module.weight] + [module.bias] * (layer.shape.bias and self._exchange.form.with_bias)
+
+    def close(self, graceful: bool = True) -> None:
+        self._exchange.close(graceful)
