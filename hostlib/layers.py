@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["conv", "pool", "fc", "embedding", "attention", "norm"]
+Kind = Literal["conv", "pool", "fc", "embedding", "attention", "norm", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,8 @@ class LayerInfo:
     """One layer that counts, in the order in which the model makes them.
 
     Convolutions, pools and fully connected layers count, and what they are in other families (embeddings, attention);
-    flattening, dropout, activations, sums and concatenations do not. A normalisation belongs to the convolution before it.
+    flattening, dropout, activations, sums and concatenations do not. A normalisation by batch or groups belongs to the
+    convolution made before it; one without, or by layer, counts itself ("norm"), as does whatever else learns ("other").
 
     Attributes:
         index: from 1, over the layers that count.
