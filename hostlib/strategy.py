@@ -8,6 +8,8 @@ needs torch. It may have:
 - servers(options) -> int: processes of its own, beside workers and the mechanism's servers, and serve(setting, number[,
   options]), what they do.
 - refusal(mechanism) -> str | None: why it cannot go with a mechanism.
+- EXACT = False: its steps are by intent not those of one process that has all ranks' examples, rounding apart; its weights
+  are still the same on every rank.
 """
 
 from __future__ import annotations
@@ -52,6 +54,11 @@ class Strategy:
     def mechanism(self) -> str:
         """What it sums with when nothing else is said."""
         return getattr(self.module, "MECHANISM", DEFAULT_MECHANISM)
+
+    @property
+    def exact(self) -> bool:
+        """Whether its steps are those of one process that has all ranks' examples, rounding apart."""
+        return getattr(self.module, "EXACT", True)
 
     @property
     def servers(self) -> int:
