@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 NAME = "onebit"
 SUMMARY = "fully connected layers' gradients go from everybody to everybody in one bit per weight; the rest as in wfbp"
 MECHANISM = "ps"
+EXACT = False
 
 
 def trainer(setting: Setting) -> Trainer:

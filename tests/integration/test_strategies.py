@@ -28,6 +28,8 @@ from tests.conftest import running_fabric
 from tests.integration import strategy_ranks
 from tests.integration.strategy_ranks import BATCH_SIZE, LR, MODEL, SEED, STEPS, WORKERS
 
+pytestmark = pytest.mark.timeout(400)  # of the first test, which waits for all runs
+
 Weights = dict[str, Tensor]
 
 MECHANISMS = [*(m for m in registered().values() if m.runs_with("gloo")), find("inagg+mcast:via_server")]
