@@ -250,7 +250,7 @@ class ScheduledCollective:
 
 def channels(mechanism: Mechanism, group: Group, fabric: SwitchFabric | None = None) -> list[Runtime]:
     """This host's runtimes of a mechanism, which share the all-reduces; with a fabric, whose order is one, only one."""
-    count = 1 if mechanism.needs_fabric else group.peers.channels
+    count = max(1, min(mechanism.channels, group.peers.channels))
     return [
         Runtime(mechanism, group.world_size, group.rank, group.peers, fabric, channel, count)
         for channel in range(count)

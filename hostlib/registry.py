@@ -16,6 +16,7 @@ from hostlib import mechanisms
 from hostlib.errors import HostlibError, ScheduleError, UnknownNameError
 from hostlib.schedule import FabricUse, Schedule
 
+SERVER_CHANNELS = 4
 GIVEN = ("world_size", "size", "turn")  # what a mechanism's schedule() is told; its other parameters are options
 YES_NO = {"yes": True, "no": False}
 
@@ -116,6 +117,16 @@ class Mechanism:
     @property
     def needs_fabric(self) -> bool:
         return self.build is not None and self._small().needs_fabric
+
+    @property
+    def channels(self) -> int:
+        """How many all-reduces a host is at, dealt out in turns; 0 where the fabric takes them all as one stream.
+
+        While a server waits for one tensor, others are on the links; between workers they would only hold each other up.
+        """
+        if self.needs_fabric:
+            return 0
+        return SERVER_CHANNELS if self.servers else 1
 
     @property
     def fabric_use(self) -> FabricUse | None:

@@ -48,6 +48,7 @@ class Job:
         barrier: iterations are apart for all (global barrier); else each worker goes on as soon as it can.
         pipelined: a layer's forward pass waits for its own tensors only; None: with servers.
         bare: begins with the workers' gradients and ends with the sums at the workers, servers or not.
+        channels: all-reduces that a worker is at, dealt out in turns; 0 for any number.
         reduce: whether one worker may stand for all; None: where playing all would take long.
     """
 
@@ -60,6 +61,7 @@ class Job:
     bare: bool = False
     order: Order = Order.ROUND_ROBIN
     variation: Variation = field(default_factory=Variation)
+    channels: int = 0
     reduce: bool | None = None
 
     def __post_init__(self) -> None:
@@ -167,7 +169,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
     kernel = Kernel(
         network_tree.ps_per_byte, network_tree.latency_ps, network_tree.nodes, pools, programs,
         np.array(tensors, np.int64), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
-        network.store_and_aggregate,
+        network.store_and_aggregate, network.turn_bytes,
     )  # fmt: skip
     running = time.perf_counter()
     while not kernel.run(EVENTS_AT_A_TIME):
@@ -286,7 +288,7 @@ def _kernel_job(job: Job, with_servers: bool, stand: int, first_tensor: int) -> 
     forward, backward = (np.ascontiguousarray(np.resize(d, (rows, d.shape[1]))) for d in durations)
     return kernel_job(
         workers, job.iterations, with_servers, job.barrier,
-        with_servers if job.pipelined is None else job.pipelined,
+        with_servers if job.pipelined is None else job.pipelined, job.channels,
         list(Order).index(job.order), job.variation.seed, forward, backward,
         [[first_tensor + t for t in step] for step in workload.released],
     )  # fmt: skip

@@ -32,6 +32,7 @@ except ModuleNotFoundError:  # Python 3.10
 # A full segment of TCP with timestamps (RFC 7323) in an Ethernet frame, and its half of an acknowledgement of two
 # (RFC 5681, 4.2) that shares the link with the other direction's segments.
 TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
+TURNS = 256  # in which streams share a link while a tensor is sent, at most: more is exacter, and takes longer
 ROOT_KEYS = ("title", "seed", "cells", "topology", "replay", "training")
 
 
@@ -167,11 +168,15 @@ class Experiment:
         if kind not in ("star", "leaf-spine"):
             raise SimulationError(f"a {kind} topology cannot be simulated; legal are star, leaf-spine")
         link = quantity.bandwidth(cell.bandwidth) / self.replay.shrink
+        mechanism = find(cell.mechanism)
+        # A switch passes a frame on when it has the whole of it.
+        frame_ns = round(frame_size(mechanism) * 8e9 / link)
         return Network(
-            link * wire_efficiency(find(cell.mechanism)),
-            latency_ns=2 * quantity.time_ns(self.topology.get("delay", "0us")),
+            link * wire_efficiency(mechanism),
+            latency_ns=2 * quantity.time_ns(self.topology.get("delay", "0us")) + frame_ns,
             racks=self.racks(cell),
             oversubscription=self.topology.get("oversubscription", 1.0),
+            turn_bytes=max(TCP_PAYLOAD, max(tensor.bytes for tensor in self.workload(cell).tensors) // TURNS),
         )
 
     def simulated_s(self, cell: Cell) -> float | None:
@@ -183,8 +188,13 @@ class Experiment:
         mechanism = self.mechanism(cell)
         if mechanism.build is None or cell.loss or self.training is not None:
             return None
-        job = Job(self.workload(cell), mechanism, cell.workers, bare=True, pipelined=False)
+        job = Job(self.workload(cell), mechanism, cell.workers, bare=True, pipelined=False, channels=mechanism.channels)
         return play(self.network(cell), [job] * cell.jobs, apart=True).outcomes[0].iteration_s
+
+
+def frame_size(mechanism: Mechanism) -> int:
+    """Bytes of a full frame: of the slot protocol, or TCP's."""
+    return frame_bytes()[1] if mechanism.needs_fabric else TCP_FRAME
 
 
 def wire_efficiency(mechanism: Mechanism) -> float:

@@ -35,6 +35,8 @@ class Network:
         store_and_forward: switches have the whole message before they send it on.
         store_and_aggregate: switches have the whole sum before they send it on.
         slot_bytes: what each switch can sum at a time; 0 for any.
+        turn_bytes: after so many a host's link turns to what it has for another host, as TCP's streams share it; 0: when
+            the message is over. For messages between hosts.
 
     Raises:
         NetworkError: it cannot be.
@@ -48,9 +50,10 @@ class Network:
     store_and_forward: bool = False
     store_and_aggregate: bool = False
     slot_bytes: int = 0
+    turn_bytes: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("latency_ns", 0), ("overhead_ns", 0), ("racks", 1), ("slot_bytes", 0)):
+        for name, least in (("latency_ns", 0), ("overhead_ns", 0), ("racks", 1), ("slot_bytes", 0), ("turn_bytes", 0)):
             if getattr(self, name) < least:
                 raise NetworkError(f"{name} must be at least {least}, not {getattr(self, name)}")
         for name in ("bandwidth_bits_s", "oversubscription"):

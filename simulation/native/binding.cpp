@@ -43,8 +43,8 @@ Program program(std::int32_t pieces, std::int32_t workers, const Table<std::int3
     return p;
 }
 
-Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrier, bool pipelined, int order,
-        std::uint64_t seed, const Table<std::int64_t> &forward, const Table<std::int64_t> &backward,
+Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrier, bool pipelined,
+        std::int32_t channels, int order, std::uint64_t seed, const Table<std::int64_t> &forward, const Table<std::int64_t> &backward,
         std::vector<std::vector<std::int32_t>> released) {
     require(forward.shape(0) == backward.shape(0) && forward.shape(0) > 0 && forward.shape(1) > 0 &&
                 backward.shape(1) == released.size() && backward.shape(1) > 0,
@@ -54,6 +54,7 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
             servers,
             barrier,
             pipelined,
+            channels,
             static_cast<Order>(order),
             seed,
             static_cast<std::int32_t>(forward.shape(1)),
@@ -67,7 +68,7 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
 void make(Kernel *self, const Column<double> &ps_per_byte, const Column<std::int64_t> &latency,
           const Table<std::int32_t> &nodes, const Column<std::uint64_t> &pools, std::vector<Program> programs,
           const Table<std::int64_t> &tensors, std::vector<Job> jobs, std::int64_t overhead_ps, bool store_and_forward,
-          bool store_and_aggregate) {
+          bool store_and_aggregate, std::uint64_t turn_bytes) {
     require(ps_per_byte.shape(0) == latency.shape(0) && nodes.shape(1) == 4 && pools.shape(0) == nodes.shape(0) &&
                 tensors.shape(1) == 6,
             "the tables have other shapes");
@@ -83,7 +84,7 @@ void make(Kernel *self, const Column<double> &ps_per_byte, const Column<std::int
                        static_cast<std::int32_t>(tensors(i, 5))});
     new (self) Kernel(std::move(links), std::move(tree), {pools.data(), pools.data() + pools.shape(0)},
                       std::move(programs), std::move(all), std::move(jobs),
-                      {overhead_ps, store_and_forward, store_and_aggregate});
+                      {overhead_ps, store_and_forward, store_and_aggregate, turn_bytes});
 }
 
 nb::dict results(const Kernel &kernel) {
@@ -113,11 +114,13 @@ NB_MODULE(_kernel, m) {
     nb::class_<Program>(m, "Program");
     nb::class_<Job>(m, "Job");
     m.def("program", &program, "pieces"_a, "workers"_a, "nodes"_a, "begin"_a, "ops"_a, "peers"_a);
-    m.def("job", &job, "workers"_a, "iterations"_a, "servers"_a, "barrier"_a, "pipelined"_a, "order"_a, "seed"_a,
+    m.def("job", &job, "workers"_a, "iterations"_a, "servers"_a, "barrier"_a, "pipelined"_a, "channels"_a,
+          "order"_a, "seed"_a,
           "forward_ps"_a, "backward_ps"_a, "released"_a);
     nb::class_<Kernel>(m, "Kernel")
         .def("__init__", &make, "ps_per_byte"_a, "latency_ps"_a, "nodes"_a, "pools"_a, "programs"_a, "tensors"_a,
-             "jobs"_a, "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a)
+             "jobs"_a, "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a,
+             "turn_bytes"_a)
         .def("run", &Kernel::run, "events"_a, nb::call_guard<nb::gil_scoped_release>())
         .def("results", &results)
         .def("stuck", &stuck);

@@ -42,6 +42,7 @@ struct Kernel::Message {
     std::uint64_t bytes;
     Time end;
     bool first;  // not yet on a link
+    bool more = false;  // a part, others of the same message follow
 };
 
 struct Kernel::JobState {
@@ -55,6 +56,8 @@ struct Kernel::JobState {
     std::vector<Held> held;
     bool holding = false, done = false;
     std::int32_t begun = 1;  // the iteration that a barrier lets workers begin
+    std::vector<std::deque<State *>> channels;  // [worker * channels + channel]: what it is at, and what comes after
+    std::vector<std::int32_t> asked;            // [worker]: tensors so far
 };
 
 Kernel::~Kernel() = default;
@@ -114,7 +117,7 @@ bool Kernel::run(std::uint64_t events) {
             case delivered_event: {
                 const Message got = messages_[event.id];
                 spare_.push_back(event.id);
-                deliver(*got.state, got.target, got.target_op, got.end);
+                if (!got.more) deliver(*got.state, got.target, got.target_op, got.end);
                 break;
             }
             case released_event: {
@@ -153,6 +156,8 @@ void Kernel::start_job(std::int32_t j) {
     js.states.resize(iterations);
     for (auto &of : js.states) of.resize(tensors);
     js.workers.resize(job.workers);
+    js.channels.resize(static_cast<std::size_t>(job.workers) * job.channels);
+    js.asked.assign(job.workers, 0);
     js.tensors_of_layer.assign(job.forward_steps, 0);
     for (const std::int32_t t : js.tensors) js.tensors_of_layer[tensors_[t].layer]++;
     js.gates.resize(iterations);
@@ -288,12 +293,37 @@ void Kernel::computed(std::int32_t j, std::int32_t w) {
         backward_step();
     }
     for (const std::int32_t t : job.released[step]) {
-        State &s = state(iteration, t);
-        s.started[w] = 1;
-        advance(s, w);
-        if (s.at[w] == s.program->begin[w + 1] && s.program->begin[w] == s.program->begin[w + 1]) finished(s, w);
+        begin(state(iteration, t), w);
     }
     if (last) forward(j, w);
+}
+
+// A tensor's gradients are there: its turn comes when the worker is through with what is before it in its channel.
+void Kernel::begin(State &s, std::int32_t w) {
+    const std::int32_t channels = jobs_[s.job].channels;
+    if (channels == 0) return start(s, w);
+    JobState &js = *job_[s.job];
+    auto &channel = js.channels[w * channels + js.asked[w]++ % channels];
+    channel.push_back(&s);
+    if (channel.size() == 1) start(s, w);
+}
+
+void Kernel::start(State &s, std::int32_t w) {
+    s.started[w] = 1;
+    advance(s, w);
+    if (s.at[w] == s.program->begin[w + 1] && s.program->begin[w] == s.program->begin[w + 1]) finished(s, w);
+}
+
+// A worker is through with a tensor.
+void Kernel::next(State &s, std::int32_t w) {
+    const std::int32_t channels = jobs_[s.job].channels;
+    for (std::int32_t c = 0; c < channels; c++) {
+        auto &channel = job_[s.job]->channels[w * channels + c];
+        if (channel.empty() || channel.front() != &s) continue;
+        channel.pop_front();
+        if (!channel.empty()) start(*channel.front(), w);
+        return;
+    }
 }
 
 // A worker has a tensor's result.
@@ -414,7 +444,9 @@ void Kernel::finished(State &s, std::int32_t n) {
             open(j);
         }
     }
-    if (n < p.workers) gate(s, n);
+    if (n >= p.workers) return;
+    if (!instant_) next(s, n);
+    gate(s, n);
 }
 
 void Kernel::deliver(State &s, std::int32_t n, std::int32_t o, Time end) {
@@ -518,9 +550,10 @@ void Kernel::send(std::uint32_t id, Time end) {
 }
 
 void Kernel::depart(std::uint32_t id, std::int32_t l, std::int32_t next, Time end) {
-    Message &m = messages_[id];
+    const Message &m = messages_[id];
     LinkState &link = link_[l];
     const Job &job = jobs_[m.state->job];
+    if (takes_turns(m)) return queue(id, l);
     if (m.first && job.order == Order::priority && (link.free > now_ || !link.waiting.empty())) {
         const auto less = [](const Waiting &a, const Waiting &b) {
             return std::pair(a.priority, a.sequence) > std::pair(b.priority, b.sequence);
@@ -533,6 +566,50 @@ void Kernel::depart(std::uint32_t id, std::int32_t l, std::int32_t next, Time en
         }
         return;
     }
+    transmit(id, l, next, end);
+}
+
+// Streams between hosts share their links; what switches work on is in packets of its own.
+bool Kernel::takes_turns(const Message &m) const {
+    return settings_.turn_bytes > 0 && m.first && m.target >= 0 && !nodes_[m.state->program->nodes[m.target]].is_switch;
+}
+
+void Kernel::queue(std::uint32_t id, std::int32_t l) {
+    LinkState &link = link_[l];
+    const std::int32_t receiver = messages_[id].state->program->nodes[messages_[id].target];
+    auto &stream = link.streams[receiver];
+    stream.push_back(id);
+    if (stream.size() == 1) link.turns.push_back(receiver);
+    if (link.woken) return;
+    link.woken = true;
+    push(std::max(now_, link.free), woken_event, 0, static_cast<std::uint32_t>(l));
+}
+
+// The receiver whose turn it is gets a part of its first message.
+void Kernel::turn(std::int32_t l) {
+    LinkState &link = link_[l];
+    const std::int32_t receiver = link.turns.front();
+    link.turns.pop_front();
+    auto &stream = link.streams[receiver];
+    std::uint32_t id = stream.front();
+    if (messages_[id].bytes > settings_.turn_bytes) {
+        const std::uint32_t part = message();
+        messages_[part] = messages_[id];
+        messages_[part].bytes = settings_.turn_bytes;
+        messages_[part].more = true;
+        messages_[id].bytes -= settings_.turn_bytes;
+        messages_[id].first = false;  // what a message takes beside its bytes, it has taken
+        id = part;
+    } else {
+        stream.pop_front();
+    }
+    if (!stream.empty()) link.turns.push_back(receiver);
+    transmit(id, l, nodes_[messages_[id].at].parent, now_);
+}
+
+void Kernel::transmit(std::uint32_t id, std::int32_t l, std::int32_t next, Time end) {
+    Message &m = messages_[id];
+    LinkState &link = link_[l];
     const Time own = static_cast<Time>(std::llround(static_cast<double>(m.bytes) * links_[l].ps_per_byte));
     Time start = std::max(now_, link.free);
     if (m.first) start += settings_.overhead;
@@ -598,6 +675,12 @@ void Kernel::wake(std::int32_t l) {
     const auto less = [](const Waiting &a, const Waiting &b) {
         return std::pair(a.priority, a.sequence) > std::pair(b.priority, b.sequence);
     };
+    if (!link.turns.empty()) {
+        turn(l);
+        if (link.turns.empty()) return;
+        link.woken = true;
+        return push(link.free, woken_event, 0, static_cast<std::uint32_t>(l));
+    }
     if (link.waiting.empty()) return;
     std::pop_heap(link.waiting.begin(), link.waiting.end(), less);
     const Waiting next = link.waiting.back();

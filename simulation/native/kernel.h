@@ -72,6 +72,7 @@ struct Job {
     bool servers;    // iterations begin with a distribution, and end at the server
     bool barrier;
     bool pipelined;  // the forward pass of a layer waits for its own tensors only
+    std::int32_t channels;  // tensors that a worker is at, each in a channel, dealt out in turns; 0 for any number
     Order order;
     std::uint64_t seed;
     std::int32_t forward_steps, backward_steps;
@@ -84,6 +85,7 @@ struct Settings {
     Time overhead = 0;  // of a host per message
     bool store_and_forward = false;    // switches on a unicast's or multicast's way
     bool store_and_aggregate = false;  // switches that sum
+    std::uint64_t turn_bytes = 0;      // a host's link goes to its next receiver after so many; 0: after the message
 };
 
 struct Result {
@@ -134,6 +136,8 @@ private:
         Time free = 0;
         bool woken = false;
         std::vector<Waiting> waiting;
+        std::deque<std::int32_t> turns;  // receivers that wait for their turn
+        std::map<std::int32_t, std::deque<std::uint32_t>> streams;  // by receiver: messages, one after the other
     };
     struct Held {
         State *state;
@@ -162,6 +166,10 @@ private:
     void emit(State &state, std::int32_t node, std::int32_t op);
     void send(std::uint32_t message, Time end);
     void depart(std::uint32_t message, std::int32_t link, std::int32_t next, Time end);
+    bool takes_turns(const Message &message) const;
+    void queue(std::uint32_t message, std::int32_t link);
+    void turn(std::int32_t link);
+    void transmit(std::uint32_t message, std::int32_t link, std::int32_t next, Time end);
     void replicate(std::uint32_t message);
     void arrive(std::uint32_t message);
     void deliver(State &state, std::int32_t node, std::int32_t op, Time end);
@@ -172,6 +180,9 @@ private:
     void open(std::int32_t job);
     void forward(std::int32_t job, std::int32_t worker);
     void computed(std::int32_t job, std::int32_t worker);
+    void begin(State &state, std::int32_t worker);
+    void start(State &state, std::int32_t worker);
+    void next(State &state, std::int32_t worker);
     void gate(State &state, std::int32_t worker);
     std::int32_t toward(std::int32_t from, std::int32_t to) const;
     std::uint32_t message();
