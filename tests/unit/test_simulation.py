@@ -144,6 +144,40 @@ def test_slots_make_jobs_wait_for_each_other() -> None:
         only(replace(GIGABIT, slot_bytes=MEGABYTE - 1), job)
 
 
+def test_streams_share_a_hosts_link() -> None:
+    """Worker 0 has something for two others, one of whom passes it on: it waits for the other's half of the link."""
+    lists = {
+        worker(0): (Send(worker(1), 0), Send(worker(2), 1)),
+        worker(1): (Receive(worker(0), 0, reduce=True), Send(worker(3), 0)),
+        worker(2): (Receive(worker(0), 1, reduce=True),),
+        worker(3): (Receive(worker(1), 0, reduce=True),),
+    }
+    fan = Schedule("fan", 4, 2, lists)
+    job = Job(of_size(2 * MEGABYTE), replace(find("ring"), build=lambda world_size: fan), 4, bare=True)
+    assert only(GIGABIT, job)[0].iteration_end_ns[1] == 2 * ONE_WAY_NS
+    shared, played = only(replace(GIGABIT, turn_bytes=10_000), job)
+    assert shared.iteration_end_ns[1] == pytest.approx(3 * ONE_WAY_NS, rel=0.01)
+    assert played.link_bytes["worker0"] == (2 * MEGABYTE, 0)
+
+
+def test_streams_to_one_host_take_turns_in_no_more_time_than_messages() -> None:
+    together = replace(GIGABIT, turn_bytes=10_000)
+    assert bare_ns("ps", 4, network=together) == pytest.approx(2 * 4 * ONE_WAY_NS, rel=0.01)
+    assert bare_ns("ring", 4, 4 * MEGABYTE, together) == pytest.approx(6 * ONE_WAY_NS, rel=0.01)
+    with_overhead = replace(together, overhead_ns=300)
+    assert bare_ns("ring", 4, 4 * MEGABYTE, with_overhead) == pytest.approx(6 * (ONE_WAY_NS + 300), rel=1e-6)
+
+
+def test_in_one_channel_a_tensor_begins_when_the_one_before_has_ended() -> None:
+    far = Network(1e9, latency_ns=1_000_000)
+    two = replace(of_size(4 * MEGABYTE), tensors=of_size(4 * MEGABYTE).tensors * 2, released=((0, 1),))
+    job = Job(two, find("ring"), 4, bare=True)
+    one_ns = 6 * (ONE_WAY_NS + 1_000_000)
+    assert only(far, replace(job, channels=1))[0].iteration_end_ns[1] == 2 * one_ns
+    assert only(far, job)[0].iteration_end_ns[1] < 2 * one_ns
+    assert only(far, replace(job, channels=2))[0].iteration_end_ns[1] == only(far, job)[0].iteration_end_ns[1]
+
+
 def test_messages_let_a_ring_of_whole_tensors_overlap() -> None:
     whole = only(GIGABIT, Job(of_size(MEGABYTE), find("ring:split=no"), 4, bare=True))[0].iteration_s
     split = only(GIGABIT, Job(of_size(MEGABYTE, 10_000), find("ring:split=no"), 4, bare=True))[0].iteration_s
