@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 
 from hostlib.errors import HostlibError

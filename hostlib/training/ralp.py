@@ -40,7 +40,7 @@ class Decision:
 
     @property
     def sentence(self) -> str:
-        if self.split is None or self.placement.partition and self.split is self.placement.split:
+        if self.split is None or (self.placement.partition and self.split is self.placement.split):
             return self.placement.verdict
         return f"Cut behind {self.split.layer.name}, as was asked for."
 
