@@ -18,6 +18,7 @@ from rich.table import Table
 
 from hostlib.checker import check
 from hostlib.commands.poseidon import poseidon
+from hostlib.commands.ralp import ralp
 from hostlib.drawing import picture
 from hostlib.drawing import table as table_of
 from hostlib.errors import HostlibError, RunError
@@ -45,6 +46,7 @@ def main() -> None:
     hostlib bench         how fast mechanisms sum, here or between network namespaces with links of a given rate
     hostlib profile       how long a model's layers compute and when its gradients are ready: a trace for `simulation`
     hostlib poseidon      which layers of a model go by parameter servers, which by sufficient factors
+    hostlib ralp          whether a model's last layers had better live at a server, and from which on
     hostlib doctor        whether this host, a fabric and its jobs are as they should be
 
     On several machines, or under your own launcher: torchrun ... -m hostlib.train --mechanism inagg+mcast
@@ -193,6 +195,8 @@ def _print_result(result: dict[str, Any]) -> None:
     table.add_row(
         "exposed (median)", f"{result['exposed_ms_median']:.1f} ms, {100 * result['overlap']:.0f} % overlapped"
     )
+    for what, told in result["strategy"].items():
+        table.add_row(what.replace("_", " "), str(told))
     table.add_row("test accuracy", f"{result['test_accuracy']:.4f}")
     table.add_row("sent per worker", f"{sent / 1e6:.2f} MB")
     table.add_row(
@@ -522,6 +526,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 main.add_command(poseidon)
+main.add_command(ralp)
 
 
 # ---- one rank ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,10 @@ from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.layers import LayerInfo
 
 THRESHOLD = -0.5  # moderately skewed, and more
-HEAVY = ("conv", "attention")  # kinds of layers that compute much: none of them goes to the server
+HEAVY: dict[str, str] = {  # kinds of layers that compute much: none of them goes to the server
+    "conv": "convolutions follow",
+    "attention": "attention follows",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +142,8 @@ def place(layers: Sequence[LayerInfo], batch: int = 1, threshold: float = THRESH
 def _obstacle(kept: int, after: Sequence[LayerInfo]) -> str | None:
     if kept == 0:
         return "no parameters up to here"
-    heavy = next((layer.name for layer in after if layer.kind in HEAVY), None)
-    return None if heavy is None else f"before {heavy}, which computes much"
+    heavy = next((layer.kind for layer in after if layer.kind in HEAVY), None)
+    return None if heavy is None else HEAVY[heavy]
 
 
 # ---- a job's traffic ------------------------------------------------------------------------------------------------

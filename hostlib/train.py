@@ -87,7 +87,7 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
 def _setting(options: TrainOptions, choice: Choice, group: Group, collective: Collective | None) -> Setting:
     model = build_model(options.model)
     loss = nn.CrossEntropyLoss()
-    return Setting(options, group, choice.mechanism, model, loss, partial(_sgd, lr=options.lr), collective)
+    return Setting(options, group, choice.mechanism, model, (1, 8, 8), loss, partial(_sgd, lr=options.lr), collective)
 
 
 def _sgd(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
@@ -217,6 +217,7 @@ class Run:
             **summary(step for rank in everybody for step in rank["times"]),
             "test_accuracy": round(sum(rank["correct"] for rank in everybody) / len(self.data.test_labels), 4),
             "weights_sha256": [rank["sha256"] for rank in everybody],
+            "strategy": self.trainer.told,
             "parameters": parameters,
             "buckets_per_step": len(buckets) / steps,
             "bucket_elements": {str(size): count for size, count in sorted(Counter(buckets).items())},

@@ -116,7 +116,7 @@ def _layers(model: str, placement: Placement) -> Table:
     for name in ("", "layer", "kind", "params", "output", "cost", "cut behind it?"):
         table.add_column(name, justify="right" if name in ("", "params", "output", "cost") else "left")
     for cut in placement.cuts:
-        cheapest = "yes: the cheapest" if cut is placement.split else "yes"
+        cheapest = "yes: the cheapest" if cut is placement.cheapest else "yes"
         table.add_row(
             str(cut.layer.index),
             cut.layer.name,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hostlib.cut import Halves, cut, require_tensors
 from hostlib.errors import HostlibError, RunError
-from hostlib.inspection import layers_of
+from hostlib.inspection import example, layers_of
 from hostlib.skew import Cut, Placement, place
 from hostlib.strategies.ralp import AUTO, Options
 from hostlib.training.setting import Setting, Trainer
@@ -32,7 +32,6 @@ class Decision:
 
     Attributes:
         split: where it is cut; None for not at all.
-        layers: names of its layers.
     """
 
     placement: Placement
@@ -46,9 +45,8 @@ class Decision:
 
     def halves(self, setting: Setting) -> Halves:
         assert self.split is not None
-        names = [cut.layer.name for cut in self.placement.cuts]
-        shape = (setting.options.batch_size, *setting.input)
-        return cut(setting.model, self.split.layer.name, names, shape)
+        whole = [cut.layer.name for cut in self.placement.cuts if cut.layer.kind != "other"]
+        return cut(setting.model, self.split.layer, whole, example(setting.model, setting.input))
 
 
 def decide(setting: Setting, options: Options) -> Decision:
@@ -57,7 +55,7 @@ def decide(setting: Setting, options: Options) -> Decision:
     Raises:
         HostlibError: it cannot be cut where the options want it.
     """
-    layers = layers_of(setting.model, setting.input)
+    layers = layers_of(setting.model, example(setting.model, setting.input))
     placement = place(layers, setting.options.batch_size, options.threshold)
     if options.split != AUTO:
         return Decision(placement, placement.behind(options.split))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -22,6 +22,7 @@ class Setting:
 
     Attributes:
         model: freshly made: with the same weights on every rank and server.
+        input: shape of one example.
         loss: of outputs and labels, a mean over the examples.
         optimiser: makes one of parameters; every rank's is to have the same gradients.
         collective: the mechanism at work; None on a strategy's server.
@@ -31,6 +32,7 @@ class Setting:
     group: Group
     mechanism: Mechanism
     model: nn.Module
+    input: tuple[int, ...]
     loss: Callable[[Tensor, Tensor], Tensor]
     optimiser: Callable[[Iterable[nn.Parameter]], Optimizer]
     collective: Collective | None
@@ -47,9 +49,13 @@ class Trainer(Protocol):
 
     Attributes:
         state: which buckets there were, and when those of the last step were under way.
+        told: what is to be said of the run beside its figures, for the result.
     """
 
     state: HookState
+
+    @property
+    def told(self) -> dict[str, Any]: ...
 
     def step(self, inputs: Tensor, labels: Tensor) -> float:
         """Forward and backward pass over this rank's examples, synchronisation, and the update; this rank's loss."""
@@ -72,6 +78,10 @@ class DataParallel:
         self.state = HookState(setting.sums)
         self.model = setting.model
         self.optimiser = setting.optimiser(setting.model.parameters())
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return {}
 
     def whole(self) -> nn.Module:
         return self.model

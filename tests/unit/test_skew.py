@@ -40,7 +40,7 @@ def test_skewness_of_a_single_place_is_none() -> None:
 
 
 def test_nothing_is_cut_before_the_last_convolution() -> None:
-    assert obstacles(place(NET)) == ["before conv3, which computes much"] * 2 + [None] * 4
+    assert obstacles(place(NET)) == ["convolutions follow"] * 2 + [None] * 4
 
 
 def test_the_cut_is_where_outputs_and_kept_parameters_are_fewest() -> None:
