@@ -5,7 +5,6 @@ Both have the model's own parameters and buffers, under its own names.
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from torch import Tensor, fx, nn
 
 from hostlib.errors import HostlibError
 from hostlib.layers import LayerInfo
+from hostlib.watch import run
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,7 @@ class _Tracer(fx.Tracer):
         so_far.graph_copy(self.graph, known)
         so_far.output(known[value.node])
         so_far.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
-        shadow = fx.GraphModule(copy.deepcopy(self.root).to("meta"), so_far)
-        return bool(fx.Interpreter(shadow).run(self._example))
+        return bool(run(fx.GraphModule(self.root, so_far), self._example))
 
 
 def trace(model: nn.Module, whole: Iterable[str], example: Tensor) -> fx.Graph:

@@ -87,7 +87,7 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
 def _setting(options: TrainOptions, choice: Choice, group: Group, collective: Collective | None) -> Setting:
     model = build_model(options.model)
     loss = nn.CrossEntropyLoss()
-    return Setting(options, group, choice.mechanism, model, (1, 8, 8), loss, partial(_sgd, lr=options.lr), collective)
+    return Setting(options, group, choice.mechanism, model, loss, partial(_sgd, lr=options.lr), collective)
 
 
 def _sgd(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:

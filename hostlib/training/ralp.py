@@ -24,6 +24,7 @@ from hostlib.training.shipment import Line, Purpose
 from hostlib.training.wfbp import WaitFree
 
 NS_PER_MS = 1e6
+DIGITS_SHAPE = (1, 8, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Decision:
     def halves(self, setting: Setting) -> Halves:
         assert self.split is not None
         whole = [cut.layer.name for cut in self.placement.cuts if cut.layer.kind != "other"]
-        return cut(setting.model, self.split.layer, whole, example(setting.model, setting.input))
+        return cut(setting.model, self.split.layer, whole, _example(setting))
 
 
 def decide(setting: Setting, options: Options) -> Decision:
@@ -55,7 +56,7 @@ def decide(setting: Setting, options: Options) -> Decision:
     Raises:
         HostlibError: it cannot be cut where the options want it.
     """
-    layers = layers_of(setting.model, example(setting.model, setting.input))
+    layers = layers_of(setting.model, _example(setting))
     placement = place(layers, setting.options.batch_size, options.threshold)
     if options.split != AUTO:
         return Decision(placement, placement.behind(options.split))
@@ -228,6 +229,11 @@ class Tail:
         """The weights to every worker."""
         for line in lines:
             line.send(list(self._tail.state_dict().values()))
+
+
+def _example(setting: Setting) -> Tensor:
+    """A batch without contents."""
+    return example(setting.model, DIGITS_SHAPE)
 
 
 def _peers(setting: Setting) -> Any:

@@ -22,7 +22,6 @@ class Setting:
 
     Attributes:
         model: freshly made: with the same weights on every rank and server.
-        input: shape of one example.
         loss: of outputs and labels, a mean over the examples.
         optimiser: makes one of parameters; every rank's is to have the same gradients.
         collective: the mechanism at work; None on a strategy's server.
@@ -32,7 +31,6 @@ class Setting:
     group: Group
     mechanism: Mechanism
     model: nn.Module
-    input: tuple[int, ...]
     loss: Callable[[Tensor, Tensor], Tensor]
     optimiser: Callable[[Iterable[nn.Parameter]], Optimizer]
     collective: Collective | None

@@ -1,0 +1,103 @@
+"""ralp at work: the weights of one process alone, the same on all ranks, and one line when the tail's server is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.chaos.training import TrainingRun
+from tests.conftest import ROOT
+
+DEADLINE_S = 3
+STEPS, WORKERS, BATCH = 20, 2, 16
+ROUNDING = 1e-6  # docs/ralp.md; weights are below 1
+
+
+def train(path: Path, mechanism: str, world_size: int = WORKERS, batch: int = BATCH) -> dict[str, Any]:
+    """A run's result; its weights are written to `path`."""
+    told = ["--mechanism", mechanism, "--world-size", str(world_size), "--batch-size", str(batch)]
+    command = [sys.executable, "-m", "hostlib", "train", *told, "--steps", str(STEPS), "--save", str(path), "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """The weights of one process that has all workers' batches as one."""
+    path = tmp_path_factory.mktemp("reference") / "weights.pt"
+    train(path, "bsp/ring", world_size=1, batch=WORKERS * BATCH)
+    return dict(torch.load(path))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "split", "summed"),
+    [
+        ("ralp", "features.5", 4800),  # with parameter servers for the head
+        ("ralp:split=classifier.1:all/ring", "classifier.1", 20280),
+        ("ralp:threshold=-9/ring", None, 31294),
+    ],
+)
+def test_the_weights_are_those_of_one_process(
+    mechanism: str, split: str | None, summed: int, reference: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    result = train(tmp_path / "weights.pt", mechanism)
+    weights = torch.load(tmp_path / "weights.pt")
+    assert weights.keys() == reference.keys()
+    for name, value in reference.items():
+        torch.testing.assert_close(weights[name], value, rtol=0, atol=ROUNDING)
+    assert len(set(result["weights_sha256"])) == 1
+    assert result["strategy"]["split_after"] == split
+    assert sum(int(size) * count for size, count in result["bucket_elements"].items()) == summed * STEPS
+
+
+def test_a_rerun_has_the_same_bits(tmp_path: Path) -> None:
+    first, second = (train(tmp_path / "weights.pt", "ralp/ring")["weights_sha256"] for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_tail_without_its_server_ends_the_run_by_name(number: signal.Signals) -> None:
+    run = TrainingRun.start(
+        "--epochs", "2000", "--deadline", str(DEADLINE_S), "--mechanism", "ralp/ring", "--world-size", "2"
+    )
+    try:
+        run.wait_for_step()
+        pid = run.ranks()[2]
+        os.kill(pid, number)
+        assert run.end(within_s=DEADLINE_S + 15) == 1
+        killed = f"error: server 0 (pid {pid}) was killed by SIGKILL; the other ranks were stopped"
+        stopped = "server 0 is missing: no sign of life"
+        assert run.error() == killed if number == signal.SIGKILL else stopped in run.error()
+    finally:
+        run.stop()
+
+
+def test_a_killed_worker_ends_the_run_by_name() -> None:
+    run = TrainingRun.start(
+        "--epochs", "2000", "--deadline", str(DEADLINE_S), "--mechanism", "ralp/ring", "--world-size", "2"
+    )
+    try:
+        run.wait_for_step()
+        pid = run.ranks()[1]
+        os.kill(pid, signal.SIGKILL)
+        assert run.end(within_s=DEADLINE_S + 15) == 1
+        assert run.error() == f"error: rank 1 (pid {pid}) was killed by SIGKILL; the other ranks were stopped"
+    finally:
+        run.stop()
+
+
+def test_a_layer_that_is_not_there_is_refused_in_one_line() -> None:
+    command = [sys.executable, "-m", "hostlib", "train", "--mechanism", "ralp:split=fc6/ring", "--world-size", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "unknown layer 'fc6'; legal are classifier.1, " in done.stderr
