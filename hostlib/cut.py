@@ -5,6 +5,7 @@ Both have the model's own parameters and buffers, under its own names.
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,6 @@ from torch import Tensor, fx, nn
 
 from hostlib.errors import HostlibError
 from hostlib.layers import LayerInfo
-from hostlib.watch import run
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,15 @@ class _Tracer(fx.Tracer):
         so_far.graph_copy(self.graph, known)
         so_far.output(known[value.node])
         so_far.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
-        return bool(run(fx.GraphModule(self.root, so_far), self._example))
+        shadow = fx.GraphModule(copy.deepcopy(self.root).to("meta"), so_far)
+        return bool(_Forward(shadow).run(self._example))
+
+
+class _Forward(fx.Interpreter):
+    """While a tracer waits for calls of modules, these are none."""
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.fetch_attr(target).forward(*args, **kwargs)
 
 
 def trace(model: nn.Module, whole: Iterable[str], example: Tensor) -> fx.Graph:
@@ -99,7 +107,7 @@ def trace(model: nn.Module, whole: Iterable[str], example: Tensor) -> fx.Graph:
     try:
         graph = _Tracer(whole, example).trace(model)
     except Exception as wrong:
-        why = (str(wrong).strip() or repr(wrong)).splitlines()[0]
+        why = (str(wrong).strip() or repr(wrong)).splitlines()[0].partition(". ")[0]
         raise HostlibError(f"{type(model).__name__} cannot be cut: torch.fx cannot trace it ({why})") from wrong
     graph.eliminate_dead_code(lambda node: not _looks(node))  # what conditions looked at
     return graph

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,47 +22,62 @@ STEPS, WORKERS, BATCH = 20, 2, 16
 ROUNDING = 1e-6  # docs/ralp.md; weights are below 1
 
 
-def train(path: Path, mechanism: str, world_size: int = WORKERS, batch: int = BATCH) -> dict[str, Any]:
-    """A run's result; its weights are written to `path`."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run ended with."""
+
+    result: dict[str, Any]
+    weights: dict[str, torch.Tensor]
+
+
+def train(path: Path, mechanism: str, world_size: int = WORKERS, batch: int = BATCH) -> Run:
+    """A run to its end; `path` is for its weights."""
     told = ["--mechanism", mechanism, "--world-size", str(world_size), "--batch-size", str(batch)]
     command = [sys.executable, "-m", "hostlib", "train", *told, "--steps", str(STEPS), "--save", str(path), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    return Run(json.loads(done.stdout), torch.load(path))
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
-    """The weights of one process that has all workers' batches as one."""
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One process that has all workers' batches as one."""
     path = tmp_path_factory.mktemp("reference") / "weights.pt"
-    train(path, "bsp/ring", world_size=1, batch=WORKERS * BATCH)
-    return dict(torch.load(path))
+    return train(path, "bsp/ring", world_size=1, batch=WORKERS * BATCH)
+
+
+@pytest.fixture(scope="module")
+def with_servers(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Parameter servers for the head, as in the paper."""
+    return train(tmp_path_factory.mktemp("ralp") / "weights.pt", "ralp")
+
+
+def check(run: Run, reference: Run, split: str | None, summed: int) -> None:
+    """That it was cut there, summed so many gradients over the workers, and learnt what one process learns."""
+    assert run.weights.keys() == reference.weights.keys()
+    for name, value in reference.weights.items():
+        torch.testing.assert_close(run.weights[name], value, rtol=0, atol=ROUNDING)
+    assert len(set(run.result["weights_sha256"])) == 1
+    assert run.result["strategy"]["split_after"] == split
+    assert sum(int(size) * count for size, count in run.result["bucket_elements"].items()) == summed * STEPS
+
+
+def test_the_weights_are_those_of_one_process(with_servers: Run, reference: Run) -> None:
+    check(with_servers, reference, "features.5", 4800)
 
 
 @pytest.mark.parametrize(
     ("mechanism", "split", "summed"),
-    [
-        ("ralp", "features.5", 4800),  # with parameter servers for the head
-        ("ralp:split=classifier.1:all/ring", "classifier.1", 20280),
-        ("ralp:threshold=-9/ring", None, 31294),
-    ],
+    [("ralp:split=classifier.1:all/ring", "classifier.1", 20280), ("ralp:threshold=-9/ring", None, 31294)],
 )
-def test_the_weights_are_those_of_one_process(
-    mechanism: str, split: str | None, summed: int, reference: dict[str, torch.Tensor], tmp_path: Path
+def test_so_they_are_wherever_it_is_cut(
+    mechanism: str, split: str | None, summed: int, reference: Run, tmp_path: Path
 ) -> None:
-    result = train(tmp_path / "weights.pt", mechanism)
-    weights = torch.load(tmp_path / "weights.pt")
-    assert weights.keys() == reference.keys()
-    for name, value in reference.items():
-        torch.testing.assert_close(weights[name], value, rtol=0, atol=ROUNDING)
-    assert len(set(result["weights_sha256"])) == 1
-    assert result["strategy"]["split_after"] == split
-    assert sum(int(size) * count for size, count in result["bucket_elements"].items()) == summed * STEPS
+    check(train(tmp_path / "weights.pt", mechanism), reference, split, summed)
 
 
-def test_a_rerun_has_the_same_bits(tmp_path: Path) -> None:
-    first, second = (train(tmp_path / "weights.pt", "ralp/ring")["weights_sha256"] for _ in range(2))
-    assert first == second
+def test_a_rerun_has_the_same_bits(with_servers: Run, tmp_path: Path) -> None:
+    assert train(tmp_path / "weights.pt", "ralp").result["weights_sha256"] == with_servers.result["weights_sha256"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])

@@ -83,6 +83,36 @@ class Looking(nn.Module):
         return x if x.sum() > 0 else self.second(x)
 
 
+class Shrinking(nn.Module):
+    """Pools until its map is small enough, which depends on what its convolution makes of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.pool, self.last = (
+            nn.Conv2d(1, 2, 3),
+            nn.BatchNorm2d(2),
+            nn.MaxPool2d(2),
+            nn.Linear(2, 2),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x))
+        while x.shape[-1] > 1:
+            x = self.pool(x)
+        return self.last(x.flatten(1))  # type: ignore[no-any-return]
+
+
+def test_a_forward_pass_may_look_at_shapes() -> None:
+    whole = Shrinking()
+    made = halves(whole, "pool", (1, 10, 10))
+    assert whole.norm.num_batches_tracked == 0  # nothing was computed
+    whole.eval()
+    images = torch.rand(BATCH, 1, 10, 10)
+    (between,) = made.head(images)
+    assert between.shape == (BATCH, 2, 1, 1)
+    assert torch.equal(made.tail(between), whole(images))
+
+
 class Counting(nn.Module):
     """Its tail needs a number from its head."""
 
