@@ -38,13 +38,21 @@ TABLE_2_WORKERS = 8
 @click.command()
 @click.argument("model", required=False)
 @click.option("--batch", default=1, show_default=True, help="Examples of one worker in a step.")
+@click.option("--input", "shape", metavar="CxHxW", help="Shape of one example [default: what the model says].")
 @click.option("--workers", default=TABLE_2_WORKERS, show_default=True, help="Of the job, for its traffic.")
 @click.option("--threshold", default=THRESHOLD, show_default=True, help="Models that are more skewed are cut.")
 @click.option("--gpus", type=int, help="How a job that may have so many GPUs shares them out: RALP-H and RALP-N.")
 @click.option("--tables", is_flag=True, help="The paper's Tables 1 and 2, published and computed; without MODEL.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def ralp(
-    model: str | None, batch: int, workers: int, threshold: float, gpus: int | None, tables: bool, as_json: bool
+    model: str | None,
+    batch: int,
+    shape: str | None,
+    workers: int,
+    threshold: float,
+    gpus: int | None,
+    tables: bool,
+    as_json: bool,
 ) -> None:
     """Whether a MODEL's last layers had better live at a server, from which on, and why (RALP's profiler).
 
@@ -62,11 +70,12 @@ def ralp(
     if model is None:
         _tables(console, as_json)
         return
-    placement = profiled(model, batch, threshold)
+    placement = profiled(model, batch, threshold, shape)
+    traffic = volume(placement, workers)
+    shared = None if gpus is None else _shares(placement, gpus)
     if as_json:
         click.echo(json.dumps(told(placement), indent=2))
         return
-    traffic = volume(placement, workers)
     console.print(_layers(model, placement))
     for line in (
         f"skewness {placement.skewness:.2f}, threshold {threshold:g}",
@@ -75,19 +84,23 @@ def ralp(
         f"{_gib(traffic.ralp):.2f} GiB with the cheapest cut.",
     ):
         console.print(line, highlight=False, soft_wrap=True)
-    if gpus is not None:
-        console.print(_shares(placement, gpus))
+    if shared is not None:
+        console.print(shared)
 
 
-def profiled(model: str, batch: int = 1, threshold: float = THRESHOLD) -> Placement:
+def profiled(model: str, batch: int = 1, threshold: float = THRESHOLD, shape: str | None = None) -> Placement:
     """What the profiler says of a model by name.
+
+    Args:
+        shape: of one example, `3x224x224`; None for what the model says.
 
     Raises:
         HostlibError: no such model, or one that cannot be looked at.
     """
     from hostlib.inspection import load
+    from hostlib.loading import parse_shape
 
-    return place(load(model).layers, batch, threshold)
+    return place(load(model, None if shape is None else parse_shape(shape)).layers, batch, threshold)
 
 
 def told(placement: Placement) -> dict[str, Any]:

@@ -91,10 +91,9 @@ def test_reasons_are_printed() -> None:
 
 def test_a_model_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from torch import nn\n\n\nclass Net(nn.Sequential):\n    input_shape = (8,)\n\n\ndef net():\n"
-        "    return Net(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 99))\n"
+        "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 99))\n"
     )
-    command = [sys.executable, "-m", "hostlib", "ralp", "mine:net", "--json"]
+    command = [sys.executable, "-m", "hostlib", "ralp", "mine:net", "--input", "8", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -107,6 +106,7 @@ def test_a_model_of_ones_own(tmp_path: Path) -> None:
     [
         (["no-such-net"], "unknown model 'no-such-net'"),
         (["lenet", "--batch", "0"], "at least 1 example"),
+        (["lenet", "--input", "3x"], "--input takes a shape"),
         (["lenet", "--workers", "0"], "at least 1 worker"),
         (["lenet", "--gpus", "1"], "at least 2 GPUs"),
         ([], "give a MODEL, or --tables"),
