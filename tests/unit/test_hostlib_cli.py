@@ -93,7 +93,7 @@ def test_a_schedule_as_a_table() -> None:
         (["schedule", "nccl"], "nccl is a library's own collective and has no schedule"),
         (["schedule", "ring", "-n", "0"], "-n must be at least 1"),
         (["train", "--mechanism", "rong"], "unknown mechanism 'rong'; legal are"),
-        (["train", "--mechanism", "bps/ring"], "unknown strategy 'bps'; legal are bsp, wfbp"),
+        (["train", "--mechanism", "bps/ring"], "unknown strategy 'bps'; legal are adam, bsp, "),
         (["train", "--mechanism", "mpi"], "legal: mpirun -n 4 python -m hostlib.train --transport mpi --mechanism mpi"),
         (["train", "--mechanism", "nccl"], "nccl sums CUDA tensors alone, and those of these ranks are on the CPU"),
         (["train", "--transport", "mpi", "--mechanism", "nccl"], "nccl sums CUDA tensors alone"),
