@@ -14,14 +14,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from emulation.errors import EmulationError
+from emulation.exchange import Part, part_of
 from emulation.measured import Measured, Snapshot, measured
 from emulation.replay import DONE, MEASURED, PHASES, WARM_UP, ReplayOptions
 from emulation.topology.realisation import Fabric, Host
 from emulation.training import TrainingOptions
 from emulation.zygote import Zygote
 from hostlib.launch import OPTIONS_VARIABLE
-from hostlib.registry import find
+from hostlib.schedule import server, worker
+from hostlib.strategy import Choice, choose
 from simulation.experiment import Cell, Experiment
+from simulation.workload import Workload
 
 CONTROL_INTERFACE = "control"  # of every host in a namespace
 GO_AFTER_S = 0.1  # from the last one's coming to the common start: every worker must have heard of it
@@ -66,19 +69,22 @@ class Players:
     ) -> None:
         self.cell, self._zygote, self._folder, self._number = cell, zygote, folder, number
         self._fabric = fabric
-        mechanism = find(cell.mechanism)
-        self._past = not mechanism.needs_fabric
+        choice = choose(cell.mechanism)
+        self._past = not choice.mechanism.needs_fabric or choice.strategy.own_messages
         # Dealt out, so that each job is in every rack.
         workers = fabric.hosts[number : cell.workers * cell.jobs : cell.jobs]
-        first = cell.workers * cell.jobs + number * mechanism.servers
-        self.hosts: list[Host] = [*workers, *fabric.hosts[first : first + mechanism.servers]]
+        first = cell.workers * cell.jobs + number * choice.hosts
+        named = {worker(rank): host for rank, host in enumerate(workers)}
+        named |= {server(n): host for n, host in enumerate(fabric.hosts[first : first + choice.hosts])}
+        self.hosts: list[Host] = [*workers, *(named[name] for name in choice.server_hosts)]
         self.store = fabric.store()
         self._what = experiment, cell, dilation
-        self.pids: dict[int, Host] = {}
+        self.pids: dict[int, int] = {}
 
     def start(self) -> None:
         for rank, host in enumerate(self.hosts):
-            module, options = told(*self._what, self._fabric.controller, host.address, str(self._result(rank)))
+            result = str(self._result(rank))
+            module, options = told(*self._what, rank, self._fabric.controller, host.address, result)
             environment = {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
@@ -90,14 +96,14 @@ class Players:
             if host.netns is not None:
                 # What goes through the switch by itself has Gloo only for meeting.
                 environment["GLOO_SOCKET_IFNAME"] = host.interface if self._past else CONTROL_INTERFACE
-            pid = self._zygote.fork(module, environment, host.netns, self._errors(host))
-            self.pids[pid] = host
+            pid = self._zygote.fork(module, environment, host.netns, self._errors(rank))
+            self.pids[pid] = rank
 
     def _result(self, rank: int) -> Path:
         return self._folder / f"{self._number}-{rank}.json"
 
-    def _errors(self, host: Host) -> Path:
-        return self._folder / f"{self._number}-{host.name}.err"
+    def _errors(self, rank: int) -> Path:
+        return self._folder / f"{self._number}-{rank}.err"
 
     def waits_at(self, phase: str) -> bool:
         """Whether all workers are there."""
@@ -108,14 +114,16 @@ class Players:
 
     def failure(self) -> str | None:
         """What the first of them that ended badly said last."""
-        for pid, host in self.pids.items():
+        for pid, rank in self.pids.items():
             status = self._zygote.ended.get(pid)
             if status is None or status == 0:
                 continue
             if status < 0:
-                return f"{host.name} (pid {pid}) was killed by {signal.Signals(-status).name}"
-            lines = [line for line in self._errors(host).read_text().splitlines() if line.strip()]
-            return f"{host.name}: " + (lines[-1].removeprefix("error: ") if lines else f"exit code {status}")
+                return f"{self.hosts[rank].name} (pid {pid}) was killed by {signal.Signals(-status).name}"
+            lines = [line for line in self._errors(rank).read_text().splitlines() if line.strip()]
+            return f"{self.hosts[rank].name}: " + (
+                lines[-1].removeprefix("error: ") if lines else f"exit code {status}"
+            )
         return None
 
     @property
@@ -132,9 +140,9 @@ class Players:
 
 
 def told(
-    experiment: Experiment, cell: Cell, dilation: float, controller: str, address: str, result: str
+    experiment: Experiment, cell: Cell, dilation: float, rank: int, controller: str, address: str, result: str
 ) -> tuple[str, str]:
-    """The module that a worker runs, and its options as JSON."""
+    """The module that a process runs, a worker's or a server's, and its options as JSON."""
     common = {"mechanism": cell.mechanism, "controller": controller, "address": address, "deadline_s": START_S}
     if (training := experiment.training) is not None:
         train = {"model": cell.model, "batch_size": training.batch_size, "bucket_mb": training.bucket_mb}
@@ -145,14 +153,32 @@ def told(
     backward = zip(workload.backward_ns[0], workload.released, strict=True)
     options = ReplayOptions(
         **common,
-        elements=tuple(tensor.bytes // 4 for tensor in workload.tensors),
+        elements=tuple(tensor.bytes // 4 if tensor.exchange is None else 0 for tensor in workload.tensors),
         forward_ns=round(int(workload.forward_ns.sum()) * dilation),
         backward=tuple((round(int(ns) * dilation), tensors) for ns, tensors in backward),
+        errands=workload.errands,
+        own_messages=any(tensor.exchange is not None for tensor in workload.tensors),
+        parts=parts_of(workload, choose(cell.mechanism), cell.workers, rank, dilation),
         warm_up=experiment.replay.warm_up,
         iterations=experiment.replay.iterations,
         result=result,
     )
     return REPLAY, options.to_json()
+
+
+def parts_of(workload: Workload, choice: Choice, workers: int, rank: int, dilation: float) -> tuple[Part, ...]:
+    """What a process, a worker or a server of the strategy's own, does in the workload's exchanges."""
+    own = choice.server_hosts[choice.mechanism.servers :]
+    # On a worker's host, the worker does the server's part.
+    peers = {name: workers + number for number, name in enumerate(own)} | {worker(r): r for r in range(workers)}
+    number = rank if rank < workers else rank - choice.mechanism.servers
+    node = next((name for name, peer in peers.items() if peer == number and (rank < workers or number >= workers)), "")
+    parts = [
+        part_of(place, tensor.exchange, node, peers, dilation)
+        for place, tensor in enumerate(workload.tensors)
+        if tensor.exchange is not None
+    ]
+    return tuple(part for part in parts if part is not None)
 
 
 @contextmanager

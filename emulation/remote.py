@@ -23,7 +23,8 @@ from emulation.cell import told
 from emulation.errors import EmulationError
 from emulation.measured import Measured, Usage, measured
 from hostlib.launch import OPTIONS_VARIABLE, die_with_parent
-from hostlib.registry import find
+from hostlib.schedule import server, worker
+from hostlib.strategy import Choice, choose
 from simulation.experiment import Cell, Experiment
 
 SSH = "ssh -o BatchMode=yes"
@@ -100,15 +101,15 @@ def measure_on(real: RealHosts, experiment: Experiment, cell: Cell) -> Measured:
     Raises:
         EmulationError: too few hosts, or a rank failed; the others have been stopped.
     """
-    mechanism = find(cell.mechanism)
-    needed = cell.workers + mechanism.servers
+    choice = choose(cell.mechanism)
+    needed = cell.workers + choice.hosts
     if cell.jobs > 1 or cell.loss:
         raise EmulationError(f"{cell.name}: real hosts have no jobs or loss to be set; leave those cells out")
     if needed > len(real.hosts):
         raise EmulationError(f"{cell.name} needs {needed} hosts, with its servers; there are {len(real.hosts)}")
-    if mechanism.needs_fabric and not real.controller:
+    if choice.mechanism.needs_fabric and not real.controller:
         raise EmulationError(f"{cell.name} needs a fabric: name its --controller")
-    with _ranks(real, experiment, cell, needed) as ranks:
+    with _ranks(real, experiment, cell, _placed(real.hosts, cell.workers, choice)) as ranks:
         reports = _reports(ranks)[: cell.workers]
     links = {
         f"worker{report['rank']}": (report["link_sent"], report["link_received"])
@@ -116,6 +117,13 @@ def measure_on(real: RealHosts, experiment: Experiment, cell: Cell) -> Measured:
         if report["link_sent"] is not None
     }
     return measured(experiment, 1.0, reports, Usage(links, {}))
+
+
+def _placed(hosts: tuple[RealHost, ...], workers: int, choice: Choice) -> list[RealHost]:
+    """Each process's host: workers on the first, servers behind them."""
+    named = {worker(rank): host for rank, host in enumerate(hosts[:workers])}
+    named |= {server(number): host for number, host in enumerate(hosts[workers:])}
+    return [*hosts[:workers], *(named[name] for name in choice.server_hosts)]
 
 
 @dataclass(slots=True)
@@ -138,13 +146,13 @@ class Rank:
 
 
 @contextmanager
-def _ranks(real: RealHosts, experiment: Experiment, cell: Cell, count: int) -> Iterator[list[Rank]]:
+def _ranks(real: RealHosts, experiment: Experiment, cell: Cell, hosts: list[RealHost]) -> Iterator[list[Rank]]:
     ranks: list[Rank] = []
     with ExitStack() as files:
         try:
-            for number, host in enumerate(real.hosts[:count]):
-                module, options = told(experiment, cell, 1.0, real.controller, host.address, "")
-                what = _command(real, number, count, module, options)
+            for number, host in enumerate(hosts):
+                module, options = told(experiment, cell, 1.0, number, real.controller, host.address, "")
+                what = _command(hosts, number, module, options)
                 command = [*shlex.split(real.launcher), host.address, what]
                 said, errors = (files.enter_context(TemporaryFile("w+")) for _ in range(2))
                 process = subprocess.Popen(
@@ -166,16 +174,16 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def _command(real: RealHosts, number: int, count: int, module: str, options: str) -> str:
+def _command(hosts: list[RealHost], number: int, module: str, options: str) -> str:
     """What a shell on the host runs."""
-    host = real.hosts[number]
+    host = hosts[number]
     environment = {OPTIONS_VARIABLE: options, "OMP_NUM_THREADS": "1"}
     if host.interface is not None:
         environment["GLOO_SOCKET_IFNAME"] = host.interface
     torchrun = [
         "exec", "env", *(f"{name}={value}" for name, value in environment.items()),
-        host.python, "-m", "torch.distributed.run", f"--nnodes={count}", f"--node-rank={number}", "--nproc-per-node=1",
-        f"--master-addr={real.hosts[0].address}", f"--master-port={PORT}", "-m", module,
+        host.python, "-m", "torch.distributed.run", f"--nnodes={len(hosts)}", f"--node-rank={number}", "--nproc-per-node=1",
+        f"--master-addr={hosts[0].address}", f"--master-port={PORT}", "-m", module,
     ]  # fmt: skip
     return shlex.join(torchrun)
 

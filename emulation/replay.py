@@ -20,13 +20,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from controller.process import write_whole
+from emulation.exchange import Exchanges, Part, serve_exchanges
 from emulation.zygote import say
 from hostlib.collective import Collective, create_collective, serve
 from hostlib.errors import HostlibError, RunError
+from hostlib.group import Group
 from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.link import tcp_retransmits
+from hostlib.peers import Peers
 from hostlib.rank import Surroundings, grouped
-from hostlib.registry import find
+from hostlib.strategy import choose
 
 WARM_UP, MEASURED, DONE = "warm-up", "measured", "done"
 PHASES = (WARM_UP, MEASURED, DONE)
@@ -38,9 +41,12 @@ class ReplayOptions:
     """What a worker, or server, is told.
 
     Attributes:
-        elements: of each tensor.
+        elements: of each tensor; 0 of what an exchange brings.
         forward_ns: of the whole pass, dilated.
         backward: (ns, tensors that are ready then) by step, dilated.
+        errands: the tensors that are exchanged between the passes.
+        own_messages: whether there are exchanges, and
+        parts: what this process does in them.
         result: the file it leaves: a Report as JSON. Empty on real hosts: it says the report, and the ranks meet by
             themselves.
     """
@@ -52,6 +58,9 @@ class ReplayOptions:
     elements: tuple[int, ...]
     forward_ns: int
     backward: tuple[tuple[int, tuple[int, ...]], ...]
+    errands: tuple[int, ...]
+    own_messages: bool
+    parts: tuple[Part, ...]
     warm_up: int
     iterations: int
     result: str
@@ -62,7 +71,8 @@ class ReplayOptions:
     @classmethod
     def from_json(cls, text: str) -> ReplayOptions:
         told: dict[str, Any] = json.loads(text)
-        return cls(**told)
+        parts = tuple(Part.from_json(**part) for part in told.pop("parts"))
+        return cls(**told, parts=parts)
 
 
 @dataclass(slots=True)
@@ -112,10 +122,15 @@ class Meeting:
 
 
 class Worker:
-    """A worker's iterations."""
+    """A worker's iterations.
 
-    def __init__(self, options: ReplayOptions, collective: Collective, rank: int) -> None:
+    Args:
+        exchanges: the strategy's own messages; None where there are none.
+    """
+
+    def __init__(self, options: ReplayOptions, collective: Collective, exchanges: Exchanges | None, rank: int) -> None:
         self.options, self.collective, self.report = options, collective, Report(rank)
+        self.exchanges = exchanges
         self.tensors = [torch.full((count,), float(rank + 1)) for count in options.elements]
 
     def iterate(self, begin_ns: int) -> int:
@@ -125,13 +140,13 @@ class Worker:
 
         def ask(number: int) -> None:
             asked = time.monotonic_ns()
-            future = self.collective.allreduce(self.tensors[number], average=True)
-            name = f"tensor {number} ({self.tensors[number].nbytes / 1e6:.3g} MB)"
+            future, name = self._begin(number)
             future.add_done_callback(lambda _: spans.append(("communication", name, asked, time.monotonic_ns())))
             futures.append(future)
 
         at = self._compute(begin_ns + self.options.forward_ns)
         spans.append(("forward", "forward", begin_ns, at))
+        at = self._errands(at, ask, futures)
         backward_begin = at
         for duration_ns, tensors in self.options.backward:
             at += duration_ns
@@ -145,6 +160,22 @@ class Worker:
             future.wait()
         self.report.spans = spans
         return time.monotonic_ns()
+
+    def _begin(self, number: int) -> tuple[torch.futures.Future[Any], str]:
+        """Sum a tensor, or exchange what is to be instead; and what it is called."""
+        if self.exchanges is not None and number in self.exchanges:
+            return self.exchanges.begin(number), f"exchange {number} ({self.exchanges.size(number) / 1e6:.3g} MB)"
+        tensor = self.tensors[number]
+        return self.collective.allreduce(tensor, average=True), f"tensor {number} ({tensor.nbytes / 1e6:.3g} MB)"
+
+    def _errands(self, forward_end_ns: int, ask: Callable[[int], None], futures: Sequence[Any]) -> int:
+        """What is exchanged between the passes; when the backward pass may begin."""
+        mine = [number for number in self.options.errands if self.exchanges is not None and number in self.exchanges]
+        for number in mine:
+            ask(number)
+        for future in futures:
+            future.wait()
+        return time.monotonic_ns() if mine else forward_end_ns
 
     def _compute(self, until_ns: int) -> int:
         """Be busy until then; `until_ns`: a GPU would not have waited for this process to wake up."""
@@ -172,6 +203,7 @@ class Worker:
             raise RunError("the fabric failed: part of this was summed by the hosts")
         if self.options.warm_up + self.options.iterations:
             self.report.wrong = wrong_elements(self.tensors, here.world_size)
+            self.report.wrong += 0 if self.exchanges is None else self.exchanges.wrong
         return self.report
 
     def _iterations(self, start_ns: int, count: int) -> list[int]:
@@ -207,21 +239,36 @@ def replay(options: ReplayOptions, here: Surroundings) -> Report | None:
         HostlibError: a rank or the fabric is missing.
     """
     torch.set_num_threads(1)
-    mechanism = find(options.mechanism)
-    with grouped(here, "replay", options.deadline_s, mechanism.servers) as (group, job):
-        if group.rank >= group.world_size:
-            serve(mechanism, group, options.controller, job, options.address)
+    choice = choose(options.mechanism)
+    mechanism = choice.mechanism
+    with grouped(here, "replay", options.deadline_s, choice.servers, choice.strategy.servers) as (group, job):
+        number = group.rank - group.world_size
+        if number >= 0:
+            if number < mechanism.servers:
+                serve(mechanism, group, options.controller, job, options.address)
+            elif (peers := _own_peers(options, group)) is not None:
+                serve_exchanges(options.parts, peers, options.warm_up + options.iterations)
             group.liveness.wait_for_workers()
             return None
         patience = timedelta(seconds=options.deadline_s)
         store = dist.TCPStore(here.host, here.port, is_master=False, timeout=patience, wait_for_workers=False)
         collective = create_collective(mechanism, group, options.controller, job, options.address)
+        peers = _own_peers(options, group)
+        exchanges = None if peers is None else Exchanges(options.parts, peers)
         try:
             workers = Surroundings(here.rank, group.world_size, here.host, here.port)
             meeting = Meeting(store, group.rank, None if options.result else group.world_size)
-            return Worker(options, collective, group.rank).run(meeting, workers)
+            return Worker(options, collective, exchanges, group.rank).run(meeting, workers)
         finally:
             collective.close()
+
+
+def _own_peers(options: ReplayOptions, group: Group) -> Peers | None:
+    """What the strategy's own messages go by, where it has any: made by all of its processes."""
+    if not options.own_messages:
+        return None
+    assert group.another_peers is not None, "only a strategy's hosts have messages of their own"
+    return group.another_peers()
 
 
 def main() -> None:

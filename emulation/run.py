@@ -27,7 +27,7 @@ from emulation.topology.declaration import Topology, declare
 from emulation.topology.realisation import Fabric, Realisation, SwitchKind, realise
 from emulation.zygote import Zygote, zygote
 from hostlib.options import TrainOptions
-from hostlib.registry import find
+from hostlib.strategy import choose
 from simulation import quantity
 from simulation.experiment import Cell, Experiment
 
@@ -106,11 +106,12 @@ class Run:
         if not self.cells:
             raise EmulationError(f"no cell of {experiment.name} has {options.only!r} in its name")
         for cell in self.cells:
-            mechanism = find(cell.mechanism)
-            mechanism.require_hosts()
+            choice = choose(cell.mechanism)
+            choice.mechanism.require_hosts()
             if experiment.training is not None:
                 TrainOptions(model=cell.model)
-            if options.real is None and not mechanism.needs_fabric:
+            past = not choice.mechanism.needs_fabric or choice.strategy.own_messages
+            if options.real is None and past:
                 options.how.require_streams(cell.mechanism)
         self.rows: dict[str, Row] = {row["cell"]: row for row in _known(options.output, experiment.text)}
 
@@ -178,7 +179,7 @@ class Run:
 
     @contextmanager
     def _realised(self, ground: Ground, cells: list[Cell], forks: Zygote) -> Iterator[Fabric]:
-        servers = ground.jobs * max(find(cell.mechanism).servers for cell in cells)
+        servers = ground.jobs * max(choose(cell.mechanism).hosts for cell in cells)
         topology = topology_of(self.experiment, ground, servers)
         with realise(topology, self.options.how, self.options.switch, self.experiment.seed) as fabric:
             fabric.record(forks.process.pid, "workers")

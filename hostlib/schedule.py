@@ -68,7 +68,15 @@ class Multicast:
     piece: int
 
 
-Operation = Send | Receive | Aggregate | Multicast
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """At a host: work on a piece for so long; a host works on one at a time, in the order of their coming."""
+
+    piece: int
+    duration_ns: int
+
+
+Operation = Send | Receive | Aggregate | Multicast | Compute
 
 
 class FabricUse(Enum):
@@ -213,3 +221,5 @@ def describe(operation: Operation) -> str:
             return f"sum piece {piece} of {', '.join(peers)}"
         case Multicast(peers, piece):
             return f"multicast piece {piece} to {', '.join(peers)}"
+        case Compute(piece, duration_ns):
+            return f"work on piece {piece} for {duration_ns / 1e6:g} ms"

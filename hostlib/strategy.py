@@ -10,6 +10,10 @@ needs torch. It may have:
 - refusal(mechanism) -> str | None: why it cannot go with a mechanism.
 - EXACT = False: its steps are by intent not those of one process that has all ranks' examples, rounding apart; its weights
   are still the same on every rank.
+- plan(trace, situation[, options]) -> Plan (hostlib.plan): what it makes of a model's trace; without, it can neither be
+  simulated nor replayed.
+- OWN_MESSAGES = True: not all of it goes by the mechanism.
+- SHARES_HOSTS = True: its servers live on the hosts of the mechanism's, where there are any.
 """
 
 from __future__ import annotations
@@ -25,7 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 from hostlib import strategies
 from hostlib.errors import HostlibError, UnknownNameError
+from hostlib.layers import LayerInfo
+from hostlib.plan import Plan, Situation
 from hostlib.registry import Mechanism, find, option_value, registered
+from hostlib.schedule import server, worker
+from hostlib.trace import Trace
 
 if TYPE_CHECKING:
     from hostlib.training.setting import Setting, Trainer
@@ -78,6 +86,27 @@ class Strategy:
         """Why it does not go with a mechanism; None when it does."""
         why: Callable[[Mechanism], str | None] | None = getattr(self.module, "refusal", None)
         return None if why is None else why(mechanism)
+
+    @property
+    def own_messages(self) -> bool:
+        """Whether not all of it goes by the mechanism."""
+        return getattr(self.module, "OWN_MESSAGES", False)
+
+    @property
+    def shares_hosts(self) -> bool:
+        """Whether its servers live where the mechanism's do."""
+        return getattr(self.module, "SHARES_HOSTS", False)
+
+    def plan(self, trace: Trace, situation: Situation) -> Plan:
+        """What it makes of a model's trace.
+
+        Raises:
+            HostlibError: it can only be run, or more would have to be known of the model.
+        """
+        if not hasattr(self.module, "plan"):
+            legal = ", ".join(name for name, each in registered_strategies().items() if hasattr(each.module, "plan"))
+            raise HostlibError(f"{self.plain} can neither be simulated nor replayed; legal are {legal}")
+        return self.module.plan(trace, situation, *self._told())  # type: ignore[no-any-return]
 
     def _told(self) -> tuple[Any, ...]:
         return () if self.options is None else (self.options,)
@@ -137,6 +166,34 @@ class Choice:
     def servers(self) -> int:
         """Processes beside the workers: the mechanism's servers, then the strategy's."""
         return self.mechanism.servers + self.strategy.servers
+
+    @property
+    def server_hosts(self) -> tuple[str, ...]:
+        """Where each server lives, as schedules call it. A strategy's may share the hosts of the mechanism's, which may be
+        the first workers'."""
+        theirs, own = self.mechanism.servers, self.strategy.servers
+        if self.strategy.shares_hosts and self.mechanism.chosen.get("colocated"):
+            return tuple(map(worker, range(own)))
+        first = 0 if self.strategy.shares_hosts else theirs
+        return tuple(map(server, (*range(theirs), *range(first, first + own))))
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts servers have beside the workers'."""
+        return len({host for host in self.server_hosts if host.startswith("server")})
+
+    def plan(self, trace: Trace, layers: tuple[LayerInfo, ...], workers: int, batch: int) -> Plan:
+        """What one iteration of a model is.
+
+        Args:
+            layers: of the model; empty where they are not known.
+            batch: examples of a worker.
+
+        Raises:
+            HostlibError: see Strategy.plan.
+        """
+        own = self.server_hosts[self.mechanism.servers :]
+        return self.strategy.plan(trace, Situation(str(self), layers, workers, batch, self.mechanism, own))
 
     def __str__(self) -> str:
         if self.strategy.name == DEFAULT_STRATEGY:

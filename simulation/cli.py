@@ -16,7 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from hostlib.errors import HostlibError
-from hostlib.registry import find, registered
+from hostlib.registry import registered
+from hostlib.strategy import choose
 from hostlib.trace import Trace, as_text, read, write
 from simulation import quantity
 from simulation.architecture import BUILDERS
@@ -26,8 +27,9 @@ from simulation.experiment import Cell as ExperimentCell
 from simulation.experiment import read_experiment
 from simulation.network import Network
 from simulation.paper import NOTES, TABLES, Cell, find_table, title_of
+from simulation.subject import Subject, bare, known, recorded
 from simulation.synthesis import DEFAULT_BATCH, DEFAULT_TFLOPS, model_trace
-from simulation.workload import Variation, Workload, of_size, of_trace
+from simulation.workload import Variation
 
 PLAIN_WIDTH = 120
 
@@ -129,7 +131,7 @@ def _model(name: str, given: dict[str, Any]) -> Trace:
     )
 
 
-def _job(workload: Workload, mechanism: str, workers: int, given: dict[str, Any], bare: bool = False) -> Job:
+def _job(subject: Subject, mechanism: str, workers: int, given: dict[str, Any]) -> Job:
     barrier = given["barrier"] == "global"
     stragglers = {}
     for text in given["stragglers"]:
@@ -138,14 +140,15 @@ def _job(workload: Workload, mechanism: str, workers: int, given: dict[str, Any]
             stragglers[int(rank)] = float(factor)
         except ValueError:
             raise SimulationError(f"--straggler takes RANK=FACTOR, not {text!r}") from None
+    choice = choose(mechanism)
     return Job(
-        workload,
-        find(mechanism),
+        subject.workload(choice, workers),
+        choice.mechanism,
         workers,
         iterations=given["iterations"] if given["iterations"] is not None else 1 if barrier else 3,
         barrier=barrier,
         pipelined=None if given["pipelined"] is None else given["pipelined"] == "yes",
-        bare=bare,
+        bare=subject.bare,
         order=Order(given["order"]),
         variation=Variation(given["jitter"], stragglers, given["seed"]),
     )
@@ -153,7 +156,12 @@ def _job(workload: Workload, mechanism: str, workers: int, given: dict[str, Any]
 
 @main.command("run")
 @click.argument("experiment", required=False, type=click.Path(path_type=Path))
-@click.option("--mechanism", "mechanisms", multiple=True, help="Repeat to compare [default: all that have a schedule].")
+@click.option(
+    "--mechanism",
+    "mechanisms",
+    multiple=True,
+    help="Or STRATEGY/MECHANISM; repeat to compare [default: all mechanisms that have a schedule].",
+)
 @click.option("--model", help=f"Train this: {', '.join(sorted(BUILDERS))}.")
 @click.option("--trace", "trace_file", type=click.Path(path_type=Path), help="Train what this trace describes.")
 @click.option("--size", help="No model, one all-reduce of this size: bytes, or 16MiB, 64kb, ... [default: 16MiB].")
@@ -194,10 +202,10 @@ def run_(
     if jobs < 1:
         raise SimulationError(f"--jobs must be at least 1, not {jobs}")
     network = _network(bandwidth, given)
-    workload, what = _work(model, trace_file, size, given)
+    subject, what = _subject(model, trace_file, size, given)
     results: dict[str, dict[str, Any]] = {}
     for name in mechanisms or _playable(network):
-        job = _job(workload, name, workers, given, bare=model is None and trace_file is None)
+        job = _job(subject, name, workers, given)
         results[name] = _result(play(network, [job] * jobs, apart), job.iterations)
     if as_json:
         click.echo(json.dumps(next(iter(results.values())) if len(mechanisms) == 1 else results, indent=2))
@@ -209,7 +217,7 @@ def run_(
     for name, result in results.items():
         seconds = result["iteration_s"]
         busiest = max(max(link.values()) for link in result["bytes_per_link"].values())
-        algbw = f"{workload.bytes * 8 / seconds / 1e9:.2f} Gbit/s" if seconds else "-"
+        algbw = f"{subject.trace.bytes * 8 / seconds / 1e9:.2f} Gbit/s" if seconds else "-"
         table.add_row(name, f"{seconds * 1e3:.3f} ms", algbw, f"{busiest / 1e6:.2f} MB", f"{result['events']:,}",
                       f"{result['wall_s']:.2f} s")  # fmt: skip
     _console().print(table)
@@ -254,18 +262,20 @@ def _playable(network: Network) -> tuple[str, ...]:
     return tuple(f"{n}:racks={network.racks}" if "racks" in registered()[n].options else n for n in names)
 
 
-def _work(model: str | None, trace_file: Path | None, size: str | None, given: dict[str, Any]) -> tuple[Workload, str]:
+def _subject(
+    model: str | None, trace_file: Path | None, size: str | None, given: dict[str, Any]
+) -> tuple[Subject, str]:
     if sum(each is not None for each in (model, trace_file, size)) > 1:
         raise SimulationError("--model, --trace and --size exclude each other")
     message = quantity.size(given["message"])
     if model is not None:
-        return of_trace(_model(model, given), message), model
+        return known(model, _model(model, given), given["pixels"], given["batch"], message), model
     if trace_file is not None:
-        return of_trace(read(trace_file), message), str(trace_file)
+        return recorded(trace_file, given["batch"], message), str(trace_file)
     bytes_ = quantity.size(size or "16MiB")
     if bytes_ < 1:
         raise SimulationError(f"--size must be at least 1 byte, not {size}")
-    return of_size(bytes_, message), f"all-reduce of {size or '16MiB'}"
+    return bare(bytes_, message), f"all-reduce of {size or '16MiB'}"
 
 
 def _result(played: Played, iterations: int) -> dict[str, Any]:
@@ -511,8 +521,8 @@ def play_point(point: Any) -> dict[str, Any]:
     given = dict(point.options)
     network = _network(point.bandwidth, given)
     is_file = point.model not in BUILDERS and Path(point.model).exists()
-    workload, _ = _work(None if is_file else point.model, Path(point.model) if is_file else None, None, given)
-    played = play(network, [_job(workload, point.mechanism, point.workers, given)])
+    subject, _ = _subject(None if is_file else point.model, Path(point.model) if is_file else None, None, given)
+    played = play(network, [_job(subject, point.mechanism, point.workers, given)])
     return {
         "iteration_s": played.outcomes[0].iteration_s,
         "events": played.events,

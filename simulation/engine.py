@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hostlib.registry import Mechanism, registered
 from hostlib.schedule import Multicast, Schedule, Send, Symmetry, server, worker
@@ -50,6 +51,8 @@ class Job:
         bare: begins with the workers' gradients and ends with the sums at the workers, servers or not.
         channels: all-reduces that a worker is at, dealt out in turns; 0 for any number.
         reduce: whether one worker may stand for all; None: where playing all would take long.
+        hosts: the numbers of its workers' and then its servers' hosts, of which other jobs' may be some; if one job has
+            them, all have. Empty: see play.
     """
 
     workload: Workload
@@ -63,6 +66,7 @@ class Job:
     variation: Variation = field(default_factory=Variation)
     channels: int = 0
     reduce: bool | None = None
+    hosts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("workers", "iterations"):
@@ -128,44 +132,45 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
     """
     started = time.perf_counter()
     compiled = [_programs(job, network, len(jobs) == 1) for job in jobs]
-    servers_of = [1 + max((_number(n, "server") for p, _ in each[0] for n in p.names), default=-1) for each in compiled]
+    servers_of = [
+        1 + max((_number(n, "server") for each in made for n in each.compiled.names), default=-1)
+        for made, _, _ in compiled
+    ]
     dealt = apart and len({job.workers for job in jobs}) == 1
     stride = len(jobs) if dealt else 1
     firsts = [(i if dealt else sum(j.workers for j in jobs[:i]), sum(servers_of[:i])) for i in range(len(jobs))]
     firsts = firsts if apart else [(0, 0)] * len(jobs)
     worker_count = sum(j.workers for j in jobs) if apart else max(j.workers for j in jobs)
     server_count = sum(servers_of) if apart else max(servers_of)
+    if jobs[0].hosts:
+        worker_count, server_count = 1 + max(host for job in jobs for host in job.hosts), 0
     network_tree = tree(network, [worker(r) for r in range(worker_count)], [server(s) for s in range(server_count)])
     programs: list[Any] = []
     tensors: list[tuple[int, ...]] = []
     kernel_jobs: list[Any] = []
     for index, (job, (made, of_tensor, stand)) in enumerate(zip(jobs, compiled, strict=True)):
         base = len(programs)
-        with_servers = servers_of[index] > 0 and not job.bare
-        for program, _ in made:
+        with_servers = any(each.distributes for each in made) and not job.bare
+        for each in made:
             nodes = [
-                (_place(name, network_tree, worker_count, firsts[index], stride), int(name.startswith("server")))
-                for name in program.names
-            ]
-            programs.append(
-                kernel_program(
-                    program.pieces,
-                    program.workers,
-                    np.array(nodes, np.int32),
-                    program.begin,
-                    program.ops,
-                    program.peers,
+                (
+                    _chosen(name, network_tree, job)
+                    if job.hosts
+                    else _place(name, network_tree, worker_count, firsts[index], stride),
+                    int(each.distributes and name.startswith("server")),
                 )
-            )
+                for name in each.compiled.names
+            ]
+            programs.append(_kernel_program(each, np.array(nodes, np.int32)))
         for tensor, which in zip(job.workload.tensors, of_tensor, strict=True):
-            elements, pieces = tensor.bytes // tensor.element_bytes, made[which][0].pieces
+            elements, pieces = tensor.bytes // tensor.element_bytes, made[which].compiled.pieces
             if stand > 1:  # every piece as the largest
                 elements = -(-elements // pieces) * pieces
             tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order))
         kernel_jobs.append(_kernel_job(job, with_servers, stand, len(tensors) - len(job.workload.tensors)))
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
-    pools = _pools(network, network_tree, tensors, [p for each in compiled for p, _ in each[0]])
+    pools = _pools(network, network_tree, tensors, [each.compiled for made, _, _ in compiled for each in made])
     kernel = Kernel(
         network_tree.ps_per_byte, network_tree.latency_ps, network_tree.nodes, pools, programs,
         np.array(tensors, np.int64), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
@@ -178,7 +183,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
     if stuck := kernel.stuck():
         j, t, node, _ = stuck[0]
         own = t - sum(len(job.workload.tensors) for job in jobs[:j])
-        program = compiled[j][0][compiled[j][1][own]][0]
+        program = compiled[j][0][compiled[j][1][own]].compiled
         waits = f"{program.names[node]} waits for ever for {jobs[j].workload.tensors[own].name}"
         raise SimulationError(f"{jobs[j].mechanism.name}: {waits}")
     result = kernel.results()
@@ -201,17 +206,35 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
 
 # ---- schedules -----------------------------------------------------------------------------------------------------
 
-Programs = tuple[list[tuple[Compiled, Schedule]], list[int], int]
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A schedule of a job's tensors.
+
+    Attributes:
+        sizes: of its pieces, in bytes, where they are not equal parts of the tensor.
+        distributes: a server in it has at the beginning of an iteration what the one before left it.
+    """
+
+    compiled: Compiled
+    schedule: Schedule
+    sizes: tuple[int, ...]
+    distributes: bool
+
+
+Programs = tuple[list[Made], list[int], int]
 
 
 def _programs(job: Job, network: Network, alone: bool) -> Programs:
     """The distinct schedules of a job's tensors, which of them each tensor has, and how many workers one stands for."""
     assert job.mechanism.build is not None
+    workload = job.workload
     takes = inspect.signature(job.mechanism.build).parameters
     schedules: list[Schedule] = []
     known: dict[Any, int] = {}
     of_tensor = []
-    for tensor in job.workload.tensors:
+    summed = [tensor for tensor in workload.tensors if tensor.exchange is None]
+    for tensor in summed:
         # Schedules are lazy: to have one is cheap, to compile it is not. So is told which are the same.
         key: Any = (tensor.bytes if "size" in takes else 0, tensor.turn if "turn" in takes else 0)
         if key not in known:
@@ -222,15 +245,29 @@ def _programs(job: Job, network: Network, alone: bool) -> Programs:
                 schedules.append(schedule)
             known[key] = known[like]
         of_tensor.append(known[key])
-    _fits(schedules[0], network)
+    for schedule in schedules[:1]:
+        _fits(schedule, network)
     may = alone and job.reduce is not False and network.racks == 1 and job.variation.is_none
-    may = may and len(job.workload.backward_ns) == 1
-    mine = schedules[0].nodes[worker(0)]
-    if may and (job.reduce or len(mine) * job.workers * len(of_tensor) > REDUCE_ABOVE):
+    may = may and not job.hosts and len(workload.backward_ns) == 1 and len(summed) == len(workload.tensors)
+    if may and (job.reduce or len(schedules[0].nodes[worker(0)]) * job.workers * len(of_tensor) > REDUCE_ABOVE):
         alike = [reduced(schedule) for schedule in schedules]
         if all(alike):
-            return [(p, s) for p, s in zip(alike, schedules, strict=True) if p is not None], of_tensor, job.workers
-    return [(compile_schedule(schedule), schedule) for schedule in schedules], of_tensor, 1
+            made = [Made(p, s, (), False) for p, s in zip(alike, schedules, strict=True) if p is not None]
+            return made, of_tensor, job.workers
+    made = [Made(compile_schedule(schedule), schedule, (), bool(schedule.servers)) for schedule in schedules]
+    for number, tensor in enumerate(workload.tensors[len(summed) :], start=len(summed)):
+        assert tensor.exchange is not None, "what is summed comes first"
+        schedule = tensor.exchange.schedule
+        distributes = bool(schedule.servers) and number not in workload.errands
+        of_tensor.append(len(made))
+        made.append(Made(compile_schedule(schedule), schedule, tensor.exchange.sizes, distributes))
+    return made, of_tensor, 1
+
+
+def _kernel_program(made: Made, nodes: NDArray[np.int32]) -> Any:
+    c = made.compiled
+    durations_ps = c.durations_ns * PS_PER_NS
+    return kernel_program(c.pieces, c.workers, nodes, c.begin, c.ops, c.peers, list(made.sizes), durations_ps)
 
 
 def _like(schedule: Schedule, turn: int) -> Any:
@@ -252,6 +289,15 @@ def _fits(schedule: Schedule, network: Network) -> None:
 
 def _number(name: str, kind: str) -> int:
     return int(name.removeprefix(kind)) if name.startswith(kind) else -1
+
+
+def _chosen(name: str, of: Tree, job: Job) -> int:
+    """A node's index in the tree, where the job says it."""
+    if name.startswith("worker"):
+        return of.hosts[job.hosts[_number(name, "worker")]]
+    if name.startswith("server"):
+        return of.hosts[job.hosts[job.workers + _number(name, "server")]]
+    return of.switches[name]
 
 
 def _place(name: str, of: Tree, workers: int, first: tuple[int, int], stride: int) -> int:
@@ -290,7 +336,7 @@ def _kernel_job(job: Job, with_servers: bool, stand: int, first_tensor: int) -> 
         workers, job.iterations, with_servers, job.barrier,
         with_servers if job.pipelined is None else job.pipelined, job.channels,
         list(Order).index(job.order), job.variation.seed, forward, backward,
-        [[first_tensor + t for t in step] for step in workload.released],
+        [[first_tensor + t for t in step] for step in workload.released], [first_tensor + t for t in workload.errands],
     )  # fmt: skip
 
 
@@ -320,7 +366,7 @@ def _all_links(job: Job, compiled: Programs) -> dict[str, tuple[int, int]]:
     ranks = np.arange(n)
     known: dict[tuple[int, int], tuple[Any, Any]] = {}
     for tensor, program in zip(job.workload.tensors, compiled[1], strict=True):
-        schedule = compiled[0][program][1]
+        schedule = compiled[0][program].schedule
         pieces = schedule.pieces
         small, larger = divmod(tensor.bytes // tensor.element_bytes, pieces)
         if (program, larger) not in known:

@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from hostlib.errors import HostlibError
+from hostlib.layers import LayerInfo
+from hostlib.plan import Plan
 from hostlib.registry import Mechanism, find, registered
+from hostlib.strategy import Choice, choose
 from hostlib.trace import Trace, read
 from hostlib.wire import frame_bytes
 from simulation import quantity
 from simulation.engine import Job, play
 from simulation.errors import SimulationError
 from simulation.network import LEAVES, Network
-from simulation.synthesis import DEFAULT_BATCH, model_trace
-from simulation.workload import Workload, of_trace
+from simulation.synthesis import DEFAULT_BATCH, model_layers, model_trace
+from simulation.workload import Workload, of_plan
 
 try:
     import tomllib
@@ -33,6 +36,7 @@ except ModuleNotFoundError:  # Python 3.10
 # (RFC 5681, 4.2) that shares the link with the other direction's segments.
 TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
 TURNS = 256  # in which streams share a link while a tensor is sent, at most: more is exacter, and takes longer
+TCP_EFFICIENCY = TCP_PAYLOAD / (TCP_FRAME + HALF_ACKNOWLEDGEMENT)
 ROOT_KEYS = ("title", "seed", "cells", "topology", "replay", "training")
 
 
@@ -45,6 +49,7 @@ class Cell:
     """One measurement.
 
     Attributes:
+        mechanism: with a strategy's name before it, where it is another than wfbp.
         bandwidth: of every host's link, as the file has it.
         loss: probability that a frame is lost, per link and direction.
         jobs: so many of the same at a time, on hosts of their own.
@@ -120,30 +125,46 @@ class Experiment:
     replay: Replay
     seed: int = 1
     training: Training | None = None
-    _workloads: dict[str, Workload] = field(default_factory=dict, repr=False)
+    _models: dict[str, tuple[Trace, tuple[LayerInfo, ...]]] = field(default_factory=dict, repr=False)
+    _plans: dict[tuple[str, str, int], Plan] = field(default_factory=dict, repr=False)
 
     @cached_property
     def folder(self) -> str:
         """What a run's directory is called."""
         return re.sub(r"[^\w.-]", "_", self.name)
 
+    def plan(self, cell: Cell) -> Plan:
+        """What a cell's strategy makes of its model; shrunk.
+
+        Raises:
+            HostlibError, SimulationError: there is no such model or trace, or not enough is known of it.
+        """
+        if cell.model not in self._models:
+            self._models[cell.model] = self._model(cell.model)
+        key = cell.model, cell.mechanism, cell.workers
+        if key not in self._plans:
+            trace, layers = self._models[cell.model]
+            plan = self.choice(cell).plan(trace, layers, cell.workers, self.replay.batch)
+            self._plans[key] = plan.scaled(1 / self.replay.shrink)
+        return self._plans[key]
+
     def workload(self, cell: Cell) -> Workload:
         """What one of a cell's workers does in an iteration; tensors shrunk, times undilated.
 
         Raises:
-            HostlibError, SimulationError: there is no such model or trace.
+            HostlibError, SimulationError: see plan.
         """
-        if cell.model not in self._workloads:
-            shrunk = self._trace(cell.model).scale_sizes(1 / self.replay.shrink)
-            bucket_bytes = round(self.replay.bucket_bytes / self.replay.shrink)
-            self._workloads[cell.model] = of_trace(shrunk, bucket_bytes=bucket_bytes)
-        return self._workloads[cell.model]
+        return self._workload(self.plan(cell))
 
-    def _trace(self, model: str) -> Trace:
-        if model.endswith(".trace") or "/" in model:
-            return read(Path(model))
+    def _workload(self, plan: Plan) -> Workload:
+        return of_plan(plan, bucket_bytes=round(self.replay.bucket_bytes / self.replay.shrink))
+
+    def _model(self, name: str) -> tuple[Trace, tuple[LayerInfo, ...]]:
+        if name.endswith(".trace") or "/" in name:
+            return read(Path(name)), ()
         replay = self.replay
-        return model_trace(model, replay.pixels, batch=replay.batch, tflops=replay.tflops)
+        trace = model_trace(name, replay.pixels, batch=replay.batch, tflops=replay.tflops)
+        return trace, model_layers(name, replay.pixels)
 
     def racks(self, cell: Cell) -> int:
         """Leaves of a leaf-spine network; 1 for a star."""
@@ -151,11 +172,12 @@ class Experiment:
             return 1
         return int(self.topology.get("leaves", min(LEAVES, cell.workers * cell.jobs)))
 
-    def mechanism(self, cell: Cell) -> Mechanism:
-        """A cell's; where switches form a tree, the form that is summed at all levels, as the fabric does it."""
-        plain, racks = find(cell.mechanism), self.racks(cell)
-        if racks > 1 and "racks" in plain.options and "racks" not in plain.chosen:
-            return find(f"{cell.mechanism}:racks={racks}")
+    def choice(self, cell: Cell) -> Choice:
+        """A cell's; where switches form a tree, with the form that is summed at all levels, as the fabric does it."""
+        plain, racks = choose(cell.mechanism), self.racks(cell)
+        mechanism = plain.mechanism
+        if racks > 1 and "racks" in mechanism.options and "racks" not in mechanism.chosen:
+            return Choice(plain.strategy, find(f"{mechanism.name}:racks={racks}"))
         return plain
 
     def network(self, cell: Cell) -> Network:
@@ -168,7 +190,7 @@ class Experiment:
         if kind not in ("star", "leaf-spine"):
             raise SimulationError(f"a {kind} topology cannot be simulated; legal are star, leaf-spine")
         link = quantity.bandwidth(cell.bandwidth) / self.replay.shrink
-        mechanism = find(cell.mechanism)
+        mechanism = choose(cell.mechanism).mechanism
         # A switch passes a frame on when it has the whole of it.
         frame_ns = round(frame_size(mechanism) * 8e9 / link)
         return Network(
@@ -185,10 +207,14 @@ class Experiment:
 
         What is played is data-parallel training as DDP does it: the forward pass begins when all is summed.
         """
-        mechanism = self.mechanism(cell)
+        mechanism = self.choice(cell).mechanism
         if mechanism.build is None or cell.loss or self.training is not None:
             return None
-        job = Job(self.workload(cell), mechanism, cell.workers, bare=True, pipelined=False, channels=mechanism.channels)
+        # Links carry the mechanism's frames; what goes by others is as much larger as those are worse.
+        plan = self.plan(cell).with_exchanges_scaled(wire_efficiency(mechanism) / TCP_EFFICIENCY)
+        job = Job(
+            self._workload(plan), mechanism, cell.workers, bare=True, pipelined=False, channels=mechanism.channels
+        )
         return play(self.network(cell), [job] * cell.jobs, apart=True).outcomes[0].iteration_s
 
 
@@ -202,7 +228,7 @@ def wire_efficiency(mechanism: Mechanism) -> float:
     if mechanism.needs_fabric:
         payload, frame = frame_bytes()
         return payload / frame
-    return TCP_PAYLOAD / (TCP_FRAME + HALF_ACKNOWLEDGEMENT)
+    return TCP_EFFICIENCY
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
@@ -242,7 +268,7 @@ def _experiment(name: str, text: str, told: dict[str, Any]) -> Experiment:
     )
     if experiment.training is not None:
         return experiment
-    for cell in {each.model: each for each in experiment.cells}.values():
+    for cell in {(each.model, each.mechanism): each for each in experiment.cells}.values():
         experiment.workload(cell)
     return experiment
 
@@ -256,7 +282,7 @@ def _cells(table: dict[str, Any]) -> tuple[Cell, ...]:
     losses = [float(value) for value in _listed(table, "loss", (int, float), [0.0])]
     jobs = _listed(table, "jobs", int, [1])
     for mechanism in mechanisms:
-        find(mechanism)
+        choose(mechanism)
     for bandwidth in bandwidths:
         quantity.bandwidth(bandwidth)
     for key, values in (("workers", workers), ("jobs", jobs)):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hostlib.schedule import (
     SWITCH,
     Aggregate,
+    Compute,
     Multicast,
     Operation,
     Receive,
@@ -30,7 +31,7 @@ from hostlib.schedule import (
 )
 from simulation.errors import SimulationError
 
-SEND, RECEIVE, MULTICAST = range(3)
+SEND, RECEIVE, MULTICAST, COMPUTE = range(4)
 ALL_RANKS = 64  # up to so many workers each one's list is compared with worker 0's; of more, a sample
 
 
@@ -44,6 +45,7 @@ class Compiled:
         ops: int32 (n, 10): kind, sums in the fabric, messages needed, piece, target, target's operation, first peer,
             peers, the receive whose stream goes on, distance of the target.
         peers: of multicasts; int32 (n, 3): target, its operation, distance.
+        durations_ns: of computing, whose target is a place in here; int64.
     """
 
     pieces: int
@@ -52,6 +54,7 @@ class Compiled:
     begin: NDArray[np.int32]
     ops: NDArray[np.int32]
     peers: NDArray[np.int32]
+    durations_ns: NDArray[np.int64]
 
 
 def compile_schedule(schedule: Schedule) -> Compiled:
@@ -82,6 +85,7 @@ def compile_schedule(schedule: Schedule) -> Compiled:
 
     ops: list[tuple[int, ...]] = []
     peers: list[tuple[int, int, int]] = []
+    durations_ns: list[int] = []
     n = len(names)
     for node, operations in enumerate(lists):
         streams: dict[int, int] = {}
@@ -97,6 +101,9 @@ def compile_schedule(schedule: Schedule) -> Compiled:
                     for peer in to:
                         target = number[peer]
                         peers.append((target, matched(node, target, operation), _distance(schedule, node, target, n)))
+                case Compute(piece, duration_ns):
+                    ops.append((COMPUTE, 0, 0, piece, len(durations_ns), -1, 0, 0, -1, 0))
+                    durations_ns.append(duration_ns)
                 case _:
                     if not is_host(names[node]):
                         streams[operation.piece] = len(ops)
@@ -104,7 +111,8 @@ def compile_schedule(schedule: Schedule) -> Compiled:
                     ops.append(
                         (RECEIVE, int(isinstance(operation, Aggregate)), needed, operation.piece, -1, -1, 0, 0, -1, 0)
                     )
-    return Compiled(schedule.pieces, len(workers), names, _table(begin), _table(ops, 10), _table(peers, 3))
+    durations = np.array(durations_ns, np.int64)
+    return Compiled(schedule.pieces, len(workers), names, _table(begin), _table(ops, 10), _table(peers, 3), durations)
 
 
 def _sources(operation: Operation) -> Iterable[str]:
@@ -170,7 +178,8 @@ def reduced(schedule: Schedule) -> Compiled | None:
                     peers.append((0, target_op, distance))
             case _:
                 ops.append((RECEIVE, 0, 1, operation.piece, -1, -1, 0, 0, -1, 0))
-    return Compiled(schedule.pieces, 1, (worker(0),), _table([0, len(ops)]), _table(ops, 10), _table(peers, 3))
+    begin, nothing = _table([0, len(ops)]), np.empty(0, np.int64)
+    return Compiled(schedule.pieces, 1, (worker(0),), begin, _table(ops, 10), _table(peers, 3), nothing)
 
 
 def _rank(node: str) -> int:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from hostlib.layers import LayerInfo
 from hostlib.trace import Layer, Parameter, Trace, synthesise
 from simulation import published
 from simulation.architecture import Architecture, build
@@ -89,6 +93,34 @@ def model_trace(
         backward if backward_s is None else backward_s,
         first_backward=not known,
     )
+
+
+def model_layers(name: str, pixels: int | None = None) -> tuple[LayerInfo, ...]:
+    """What strategies want to know of a model's layers; its auxiliary heads are not there.
+
+    Raises:
+        ArchitectureError: as model_trace.
+    """
+    if pixels is None and name in published.COMPUTE_S:
+        pixels = published.PIXELS
+    return layers_of(build(name, pixels))
+
+
+def layers_of(architecture: Architecture) -> tuple[LayerInfo, ...]:
+    """A network's layers; a normalisation belongs to the one before it."""
+    layers: list[LayerInfo] = []
+    for layer in architecture.layers:
+        if layer.auxiliary:
+            continue
+        params, members = sum(v.elements for v in layer.trained), tuple(v.name for v in layer.trained)
+        if layer.kind == "norm" and layers:
+            last = layers[-1]
+            layers[-1] = replace(last, params=last.params + params, members=(*last.members, *members))
+            continue
+        matrix = (layer.outputs, layer.variables[0].elements // layer.outputs) if layer.kind == "fc" else None
+        kind: Any = layer.kind
+        layers.append(LayerInfo(len(layers) + 1, layer.name, kind, params, layer.outputs, layer.flops, matrix, members))
+    return tuple(layers)
 
 
 def _flops(architecture: Architecture) -> int:

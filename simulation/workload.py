@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hostlib.plan import Exchange, Plan
 from hostlib.trace import Layer, Parameter, Trace, synthesise
 from simulation.errors import SimulationError
 
@@ -17,12 +19,13 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One gradient, or a part of one.
+    """One gradient, or a part of one; or what an exchange brings.
 
     Attributes:
         turn: the number of its variable in the model, by which mechanisms deal tensors out.
         layer: the index of the layer whose forward pass needs it.
         order: its place in a server's distribution.
+        exchange: how it comes to the workers; None: by the mechanism.
     """
 
     name: str
@@ -30,6 +33,7 @@ class Tensor:
     turn: int
     layer: int
     order: int
+    exchange: Exchange | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -38,18 +42,20 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A trace as the engine wants it.
+    """A plan as the engine wants it.
 
     Attributes:
         forward_ns: by layer.
         backward_ns: (recorded workers, steps); a step ends with gradients.
         released: the tensors that each step makes.
+        errands: the tensors that the forward pass makes, and the backward pass waits for.
     """
 
     tensors: tuple[Tensor, ...]
     forward_ns: NDArray[np.int64]
     backward_ns: NDArray[np.int64]
     released: tuple[tuple[int, ...], ...]
+    errands: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -99,16 +105,30 @@ class Variation:
 
 
 def of_trace(trace: Trace, message_bytes: int = 0, bucket_bytes: int = 0) -> Workload:
-    """A trace's workload.
+    """The workload of a trace whose gradients are summed as they are ready; see of_plan."""
+    return of_plan(Plan(trace), message_bytes, bucket_bytes)
+
+
+def of_plan(plan: Plan, message_bytes: int = 0, bucket_bytes: int = 0) -> Workload:
+    """A plan's workload.
 
     Args:
-        message_bytes: tensors are cut into messages of at most so many; 0 for whole.
+        message_bytes: tensors are cut into messages of at most so many; 0 for whole. Not what exchanges bring.
         bucket_bytes: gradients that follow each other are put together until there are so many; 0 for each alone.
     """
+    carried = {name for each in plan.carried for name in each.parameters}
+    workload = _summed(plan.trace, carried, message_bytes)
+    if plan.bulk:
+        bucket_bytes = sys.maxsize
+    return _with_exchanges(_bucketed(workload, bucket_bytes) if bucket_bytes else workload, plan)
+
+
+def _summed(trace: Trace, carried: set[str], message_bytes: int) -> Workload:
+    """What the mechanism sums: everything that is not carried."""
     number = {p.name: index for index, p in enumerate(trace.parameters)}
     layer = {each.name: index for index, each in enumerate(trace.layers)}
     order = {e.parameter: index for index, e in reversed(list(enumerate(trace.distribution)))}
-    gradients = {e.parameter for e in trace.aggregation(trace.workers[0])}
+    gradients = {e.parameter for e in trace.aggregation(trace.workers[0])} - carried
     tensors: list[Tensor] = []
     parts: dict[str, tuple[int, ...]] = {}
     for p in trace.parameters:
@@ -126,8 +146,30 @@ def of_trace(trace: Trace, message_bytes: int = 0, bucket_bytes: int = 0) -> Wor
         times = np.maximum.accumulate([ready[name] for name in first])
         backward.append(np.diff(times, prepend=0) + np.where(np.arange(len(first)) == 0, trace.lead_ns, 0))
     forward = np.array([each.forward_ns for each in trace.layers], np.int64)
-    workload = Workload(tuple(tensors), forward, np.array(backward, np.int64), tuple(parts[name] for name in first))
-    return _bucketed(workload, bucket_bytes) if bucket_bytes else workload
+    released = tuple(parts.get(name, ()) for name in first)
+    return Workload(tuple(tensors), forward, np.array(backward, np.int64), released)
+
+
+def _with_exchanges(workload: Workload, plan: Plan) -> Workload:
+    """What exchanges bring, behind what is summed."""
+    if not plan.has_own_messages:
+        return workload
+    trace = plan.trace
+    step = {e.parameter: index for index, e in enumerate(trace.aggregation(trace.workers[0]))}
+    number = {p.name: index for index, p in enumerate(trace.parameters)}
+    names = [each.name for each in trace.layers]
+    tensors, released = list(workload.tensors), list(workload.released)
+    for each in plan.carried:
+        first = min(number[name] for name in each.parameters)
+        layer = names.index(trace.parameters[first].layer)
+        last = len(released) - 1 if plan.bulk else max(step[name] for name in each.parameters)
+        released[last] = (*released[last], len(tensors))
+        tensors.append(
+            Tensor(each.exchange.schedule.mechanism, each.exchange.bytes, first, layer, first, each.exchange)
+        )
+    errands = tuple(range(len(tensors), len(tensors) + len(plan.errands)))
+    tensors += [Tensor(errand.schedule.mechanism, errand.bytes, 0, 0, 0, errand) for errand in plan.errands]
+    return replace(workload, tensors=tuple(tensors), released=tuple(released), errands=errands)
 
 
 def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
@@ -152,8 +194,12 @@ def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
 
 def of_size(size_bytes: int, message_bytes: int = 0) -> Workload:
     """One tensor and no computing: a bare all-reduce."""
-    trace = synthesise([Layer("tensor", 0, 0)], [Parameter("tensor/values", max(1, size_bytes), "tensor")])
-    return of_trace(trace, message_bytes)
+    return of_trace(trace_of_size(size_bytes), message_bytes)
+
+
+def trace_of_size(size_bytes: int) -> Trace:
+    """A trace of one tensor and no computing."""
+    return synthesise([Layer("tensor", 0, 0)], [Parameter("tensor/values", max(1, size_bytes), "tensor")])
 
 
 def _parts(size: int, at_most: int) -> list[int]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hostlib.errors import HostlibError
+from hostlib.layers import LayerInfo
+from hostlib.plan import Exchange, Plan, Situation, by_layers, by_server, factor_bytes
+from hostlib.trace import Trace
 
 if TYPE_CHECKING:
     from hostlib.training.setting import Setting, Trainer
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 NAME = "adam"
 SUMMARY = "fully connected layers' sufficient factors go to the server that owns the layer, and whole matrices back"
 MECHANISM = "ps"
+OWN_MESSAGES = True
+SHARES_HOSTS = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +54,11 @@ def serve(setting: Setting, number: int, options: Options) -> None:
     from hostlib.training.exchange import serve as own
 
     own(setting, number, Factors(), options.servers)
+
+
+def plan(trace: Trace, situation: Situation, options: Options) -> Plan:
+    def owned(number: int, layer: LayerInfo) -> Exchange:
+        owner = situation.servers[number % options.servers]
+        return by_server(layer.name, situation.workers, owner, factor_bytes(layer, situation.batch), 4 * layer.params)
+
+    return by_layers(trace, situation, owned)

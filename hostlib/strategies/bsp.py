@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostlib.plan import Plan, Situation
+from hostlib.trace import Trace
+
 if TYPE_CHECKING:
     from hostlib.training.setting import Setting, Trainer
 
@@ -15,3 +18,7 @@ def trainer(setting: Setting) -> Trainer:
     from hostlib.training.bsp import BulkSynchronous
 
     return BulkSynchronous(setting)
+
+
+def plan(trace: Trace, situation: Situation) -> Plan:
+    return Plan(trace, bulk=True)

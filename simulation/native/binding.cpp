@@ -25,10 +25,13 @@ void require(bool fits, const char *what) {
 }
 
 Program program(std::int32_t pieces, std::int32_t workers, const Table<std::int32_t> &nodes,
-                const Column<std::int32_t> &begin, const Table<std::int32_t> &ops, const Table<std::int32_t> &peers) {
+                const Column<std::int32_t> &begin, const Table<std::int32_t> &ops, const Table<std::int32_t> &peers,
+                std::vector<std::uint64_t> piece_bytes, const Column<std::int64_t> &durations) {
     require(nodes.shape(1) == 2 && ops.shape(1) == 10 && peers.shape(1) == 3 && begin.shape(0) == nodes.shape(0) + 1,
             "a program's tables have other shapes");
-    Program p{pieces, workers, {}, {}, {}, {}, {}};
+    require(piece_bytes.empty() || piece_bytes.size() == static_cast<std::size_t>(pieces), "not all pieces have a size");
+    Program p{pieces, workers, {}, {}, {}, {}, {}, std::move(piece_bytes), {}};
+    p.durations.assign(durations.data(), durations.data() + durations.shape(0));
     for (std::size_t i = 0; i < nodes.shape(0); i++) {
         p.nodes.push_back(nodes(i, 0));
         p.holds.push_back(static_cast<std::uint8_t>(nodes(i, 1)));
@@ -44,8 +47,9 @@ Program program(std::int32_t pieces, std::int32_t workers, const Table<std::int3
 }
 
 Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrier, bool pipelined,
-        std::int32_t channels, int order, std::uint64_t seed, const Table<std::int64_t> &forward, const Table<std::int64_t> &backward,
-        std::vector<std::vector<std::int32_t>> released) {
+        std::int32_t channels, int order, std::uint64_t seed, const Table<std::int64_t> &forward,
+        const Table<std::int64_t> &backward, std::vector<std::vector<std::int32_t>> released,
+        std::vector<std::int32_t> errands) {
     require(forward.shape(0) == backward.shape(0) && forward.shape(0) > 0 && forward.shape(1) > 0 &&
                 backward.shape(1) == released.size() && backward.shape(1) > 0,
             "a job's durations have other shapes");
@@ -62,7 +66,8 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
             static_cast<std::int32_t>(forward.shape(0)),
             {forward.data(), forward.data() + forward.size()},
             {backward.data(), backward.data() + backward.size()},
-            std::move(released)};
+            std::move(released),
+            std::move(errands)};
 }
 
 void make(Kernel *self, const Column<double> &ps_per_byte, const Column<std::int64_t> &latency,
@@ -113,10 +118,10 @@ std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> 
 NB_MODULE(_kernel, m) {
     nb::class_<Program>(m, "Program");
     nb::class_<Job>(m, "Job");
-    m.def("program", &program, "pieces"_a, "workers"_a, "nodes"_a, "begin"_a, "ops"_a, "peers"_a);
+    m.def("program", &program, "pieces"_a, "workers"_a, "nodes"_a, "begin"_a, "ops"_a, "peers"_a,
+          "piece_bytes"_a, "durations_ps"_a);
     m.def("job", &job, "workers"_a, "iterations"_a, "servers"_a, "barrier"_a, "pipelined"_a, "channels"_a,
-          "order"_a, "seed"_a,
-          "forward_ps"_a, "backward_ps"_a, "released"_a);
+          "order"_a, "seed"_a, "forward_ps"_a, "backward_ps"_a, "released"_a, "errands"_a);
     nb::class_<Kernel>(m, "Kernel")
         .def("__init__", &make, "ps_per_byte"_a, "latency_ps"_a, "nodes"_a, "pools"_a, "programs"_a, "tensors"_a,
              "jobs"_a, "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a,

@@ -10,7 +10,7 @@ namespace {
 
 // In this order at one instant; ties within a type are broken by what a node sees (tensor, operation, distance of the
 // peer), never by a node's own number: so nodes that do the same stay in step.
-enum Type : std::uint32_t { computed_event, delivered_event, released_event, woken_event, arrived_event };
+enum Type : std::uint32_t { computed_event, delivered_event, released_event, woken_event, arrived_event, worked_event };
 
 std::uint64_t mix(std::uint64_t x) {  // splitmix64
     x += 0x9e3779b97f4a7c15u;
@@ -28,7 +28,7 @@ struct Kernel::State {
     std::int32_t iteration, tensor, job;
     const Program *program;
     std::vector<std::int32_t> at;           // next operation by node
-    std::vector<std::uint8_t> started;      // by node
+    std::vector<std::uint8_t> started;      // by node: 1 when it may, 2 while it is at its operations
     std::vector<std::uint16_t> missing;     // by operation
     std::vector<Time> end;                  // by operation: last bit of a switch's stream
     std::vector<std::uint8_t> granted;      // by operation: 1 asked, 2 granted
@@ -51,8 +51,12 @@ struct Kernel::JobState {
     std::vector<Worker> workers;
     std::vector<std::vector<std::int32_t>> gates;  // [iteration][worker * layers + layer]: tensors yet to come
     std::vector<std::vector<std::int32_t>> closed;  // [iteration][worker]: tensors yet to come
+    std::vector<std::vector<std::int32_t>> errands; // [iteration][worker]: of those between the passes, yet to come
+    std::vector<std::uint8_t> is_errand;              // [tensor of the job]
+    std::vector<std::uint8_t> held_by_servers;      // [tensor of the job]: its iteration ends at servers
     std::vector<std::int32_t> tensors_of_layer;
-    std::vector<std::int64_t> servers_left, workers_left;  // [iteration]
+    // [iteration]: whom an iteration's end at servers, or at workers, still waits for.
+    std::vector<std::int64_t> servers_left, workers_left;
     std::vector<Held> held;
     bool holding = false, done = false;
     std::int32_t begun = 1;  // the iteration that a barrier lets workers begin
@@ -74,6 +78,7 @@ Kernel::Kernel(std::vector<Link> links, std::vector<Node> nodes, std::vector<std
     for (std::size_t n = 0; n < nodes_.size(); n++)
         for (std::int32_t p = nodes_[n].parent; p >= 0; p = nodes_[p].parent) depth_[n]++;
     link_.resize(links_.size());
+    occupied_.resize(nodes_.size());
     pools_.resize(nodes_.size());
     for (std::size_t n = 0; n < nodes_.size(); n++) pools_[n].size = pool_bytes[n];
     result_.link_bytes.resize(links_.size());
@@ -132,6 +137,13 @@ bool Kernel::run(std::uint64_t events) {
             case arrived_event:
                 arrive(event.id);
                 break;
+            case worked_event: {
+                const Work done = works_[event.id];
+                spare_works_.push_back(event.id);
+                done.state->at[done.node]++;
+                advance(*done.state, done.node);
+                break;
+            }
         }
     }
     if (open_jobs_ == 0) return true;
@@ -162,6 +174,9 @@ void Kernel::start_job(std::int32_t j) {
     for (const std::int32_t t : js.tensors) js.tensors_of_layer[tensors_[t].layer]++;
     js.gates.resize(iterations);
     js.closed.resize(iterations);
+    js.errands.assign(iterations, std::vector<std::int32_t>(job.workers, static_cast<std::int32_t>(job.errands.size())));
+    js.is_errand.assign(tensors, 0);
+    for (const std::int32_t t : job.errands) js.is_errand[index_in_job_[t]] = 1;
     for (std::size_t i = 0; i < iterations; i++) {
         for (std::int32_t w = 0; w < job.workers; w++)
             js.gates[i].insert(js.gates[i].end(), js.tensors_of_layer.begin(), js.tensors_of_layer.end());
@@ -170,7 +185,10 @@ void Kernel::start_job(std::int32_t j) {
     std::int64_t servers = 0;
     for (const std::int32_t t : js.tensors) {
         const Program &p = programs_[tensors_[t].program];
-        for (std::size_t n = 0; n < p.nodes.size(); n++) servers += p.holds[n] && p.begin[n] < p.begin[n + 1];
+        std::int64_t holding = 0;
+        for (std::size_t n = 0; n < p.nodes.size(); n++) holding += p.holds[n] && p.begin[n] < p.begin[n + 1];
+        js.held_by_servers.push_back(holding > 0);
+        servers += holding > 0 ? holding : job.workers;
     }
     js.servers_left.assign(iterations, servers);
     js.workers_left.assign(iterations, static_cast<std::int64_t>(tensors) * job.workers);
@@ -184,11 +202,7 @@ void Kernel::start_job(std::int32_t j) {
         instant_ = true;
         js.holding = true;
         for (const std::int32_t t : js.tensors) {
-            State &s = state(0, t);
-            for (std::int32_t w = 0; w < job.workers; w++) {
-                s.started[w] = 1;
-                advance(s, w);
-            }
+            for (std::int32_t w = 0; w < job.workers; w++) start(state(0, t), w);
         }
         instant_ = false;
         open(j);
@@ -269,18 +283,15 @@ void Kernel::computed(std::int32_t j, std::int32_t w) {
     const Job &job = jobs_[j];
     Worker &worker = job_[j]->workers[w];
     const std::int32_t iteration = worker.iteration;
-    const std::int64_t row = (static_cast<std::int64_t>(iteration - 1) * job.workers + w) % job.rows;
-    const auto backward_step = [&] {
-        push(now_ + job.backward[row * job.backward_steps + worker.step], computed_event, first_worker_[j] + w,
-             first_worker_[j] + w);
-    };
     if (!worker.backward) {
         worker.busy = false;
         if (++worker.step < job.forward_steps) return forward(j, w);
         result_.forward_end[j][static_cast<std::size_t>(iteration) * job.workers + w] = now_;
         worker.backward = true;
         worker.step = 0;
-        return backward_step();
+        worker.between = true;
+        for (const std::int32_t t : job.errands) start(state(iteration, t), w);
+        return begin_backward(j, w);
     }
     const std::int32_t step = worker.step++;
     const bool last = worker.step == job.backward_steps;
@@ -290,18 +301,33 @@ void Kernel::computed(std::int32_t j, std::int32_t w) {
         worker.step = 0;
         worker.iteration++;
     } else {
-        backward_step();
+        backward_step(j, w);
     }
-    for (const std::int32_t t : job.released[step]) {
-        begin(state(iteration, t), w);
-    }
+    for (const std::int32_t t : job.released[step]) begin(state(iteration, t), w);
     if (last) forward(j, w);
 }
 
-// A tensor's gradients are there: its turn comes when the worker is through with what is before it in its channel.
+void Kernel::backward_step(std::int32_t j, std::int32_t w) {
+    const Job &job = jobs_[j];
+    const Worker &worker = job_[j]->workers[w];
+    const std::int64_t row = (static_cast<std::int64_t>(worker.iteration - 1) * job.workers + w) % job.rows;
+    push(now_ + job.backward[row * job.backward_steps + worker.step], computed_event, first_worker_[j] + w,
+         first_worker_[j] + w);
+}
+
+// Goes over to the backward pass, if nothing between the passes is left.
+void Kernel::begin_backward(std::int32_t j, std::int32_t w) {
+    Worker &worker = job_[j]->workers[w];
+    if (!worker.between || job_[j]->errands[worker.iteration][w] > 0) return;
+    worker.between = false;
+    backward_step(j, w);
+}
+
+// A tensor's gradients are there: its turn comes when the worker is through with what is before it in its channel; that of
+// a strategy's own messages at once.
 void Kernel::begin(State &s, std::int32_t w) {
     const std::int32_t channels = jobs_[s.job].channels;
-    if (channels == 0) return start(s, w);
+    if (channels == 0 || !s.program->piece_bytes.empty()) return start(s, w);
     JobState &js = *job_[s.job];
     auto &channel = js.channels[w * channels + js.asked[w]++ % channels];
     channel.push_back(&s);
@@ -331,11 +357,18 @@ void Kernel::gate(State &s, std::int32_t w) {
     const std::int32_t j = s.job;
     const Job &job = jobs_[j];
     JobState &js = *job_[j];
+    const std::int32_t own = index_in_job_[s.tensor];
     js.gates[s.iteration][w * job.forward_steps + tensors_[s.tensor].layer]--;
     js.closed[s.iteration][w]--;
-    auto &delivered = result_.delivered[j][s.iteration][index_in_job_[s.tensor]];
+    auto &delivered = result_.delivered[j][s.iteration][own];
     delivered = std::max(delivered, now_);
     const bool all = --js.workers_left[s.iteration] == 0;
+    if (!js.held_by_servers[own]) served(j, s.iteration);
+    if (js.done) return;
+    if (js.is_errand[own]) {
+        js.errands[s.iteration][w]--;
+        if (js.workers[w].iteration == s.iteration) begin_backward(j, w);
+    }
     if (all && !(job.servers && job.barrier)) {
         result_.iteration_end[j][s.iteration] = now_;
         if (s.iteration == job.iterations) return close(j);
@@ -352,7 +385,9 @@ void Kernel::gate(State &s, std::int32_t w) {
 // ---- schedules -----------------------------------------------------------------------------------------------------
 
 std::uint64_t Kernel::piece_bytes(const Tensor &tensor, std::int32_t piece) const {
-    const std::int64_t pieces = programs_[tensor.program].pieces;
+    const Program &p = programs_[tensor.program];
+    if (!p.piece_bytes.empty()) return p.piece_bytes[piece];
+    const std::int64_t pieces = p.pieces;
     return static_cast<std::uint64_t>(tensor.elements / pieces + (piece < tensor.elements % pieces)) *
            static_cast<std::uint64_t>(tensor.element_bytes);
 }
@@ -387,15 +422,29 @@ Kernel::State &Kernel::state(std::int32_t iteration, std::int32_t t) {
     return s;
 }
 
+std::uint64_t Kernel::tie_of(const State &s, std::int32_t n, std::int32_t o, std::int32_t distance) const {
+    return (static_cast<std::uint64_t>(s.tensor) << (DISTANCE_BITS + OP_BITS)) |
+           (static_cast<std::uint64_t>(o - s.program->begin[n]) << DISTANCE_BITS) | static_cast<std::uint64_t>(distance);
+}
+
 void Kernel::advance(State &s, std::int32_t n) {
+    // Before the start, what a node sends may be answered while it is at it.
+    if (s.at[n] == s.program->begin[n + 1] || s.started[n] == 2) return;
+    s.started[n] = 2;
+    const bool through = go_on(s, n);
+    s.started[n] = 1;
+    if (through) finished(s, n);
+}
+
+// Does a node's operations up to one that waits; whether none is left.
+bool Kernel::go_on(State &s, std::int32_t n) {
     const Program &p = *s.program;
     const std::int32_t end = p.begin[n + 1];
-    if (s.at[n] == end) return;
     while (s.at[n] < end) {
         const std::int32_t o = s.at[n];
         const Op &op = p.ops[o];
         if (op.kind == Kind::receive) {
-            if (s.missing[o] > 0) return;
+            if (s.missing[o] > 0) return false;
             s.at[n]++;
             if (op.aggregate && !instant_ && pools_[p.nodes[n]].size > 0) {
                 std::uint32_t id;
@@ -411,7 +460,12 @@ void Kernel::advance(State &s, std::int32_t n) {
             }
             continue;
         }
+        if (op.kind == Kind::compute && !instant_) {
+            occupy(s, n, p.durations[op.target], tie_of(s, n, o, 0));
+            return false;
+        }
         s.at[n]++;
+        if (op.kind == Kind::compute) continue;
         const bool to_worker = op.kind == Kind::multicast || op.target < p.workers ||
                                nodes_[p.nodes[op.target]].is_switch;
         if (p.holds[n] && job_[s.job]->holding && to_worker)
@@ -419,7 +473,7 @@ void Kernel::advance(State &s, std::int32_t n) {
         else
             emit(s, n, o);
     }
-    finished(s, n);
+    return true;
 }
 
 // A node is through with a tensor.
@@ -437,16 +491,37 @@ void Kernel::finished(State &s, std::int32_t n) {
             auto &reduced = result_.reduced[j][s.iteration][index_in_job_[s.tensor]];
             reduced = std::max(reduced, now_);
         }
-        const bool all = --js.servers_left[s.iteration] == 0;
-        if (all && s.iteration > 0 && jobs_[j].servers && jobs_[j].barrier) {
-            result_.iteration_end[j][s.iteration] = now_;
-            if (s.iteration == jobs_[j].iterations) return close(j);
-            open(j);
-        }
+        served(j, s.iteration);
+        if (js.done) return;
     }
     if (n >= p.workers) return;
     if (!instant_) next(s, n);
     gate(s, n);
+}
+
+// One of those is through with its part for whom an iteration with servers waits.
+void Kernel::served(std::int32_t j, std::int32_t iteration) {
+    const bool all = --job_[j]->servers_left[iteration] == 0;
+    if (!all || iteration == 0 || !jobs_[j].servers || !jobs_[j].barrier) return;
+    result_.iteration_end[j][iteration] = now_;
+    if (iteration == jobs_[j].iterations) return close(j);
+    open(j);
+}
+
+// Lets a node's processor work, when it has done what came before.
+void Kernel::occupy(State &s, std::int32_t n, Time duration, std::uint64_t tie) {
+    Time &until = occupied_[s.program->nodes[n]];
+    until = std::max(until, now_) + duration;
+    std::uint32_t id;
+    if (spare_works_.empty()) {
+        id = static_cast<std::uint32_t>(works_.size());
+        works_.emplace_back();
+    } else {
+        id = spare_works_.back();
+        spare_works_.pop_back();
+    }
+    works_[id] = {&s, n};
+    push(until, worked_event, tie, id);
 }
 
 void Kernel::deliver(State &s, std::int32_t n, std::int32_t o, Time end) {
@@ -628,10 +703,7 @@ void Kernel::transmit(std::uint32_t id, std::int32_t l, std::int32_t next, Time 
                         : p.ops[m.target_op].aggregate ? settings_.store_and_aggregate
                                                        : settings_.store_and_forward;
     const Time when = stores ? m.end : start + links_[l].latency;
-    const std::uint64_t tie = (static_cast<std::uint64_t>(m.state->tensor) << (DISTANCE_BITS + OP_BITS)) |
-                              (static_cast<std::uint64_t>(m.op - p.begin[m.source]) << DISTANCE_BITS) |
-                              static_cast<std::uint64_t>(m.distance);
-    push(when, last ? delivered_event : arrived_event, tie, id);
+    push(when, last ? delivered_event : arrived_event, tie_of(*m.state, m.source, m.op, m.distance), id);
 }
 
 void Kernel::arrive(std::uint32_t id) {

@@ -27,9 +27,10 @@ struct Node {
     bool is_switch;
 };
 
-enum class Kind : std::uint8_t { send, receive, multicast };
+enum class Kind : std::uint8_t { send, receive, multicast, compute };
 
-// One operation of one node. `target` and `target_op` say who receives, and with which of its operations.
+// One operation of one node. `target` and `target_op` say who receives, and with which of its operations; of computing,
+// `target` says how long (Program::durations).
 struct Op {
     Kind kind;
     bool aggregate;          // a receive that sums in the fabric
@@ -54,6 +55,8 @@ struct Program {
     std::vector<std::int32_t> begin;  // operations of node i: begin[i] .. begin[i + 1]
     std::vector<Op> ops;
     std::vector<Peer> peers;
+    std::vector<std::uint64_t> piece_bytes;  // where pieces are not equal parts of the tensor
+    std::vector<Time> durations;
 };
 
 struct Tensor {
@@ -79,6 +82,7 @@ struct Job {
     std::int32_t rows;                  // of the durations: row (iteration * workers + worker) mod rows
     std::vector<Time> forward, backward;
     std::vector<std::vector<std::int32_t>> released;  // tensors by backward step
+    std::vector<std::int32_t> errands;  // tensors between the passes: the backward pass waits for them
 };
 
 struct Settings {
@@ -145,7 +149,11 @@ private:
     };
     struct Worker {
         std::int32_t iteration = 1, step = 0;
-        bool backward = false, busy = false;
+        bool backward = false, busy = false, between = false;
+    };
+    struct Work {
+        State *state;
+        std::int32_t node;
     };
     struct JobState;
     struct Request {
@@ -162,7 +170,10 @@ private:
     State &state(std::int32_t iteration, std::int32_t tensor);
     void start_job(std::int32_t job);
     void advance(State &state, std::int32_t node);
+    bool go_on(State &state, std::int32_t node);
     void finished(State &state, std::int32_t node);
+    void served(std::int32_t job, std::int32_t iteration);
+    std::uint64_t tie_of(const State &state, std::int32_t node, std::int32_t op, std::int32_t distance) const;
     void emit(State &state, std::int32_t node, std::int32_t op);
     void send(std::uint32_t message, Time end);
     void depart(std::uint32_t message, std::int32_t link, std::int32_t next, Time end);
@@ -179,6 +190,9 @@ private:
     void close(std::int32_t job);
     void open(std::int32_t job);
     void forward(std::int32_t job, std::int32_t worker);
+    void backward_step(std::int32_t job, std::int32_t worker);
+    void begin_backward(std::int32_t job, std::int32_t worker);
+    void occupy(State &state, std::int32_t node, Time duration, std::uint64_t tie);
     void computed(std::int32_t job, std::int32_t worker);
     void begin(State &state, std::int32_t worker);
     void start(State &state, std::int32_t worker);
@@ -205,6 +219,9 @@ private:
     std::vector<std::uint32_t> spare_;
     std::vector<std::pair<std::int32_t, std::uint64_t>> releases_;
     std::vector<std::uint32_t> spare_releases_;
+    std::vector<Time> occupied_;  // by node of the tree: until when its processor works
+    std::vector<Work> works_;
+    std::vector<std::uint32_t> spare_works_;
     std::map<std::pair<const State *, std::int32_t>, std::vector<std::uint32_t>> ungranted_;
     Time now_ = 0;
     bool instant_ = false;

@@ -18,6 +18,7 @@ from hostlib.schedule import link_elements
 from hostlib.trace import Layer, Parameter, synthesise, write
 from hostlib.wire import frame_bytes
 from simulation.experiment import TCP_FRAME, TCP_PAYLOAD
+from simulation.synthesis import model_layers
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="hosts in network namespaces need root: run pytest as root")
 
@@ -31,6 +32,21 @@ bandwidths = ["1gbit"]
 workers = [2]
 [replay]
 dilation = 20
+iterations = 2
+"""
+
+BATCH = 64
+LENET = ((512, 3136), (1001, 512))  # outputs and inputs
+STRATEGIES = f"""
+title = "own messages"
+[cells]
+models = ["lenet"]
+mechanisms = ["sfb/inagg+mcast", "adam/ps"]
+bandwidths = ["1gbit"]
+workers = [2]
+[replay]
+dilation = 10
+batch = {BATCH}
 iterations = 2
 """
 
@@ -93,6 +109,37 @@ def test_every_cell_is_measured_and_its_bytes_are_the_schedules(experiment: Path
     refused = run(str(other), "--output", str(output))
     assert refused.returncode == 1
     assert refused.stderr == f"error: {output} holds another experiment, or an earlier version: name another --output\n"
+
+
+def test_strategies_messages_are_real(tmp_path: Path) -> None:
+    """LeNet at 28 pixels: what the switch counts of its factors, and of what the switch sums beside them."""
+    path, output = tmp_path / "own.toml", tmp_path / "out"
+    path.write_text(STRATEGIES)
+    done = run(str(path), "--output", str(output), "--json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["mechanism"]: row for row in json.loads(done.stdout)}
+    payload, frame = frame_bytes()
+    tcp = TCP_FRAME / TCP_PAYLOAD
+    factors = 4 * BATCH * sum(m + n for m, n in LENET)
+    matrices = 4 * sum(m * n + m for m, n in LENET)
+    rest = 4 * sum(layer.params for layer in model_layers("lenet") if layer.matrix is None)
+    expected = {
+        "sfb/inagg+mcast": {"worker1": (factors * tcp + rest * frame / payload,) * 2},
+        "adam/ps": {
+            "worker0": ((factors + rest) * tcp, (matrices + rest) * tcp),
+            "server0": (2 * (matrices + rest) * tcp, 2 * (factors + rest) * tcp),
+        },
+    }
+    for mechanism, nodes in expected.items():
+        assert rows[mechanism]["iteration_ms"] > 0.5 * rows[mechanism]["simulated_ms"] > 0
+        for node, ways in nodes.items():
+            carried = rows[mechanism]["bytes_per_node"][node]
+            # Acknowledgements and what is sent again come on top.
+            assert (carried["sent"], carried["received"]) == (
+                pytest.approx(ways[0], rel=0.15), pytest.approx(ways[1], rel=0.15)
+            ), (mechanism, node)  # fmt: skip
+        detail = json.loads((output / "cells" / f"{rows[mechanism]['cell']}.json").read_text())
+        assert any(span["name"].startswith("exchange") for span in detail["timeline"]["worker0"])
 
 
 def test_a_killed_run_is_cleaned_up_and_goes_on(experiment: Path, tmp_path: Path) -> None:

@@ -332,7 +332,9 @@ def test_every_tensor_is_played_by_its_own_schedule(mechanism: str) -> None:
     made, of_tensor, _ = _programs(Job(workload, find(mechanism), 3), GIGABIT, True)
     for tensor, program in zip(workload.tensors, of_tensor, strict=True):
         own = compile_schedule(find(mechanism).schedule(3, size=tensor.bytes, turn=tensor.turn))
-        assert all(np.array_equal(getattr(own, f), getattr(made[program][0], f)) for f in ("begin", "ops", "peers"))
+        assert all(
+            np.array_equal(getattr(own, f), getattr(made[program].compiled, f)) for f in ("begin", "ops", "peers")
+        )
 
 
 def test_jitter_is_its_seeds() -> None:

@@ -1,0 +1,224 @@
+"""A strategy's own messages, replayed: this host's part of each exchange (hostlib.plan), with real bytes.
+
+Nothing is summed: a piece holds its number everywhere, which is what is looked at in the end. Torch-facing.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from hostlib.peers import Peers, Pending
+from hostlib.plan import FLOAT_BYTES, Exchange
+from hostlib.schedule import Compute, Receive, Send
+
+TAGS = 1 << 12  # of one exchange: at most so many pieces
+
+
+class Step(NamedTuple):
+    """An operation of this host.
+
+    Attributes:
+        what: "send", "receive" or "compute".
+        peer: its number among the strategy's processes; -1 for computing.
+        duration_ns: of computing.
+    """
+
+    what: str
+    peer: int
+    piece: int
+    duration_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What this host does in an exchange.
+
+    Attributes:
+        number: of the exchange's tensor.
+        elements: of its pieces.
+    """
+
+    number: int
+    elements: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def from_json(cls, number: int, elements: Sequence[int], steps: Sequence[Any]) -> Part:
+        return cls(number, tuple(elements), tuple(Step(*step) for step in steps))
+
+
+def part_of(number: int, exchange: Exchange, node: str, peers: Mapping[str, int], dilation: float) -> Part | None:
+    """A node's part of an exchange; None where it has none.
+
+    Args:
+        peers: the numbers of all nodes.
+        dilation: times which computing lasts longer.
+    """
+    steps = []
+    for operation in exchange.schedule.nodes.get(node, ()):
+        match operation:
+            case Send(peer, piece):
+                steps.append(Step("send", peers[peer], piece))
+            case Receive(peer, piece, _):
+                steps.append(Step("receive", peers[peer], piece))
+            case Compute(piece, duration_ns):
+                steps.append(Step("compute", -1, piece, round(duration_ns * dilation)))
+    elements = tuple(size // FLOAT_BYTES for size in exchange.sizes)
+    return Part(number, elements, tuple(steps)) if steps else None
+
+
+class Processor:
+    """A virtual GPU that several threads share: it works on one thing at a time, by waiting."""
+
+    def __init__(self) -> None:
+        self._lock, self._free_ns = threading.Lock(), 0
+
+    def work(self, duration_ns: int) -> None:
+        with self._lock:
+            self._free_ns = until_ns = max(self._free_ns, time.monotonic_ns()) + duration_ns
+        time.sleep(max(0, until_ns - time.monotonic_ns()) / 1e9)
+
+
+class Player:
+    """This host's part of one exchange, again and again."""
+
+    def __init__(self, part: Part, peers: Peers, processor: Processor) -> None:
+        self.part, self._peers, self._processor = part, peers, processor
+        wanted = {step.piece for step in part.steps}
+        begins = {piece for piece in wanted if self._first(piece) == "send"}
+        # What this host receives is not there before it came.
+        self._sent = {p: torch.full((part.elements[p],), float(p + 1)) for p in begins}
+        self._got = {
+            step.piece: torch.zeros(part.elements[step.piece]) for step in part.steps if step.what == "receive"
+        }
+        self._pending: list[Pending] = []
+        self._coming: list[Pending] = []
+
+    def _first(self, piece: int) -> str:
+        return next(step.what for step in self.part.steps if step.piece == piece)
+
+    def begin(self) -> None:
+        """Ask for all that is to come, and send what does not wait for it."""
+        self._coming = [
+            self._peers.receive(self._got[step.piece], step.peer, self._tag(step))
+            for step in self.part.steps
+            if step.what == "receive"
+        ]
+        self._pending = []
+        for step in self.part.steps:
+            if step.what != "send":
+                break
+            self._send(step)
+
+    def finish(self) -> None:
+        """The rest; all has been sent, and all is here.
+
+        Raises:
+            RunError, RuntimeError: a message did not come through.
+        """
+        coming = iter(self._coming)
+        rest = self.part.steps[len(self._pending) :]
+        for step in rest:
+            if step.what == "receive":
+                next(coming).wait()
+            elif step.what == "compute":
+                self._processor.work(step.duration_ns)
+            else:
+                self._send(step)
+        for message in self._pending:
+            message.wait()
+
+    def _send(self, step: Step) -> None:
+        # A piece that came is sent on as it is.
+        values = self._sent[step.piece] if step.piece in self._sent else self._got[step.piece]
+        self._pending.append(self._peers.send(values, step.peer, self._tag(step)))
+
+    def _tag(self, step: Step) -> int:
+        return self.part.number * TAGS + step.piece
+
+    @property
+    def got(self) -> Iterable[torch.Tensor]:
+        """What this host receives."""
+        return self._got.values()
+
+    @property
+    def wrong(self) -> int:
+        """Received elements that are not what was sent."""
+        return sum(int((values != piece + 1).sum()) for piece, values in self._got.items())
+
+
+class Exchanges:
+    """A worker's: begun by the caller, finished by a thread, in the order of their beginning."""
+
+    def __init__(self, parts: Sequence[Part], peers: Peers) -> None:
+        processor = Processor()
+        self._players = {part.number: Player(part, peers, processor) for part in parts}
+        self._begun: queue.SimpleQueue[tuple[Player, torch.futures.Future[None]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="exchanges", daemon=True)
+        self._thread.start()
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._players
+
+    def size(self, number: int) -> int:
+        """Bytes that one of them brings."""
+        return sum(values.nbytes for values in self._players[number].got)
+
+    def begin(self, number: int) -> torch.futures.Future[None]:
+        """One of them; the future is done when this host's part is."""
+        future: torch.futures.Future[None] = torch.futures.Future()
+        self._players[number].begin()
+        self._begun.put((self._players[number], future))
+        return future
+
+    def _run(self) -> None:
+        while (begun := self._begun.get()) is not None:
+            player, future = begun
+            try:
+                player.finish()
+                future.set_result(None)
+            except Exception as wrong:
+                future.set_exception(wrong)  # type: ignore[no-untyped-call]
+
+    @property
+    def wrong(self) -> int:
+        """Received elements that are not what was sent."""
+        return sum(player.wrong for player in self._players.values())
+
+    def close(self) -> None:
+        self._begun.put(None)
+
+
+def serve_exchanges(parts: Sequence[Part], peers: Peers, times: int) -> None:
+    """A server's: each is answered as it comes, so many times.
+
+    Raises:
+        RunError, RuntimeError: a message did not come through.
+    """
+    processor = Processor()
+    ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+    def run(player: Player) -> None:
+        try:
+            for _ in range(times):
+                player.begin()
+                player.finish()
+            ended.put(None)
+        except Exception as wrong:
+            ended.put(wrong)
+
+    players = [Player(part, peers, processor) for part in parts]
+    threads = [threading.Thread(target=run, args=[player], daemon=True) for player in players]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        # Those that are left when one failed wait for what may never come.
+        if (wrong := ended.get()) is not None:
+            raise wrong

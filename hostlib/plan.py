@@ -1,0 +1,247 @@
+"""What a strategy makes of a model's trace: what workers compute, what is summed, and which messages are its own.
+
+The simulator plays plans in virtual time, the emulation with real bytes. Whatever the mechanism does not sum is an
+exchange: a schedule, as mechanisms have them, whose pieces have sizes of their own. Torch-free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from hostlib.errors import HostlibError
+from hostlib.layers import LayerInfo
+from hostlib.registry import Mechanism
+from hostlib.schedule import SWITCH, Compute, Multicast, Operation, Receive, Schedule, Send, worker
+from hostlib.trace import Trace
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where a strategy is at work.
+
+    Attributes:
+        choice: strategy and mechanism as they are called.
+        layers: of the model; empty where all that is known is a trace.
+        batch: examples of one worker and iteration.
+        servers: the hosts of the strategy's own servers, as schedules call them.
+    """
+
+    choice: str
+    layers: tuple[LayerInfo, ...]
+    workers: int
+    batch: int
+    mechanism: Mechanism
+    servers: tuple[str, ...]
+
+    def known_layers(self) -> tuple[LayerInfo, ...]:
+        """Raises HostlibError: nothing is known of them."""
+        if not self.layers:
+            raise HostlibError(
+                f"{self.choice} needs layers' kinds, matrices and outputs, which a trace does not tell: "
+                "name a model (simulation run --help lists them) instead of a file"
+            )
+        return self.layers
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Messages of a strategy's own.
+
+    Attributes:
+        sizes: of the schedule's pieces, in bytes.
+    """
+
+    schedule: Schedule
+    sizes: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sizes)
+
+    def scaled(self, factor: float) -> Exchange:
+        """With pieces so many times as large, in whole values, none without."""
+        return replace(
+            self, sizes=tuple(FLOAT_BYTES * max(1, round(size * factor / FLOAT_BYTES)) for size in self.sizes)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Gradients that an exchange brings to all workers, instead of the mechanism; it begins when the last is ready."""
+
+    parameters: tuple[str, ...]
+    exchange: Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One iteration.
+
+    Attributes:
+        trace: what workers compute; its gradients are summed by the mechanism, but for those that are carried.
+        errands: exchanges between the passes: a worker begins with the backward pass when those are over that it takes
+            part in.
+        bulk: gradients are summed in one piece after the backward pass; else as they are ready.
+    """
+
+    trace: Trace
+    carried: tuple[Carried, ...] = ()
+    errands: tuple[Exchange, ...] = ()
+    bulk: bool = False
+
+    @property
+    def has_own_messages(self) -> bool:
+        return bool(self.carried or self.errands)
+
+    def scaled(self, factor: float) -> Plan:
+        """With so many times the bytes."""
+        trace = self.trace if factor == 1 else self.trace.scale_sizes(factor)
+        return replace(self, trace=trace).with_exchanges_scaled(factor)
+
+    def with_exchanges_scaled(self, factor: float) -> Plan:
+        """Likewise, but for what the mechanism sums."""
+        if factor == 1:
+            return self
+        return replace(
+            self,
+            carried=tuple(replace(each, exchange=each.exchange.scaled(factor)) for each in self.carried),
+            errands=tuple(each.scaled(factor) for each in self.errands),
+        )
+
+
+# ---- exchanges -----------------------------------------------------------------------------------------------------
+
+
+def everybody_to_everybody(name: str, workers: int, size: int, by_switch: bool = False) -> Exchange:
+    """Each worker's piece to all others: from peer to peer, or once to the switch, which multicasts it."""
+    names = [worker(rank) for rank in range(workers)]
+    nodes: dict[str, tuple[Operation, ...]] = {}
+    for rank, node in enumerate(names):
+        # Beginning with the next one: not everybody sends to one at once.
+        others = [(rank + step) % workers for step in range(1, workers)]
+        sends = [Send(SWITCH, rank)] if by_switch else [Send(names[other], rank) for other in others]
+        comes = [Receive(SWITCH if by_switch else names[other], other, False) for other in reversed(others)]
+        nodes[node] = (*sends, *comes)
+    if by_switch:
+        nodes[SWITCH] = tuple(
+            operation
+            for rank, node in enumerate(names)
+            for operation in (
+                Receive(node, rank, False),
+                Multicast(tuple(other for other in names if other != node), rank),
+            )
+        )
+    return Exchange(Schedule(name, workers, workers, nodes), (size,) * workers)
+
+
+def by_server(name: str, workers: int, server: str, up: int, down: int) -> Exchange:
+    """Each worker's piece to a server, which may be a worker as well and then has one for all."""
+    names = [worker(rank) for rank in range(workers)]
+    nodes: dict[str, tuple[Operation, ...]] = {
+        node: (Send(server, rank), Receive(server, workers, False)) for rank, node in enumerate(names)
+    }
+    others = [(rank, node) for rank, node in enumerate(names) if node != server]
+    nodes[server] = (
+        *(Receive(node, rank, False) for rank, node in others),
+        *(Send(node, workers) for _, node in others),
+    )
+    return Exchange(Schedule(name, workers, workers + 1, nodes), (*(up,) * workers, down))
+
+
+def errand(name: str, workers: int, rank: int, server: str, size: int, compute_ns: int) -> Exchange:
+    """One worker's piece to a server, which works on it, one at a time, and sends back as much."""
+    nodes: dict[str, tuple[Operation, ...]] = {worker(other): () for other in range(workers)}
+    nodes[worker(rank)] = (Send(server, 0), Receive(server, 0, False))
+    nodes[server] = (Receive(worker(rank), 0, False), Compute(0, compute_ns), Send(worker(rank), 0))
+    return Exchange(Schedule(name, workers, 1, nodes), (size,))
+
+
+def errands_together(name: str, workers: int, server: str, size: int, compute_ns: int) -> Exchange:
+    """All workers' pieces to a server, which works on all at once, and sends each as much back."""
+    names = [worker(rank) for rank in range(workers)]
+    nodes: dict[str, tuple[Operation, ...]] = {
+        node: (Send(server, rank), Receive(server, rank, False)) for rank, node in enumerate(names)
+    }
+    nodes[server] = (
+        *(Receive(node, rank, False) for rank, node in enumerate(names)),
+        Compute(0, compute_ns),
+        *(Send(node, rank) for rank, node in enumerate(names)),
+    )
+    return Exchange(Schedule(name, workers, workers, nodes), (size,) * workers)
+
+
+# ---- traces --------------------------------------------------------------------------------------------------------
+
+
+def head(trace: Trace, last: str) -> Trace:
+    """The trace up to a layer, as if the others were somewhere else."""
+    names = [layer.name for layer in trace.layers]
+    layers = trace.layers[: names.index(last) + 1]
+    kept = {layer.name for layer in layers}
+    parameters = tuple(p for p in trace.parameters if p.layer in kept)
+    gradients = {p.name for p in parameters}
+    events = []
+    for name in trace.workers:
+        mine = [event for event in trace.aggregation(name) if event.parameter in gradients]
+        events += [replace(event, time_ns=event.time_ns - mine[0].time_ns) for event in mine]
+    events += [event for event in trace.distribution if event.parameter in gradients]
+    return Trace(layers, parameters, tuple(events))
+
+
+def tail_ns(trace: Trace, last: str) -> int:
+    """What the layers behind one compute, both passes together."""
+    names = [layer.name for layer in trace.layers]
+    return sum(layer.forward_ns + layer.backward_ns for layer in trace.layers[names.index(last) + 1 :])
+
+
+def gradients_of(trace: Trace, layers: Iterable[str]) -> tuple[str, ...]:
+    """The trained parameters of layers, in the order in which their gradients are ready."""
+    owner = {p.name: p.layer for p in trace.parameters}
+    wanted = set(layers)
+    return tuple(e.parameter for e in trace.aggregation(trace.workers[0]) if owner[e.parameter] in wanted)
+
+
+# ---- fully connected layers ----------------------------------------------------------------------------------------
+
+
+def by_layers(
+    trace: Trace, situation: Situation, how: Callable[[int, LayerInfo], Exchange | None], with_bias: bool = True
+) -> Plan:
+    """Fully connected layers' gradients carried by exchanges, all others summed.
+
+    Args:
+        how: a layer's exchange, by its number from the last on; None for what the mechanism is to sum.
+        with_bias: whether an exchange brings the bias's gradient, too.
+
+    Raises:
+        HostlibError: nothing is known of the layers.
+    """
+    carried = []
+    sizes = {p.name: p.bytes for p in trace.parameters}
+    connected = [layer for layer in situation.known_layers() if layer.matrix is not None]
+    for number, layer in enumerate(reversed(connected)):
+        outputs, inputs = layer.matrix or (0, 0)
+        mine = [n for n in layer.members if n in sizes and (with_bias or sizes[n] == FLOAT_BYTES * outputs * inputs)]
+        exchange = how(number, layer)
+        if exchange is not None and mine:
+            carried.append(Carried(tuple(mine), exchange))
+    return Plan(trace, tuple(carried))
+
+
+def factors(layer: LayerInfo, situation: Situation) -> Exchange:
+    """A layer's sufficient factors from everybody to everybody."""
+    return everybody_to_everybody(layer.name, situation.workers, factor_bytes(layer, situation.batch))
+
+
+def factor_bytes(layer: LayerInfo, batch: int) -> int:
+    """Of a worker's sufficient factors: an input and an output's gradient for each vector that passes through."""
+    return FLOAT_BYTES * vectors(layer, batch) * sum(layer.matrix or ())
+
+
+def vectors(layer: LayerInfo, batch: int) -> int:
+    """How many pass through a fully connected layer: one for each example, or for each token of one."""
+    outputs, _ = layer.matrix or (layer.output, 0)
+    return batch * max(1, layer.output // outputs)
