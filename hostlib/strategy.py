@@ -13,7 +13,8 @@ needs torch. It may have:
 - plan(trace, situation[, options]) -> Plan (hostlib.plan): what it makes of a model's trace; without, it can neither be
   simulated nor replayed.
 - OWN_MESSAGES = True: not all of it goes by the mechanism.
-- SHARES_HOSTS = True: its servers live on the hosts of the mechanism's, where there are any.
+- SHARES_HOSTS = True: its servers live on the hosts of the mechanism's, where there are any; SHARES_WORKERS_HOSTS = True:
+  also where those are the workers'.
 """
 
 from __future__ import annotations
@@ -94,8 +95,13 @@ class Strategy:
 
     @property
     def shares_hosts(self) -> bool:
-        """Whether its servers live where the mechanism's do."""
+        """Whether its servers live where the mechanism's do, if those have hosts of their own."""
         return getattr(self.module, "SHARES_HOSTS", False)
+
+    @property
+    def shares_workers_hosts(self) -> bool:
+        """Whether they do if those live where workers do."""
+        return getattr(self.module, "SHARES_WORKERS_HOSTS", False)
 
     def plan(self, trace: Trace, situation: Situation) -> Plan:
         """What it makes of a model's trace.
@@ -169,10 +175,9 @@ class Choice:
 
     @property
     def server_hosts(self) -> tuple[str, ...]:
-        """Where each server lives, as schedules call it. A strategy's may share the hosts of the mechanism's, which may be
-        the first workers'."""
+        """Where each server lives, as schedules call it. A strategy's may share the hosts of the mechanism's."""
         theirs, own = self.mechanism.servers, self.strategy.servers
-        if self.strategy.shares_hosts and self.mechanism.chosen.get("colocated"):
+        if self.strategy.shares_workers_hosts and self.mechanism.chosen.get("colocated"):
             return tuple(map(worker, range(own)))
         first = 0 if self.strategy.shares_hosts else theirs
         return tuple(map(server, (*range(theirs), *range(first, first + own))))

@@ -182,6 +182,11 @@ def vgg19(pixels: int = 224) -> Architecture:
     return _vgg("vgg19", (2, 2, 4, 4, 4), pixels, "bias", 1001)
 
 
+def vgg19_22k(pixels: int = 224) -> Architecture:
+    """For all of ImageNet's 21,841 classes."""
+    return _vgg("vgg19_22k", (2, 2, 4, 4, 4), pixels, "bias", 21_841)
+
+
 def alexnet(pixels: int = 227) -> Architecture:
     net = Builder((pixels, pixels, 3), "bias")
     net.conv("conv1", 64, 11, 4, "VALID")
@@ -400,6 +405,7 @@ BUILDERS: dict[str, Callable[..., Architecture]] = {
         vgg11,
         vgg16,
         vgg19,
+        vgg19_22k,
     )
 }
 

@@ -398,7 +398,8 @@ def _put(made: Trace, output: Path | None, as_json: bool) -> None:
 @click.option("--csv", "as_csv", is_flag=True, help="As CSV.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="As the tables of docs/paper.md.")
 def paper(tables: tuple[str, ...], as_json: bool, as_csv: bool, as_markdown: bool) -> None:
-    """Simulate published tables again: 1, 4, 6, 7, 8, 9, 10, figure2 to figure12, ralp2, poseidon1, or all.
+    """Simulate published tables again: 1, 4, 6, 7, 8, 9, 10, figure2 to figure12, ralp2, ralp3, poseidon1,
+    poseidon8, or all.
 
     \b
     Examples

@@ -1,10 +1,29 @@
 """Numbers that papers print, as they print them.
 
 Sources: "How to Train your DNN: The Network Operator Edition" (Tables 1, 3, 4, 6 to 10 and the text of sections 8.2.1
-and 8.6); "RALP", Table 2; "Poseidon", Table 1.
+and 8.6); "RALP", Tables 2 to 4; "Poseidon", Table 1 and the text of its introduction and section 5.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One number; `published` is None where the paper prints none (its figures)."""
+
+    table: str
+    row: str
+    column: str
+    published: float | None
+    simulated: float
+    kind: str = "predicted"
+
+    @property
+    def error(self) -> float | None:
+        return None if not self.published else self.simulated / self.published - 1
+
 
 MODELS = {"inception3": "Inception-v3", "vgg16": "VGG-16", "resnet101": "Resnet-101", "resnet200": "Resnet-200"}
 PIXELS = 299
@@ -88,6 +107,38 @@ FASTER_RESNET_200 = {"butterfly": 10.0, "multicast + aggregation": 19.5}
 RALP_2 = {"alexnet": (0.23, 3.23, 0.47), "inception3": (0.09, 1.24, 1.30), "vgg11": (0.50, 6.93, 0.64)}
 RALP_BATCH = {"alexnet": 512, "inception3": 32, "vgg11": 64}
 RALP_MACHINES = 8
+
+# RALP, Tables 3 and 4: images per second of all jobs of a kind together; each job has three workers and a server.
+# (model, jobs, other jobs' model or None): (with parameter servers, with RALP)
+RALP_3 = {
+    ("vgg11", 8): (91.3, 651.8),
+    ("vgg11", 4): (120.6, 592.2),
+    ("resnet50", 4): (351.9, 386.9),
+    ("resnet50", 8): (400.5, 409.8),
+}
+RALP_3_BATCH = 64  # of tf_cnn_benchmarks, for both
+
+# Poseidon, section 5: images per second of one node, and batch sizes (Table 3).
+POSEIDON_IMAGES_S = {
+    ("Caffe", "vgg19"): 35.5,
+    ("Caffe", "vgg19_22k"): 34.6,
+    ("TensorFlow", "inception3"): 43.2,
+    ("TensorFlow", "vgg19"): 38.5,
+    ("TensorFlow", "vgg19_22k"): 34.8,
+}
+POSEIDON_BATCH = 32
+# Speed-ups that its text states: (engine, model, Gbit/s, nodes, how): times.
+POSEIDON_8 = {
+    ("Caffe", "vgg19", 10, 16, "WFBP"): 8.0,
+    ("Caffe", "vgg19_22k", 10, 16, "WFBP"): 4.0,
+    ("Caffe", "vgg19_22k", 10, 16, "Poseidon"): 15.5,
+    ("Caffe", "vgg19_22k", 40, 32, "WFBP"): 21.5,
+    ("Caffe", "vgg19_22k", 40, 32, "Poseidon"): 29.5,
+    ("TensorFlow", "vgg19_22k", 40, 32, "WFBP"): 22.0,
+    ("TensorFlow", "vgg19_22k", 40, 32, "Poseidon"): 30.0,
+    ("TensorFlow", "inception3", 40, 32, "Poseidon"): 31.5,
+    ("TensorFlow", "vgg19", 40, 8, "Adam"): 5.0,
+}
 
 
 def poseidon_1(m: int, n: int, k: int, workers: int, servers: int) -> dict[tuple[str, str], float]:

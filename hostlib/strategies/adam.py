@@ -17,7 +17,7 @@ NAME = "adam"
 SUMMARY = "fully connected layers' sufficient factors go to the server that owns the layer, and whole matrices back"
 MECHANISM = "ps"
 OWN_MESSAGES = True
-SHARES_HOSTS = True
+SHARES_HOSTS = SHARES_WORKERS_HOSTS = True
 
 
 @dataclass(frozen=True, slots=True)

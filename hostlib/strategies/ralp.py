@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hostlib.skew import THRESHOLD
+from hostlib.plan import FLOAT_BYTES, Plan, Situation, errand, errands_together, head, tail_ns
+from hostlib.skew import THRESHOLD, Cut, place
+from hostlib.trace import Trace
 
 if TYPE_CHECKING:
     from hostlib.training.setting import Setting, Trainer
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 NAME = "ralp"
 SUMMARY = "the last layers live at a server, which gets activations; only the first layers' gradients are summed"
 MECHANISM = "ps"
+OWN_MESSAGES = True
+SHARES_HOSTS = True
 AUTO = "auto"
 
 
@@ -47,3 +51,23 @@ def serve(setting: Setting, number: int, options: Options) -> None:
     from hostlib.training.ralp import serve
 
     serve(setting, options)
+
+
+def plan(trace: Trace, situation: Situation, options: Options) -> Plan:
+    cut = _cut(situation, options)
+    if cut is None:
+        return Plan(trace)
+    workers, server, last = situation.workers, situation.servers[0], cut.layer.name
+    size, compute_ns = FLOAT_BYTES * cut.output, tail_ns(trace, last)
+    if options.all:
+        return Plan(head(trace, last), errands=(errands_together(last, workers, server, size, workers * compute_ns),))
+    errands = tuple(errand(last, workers, rank, server, size, compute_ns) for rank in range(workers))
+    return Plan(head(trace, last), errands=errands)
+
+
+def _cut(situation: Situation, options: Options) -> Cut | None:
+    """Where the profiler, or the options, cut the model."""
+    placement = place(situation.known_layers(), situation.batch, options.threshold)
+    if options.split != AUTO:
+        return placement.behind(options.split)
+    return placement.split if placement.partition or options.force else None

@@ -41,7 +41,7 @@ STRATEGIES = f"""
 title = "own messages"
 [cells]
 models = ["lenet"]
-mechanisms = ["sfb/inagg+mcast", "adam/ps"]
+mechanisms = ["sfb/inagg+mcast", "adam/ps", "ralp/ps"]
 bandwidths = ["1gbit"]
 workers = [2]
 [replay]
@@ -123,8 +123,10 @@ def test_strategies_messages_are_real(tmp_path: Path) -> None:
     factors = 4 * BATCH * sum(m + n for m, n in LENET)
     matrices = 4 * sum(m * n + m for m, n in LENET)
     rest = 4 * sum(layer.params for layer in model_layers("lenet") if layer.matrix is None)
+    activations = 4 * BATCH * LENET[0][1]
     expected = {
         "sfb/inagg+mcast": {"worker1": (factors * tcp + rest * frame / payload,) * 2},
+        "ralp/ps": {"server0": (2 * (activations + rest) * tcp,) * 2},
         "adam/ps": {
             "worker0": ((factors + rest) * tcp, (matrices + rest) * tcp),
             "server0": (2 * (matrices + rest) * tcp, 2 * (factors + rest) * tcp),

@@ -52,6 +52,21 @@ def test_published_numbers_come_out_again(table: str) -> None:
     assert set(wrong) == {key for key in NOT_REPRODUCED if key[0] == table}, list(wrong.values())
 
 
+def test_what_strategies_gain_comes_out_again() -> None:
+    """Fitted cells are what they were fitted to; a bandwidth that one cell shows predicts which of the others gain."""
+    for table in ("poseidon8", "ralp3"):
+        for cell in cells(table):
+            assert cell.kind == "predicted" or abs(cell.error or 0) < 0.01, cell
+    seen = {cell.row: cell.simulated for cell in cells("poseidon8") if cell.column == "as fast as seen"}
+    for network in ("vgg19_22k on Caffe, 10 Gbit/s, 16 nodes", "vgg19_22k on TensorFlow, 40 Gbit/s, 32 nodes"):
+        nodes = int(network.split(", ")[-1].split()[0])
+        assert seen[f"{network}: WFBP"] < 0.7 * nodes < 0.9 * nodes < seen[f"{network}: Poseidon"] <= nodes * (1 + 1e-9)
+    gains = {cell.row: cell.simulated for cell in cells("ralp3") if cell.column == "as fast as seen"}
+    assert gains["vgg11 x 8: gain"] > 5 and gains["vgg11 x 4: gain"] > 5
+    for row in ("resnet50 x 8: gain", "resnet50 x 4: gain"):
+        assert gains[row] == pytest.approx({"8": 1.02, "4": 1.10}[row.split()[2][0]], rel=0.06)
+
+
 def test_what_is_fitted_is_marked() -> None:
     for table in ("4", "6", "8", "9", "10"):
         for cell in cells(table):
@@ -93,3 +108,6 @@ def test_the_page_has_what_the_command_prints() -> None:
     page = (ROOT / "docs/paper.md").read_text()
     for table in ("1", "4", "6", "7", "8", "9", "10", "figure2", "ralp2", "poseidon1"):
         assert _markdown(table, list(cells(table))) in page, f"docs/paper.md: table {table} is not what is simulated"
+    page = (ROOT / "docs/strategies.md").read_text()
+    for table in ("poseidon8", "ralp3"):
+        assert _markdown(table, list(cells(table))) in page, f"docs/strategies.md: {table} is not what is simulated"

@@ -282,6 +282,43 @@ def test_wfbp_is_what_a_trace_alone_says() -> None:
     assert (made.forward_ns == plain.forward_ns).all() and (made.backward_ns == plain.backward_ns).all()
 
 
+def test_ralp_leaves_the_tail_at_the_heads_server() -> None:
+    """VGG19 is cut behind its last pool: 25,088 values of each of 32 images, and 16 convolutions."""
+    subject, choice = Subject(model_trace("vgg19", tflops=10), model_layers("vgg19"), BATCH, 0), choose("ralp/ps")
+    plan = choice.plan(subject.trace, subject.layers, 4, BATCH)
+    convolutions = 4 * sum(layer.params for layer in subject.layers if layer.kind == "conv")
+    activations = 4 * BATCH * 25_088
+    assert [each.name for each in plan.trace.layers][-1] == "pool5" and plan.trace.bytes == convolutions
+    assert [each.sizes for each in plan.errands] == [(activations,)] * 4
+    assert choice.hosts == 1 and all(server(0) in each.schedule.nodes for each in plan.errands)
+    both = convolutions + activations
+    assert link_bytes(subject, "ralp/ps", 4) == {
+        **{worker(rank): (both, both) for rank in range(4)},
+        server(0): (4 * both, 4 * both),
+    }
+
+
+def test_ralp_cuts_nothing_that_is_not_skewed() -> None:
+    subject = Subject(model_trace("vgg19"), model_layers("vgg19"), BATCH, 0)
+    assert not choose("ralp:threshold=-9/ring").plan(subject.trace, subject.layers, 4, BATCH).has_own_messages
+
+
+@pytest.mark.parametrize(
+    "name, hosts",
+    [
+        ("ralp/ps", ("server0", "server0")),
+        ("ralp/ring", ("server0",)),
+        ("ralp/ps:servers=2:colocated", ("server0",)),
+        ("adam:servers=3/ps", ("server0", "server0", "server1", "server2")),
+        ("adam:servers=2/ps:servers=2:colocated", ("worker0", "worker1")),
+        ("sfb/ps", ("server0",)),
+    ],
+)
+def test_a_strategys_servers_live_with_the_mechanisms(name: str, hosts: tuple[str, ...]) -> None:
+    assert choose(name).server_hosts == hosts
+    assert choose(name).hosts == len({host for host in hosts if host.startswith("server")})
+
+
 def test_what_is_not_known_is_said_in_a_line(tmp_path: Path) -> None:
     file = tmp_path / "two.trace"
     write(two_layers(), file)

@@ -199,6 +199,7 @@ def test_recorded_workers_are_edited_each_by_its_own_times(trace: Trace) -> None
         ("alexnet", 61_842_345),
         ("vgg11", 132_867_433),
         ("vgg19", 143_671_337),
+        ("vgg19_22k", 229_052_817),
         ("resnet50", 25_568_360 + 2_049 - 64 + 64 * 0 + 1_000 * 0),
         ("inception3", 23_819_401),
     ],

@@ -1,0 +1,82 @@
+"""What strategies gain, as their papers publish it and simulated: Poseidon's speed-ups, RALP's throughputs.
+
+Each number is simulated twice: on links of the nominal bandwidth, and on links as fast as one published cell of the
+same network shows them to be (`fitted`): both papers' parameter servers use a fraction of their network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from hostlib.strategy import choose
+from simulation import published
+from simulation.architecture import build
+from simulation.engine import Job, play
+from simulation.network import Network
+from simulation.published import Cell
+from simulation.synthesis import layers_of, model_layers, model_trace, spread
+from simulation.workload import of_plan
+
+# Bits per second that parameter servers were seen to have of a node's link: each from one cell, which says so.
+POSEIDON_FITTED = {10: 5.7e9, 40: 13.4e9}  # from VGG19's and VGG19-22K's WFBP on Caffe
+POSEIDON_FITTED_CELLS = {("Caffe", "vgg19", 10, 16, "WFBP"), ("Caffe", "vgg19_22k", 40, 32, "WFBP")}
+RALP_GBITS, RALP_FITTED = 56, 1.76e9  # from eight VGG11 jobs with parameter servers
+RALP_MACHINES, RALP_WORKERS = 8, 3
+
+
+def poseidon_8() -> Iterator[Cell]:
+    """Speed-ups over one node; every node is a worker and a server, as in the paper."""
+    for key, times in published.POSEIDON_8.items():
+        engine, model, gbits, nodes, how = key
+        row = f"{model} on {engine}, {gbits} Gbit/s, {nodes} nodes: {how}"
+        yield Cell("poseidon8", row, "nominal", times, poseidon_speedup(engine, model, gbits * 1e9, nodes, how))
+        fitted = poseidon_speedup(engine, model, POSEIDON_FITTED[gbits], nodes, how)
+        kind = "fitted" if key in POSEIDON_FITTED_CELLS else "predicted"
+        yield Cell("poseidon8", row, "as fast as seen", times, fitted, kind)
+
+
+def poseidon_speedup(engine: str, model: str, bits_s: float, nodes: int, how: str) -> float:
+    """Of so many nodes' throughput over one's."""
+    seconds = published.POSEIDON_BATCH / published.POSEIDON_IMAGES_S[engine, model]
+    servers = f"ps:servers={nodes}:assign=even:colocated"
+    strategy = {"WFBP": "", "Poseidon": "hybcomm/", "Adam": f"adam:servers={nodes}/"}[how]
+    choice, architecture = choose(strategy + servers), build(model)
+    trace = spread(architecture, seconds / 3, seconds * 2 / 3, first_backward=True)
+    plan = choice.plan(trace, layers_of(architecture), nodes, published.POSEIDON_BATCH)
+    job = Job(of_plan(plan), choice.mechanism, nodes, bare=True)
+    return nodes * seconds / play(Network(bits_s), [job]).outcomes[0].iteration_s
+
+
+def ralp_3() -> Iterator[Cell]:
+    """Images per second of all jobs together, and RALP's gain."""
+    for (model, jobs), (servers, ralp) in published.RALP_3.items():
+        for column, bits_s in (("nominal", RALP_GBITS * 1e9), ("as fast as seen", RALP_FITTED)):
+            simulated = [ralp_images_s(model, jobs, how, bits_s) for how in ("ps", "ralp/ps")]
+            is_fitted = column != "nominal" and (model, jobs) == ("vgg11", 8)
+            for how, number, images_s in zip(("parameter servers", "RALP"), (servers, ralp), simulated, strict=True):
+                kind = "fitted" if is_fitted and how != "RALP" else "predicted"
+                yield Cell("ralp3", f"{model} x {jobs}: {how}, images/s", column, number, images_s, kind)
+            yield Cell(
+                "ralp3", f"{model} x {jobs}: gain", column, round(ralp / servers, 2), simulated[1] / simulated[0]
+            )
+
+
+@cache
+def ralp_images_s(model: str, jobs: int, mechanism: str, bits_s: float) -> float:
+    """Jobs on eight machines with four GPUs each; each job's are on four machines, jobs' first ones dealt out."""
+    choice, batch = choose(mechanism), published.RALP_3_BATCH
+    trace, layers = model_trace(model, batch=batch), model_layers(model)
+    workload = of_plan(choice.plan(trace, layers, RALP_WORKERS, batch))
+    played = [
+        Job(workload, choice.mechanism, RALP_WORKERS, bare=True, hosts=_machines(number, jobs))
+        for number in range(jobs)
+    ]
+    outcomes = play(Network(bits_s), played).outcomes
+    return sum(RALP_WORKERS * batch / outcome.iteration_s for outcome in outcomes)
+
+
+def _machines(job: int, jobs: int) -> tuple[int, ...]:
+    """Of a job's workers and then its server: no two servers on one."""
+    server = job * RALP_MACHINES // jobs
+    return (*((server + step) % RALP_MACHINES for step in range(1, RALP_WORKERS + 1)), server)
