@@ -188,6 +188,11 @@ class Exchanges:
                 future.set_exception(wrong)  # type: ignore[no-untyped-call]
 
     @property
+    def received(self) -> Iterable[torch.Tensor]:
+        """What has come."""
+        return (values for player in self._players.values() for values in player.got)
+
+    @property
     def wrong(self) -> int:
         """Received elements that are not what was sent."""
         return sum(player.wrong for player in self._players.values())

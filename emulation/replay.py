@@ -260,6 +260,8 @@ def replay(options: ReplayOptions, here: Surroundings) -> Report | None:
             meeting = Meeting(store, group.rank, None if options.result else group.world_size)
             return Worker(options, collective, exchanges, group.rank).run(meeting, workers)
         finally:
+            if exchanges is not None:
+                exchanges.close()
             collective.close()
 
 

@@ -1,0 +1,118 @@
+"""A strategy's own messages as the emulation replays them: real players, over messages that stay in this process."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from dataclasses import asdict, dataclass, field
+
+import pytest
+from torch import Tensor
+
+from emulation.exchange import Exchanges, Part, part_of, serve_exchanges
+from hostlib.errors import RunError
+from hostlib.plan import Exchange, by_server, errand, errands_together, everybody_to_everybody
+from hostlib.schedule import server, worker
+
+WORKERS, TIMES, PATIENCE_S = 4, 3, 20
+Wires = dict[tuple[int, ...], "queue.SimpleQueue[Tensor]"]
+
+
+@dataclass
+class Coming:
+    """A message that is waited for."""
+
+    wire: queue.SimpleQueue[Tensor]
+    into: Tensor
+
+    def wait(self) -> None:
+        self.into.copy_(self.wire.get(timeout=PATIENCE_S))
+
+
+class Gone:
+    """A message that has left."""
+
+    def wait(self) -> None:
+        """It has."""
+
+
+@dataclass
+class HerePeers:
+    """One host's end of queues: what Gloo's would be."""
+
+    host: int
+    wires: Wires
+    channels: int = field(default=1)
+
+    def send(self, tensor: Tensor, host: int, tag: int) -> Gone:
+        self._wire(self.host, host, tag).put(tensor.clone())
+        return Gone()
+
+    def receive(self, tensor: Tensor, host: int, tag: int) -> Coming:
+        return Coming(self._wire(host, self.host, tag), tensor)
+
+    def _wire(self, *key: int) -> queue.SimpleQueue[Tensor]:
+        return self.wires.setdefault(key, queue.SimpleQueue())
+
+
+def replay(exchanges: list[Exchange], damage: bool = False) -> list[int]:
+    """Each worker's wrong elements, after some iterations with a server beside."""
+    wires: Wires = {}
+    numbers = {**{worker(rank): rank for rank in range(WORKERS)}, server(0): WORKERS}
+
+    def parts(node: str) -> list[Part]:
+        mine = (part_of(number, each, node, numbers, 1.0) for number, each in enumerate(exchanges))
+        # As they travel: through JSON.
+        return [Part.from_json(**json.loads(json.dumps(asdict(part)))) for part in mine if part is not None]
+
+    wrong = [-1] * WORKERS
+
+    def work(rank: int) -> None:
+        mine = Exchanges(parts(worker(rank)), HerePeers(rank, wires))
+        for _ in range(TIMES):
+            for future in [mine.begin(number) for number in range(len(exchanges)) if number in mine]:
+                future.wait()
+        mine.close()
+        if damage and rank == 0:
+            next(iter(mine.received))[0] += 1
+        wrong[rank] = mine.wrong
+
+    threads = [threading.Thread(target=work, args=[rank], daemon=True) for rank in range(WORKERS)]
+    threads.append(
+        threading.Thread(target=serve_exchanges, args=[parts(server(0)), HerePeers(WORKERS, wires), TIMES], daemon=True)
+    )
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert all(wire.empty() for wire in wires.values())
+    return wrong
+
+
+BROADCAST = [everybody_to_everybody("one", WORKERS, 400), everybody_to_everybody("two", WORKERS, 40)]
+OWNED = [by_server("one", WORKERS, server(0), 40, 400), by_server("two", WORKERS, server(0), 80, 800)]
+AMONG_WORKERS = [by_server("one", WORKERS, worker(1), 40, 400), by_server("two", WORKERS, worker(3), 80, 800)]
+ERRANDS = [errand("tail", WORKERS, rank, server(0), 400, 100_000) for rank in range(WORKERS)]
+TOGETHER = [errands_together("tail", WORKERS, server(0), 400, 100_000)]
+
+
+@pytest.mark.parametrize("exchanges", [BROADCAST, OWNED, AMONG_WORKERS, ERRANDS, TOGETHER, [*ERRANDS, *BROADCAST]])
+def test_everything_is_where_it_belongs(exchanges: list[Exchange]) -> None:
+    assert replay(exchanges) == [0] * WORKERS
+
+
+def test_what_is_damaged_is_seen() -> None:
+    assert replay(BROADCAST, damage=True) == [1, 0, 0, 0]
+
+
+def test_a_server_says_what_went_wrong() -> None:
+    class Broken(HerePeers):
+        def receive(self, tensor: Tensor, host: int, tag: int) -> Coming:
+            raise RunError(f"nothing comes from {host}")
+
+    part = part_of(0, OWNED[0], server(0), {**{worker(r): r for r in range(WORKERS)}, server(0): WORKERS}, 1.0)
+    assert part is not None
+    with pytest.raises(RunError, match="nothing comes from 0"):
+        serve_exchanges([part], Broken(WORKERS, {}), 1)
