@@ -6,14 +6,18 @@ import json
 import queue
 import threading
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import pytest
 from torch import Tensor
 
-from emulation.exchange import Exchanges, Part, part_of, serve_exchanges
+from emulation.cell import REPLAY, told
+from emulation.exchange import Exchanges, Part, Step, part_of, serve_exchanges
+from emulation.replay import ReplayOptions
 from hostlib.errors import RunError
 from hostlib.plan import Exchange, by_server, errand, errands_together, everybody_to_everybody
 from hostlib.schedule import server, worker
+from simulation.experiment import read_experiment
 
 WORKERS, TIMES, PATIENCE_S = 4, 3, 20
 Wires = dict[tuple[int, ...], "queue.SimpleQueue[Tensor]"]
@@ -116,3 +120,29 @@ def test_a_server_says_what_went_wrong() -> None:
     assert part is not None
     with pytest.raises(RunError, match="nothing comes from 0"):
         serve_exchanges([part], Broken(WORKERS, {}), 1)
+
+
+def test_each_process_is_told_its_part(tmp_path: Path) -> None:
+    """RALP's tail lives with the parameter server, in a process of its own."""
+    path = tmp_path / "ralp.toml"
+    path.write_text(
+        '[cells]\nmodels = ["lenet"]\nmechanisms = ["ralp/ps"]\nworkers = [2]\n[replay]\nshrink = 2\nbatch = 8\n'
+    )
+    experiment = read_experiment(path)
+    (cell,) = experiment.cells
+    options = []
+    for rank in range(4):  # two workers, the mechanism's server, the strategy's
+        module, text = told(experiment, cell, 10.0, rank, "", "127.0.0.1", "")
+        assert module == REPLAY
+        options.append(ReplayOptions.from_json(text))
+        assert ReplayOptions.from_json(options[-1].to_json()) == options[-1]
+    assert all(each.own_messages and len(each.errands) == 2 for each in options)
+    first, second, _, tail = (each.parts for each in options)
+    sizes = (8 * 3136 // 2,)
+    assert first == (Part(options[0].errands[0], sizes, (Step("send", 2, 0), Step("receive", 2, 0))),)
+    assert second == (Part(options[0].errands[1], sizes, (Step("send", 2, 0), Step("receive", 2, 0))),)
+    assert options[2].parts == ()
+    assert [[(step.what, step.peer) for step in part.steps] for part in tail] == [
+        [("receive", rank), ("compute", -1), ("send", rank)] for rank in range(2)
+    ]
+    assert all(part.steps[1].duration_ns > 0 for part in tail)
