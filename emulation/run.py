@@ -110,6 +110,8 @@ class Run:
             choice.mechanism.require_hosts()
             if experiment.training is not None:
                 TrainOptions(model=cell.model)
+            elif not experiment.plan(cell).runs_on_hosts:
+                raise EmulationError(f"{cell.mechanism} cannot run on hosts: leave it out, or simulate it")
             past = not choice.mechanism.needs_fabric or choice.strategy.own_messages
             if options.real is None and past:
                 options.how.require_streams(cell.mechanism)

@@ -93,8 +93,17 @@ class Plan:
     bulk: bool = False
 
     @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        return (*(each.exchange for each in self.carried), *self.errands)
+
+    @property
     def has_own_messages(self) -> bool:
-        return bool(self.carried or self.errands)
+        return bool(self.exchanges)
+
+    @property
+    def runs_on_hosts(self) -> bool:
+        """Whether its own messages are from host to host."""
+        return not any(each.schedule.needs_fabric for each in self.exchanges)
 
     def scaled(self, factor: float) -> Plan:
         """With so many times the bytes."""
@@ -231,9 +240,9 @@ def by_layers(
     return Plan(trace, tuple(carried))
 
 
-def factors(layer: LayerInfo, situation: Situation) -> Exchange:
+def factors(layer: LayerInfo, situation: Situation, by_switch: bool = False) -> Exchange:
     """A layer's sufficient factors from everybody to everybody."""
-    return everybody_to_everybody(layer.name, situation.workers, factor_bytes(layer, situation.batch))
+    return everybody_to_everybody(layer.name, situation.workers, factor_bytes(layer, situation.batch), by_switch)
 
 
 def factor_bytes(layer: LayerInfo, batch: int) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostlib.errors import ScheduleError
 from hostlib.plan import Plan, Situation, by_layers, factors
 from hostlib.trace import Trace
 
@@ -14,9 +16,24 @@ NAME = "sfb"
 SUMMARY = "fully connected layers' sufficient factors go from everybody to everybody; the rest as in wfbp"
 MECHANISM = "ps"
 OWN_MESSAGES = True
+ONLY_SIMULATED = "sfb:multicast cannot run on hosts: there the fabric multicasts sums alone; it can be simulated"
 
 
-def trainer(setting: Setting) -> Trainer:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How factors travel.
+
+    Attributes:
+        multicast: a worker sends them once, to the switch, which multicasts them. Only in the simulator: the slot protocol
+            multicasts sums.
+    """
+
+    multicast: bool = False
+
+
+def trainer(setting: Setting, options: Options) -> Trainer:
+    if options.multicast:
+        raise ScheduleError(ONLY_SIMULATED)
     from hostlib.training.connected import Factors
     from hostlib.training.exchange import Broadcast
     from hostlib.training.layerwise import LayerWise
@@ -24,5 +41,5 @@ def trainer(setting: Setting) -> Trainer:
     return LayerWise(setting, lambda layers: Broadcast(setting.group, Factors()), lambda layer: True)
 
 
-def plan(trace: Trace, situation: Situation) -> Plan:
-    return by_layers(trace, situation, lambda _, layer: factors(layer, situation))
+def plan(trace: Trace, situation: Situation, options: Options) -> Plan:
+    return by_layers(trace, situation, lambda _, layer: factors(layer, situation, options.multicast))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from emulation.errors import EmulationError
+from emulation.run import Run, RunOptions
 from hostlib.checker import Execution
 from hostlib.errors import HostlibError
 from hostlib.layers import LayerInfo
@@ -20,6 +22,7 @@ from hostlib.trace import Layer, Parameter, Trace, synthesise, write
 from hostlib.traffic import Synchronisation, per_node
 from simulation.engine import Job, only, play
 from simulation.errors import SimulationError
+from simulation.experiment import read_experiment
 from simulation.network import Network
 from simulation.subject import Subject, bare, recorded
 from simulation.synthesis import model_layers, model_trace
@@ -226,6 +229,16 @@ def test_by_the_switch_a_piece_leaves_once() -> None:
     outcome, played = only(GIGABIT, Job(of_plan(plan), find("ring"), 4, bare=True))
     assert 6 + 24 <= outcome.iteration_end_ns[1] / MS <= 6 + 32
     assert played.link_bytes["worker0"] == (MEGABYTE, 3 * MEGABYTE)
+
+
+def test_multicast_saves_what_is_sent_but_not_what_is_received(tmp_path: Path) -> None:
+    by_peers, by_switch = link_bytes(VGG_LIKE, "sfb/ring"), link_bytes(VGG_LIKE, "sfb:multicast/ring")
+    for node, (sent, received) in by_peers.items():
+        assert by_switch[node] == (sent / (NODES - 1), received)
+    path = tmp_path / "multicast.toml"
+    path.write_text('[cells]\nmodels = ["lenet"]\nmechanisms = ["sfb:multicast/ring"]\nworkers = [2]\n')
+    with pytest.raises(EmulationError, match=r"^sfb:multicast/ring cannot run on hosts: leave it out, or simulate it$"):
+        Run(read_experiment(path), RunOptions(tmp_path / "out"), lambda row: None)
 
 
 def test_an_owner_gets_factors_and_gives_matrices() -> None:
