@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.checker import check
+from hostlib.commands.models import models
 from hostlib.commands.poseidon import poseidon
 from hostlib.commands.ralp import ralp
 from hostlib.drawing import picture
@@ -44,6 +45,7 @@ def main() -> None:
     hostlib mechanisms    which mechanisms there are
     hostlib schedule      what one of them does, operation by operation
     hostlib bench         how fast mechanisms sum, here or between network namespaces with links of a given rate
+    hostlib models        which networks there are, and the layers of any model
     hostlib profile       how long a model's layers compute and when its gradients are ready: a trace for `simulation`
     hostlib poseidon      which layers of a model go by parameter servers, which by sufficient factors
     hostlib ralp          whether a model's last layers had better live at a server, and from which on
@@ -65,7 +67,19 @@ def train_options(command: Callable[..., None]) -> Callable[..., None]:
                 help="What is summed when, and how; see `hostlib mechanisms`. STRATEGY is wfbp by default; alone, it takes its "
                 "paper's mechanism.",
             ),
-            click.option("--model", default=DEFAULTS["model"], show_default=True, help="lenet, resnet18 or vgg."),
+            click.option(
+                "--model",
+                default=DEFAULTS["model"],
+                show_default=True,
+                metavar="NAME",
+                help="See `hostlib models`; of lenet, resnet18 and vgg there are versions for the digits. Or MODULE:FACTORY.",
+            ),
+            click.option(
+                "--data",
+                default=DEFAULTS["data"],
+                show_default=True,
+                help="digits, mnist:FOLDER, cifar10:FOLDER, or synthetic[:examples=N] of what the model takes.",
+            ),
             click.option(
                 "--world-size", type=int, help="Number of workers [default: 4; under torchrun, what it started]."
             ),
@@ -144,11 +158,12 @@ def train_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--progress/--no-progress", default=None, help="A progress bar [default: when on a terminal].")
 def train(result: Path | None, as_json: bool, progress: bool | None, **options: Any) -> None:
-    """Train a model on scikit-learn's digits with several workers on this machine.
+    """Train a model with several workers on this machine.
 
     \b
     Examples
         hostlib train --mechanism ring
+        hostlib train --mechanism ring --model cifar10_quick --data cifar10:/data/cifar --steps 200
         controller start && hostlib train --mechanism inagg+mcast --model vgg --world-size 8
     """
     from hostlib.launch import launch
@@ -420,8 +435,8 @@ def bench(
 
 
 @main.command()
-@click.option("--model", default="lenet", show_default=True, help="lenet, resnet18, vgg, or package.module:callable.")
-@click.option("--input", "shape", default="1x8x8", show_default=True, metavar="CxHxW", help="Shape of one sample.")
+@click.option("--model", default="lenet", show_default=True, help="See `hostlib models`; or MODULE:FACTORY.")
+@click.option("--input", "shape", metavar="CxHxW", help="Shape of one sample [default: what the model takes].")
 @click.option("--batch", default=32, show_default=True, help="Samples per iteration.")
 @click.option("--iterations", default=5, show_default=True, help="Times are their medians.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, ...")
@@ -435,7 +450,7 @@ def bench(
 @click.option("--output", type=click.Path(path_type=Path), help="Write the trace here [default: print it].")
 def profile(
     model: str,
-    shape: str,
+    shape: str | None,
     batch: int,
     iterations: int,
     device: str,
@@ -447,8 +462,8 @@ def profile(
 
     \b
     Examples
-        hostlib profile --model resnet18 --output resnet18.trace
-        hostlib profile --model torchvision.models:resnet50 --input 3x224x224 --device cuda --output resnet50.trace
+        hostlib profile --model resnet18 --batch 8 --output resnet18.trace
+        hostlib profile --model torchvision.models:vit_b_16 --input 3x224x224 --device cuda --output vit.trace
         hostlib profile --import profile.json --output mine.trace
     """
     from hostlib.trace import as_text, write
@@ -458,13 +473,13 @@ def profile(
 
         trace = import_profile(source)
     else:
-        from hostlib.profile import load_model
+        from hostlib.inspection import input_of
+        from hostlib.loading import load_model, parse_shape
         from hostlib.profile import profile as record
 
-        if not all(extent.isdecimal() for extent in shape.split("x")):
-            raise RunError(f"--input takes a shape such as 3x224x224, not {shape!r}")
-        extents = tuple(map(int, shape.split("x")))
-        trace = record(load_model(model), extents, batch, iterations, device, kineto=method == "profiler")
+        asked = None if shape is None else parse_shape(shape)
+        made = load_model(model, asked)
+        trace = record(made, asked or input_of(made), batch, iterations, device, kineto=method == "profiler")
     if output is None:
         click.echo(as_text(trace), nl=False)
         return
@@ -525,6 +540,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
+main.add_command(models)
 main.add_command(poseidon)
 main.add_command(ralp)
 

@@ -1,4 +1,4 @@
-"""scikit-learn's digits: 1,797 real images of 8x8 pixels (from the UCI repository), which come with the package."""
+"""Images with their labels, and who has which of them when."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ PIXEL_MAX = 16.0
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Images float32 (N, 1, 8, 8) in -1..1, labels int64 (N,)."""
+    """Examples to train and to test with.
+
+    Images are float32 (N, channels, height, width) in -1..1 and labels int64 (N,); of a language, tokens int64 (N, T) and
+    the ones that follow them, int64 (N, T).
+    """
 
     train_images: Tensor
     train_labels: Tensor
@@ -28,7 +32,9 @@ class Split:
 
 
 def digits(seed: int) -> Split:
-    """The digits in a stratified split, 80 % for training; the same for the same seed.
+    """scikit-learn's digits: 1,797 real images of 8x8 pixels (from the UCI repository), which come with the package.
+
+    A stratified split, 80 % for training; the same for the same seed.
 
     Raises:
         RunError: scikit-learn is not installed, or has no digits.

@@ -51,9 +51,14 @@ def load(text: str, shape: tuple[int, ...] | None = None) -> Inspected:
         UnknownNameError: there is none of that name.
         ModelError: no model is made, or it does not take such input.
     """
-    model = load_without_weights(text)
+    model = load_without_weights(text, shape)
     shape = shape or input_of(model)
-    layers, outputs = _traced(model, example(model, shape))
+    try:
+        layers, outputs = _traced(model, example(model, shape))
+    except ModelError as wrong:
+        raise ModelError(
+            f"{wrong}; --input, or an attribute input_shape of the model's, says which it takes"
+        ) from wrong
     return Inspected(text, layers, shape, outputs.shape[-1])
 
 
@@ -83,9 +88,14 @@ def input_of(model: nn.Module) -> tuple[int, ...]:
     return tuple(getattr(model, "input_shape", DEFAULT_INPUT))
 
 
+def dtype_of(model: nn.Module) -> torch.dtype:
+    """Of its input: what the model's attribute input_dtype says, or float32."""
+    return getattr(model, "input_dtype", torch.float32)
+
+
 def example(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
-    """A batch without contents, of the dtype that the model's attribute input_dtype says, or float32."""
-    return torch.empty(EXAMPLES, *shape, dtype=getattr(model, "input_dtype", torch.float32), device="meta")
+    """A batch without contents, of examples of a shape."""
+    return torch.empty(EXAMPLES, *shape, dtype=dtype_of(model), device="meta")
 
 
 def _traced(model: nn.Module, inputs: Tensor) -> tuple[tuple[LayerInfo, ...], Tensor]:
@@ -100,11 +110,9 @@ def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
     try:
         outputs = run(model, inputs)
     except Exception as wrong:  # it may be the user's: anything can be
-        said = (str(wrong).strip().splitlines() or [type(wrong).__name__])[0]
+        said = (str(wrong).strip().splitlines() or [type(wrong).__name__])[0].rstrip(".")
         given = f"{describe(tuple(inputs.shape[1:]))} ({str(inputs.dtype).removeprefix('torch.')})"
-        raise ModelError(
-            f"the model does not take an input of {given}: {said}; --input or its attribute input_shape says another"
-        ) from wrong
+        raise ModelError(f"the model does not take an input of {given}: {said}") from wrong
     while not isinstance(outputs, Tensor):  # (logits, auxiliary), {"logits": ...}
         try:
             outputs = next(iter(outputs.values() if isinstance(outputs, dict) else outputs))

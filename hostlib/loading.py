@@ -11,30 +11,35 @@ from typing import Any
 import torch
 from torch import nn
 
-from hostlib.errors import HostlibError, ModelError, UnknownNameError
-from hostlib.zoo import NAMES, build, options_of, parse
+from hostlib.errors import HostlibError, ModelError
+from hostlib.models import build_model
+from hostlib.zoo import build, options_of, parse
+from hostlib.zoo.names import ENTRIES, NAMES, SMALL, SMALL_INPUT, require_known
 
-FACTORY = "MODULE:FACTORY"
 
-
-def load_model(text: str, **wishes: Any) -> nn.Module:
+def load_model(text: str, shape: tuple[int, ...] | None = None, **wishes: Any) -> nn.Module:
     """A model, freshly initialised from torch's seed; under torch.device("meta") without weights.
 
     Args:
         text: a network of the zoo with its options, `resnet50:norm=group`, or `package.module:factory`.
+        shape: of one example; a network is made for it, and for images of 8x8 pixels may have a version of its own
+            (hostlib.models). Of a factory's model it decides nothing.
         wishes: options of the zoo's, which give way to those of `text` and are dropped where a network has none such.
 
     Raises:
         UnknownNameError: there is none of that name, or it has no such option.
         ModelError: the factory is not there, fails, or makes something else.
+        HostlibError: the network cannot be made so.
     """
-    plain, colon, attribute = text.partition(":")
+    plain, _, attribute = text.partition(":")
+    require_known(text)
+    if text in SMALL and (shape == SMALL_INPUT or text not in NAMES):
+        return build_model(text)
     if plain in NAMES:
         name, chosen = parse(text)
+        wishes |= {} if shape is None else _sizes(name, shape)
         legal = options_of(name)
         return build(name, **{**{k: v for k, v in wishes.items() if k in legal}, **chosen})
-    if not colon:
-        raise UnknownNameError("model", text, (*NAMES, FACTORY))
     factory = _factory(text, plain, attribute)
     try:
         made = factory()
@@ -45,7 +50,23 @@ def load_model(text: str, **wishes: Any) -> nn.Module:
     return made
 
 
-def load_without_weights(text: str, **wishes: Any) -> nn.Module:
+def _sizes(name: str, shape: tuple[int, ...]) -> dict[str, int]:
+    """The options that make a network for examples of a shape."""
+    usual = ENTRIES[name].input
+    if len(shape) != len(usual):
+        raise ModelError(f"{name} takes {_what(usual)}, not {describe(shape)}")
+    if len(shape) == 1:
+        return {"context": shape[0]}
+    if shape[1] != shape[2]:
+        raise ModelError(f"{name} takes square images, not {describe(shape)}")
+    return {"channels": shape[0], "pixels": shape[1]}
+
+
+def _what(shape: tuple[int, ...]) -> str:
+    return f"{'tokens' if len(shape) == 1 else 'images'}, such as {describe(shape)}"
+
+
+def load_without_weights(text: str, shape: tuple[int, ...] | None = None) -> nn.Module:
     """As load_model(), on the meta device; with weights first, where a factory needs numbers.
 
     Raises:
@@ -54,11 +75,11 @@ def load_without_weights(text: str, **wishes: Any) -> nn.Module:
     """
     try:
         with torch.device("meta"):
-            return load_model(text, **wishes)
+            return load_model(text, shape)
     except ModelError as wrong:
         if not isinstance(wrong.__cause__, (RuntimeError, NotImplementedError)):
             raise
-    return load_model(text, **wishes).to("meta")
+    return load_model(text, shape).to("meta")
 
 
 def _factory(text: str, module: str, attribute: str) -> Callable[[], Any]:

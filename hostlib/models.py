@@ -1,4 +1,4 @@
-"""Models for small grey images: LeNet and VGG's are small enough for two cores, ResNet-18 is of a size that people
+"""Models for the digits, which are small grey images: LeNet and VGG's are small enough for two cores, ResNet-18 is of a size that people
 train. Their layers are of unlike sizes, as those of larger ones are.
 """
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hostlib.errors import UnknownNameError
+from hostlib.zoo.names import SMALL_INPUT
 
 CLASSES = 10
 NORM_GROUPS = 32
@@ -21,6 +22,8 @@ class LeNet(nn.Module):
 
     Source: LeCun et al. 1998, figure 2.
     """
+
+    input_shape = SMALL_INPUT
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,6 +53,8 @@ class SmallVGG(nn.Module):
 
     Source: Simonyan and Zisserman 2014, table 1.
     """
+
+    input_shape = SMALL_INPUT
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,6 +112,8 @@ class ResNet18(nn.Module):
 
     Source: He et al. 2015, table 1 (blocks 2, 2, 2, 2) and section 4.2 (the stem).
     """
+
+    input_shape = SMALL_INPUT
 
     def __init__(self, channels: int = 1) -> None:
         super().__init__()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from hostlib.dataset import parse_dataset
 from hostlib.errors import RunError, UnknownNameError
 from hostlib.join import DEFAULT_CONTROLLER
 from hostlib.registry import find_fallback
 from hostlib.strategy import choose
-
-MODEL_NAMES = ("lenet", "resnet18", "vgg")  # hostlib.models has them; here they can be checked without loading torch
+from hostlib.zoo.names import require_known
 
 TRANSPORTS = ("gloo", "mpi")  # of hostlib.peers
 
@@ -20,6 +20,8 @@ class TrainOptions:
     """Options of `hostlib train`; batch size is per rank, bucket size in MiB, the deadline in seconds.
 
     Attributes:
+        model: a network of the zoo, with its options, or `package.module:factory`.
+        data: what hostlib.dataset.parse_dataset() takes.
         steps: no more than these, however many epochs; None for all.
         fallback: the mechanism that goes on when the switch fails.
         lanes: sockets and threads per rank that share a tensor on its way to the switch.
@@ -29,7 +31,7 @@ class TrainOptions:
 
     Raises:
         RunError: a number that makes no sense.
-        UnknownNameError: no such model or fallback.
+        UnknownNameError: no such model, data set or fallback.
         HostlibError: ranks cannot run the mechanism, or not with this transport.
     """
 
@@ -50,10 +52,11 @@ class TrainOptions:
     transport: str = "gloo"
     profile: str | None = None
     save: str | None = None
+    data: str = "digits"
 
     def __post_init__(self) -> None:
-        if self.model not in MODEL_NAMES:
-            raise UnknownNameError("model", self.model, MODEL_NAMES)
+        require_known(self.model)
+        parse_dataset(self.data)
         if self.transport not in TRANSPORTS:
             raise UnknownNameError("transport", self.transport, TRANSPORTS)
         choose(self.mechanism).mechanism.require_ranks(self.transport)

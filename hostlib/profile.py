@@ -5,7 +5,6 @@ By hooks: what DDP would see. On a GPU, times are those of CUDA events, so that 
 
 from __future__ import annotations
 
-import importlib
 import statistics
 import tempfile
 import time
@@ -17,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from hostlib.errors import HostlibError
+from hostlib.inspection import dtype_of
 from hostlib.kineto import import_profile
-from hostlib.models import MODELS, build_model
 from hostlib.trace import Event, Layer, Parameter, Trace
 
 WARM_UP = 2
@@ -28,33 +27,13 @@ class ProfileError(HostlibError):
     """A model that could not be profiled."""
 
 
-def load_model(name: str) -> nn.Module:
-    """One of netfold's models, or what `package.module:callable` returns.
-
-    Raises:
-        ProfileError: there is none of that name, or it does not make a model.
-    """
-    if name in MODELS:
-        return build_model(name)
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise ProfileError(f"unknown model {name!r}; legal are {', '.join(sorted(MODELS))}, or package.module:callable")
-    try:
-        made = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError, TypeError) as wrong:
-        raise ProfileError(f"{name} makes no model: {wrong}") from None
-    if not isinstance(made, nn.Module):
-        raise ProfileError(f"{name} makes a {type(made).__name__}, not a torch.nn.Module")
-    return made
-
-
 def profile(
     model: nn.Module, shape: tuple[int, ...], batch: int, iterations: int = 5, device: str = "cpu", kineto: bool = False
 ) -> Trace:
     """Train some iterations and return the medians of their times.
 
     Args:
-        shape: of one sample, float32.
+        shape: of one sample.
         kineto: by torch.profiler and hostlib.kineto, one iteration, instead of hooks.
 
     Raises:
@@ -64,7 +43,7 @@ def profile(
         raise ProfileError(f"batch, iterations and shape must be at least 1, not {batch}, {iterations}, {shape}")
     try:
         model = model.to(device).train()
-        inputs = torch.randn(batch, *shape, device=device)
+        inputs = _random(model, (batch, *shape)).to(device)
     except (RuntimeError, AssertionError) as wrong:
         raise ProfileError(f"{device} cannot be used: {str(wrong).splitlines()[0]}") from None
     if not any(p.requires_grad for p in model.parameters()):
@@ -76,6 +55,12 @@ def profile(
         said = f"the model does not take inputs of shape {shape}: {str(wrong).splitlines()[0]}"
         raise ProfileError(said) from None
     return _by_profiler(model, inputs) if kineto else _by_hooks(model, inputs, iterations)
+
+
+def _random(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    """Noise; of a model that takes tokens, the first two, which any vocabulary has."""
+    kind = dtype_of(model)
+    return torch.randn(*shape, dtype=kind) if kind.is_floating_point else torch.randint(2, shape, dtype=kind)
 
 
 def _step(model: nn.Module, inputs: Tensor, between: Callable[[], None] = lambda: None) -> None:

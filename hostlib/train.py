@@ -20,18 +20,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hostlib.collective import Collective, ScheduledCollective, chunks, create_collective, serve
-from hostlib.data import Split, batches, digits
+from hostlib.data import Split, batches
+from hostlib.dataset import parse_dataset
 from hostlib.errors import RunError
+from hostlib.fitting import load_data, load_fitting
 from hostlib.group import Group
 from hostlib.hook import HookState
 from hostlib.library import LibraryCollective
 from hostlib.link import LinkBytes, tcp_bytes
-from hostlib.models import build_model
 from hostlib.options import TrainOptions
 from hostlib.overlap import StepTimes, summary, write_trace
 from hostlib.peers import MpiPeers, Peers
 from hostlib.rank import Surroundings, grouped
 from hostlib.strategy import Choice, choose
+from hostlib.training.loss import loss_of
 from hostlib.training.setting import Setting, Trainer
 
 MOMENTUM = 0.9
@@ -72,9 +74,11 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
         finished = False
         trainer = None
         try:
-            trainer = choice.strategy.trainer(_setting(options, choice, group, collective))
+            setting = _setting(options, choice, group, collective)
+            data = load_data(parse_dataset(options.data), setting.model, options.seed)
+            trainer = choice.strategy.trainer(setting)
             ranks = replace(here, world_size=workers)
-            run = Run(options, ranks, trainer, digits(options.seed), collective, group.hosts, report)
+            run = Run(options, ranks, trainer, data, collective, group.hosts, report)
             result = run.go()
             finished = True
             return result
@@ -85,9 +89,8 @@ def train(options: TrainOptions, here: Surroundings, report: Report) -> dict[str
 
 
 def _setting(options: TrainOptions, choice: Choice, group: Group, collective: Collective | None) -> Setting:
-    model = build_model(options.model)
-    loss = nn.CrossEntropyLoss()
-    return Setting(options, group, choice.mechanism, model, loss, partial(_sgd, lr=options.lr), collective)
+    model = load_fitting(options.model, parse_dataset(options.data))
+    return Setting(options, group, choice.mechanism, model, loss_of, partial(_sgd, lr=options.lr), collective)
 
 
 def _sgd(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
@@ -192,12 +195,12 @@ class Run:
         return everybody
 
     def _correct(self, model: nn.Module) -> int:
-        """How many of this rank's share of the test images the model knows."""
+        """How many of the labels of this rank's share of the test examples the model knows."""
         mine = slice(self.here.rank, None, self.here.world_size)
         images, labels = self.data.test_images[mine], self.data.test_labels[mine]
         model.eval()
         with torch.no_grad():
-            guesses = [model(some).argmax(1) for some in images.split(TEST_BATCH)]
+            guesses = [model(some).argmax(-1) for some in images.split(TEST_BATCH)]
         return int((torch.cat(guesses) == labels).sum()) if guesses else 0
 
     def _result(
@@ -209,13 +212,14 @@ class Run:
         return {
             "mechanism": self.options.mechanism,
             "model": self.options.model,
+            "data": self.options.data,
             "world_size": self.here.world_size,
             "seed": self.options.seed,
             "steps": steps,
             "seconds": round(seconds, 3),
             "iteration_ms_median": round(statistics.median(_steady(durations_ms)), 3),
             **summary(step for rank in everybody for step in rank["times"]),
-            "test_accuracy": round(sum(rank["correct"] for rank in everybody) / len(self.data.test_labels), 4),
+            "test_accuracy": round(sum(rank["correct"] for rank in everybody) / self.data.test_labels.numel(), 4),
             "weights_sha256": [rank["sha256"] for rank in everybody],
             "strategy": self.trainer.told,
             "parameters": parameters,

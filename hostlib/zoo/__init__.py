@@ -27,7 +27,7 @@ def build(name: str, **overrides: Any) -> nn.Module:
 
     Raises:
         UnknownNameError: no such network, or it has no such option.
-        HostlibError: an image that is too small for it, or other values that cannot be.
+        ModelError: an image that is too small for it, or other values that cannot be.
     """
     legal = options_of(name)
     for option in overrides:
@@ -62,7 +62,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
 
     Raises:
         UnknownNameError: no such network or option.
-        HostlibError: an option's value is not of its kind.
+        ModelError: an option's value is not of its kind.
     """
     name, *words = text.split(":")
     legal = options_of(name)

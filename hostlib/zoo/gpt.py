@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from hostlib.errors import HostlibError
+from hostlib.errors import ModelError
 from hostlib.zoo.part import Network
 
 SPREAD = 0.02
@@ -58,7 +58,7 @@ class GPT2(Network):
     def __init__(self, *, classes: int, context: int, layers: int = 12, width: int = 768, heads: int = 12) -> None:
         super().__init__((context,), classes)
         if min(layers, width, heads) < 1 or width % heads:
-            raise HostlibError(f"layers, width and heads must be at least 1, and {heads} heads must divide {width}")
+            raise ModelError(f"layers, width and heads must be at least 1, and {heads} heads must divide {width}")
         self.tokens = nn.Embedding(classes, width)
         self.places = nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))

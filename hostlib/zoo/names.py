@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hostlib.errors import UnknownNameError
+
 IMAGE_NET = 1000
 TF_IMAGE_NET = 1001  # tf_cnn_benchmarks and slim have a class for the background
 TENSORFLOW = "TensorFlow's, as in RALP"
@@ -51,3 +53,25 @@ ENTRIES = {
     )
 }
 NAMES: tuple[str, ...] = tuple(ENTRIES)
+
+FACTORY = "MODULE:FACTORY"
+
+# hostlib.models has them: versions for images of 8x8 pixels, which the digits are.
+SMALL: tuple[str, ...] = ("lenet", "resnet18", "vgg")
+SMALL_INPUT = (1, 8, 8)
+
+
+def is_factory(text: str) -> bool:
+    """Whether it is a `package.module:factory`, not a network with its options."""
+    plain, colon, _ = text.partition(":")
+    return bool(colon) and plain not in ENTRIES
+
+
+def require_known(text: str) -> None:
+    """Refuse what names no model; a factory may still not be there.
+
+    Raises:
+        UnknownNameError: it is neither a network nor a factory.
+    """
+    if not is_factory(text) and text.partition(":")[0] not in (*NAMES, *SMALL):
+        raise UnknownNameError("model", text, {*NAMES, *SMALL, FACTORY})

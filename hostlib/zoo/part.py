@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hostlib.errors import HostlibError
+from hostlib.errors import ModelError
 
 Norm = Literal["batch", "group", "none"]
 NORM_GROUPS = 32
@@ -25,7 +25,7 @@ class Network(nn.Module):
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
         if min(*input_shape, classes) < 1:
-            raise HostlibError(f"classes, pixels and channels must be at least 1, not {classes} and {input_shape}")
+            raise ModelError(f"classes, pixels and channels must be at least 1, not {classes} and {input_shape}")
         self.input_shape = input_shape
         self.classes = classes
 
@@ -90,13 +90,13 @@ def extent(pixels: int, *windows: tuple[int, int], name: str) -> int:
     """What is left of a map's width after unpadded windows of (kernel, stride).
 
     Raises:
-        HostlibError: nothing.
+        ModelError: nothing.
     """
     least = 1
     for kernel, stride in reversed(windows):
         least = (least - 1) * stride + kernel
     if pixels < least:
-        raise HostlibError(f"{name} takes images of {least} pixels or more, not {pixels}")
+        raise ModelError(f"{name} takes images of {least} pixels or more, not {pixels}")
     for kernel, stride in windows:
         pixels = (pixels - kernel) // stride + 1
     return pixels

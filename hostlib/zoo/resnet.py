@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hostlib.errors import HostlibError
+from hostlib.errors import ModelError
 from hostlib.zoo.part import Network, Norm, conv, normalisation
 
 EXPANSION = 4
@@ -93,7 +93,7 @@ class ResNet(Network):
         super().__init__((channels, pixels, pixels), classes)
         version = version or (1 if unit == "basic" else 2)
         if version not in (1, 2) or (unit == "basic" and version == 2):
-            raise HostlibError(f"version of this ResNet must be {'1' if unit == 'basic' else '1 or 2'}, not {version}")
+            raise ModelError(f"version of this ResNet must be {'1' if unit == 'basic' else '1 or 2'}, not {version}")
         stem = conv(channels, 64, 7, 2, norm=norm) if version == 1 else nn.Conv2d(channels, 64, 7, 2, 3)
         self.stem = nn.Sequential(stem, nn.MaxPool2d(3, 2, padding=1))
         into, units = 64, []

@@ -103,7 +103,7 @@ def test_a_killed_demo_takes_everything_with_it(tmp_path: Path) -> None:
             ["--mechanisms", "ring,smoke-signals"],
             "unknown mechanism 'smoke-signals'; legal are butterfly, gloo",
         ),
-        (["--model", "resnet9000"], "unknown model 'resnet9000'; legal are lenet, resnet18, vgg"),
+        (["--model", "resnet9000"], "unknown model 'resnet9000'; legal are MODULE:FACTORY, alexnet"),
         (["--world-size", "0"], "--world-size must be at least 1, not 0"),
         (["--loss", "3"], "the embedded switch did not start: loss 3.0 is not a probability in [0, 1)"),
         (["--elements", "100"], "no program for 100 elements per packet; there are 64 and 256"),

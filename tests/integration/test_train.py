@@ -116,8 +116,8 @@ def test_the_file_holds_what_is_printed(fabric: Fabric, tmp_path: Path) -> None:
 
 
 def test_an_unknown_model_is_refused_in_one_line() -> None:
-    done = hostlib_train("--mechanism", "ring", "--model", "alexnet")
+    done = hostlib_train("--mechanism", "ring", "--model", "alexnot")
     assert done.returncode == 1
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert "unknown model 'alexnet'; legal are lenet, resnet18, vgg" in done.stderr
+    assert "unknown model 'alexnot'; legal are MODULE:FACTORY, alexnet, cifar10_quick" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from torch.nn import functional
 from hostlib.errors import ModelError, UnknownNameError
 from hostlib.inspection import layers_of, load, output_shape
 from hostlib.layers import LayerInfo
+from tests.conftest import ROOT
 
 # "RALP", table 1.
 SKEWNESS = {
@@ -229,6 +231,13 @@ def test_a_users_model_is_found_where_one_is(folder: Path) -> None:
     assert load("mine_to_inspect:drawn").classes == 3
 
 
+def test_the_pages_example_works(folder: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/models.md").read_text(), re.S)
+    (folder / "my_models.py").write_text(code)
+    seen = load("my_models:network")
+    assert ([x.kind for x in seen.layers], seen.input, seen.classes) == (["conv", "pool", "fc"], (3, 32, 32), 10)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -252,7 +261,7 @@ def test_what_is_no_model_is_told_in_one_line(folder: Path, text: str, says: str
 
 
 def test_an_input_that_does_not_fit_is_named_with_what_to_do(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"does not take an input of 3x8x8 \(float32\): .*--input or its attribute"):
+    with pytest.raises(ModelError, match=r"does not take an input of 3x8x8 \(float32\): .*; --input, or an attribute"):
         load("mine_to_inspect:net", (3, 8, 8))
 
 

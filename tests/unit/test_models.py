@@ -92,7 +92,7 @@ def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch: pytest.
 
 
 def test_a_rank_loads_nothing_that_takes_long_and_that_it_does_not_need() -> None:
-    code = "import sys, hostlib.train as t; t._be_deterministic(1); t.digits(1); print(*sys.modules)"
+    code = "import sys, hostlib.data, hostlib.train as t; t._be_deterministic(1); hostlib.data.digits(1); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "torch" in loaded
     assert {"scipy", "sklearn", "torch._dynamo", "torch._inductor"}.isdisjoint(loaded)
@@ -122,8 +122,7 @@ def test_every_epoch_has_its_own_order() -> None:
     assert not torch.equal(first, second)
 
 
-def test_the_options_know_the_models_names() -> None:
-    from hostlib.models import MODELS
-    from hostlib.options import MODEL_NAMES
+def test_the_names_are_known_without_torch() -> None:
+    from hostlib.zoo.names import SMALL
 
-    assert tuple(MODELS) == MODEL_NAMES
+    assert tuple(MODELS) == SMALL

@@ -13,7 +13,7 @@ from torch import nn
 
 from hostlib.errors import HostlibError
 from hostlib.kineto import ACCUMULATE, FUNCTION, KinetoError, import_profile
-from hostlib.profile import ProfileError, load_model, profile
+from hostlib.profile import ProfileError, profile
 from hostlib.trace import read, write
 from simulation.workload import of_trace
 
@@ -56,20 +56,6 @@ def test_layers_are_called_as_in_the_model_and_shared_parameters_are_sent_once()
     trace = profile(Twice(), (4,), batch=2, iterations=2)
     assert [e.parameter for e in trace.aggregation("worker0")] == ["inner/weight"]
     assert [p.name for p in trace.parameters if not p.trained] == ["frozen/weight"]
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("nothing", "unknown model 'nothing'; legal are lenet"),
-        ("nowhere.at.all:x", "makes no model"),
-        ("torch.nn:Linear", "makes no model"),
-        ("builtins:dict", "makes a dict, not a torch.nn.Module"),
-    ],
-)
-def test_what_is_no_model_is_refused(name: str, says: str) -> None:
-    with pytest.raises(ProfileError, match=says):
-        load_model(name)
 
 
 def test_inputs_that_do_not_fit_are_refused() -> None:

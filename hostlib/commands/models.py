@@ -1,0 +1,94 @@
+"""`hostlib models`: which networks there are, and the layers of one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from hostlib.zoo.names import ENTRIES
+
+if TYPE_CHECKING:
+    from hostlib.inspection import Inspected
+
+PLAIN_WIDTH = 140  # of tables that go to a file
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--input", "shape", metavar="CxHxW", help="Shape of one example [default: what the model takes].")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def models(model: str | None, shape: str | None, as_json: bool) -> None:
+    """The networks that there are, or the layers of MODEL: one of these, with options, or MODULE:FACTORY.
+
+    No weights are allocated, so that any size will do.
+
+    \b
+    Examples
+        hostlib models
+        hostlib models vgg19
+        hostlib models resnet50:norm=group:classes=10 --input 3x32x32
+        hostlib models my.models:network --json
+    """
+    from hostlib.loading import describe, parse_shape
+
+    if model is None:
+        _all(as_json)
+        return
+    from hostlib.inspection import load
+
+    seen = load(model, None if shape is None else parse_shape(shape))
+    if as_json:
+        click.echo(json.dumps({**_summary(seen), "layers": [asdict(layer) for layer in seen.layers]}, indent=2))
+        return
+    table = Table("", "layer", "kind", title_justify="left")
+    for name in ("parameters", "output", "MFLOP"):
+        table.add_column(name, justify="right")
+    for layer in seen.layers:
+        sizes = (f"{layer.params:,}", f"{layer.output:,}", f"{layer.flops / 1e6:,.1f}")
+        table.add_row(str(layer.index), layer.name, layer.kind, *sizes)
+    table.title = (
+        f"{model}: {describe(seen.input)}, {seen.params:,} parameters, {seen.flops / 1e9:.2f} GFLOP per example"
+    )
+    _print(table)
+
+
+def _all(as_json: bool) -> None:
+    from hostlib.inspection import load
+    from hostlib.loading import describe
+    from hostlib.zoo import options_of
+
+    found = {name: load(name) for name in ENTRIES}
+    if as_json:
+        told = [
+            {**_summary(seen), "layers": len(seen.layers), "options": list(options_of(name)), "source": entry.source}
+            for (name, entry), seen in zip(ENTRIES.items(), found.values(), strict=True)
+        ]
+        click.echo(json.dumps(told, indent=2))
+        return
+    table = Table("model", "input", "classes", "layers", "parameters", "GFLOP per example", "described by")
+    for column in table.columns[2:6]:
+        column.justify = "right"
+    for name, seen in found.items():
+        sizes = (str(seen.classes), str(len(seen.layers)), f"{seen.params:,}", f"{seen.flops / 1e9:.2f}")
+        table.add_row(name, describe(seen.input), *sizes, ENTRIES[name].source)
+    _print(table)
+
+
+def _summary(seen: Inspected) -> dict[str, Any]:
+    return {
+        "name": seen.name,
+        "input": list(seen.input),
+        "classes": seen.classes,
+        "params": seen.params,
+        "flops": seen.flops,
+    }
+
+
+def _print(table: Table) -> None:
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)

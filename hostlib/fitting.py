@@ -1,0 +1,68 @@
+"""A run's model and its data, which have to fit each other."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from hostlib.data import Split, digits
+from hostlib.dataset import Dataset
+from hostlib.errors import ModelError
+from hostlib.inspection import dtype_of, input_of, output_shape
+from hostlib.loading import describe, load_model
+from hostlib.zoo.names import is_factory
+
+# Statistics of one example alone: those of a batch would differ from rank to rank (hostlib.models says more).
+NORM = "group"
+
+
+def load_fitting(text: str, data: Dataset) -> nn.Module:
+    """A model for a data set, freshly initialised; a network of the zoo is made for its images and its classes.
+
+    Raises:
+        UnknownNameError: no such model.
+        ModelError: it is not to be had for such data; says what is legal.
+    """
+    if data.shape is None or data.classes is None:
+        return load_model(text, norm=NORM)
+    described = f"{data.name} has images of {describe(data.shape)} in {data.classes} classes"
+    legal = "--data synthetic is whatever a model takes"
+    try:
+        model = load_model(text, data.shape, classes=data.classes, norm=NORM)
+    except ModelError as wrong:
+        raise wrong if is_factory(text) else ModelError(f"{wrong}; {described}, {legal}") from wrong
+    if not is_factory(text):
+        return model
+    try:
+        outputs = output_shape(model, data.shape)
+    except ModelError as wrong:
+        raise ModelError(f"{text} does not fit: {wrong}; {described}, {legal}") from wrong
+    if len(outputs) != 1 or outputs[0] < data.classes:
+        raise ModelError(f"{text} does not fit: it hands on {describe(outputs)} numbers; {described}, {legal}")
+    return model
+
+
+def load_data(data: Dataset, model: nn.Module, seed: int) -> Split:
+    """The data set, split for training and testing; synthetic data is of the model's input and classes.
+
+    Raises:
+        RunError: its files, or scikit-learn, are missing or damaged.
+        ModelError: the model does not take what it says it takes.
+    """
+    if data.name == "digits":
+        return digits(seed)
+    if data.name == "synthetic":
+        return _synthetic(model, data.examples, seed)
+    from hostlib.image_files import cifar10, mnist
+
+    return mnist(data.folder) if data.name == "mnist" else cifar10(data.folder)
+
+
+def _synthetic(model: nn.Module, examples: int, seed: int) -> Split:
+    from hostlib.synthetic import synthetic_images, synthetic_tokens
+
+    shape = input_of(model)
+    classes: int = getattr(model, "classes", None) or output_shape(model, shape)[-1]
+    if dtype_of(model) == torch.int64:
+        return synthetic_tokens(shape[0], classes, examples, seed)
+    return synthetic_images(shape, classes, examples, seed)
