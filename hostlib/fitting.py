@@ -42,6 +42,11 @@ def load_fitting(text: str, data: Dataset) -> nn.Module:
     return model
 
 
+def shape_for(data: Dataset, model: nn.Module) -> tuple[int, ...]:
+    """Of one example that the model gets of the data set."""
+    return data.shape or input_of(model)
+
+
 def load_data(data: Dataset, model: nn.Module, seed: int) -> Split:
     """The data set, split for training and testing; synthetic data is of the model's input and classes.
 

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from hostlib.cut import Halves, cut, require_tensors
+from hostlib.dataset import parse_dataset
 from hostlib.errors import HostlibError, RunError
+from hostlib.fitting import shape_for
 from hostlib.inspection import example, layers_of
 from hostlib.skew import Cut, Placement, place
 from hostlib.strategies.ralp import AUTO, Options
@@ -24,7 +26,6 @@ from hostlib.training.shipment import Line, Purpose
 from hostlib.training.wfbp import WaitFree
 
 NS_PER_MS = 1e6
-DIGITS_SHAPE = (1, 8, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +234,7 @@ class Tail:
 
 def _example(setting: Setting) -> Tensor:
     """A batch without contents."""
-    return example(setting.model, DIGITS_SHAPE)
+    return example(setting.model, shape_for(parse_dataset(setting.options.data), setting.model))
 
 
 def _peers(setting: Setting) -> Any:
