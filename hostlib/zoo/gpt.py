@@ -24,9 +24,8 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = (*x.shape[:2], self.heads, -1)
-        query, key, value = (part.view(shape).transpose(1, 2) for part in self.into(x).chunk(3, dim=2))
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        parts = self.into(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
         return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
