@@ -16,6 +16,7 @@ from hostlib.group import Group
 from hostlib.peers import MpiPeers, Pending, gloo_reason
 from hostlib.registry import Mechanism
 from hostlib.sequence import Sequence
+from hostlib.shared import SharedMemoryCollective
 from hostlib.summand import Summand, host_summand, refuse, travelling
 
 CLOSE_S = 2.0
@@ -29,6 +30,8 @@ def library_collective(mechanism: Mechanism, group: Group) -> LibraryCollective:
     """
     peers = group.hosts if isinstance(group.hosts, MpiPeers) else None
     require_library(mechanism, "gloo" if peers is None else "mpi")
+    if mechanism.one_host:
+        return SharedMemoryCollective(group)
     if mechanism.device is not None:
         return NcclCollective(group)
     if mechanism.transport is not None and peers is not None:
@@ -182,4 +185,4 @@ class NcclCollective:
         self._nccl.shutdown() if graceful else self._nccl.abort()
 
 
-LibraryCollective = GlooCollective | MpiCollective | NcclCollective
+LibraryCollective = GlooCollective | MpiCollective | NcclCollective | SharedMemoryCollective

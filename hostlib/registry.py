@@ -31,6 +31,7 @@ class Mechanism:
         chosen: the options that differ from their defaults.
         transport: what ranks' messages must go by, else a library's own is not there; None for anything.
         device: the type of device that a library's own takes tensors of; None for any.
+        one_host: whether all ranks must be on one host.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Mechanism:
     chosen: Mapping[str, Any] = field(default_factory=dict)
     transport: str | None = None
     device: str | None = None
+    one_host: bool = False
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -155,6 +157,7 @@ def registered() -> dict[str, Mechanism]:
             getattr(module, "schedule", None),
             transport=getattr(module, "TRANSPORT", None),
             device=getattr(module, "DEVICE", None),
+            one_host=getattr(module, "ONE_HOST", False),
         )
     return found
 
