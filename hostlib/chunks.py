@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from hostlib.errors import RunError
+from hostlib.trace import Trace
+
+NS_PER_S = 1e9
 
 Chunk = tuple[int, ...]  # layers, in backward order
 
@@ -170,3 +173,28 @@ def without_overlap(costs: Iterable[LayerCost]) -> float:
     Source: section 3.2.
     """
     return sum(c.backward + c.accumulation + c.broadcast for c in costs)
+
+
+def costs_of(
+    trace: Trace, synchronisation_s: float, accumulation_bytes_s: float, broadcast_bytes_s: float
+) -> list[LayerCost]:
+    """The costs of a trace's trained layers, on a host that adds and copies at these rates.
+
+    What layers without parameters compute counts with the trained layer whose gradient is the next.
+
+    Raises:
+        RunError: no layer is trained.
+    """
+    sizes = {layer.name: 0 for layer in trace.layers}
+    for parameter in trace.parameters:
+        sizes[parameter.layer] += parameter.bytes * parameter.trained
+    costs, untrained_ns = [], 0
+    for layer in reversed(trace.layers):
+        untrained_ns += layer.backward_ns
+        if size := sizes[layer.name]:
+            times = (untrained_ns / NS_PER_S, synchronisation_s, size / accumulation_bytes_s, size / broadcast_bytes_s)
+            costs.append(LayerCost(*times))
+            untrained_ns = 0
+    if not costs:
+        raise RunError("no layer of this trace is trained")
+    return costs[::-1]

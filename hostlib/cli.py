@@ -18,6 +18,7 @@ from rich.table import Table
 
 from hostlib.checker import check
 from hostlib.commands.models import models
+from hostlib.commands.cgdp import cgdp
 from hostlib.commands.poseidon import poseidon
 from hostlib.commands.ralp import ralp
 from hostlib.drawing import picture
@@ -49,6 +50,7 @@ def main() -> None:
     hostlib profile       how long a model's layers compute and when its gradients are ready: a trace for `simulation`
     hostlib poseidon      which layers of a model go by parameter servers, which by sufficient factors
     hostlib ralp          whether a model's last layers had better live at a server, and from which on
+    hostlib cgdp          chunks of layers that are accumulated on the host together: which, and what they cost
     hostlib doctor        whether this host, a fabric and its jobs are as they should be
 
     On several machines, or under your own launcher: torchrun ... -m hostlib.train --mechanism inagg+mcast
@@ -541,6 +543,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 main.add_command(models)
+main.add_command(cgdp)
 main.add_command(poseidon)
 main.add_command(ralp)
 
