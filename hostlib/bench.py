@@ -34,6 +34,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 LARGEST_BYTES = 4 << 30
 DEFAULT_SIZES = "64K,1M,16M"
 DEFAULT_WORLD_SIZE = 4
+LOCAL = "local"
 TRANSPORT = "gloo"  # of messages between the ranks that are started
 
 
@@ -84,7 +85,7 @@ class BenchOptions:
     iterations: int | None = None
     warm_up: int = 1
     repeats: int = 3
-    hosts: str = "local"
+    hosts: str = LOCAL
     rate: str | None = None
     faults: Faults = field(default_factory=Faults)
     controller: str | None = None
@@ -95,6 +96,11 @@ class BenchOptions:
             raise UnknownNameError("mechanism", "", registered())
         for name in self.mechanisms:
             find(name).require_ranks(TRANSPORT)
+            if find(name).one_host and self.hosts != LOCAL:
+                raise HostlibError(
+                    f"{name} is for ranks of one host, and with --hosts {self.hosts} each has its own; "
+                    f"legal are {', '.join(measurable(self.hosts))}"
+                )
         unknown = next((name for name in self.dtypes if name not in ITEM_BYTES), None)
         if unknown is not None or not self.dtypes:
             raise UnknownNameError("dtype", unknown or "", ITEM_BYTES)
@@ -345,9 +351,11 @@ def payload_limit_gbps(rate: str) -> float:
     return parse_rate(rate) / 8e9 * payload / frame
 
 
-def measurable() -> tuple[str, ...]:
-    """The mechanisms that the ranks that are started can run."""
-    return tuple(name for name, mechanism in registered().items() if mechanism.runs_with(TRANSPORT))
+def measurable(hosts: str = LOCAL) -> tuple[str, ...]:
+    """The mechanisms that the ranks that are started can run, where `hosts` says."""
+    return tuple(
+        name for name, m in registered().items() if m.runs_with(TRANSPORT) and (hosts == LOCAL or not m.one_host)
+    )
 
 
 def measurements(options: BenchOptions) -> int:

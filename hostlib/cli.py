@@ -236,6 +236,7 @@ def mechanisms(as_json: bool) -> None:
                 "runs_on_hosts": m.runs_on_hosts,
                 "transport": m.transport,
                 "device": m.device,
+                "one_host": m.one_host,
                 "options": options[name],
             }
             for name, m in known.items()
@@ -256,7 +257,7 @@ def _where(mechanism: Mechanism) -> str:
     if not mechanism.runs_on_hosts:
         return "simulator"
     needed = ["fabric"] * mechanism.needs_fabric + [each for each in (mechanism.transport, mechanism.device) if each]
-    return ", ".join(["hosts", *needed])
+    return ", ".join(["one host" if mechanism.one_host else "hosts", *needed])
 
 
 @main.command()
@@ -412,7 +413,7 @@ def bench(
         **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
     )
     asked = BenchOptions(
-        measurable() if mechanisms is None else _listed(mechanisms),
+        measurable(options["hosts"]) if mechanisms is None else _listed(mechanisms),
         parse_sizes(sizes, first, last, factor),
         _listed(dtypes),
         faults=faults,

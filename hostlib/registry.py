@@ -27,7 +27,7 @@ class Mechanism:
 
     Attributes:
         name: as it was asked for, options included.
-        build: its file's schedule(); None for a library's own.
+        build: its file's schedule(); None for a library's own, and where no messages carry the values.
         chosen: the options that differ from their defaults.
         transport: what ranks' messages must go by, else a library's own is not there; None for anything.
         device: the type of device that a library's own takes tensors of; None for any.
@@ -61,7 +61,8 @@ class Mechanism:
             ScheduleError: an option does not fit the world size.
         """
         if self.build is None:
-            raise HostlibError(f"{self.name} is a library's own collective and has no schedule")
+            what = "a sum in shared memory" if self.one_host else "a library's own collective"
+            raise HostlibError(f"{self.name} is {what} and has no schedule")
         given = {"world_size": world_size, "size": size, "turn": turn}
         wanted = _parameters(self.build)
         made = self.build(**{name: value for name, value in given.items() if name in wanted}, **self.chosen)

@@ -23,7 +23,7 @@ from hostlib.overlap import Span, StepTimes
 from hostlib.strategies.cgdp import Options
 from hostlib.training.setting import DataParallel, Setting
 
-NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
+NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.GroupNorm)
 NS_PER_S = 1e9
 
 

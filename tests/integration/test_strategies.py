@@ -33,7 +33,13 @@ pytestmark = pytest.mark.timeout(400)  # of the first test, which waits for all 
 Weights = dict[str, Tensor]
 
 MECHANISMS = [*(m for m in registered().values() if m.runs_with("gloo")), find("inagg+mcast:via_server")]
-PAIRS = ["wfbp/ps:servers=2:assign=even", "bsp/ps:servers=2:assign=pairs:colocated"]
+PAIRS = [
+    "wfbp/ps:servers=2:assign=even",
+    "bsp/ps:servers=2:assign=pairs:colocated",
+    "cgdp:chunk=1/shm",
+    "cgdp:chunk=2/inagg+mcast",
+    "cgdp:step=2:range=1:interval=3/shm",  # the search ends within the steps
+]
 
 # How far an average of gradients may be from the reference's, as a part of the step's largest gradient. What the fabric
 # carries is off by 2^-28 (docs/protocol.md, "Numbers": half a unit of 2^(e + h - 30) for each rank, h = 2, and 2^e at
@@ -169,6 +175,11 @@ def test_workers_train_as_one_process_does(
     assert apart(weights, fresh()) > MARGIN * bound
     if choose(pair).strategy.exact:
         assert apart(weights, reference) <= bound
+
+
+def test_how_gradients_are_cut_does_not_change_sums_in_shared_memory(outcomes: Outcomes) -> None:
+    pairs = ("bsp/shm", "wfbp/shm", "cgdp/shm", "cgdp:chunk=1/shm", "cgdp:step=2:range=1:interval=3/shm")
+    assert len({outcomes.of(pair)[0][0] for pair in pairs}) == 1
 
 
 def test_the_bound_would_show_a_rank_that_is_left_out(data: Split, reference: Weights, bound: float) -> None:

@@ -66,6 +66,7 @@ def test_mechanisms_as_a_table() -> None:
     rows = [[cell.strip() for cell in line.split("│")] for line in lines if line.startswith("│")]
     where = {name: runs_on for _, name, _, runs_on, *_ in rows}
     assert (where["mpi"], where["nccl"], where["gloo"]) == ("hosts, mpi", "hosts, cuda", "hosts")
+    assert where["shm"] == "one host"
 
 
 def test_a_schedule_as_json() -> None:
