@@ -19,6 +19,7 @@ from rich.table import Table
 from hostlib.checker import check
 from hostlib.commands.models import models
 from hostlib.commands.cgdp import cgdp
+from hostlib.commands.overlap import overlap
 from hostlib.commands.poseidon import poseidon
 from hostlib.commands.ralp import ralp
 from hostlib.drawing import picture
@@ -51,6 +52,7 @@ def main() -> None:
     hostlib poseidon      which layers of a model go by parameter servers, which by sufficient factors
     hostlib ralp          whether a model's last layers had better live at a server, and from which on
     hostlib cgdp          chunks of layers that are accumulated on the host together: which, and what they cost
+    hostlib overlap       how much of the communication strategies hide behind the backward pass, side by side
     hostlib doctor        whether this host, a fabric and its jobs are as they should be
 
     On several machines, or under your own launcher: torchrun ... -m hostlib.train --mechanism inagg+mcast
@@ -545,6 +547,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 main.add_command(models)
 main.add_command(cgdp)
+main.add_command(overlap)
 main.add_command(poseidon)
 main.add_command(ralp)
 
@@ -586,28 +589,30 @@ def run_rank() -> None:
     os._exit(0)
 
 
-def run_bench_rank() -> None:
-    """`python -m hostlib.measure`, which only `hostlib bench` starts."""
-    _exit(_bench_child)
+def run_part(command: str, part: Callable[[str, Any, Callable[[dict[str, Any]], None]], dict[str, Any]]) -> None:
+    """`python -m` of a module that only a command starts, once for each rank.
+
+    Args:
+        part: of the options' text, the surroundings and what events are told to; returns the result.
+    """
+    _exit(lambda: _part(command, part))
     sys.stdout.flush()
     os._exit(0)
 
 
-def _bench_child() -> None:
-    from hostlib.bench import RankOptions
-    from hostlib.measure import measure
+def _part(command: str, part: Callable[[str, Any, Callable[[dict[str, Any]], None]], dict[str, Any]]) -> None:
     from hostlib.rank import Surroundings
 
     here = Surroundings.from_environment()
     told = os.environ.get("NETFOLD_RANK_OPTIONS")
     if told is None:
-        raise RunError("this is one rank of `hostlib bench`: run that")
+        raise RunError(f"this is one rank of `{command}`: run that")
 
     def tell(event: dict[str, Any]) -> None:
         if here.rank == 0:
             click.echo(json.dumps(event))
 
-    tell({"event": "result", "result": measure(RankOptions.from_json(told), here, tell)})
+    tell({"event": "result", "result": part(told, here, tell)})
 
 
 def _child(told: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -14,6 +14,9 @@ from rich.table import Table
 from hostlib.chunks import Prediction, Search, costs_of, partition, predict, search, without_overlap
 from hostlib.errors import RunError
 from hostlib.trace import read
+
+if TYPE_CHECKING:
+    from hostlib.chunkcheck import Check, CheckOptions
 
 MS = 1e3
 US = 1e6
@@ -181,3 +184,62 @@ def parse_chunks(text: str | None, layers: int) -> tuple[int, ...]:
     if not all(word.isdecimal() and int(word) > 0 for word in words):
         raise RunError(f"--chunks takes numbers of layers such as 1,2,4, not {text!r}")
     return tuple(dict.fromkeys(map(int, words)))
+
+
+@cgdp.command()
+@click.argument("model")
+@click.option("--workers", default=2, show_default=True, help="Processes of this host.")
+@click.option("--batch", default=8, show_default=True, help="Examples per worker.")
+@click.option("--input", "shape", metavar="CxHxW", help="Shape of one example [default: what the model says].")
+@click.option("--chunks", "wanted", default="1,2,4,8", show_default=True, metavar="K,...", help="Chunk sizes.")
+@click.option("--steps", default=20, show_default=True, help="Times are their medians.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON; `times` is what `hostlib cgdp search` takes.")
+def check(model: str, workers: int, batch: int, shape: str | None, wanted: str, steps: int, as_json: bool) -> None:
+    """The cost model beside what this machine does with MODEL (the zoo's, or module:factory).
+
+    Measures what each layer costs by itself, predicts the backward pass with each chunk size, and measures that.
+    docs/cgdp.md says what each cost is on a CPU.
+
+    \b
+    Example
+        hostlib cgdp check cifar10_quick --workers 2 --chunks 1,2,3
+    """
+    from hostlib.chunkcheck import CheckOptions
+    from hostlib.chunkcheck import check as measure
+
+    options = CheckOptions(model, parse_chunks(wanted, 0), _extents(shape), workers, batch, steps)
+    with Console(stderr=True).status(f"{workers} workers measure {model}"):
+        done = measure(options)
+    if as_json:
+        click.echo(json.dumps(_told(done), indent=2))
+    else:
+        _print_check(options, done)
+
+
+def _extents(shape: str | None) -> tuple[int, ...] | None:
+    if shape is None:
+        return None
+    if not all(extent.isdecimal() for extent in shape.split("x")):
+        raise RunError(f"--input takes a shape such as 3x224x224, not {shape!r}")
+    return tuple(map(int, shape.split("x")))
+
+
+def _told(done: Check) -> dict[str, Any]:
+    return {
+        "layers": [{"layer": number, **asdict(cost)} for number, cost in enumerate(done.costs, 1)],
+        "backward": [{**asdict(row), "error": row.error} for row in done.rows],
+        "times": {row.chunk: row.measured_s for row in done.rows if row.chunk is not None},
+    }
+
+
+def _print_check(options: CheckOptions, done: Check) -> None:
+    sums = [sum(times) * MS for times in zip(*(astuple(cost) for cost in done.costs), strict=True)]
+    names = ("backward", "synchronisation", "accumulation", "broadcast")
+    costs = ", ".join(f"{name} {ms:.2f}" for name, ms in zip(names, sums, strict=True))
+    title = f"{options.model}, {options.workers} workers, batch {options.batch}; all layers, in ms: {costs}"
+    table = Table("chunk", "chunks", "predicted (ms)", "measured (ms)", "error", title=title, title_justify="left")
+    for row in done.rows:
+        name = "all, afterwards" if row.chunk is None else f"{row.chunk}"
+        times = (f"{row.predicted_s * MS:.2f}", f"{row.measured_s * MS:.2f}", f"{100 * row.error:+.0f} %")
+        table.add_row(name, f"{row.chunks}", *times)
+    Console().print(table)

@@ -84,36 +84,45 @@ class HostAccumulating(DataParallel):
 
     Attributes:
         search: for a chunk size; None where one is given.
+        gradients: all of them.
+        parts: the chunks, in backward order.
     """
 
     def __init__(self, setting: Setting, options: Options) -> None:
         super().__init__(setting)
         layers = trained_layers(setting.model)
         self._layers = layers[::-1]
-        self._flat, self._ends = _flattened(self._layers)
+        self.gradients, self._ends = _flattened(self._layers)
         self._backward: Backward | None = None
-        self._parts: list[Part] = []
+        self.parts: list[Part] = []
         self._part_of: dict[nn.Parameter, int] = {}
         for parameter in self._part_of_each(1):
             parameter.register_post_accumulate_grad_hook(self._ready)
         self.search = Search(options.step, options.range, options.interval, len(layers)) if not options.chunk else None
-        self._cut(options.chunk or 1)
+        self.cut(options.chunk or 1)
         self._steps, self._since_ns = 0, 0
 
     def step(self, inputs: Tensor, labels: Tensor) -> float:
-        self._flat.zero_()
+        self.gradients.zero_()
         loss = self.setting.loss(self.model(inputs), labels)
         self.state.step = times = StepTimes(time.perf_counter_ns())
-        for part in self._parts:
+        for part in self.parts:
             part.left = part.parameters
-        self._backward = Backward(self._parts, self._send)
+        self._backward = Backward(self.parts, self._send)
         loss.backward()
         times.backward_ended()
-        for future in self._backward.end():
+        for future, span in zip(self._backward.end(), times.spans, strict=True):
             future.wait()
+            span.done_ns = span.done_ns or time.perf_counter_ns()  # Callbacks come after those who wait.
         self.optimiser.step()
         self._seek()
         return float(loss.detach())
+
+    @property
+    def told(self) -> dict[str, Any]:
+        size = self._size if self.search is None or self.search.over else None
+        tried = {} if self.search is None else {"chunk_sizes_tried": [trial.chunk for trial in self.search.trials]}
+        return {"chunk_size": size or "the search for it was not over", **tried}
 
     def _ready(self, parameter: nn.Parameter) -> None:
         assert self._backward is not None
@@ -128,25 +137,22 @@ class HostAccumulating(DataParallel):
 
     # ---- the size of chunks --------------------------------------------------------------------------------------
 
-    @property
-    def chunks(self) -> int:
-        """How many there are now."""
-        return len(self._parts)
-
     def _part_of_each(self, size: int) -> dict[nn.Parameter, int]:
         """Which chunk, in backward order, each parameter is in."""
         made, last = partition(len(self._layers), size), len(self._layers)
         return {p: n for n, chunk in enumerate(made) for layer in chunk for p in self._layers[last - layer]}
 
-    def _cut(self, size: int) -> None:
+    def cut(self, size: int) -> None:
+        """Chunks of so many layers, from the next step on."""
+        self._size = size
         made, last = partition(len(self._layers), size), len(self._layers)
         self._part_of = self._part_of_each(size)
-        self._parts = []
+        self.parts = []
         begin = 0
         for chunk in made:
             end = self._ends[last - chunk[-1]]
             members = sum(len(self._layers[last - layer]) for layer in chunk)
-            self._parts.append(Part(self._flat[begin:end], members))
+            self.parts.append(Part(self.gradients[begin:end], members))
             begin = end
 
     def _seek(self) -> None:
@@ -163,7 +169,7 @@ class HostAccumulating(DataParallel):
             lapse = torch.tensor([(now_ns - self._since_ns) / NS_PER_S], dtype=torch.float64)
             dist.broadcast(lapse, 0)
             search.measured(float(lapse))
-            self._cut(search.chunk)
+            self.cut(search.chunk)
             self._since_ns = time.perf_counter_ns()
 
 

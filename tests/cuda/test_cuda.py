@@ -29,7 +29,7 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("mechanism", ["inagg+mcast", "ring", "gloo"])
+@pytest.mark.parametrize("mechanism", ["inagg+mcast", "ring", "gloo", "shm"])
 def test_cuda_tensors_are_summed_as_those_of_the_host(mechanism: str, fabric: Fabric, tmp_path: Path) -> None:
     run = start(fabric, tmp_path, "all", "cuda", NETFOLD_MECHANISM=mechanism)
     for rank, seen in enumerate(ended(run, tmp_path)):

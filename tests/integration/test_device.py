@@ -23,7 +23,7 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
         yield started
 
 
-@pytest.mark.parametrize(("mechanism", "lanes"), [("inagg+mcast", "2"), ("ring", "1"), ("gloo", "1")])
+@pytest.mark.parametrize(("mechanism", "lanes"), [("inagg+mcast", "2"), ("ring", "1"), ("gloo", "1"), ("shm", "1")])
 def test_a_device_sums_as_the_host_does(mechanism: str, lanes: str, fabric: Fabric, tmp_path: Path) -> None:
     run = start(fabric, tmp_path, "all", NETFOLD_MECHANISM=mechanism, NETFOLD_LANES=lanes)
     for rank, seen in enumerate(ended(run, tmp_path)):

@@ -89,6 +89,7 @@ def alone() -> Iterator[None]:
 @pytest.mark.parametrize("size", range(1, LAYERS + 2))
 def test_chunks_go_in_backward_order_and_have_all_gradients(size: int) -> None:
     trainer, collective = made(Options(chunk=size))
+    assert trainer.told == {"chunk_size": size}
     sizes = [sum(p.numel() for p in layer) for layer in trained_layers(trainer.model)]
     plain, loss = Net(), nn.CrossEntropyLoss()
     plain.load_state_dict(trainer.model.state_dict())
@@ -142,6 +143,7 @@ def test_the_search_tries_sizes_in_turn_and_keeps_one(alone: None) -> None:
     before = len(collective.sizes)
     trainer.step(*batch())
     assert search.best == best
+    assert trainer.told == {"chunk_size": best, "chunk_sizes_tried": tried}
     assert len(collective.sizes) - before == len(partition(LAYERS, best))
 
 
