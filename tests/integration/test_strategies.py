@@ -38,6 +38,8 @@ PAIRS = [
     "bsp/ps:servers=2:assign=pairs:colocated",
     "cgdp:chunk=1/shm",
     "cgdp:chunk=2/inagg+mcast",
+    "ralp:force/ring",
+    "ralp:force:all/inagg+mcast",
     "cgdp:step=2:range=1:interval=3/shm",  # the search ends within the steps
 ]
 
