@@ -85,7 +85,7 @@ SEARCH = (
 @cgdp.command("search")
 @click.option(
     "--times",
-    type=click.File(),
+    type=click.File(lazy=True),
     required=True,
     metavar="FILE",
     help='Seconds of an interval by chunk size, as JSON: {"1": 2.5, "2": 2.1, ...}; - is standard input.',
@@ -129,7 +129,7 @@ def _print_search(done: Search) -> None:
 
 
 @cgdp.command()
-@click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--sync-us", default=10.0, show_default=True, help="Of handing a chunk over, in microseconds.")
 @click.option("--accumulation", default=4.0, show_default=True, help="What the host takes in and adds, in GB/s.")
 @click.option("--broadcast", default=10.0, show_default=True, help="What goes back to each worker, in GB/s.")
