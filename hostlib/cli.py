@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.checker import check
-from hostlib.commands.models import models
 from hostlib.commands.cgdp import cgdp
+from hostlib.commands.models import models
 from hostlib.commands.overlap import overlap
 from hostlib.commands.poseidon import poseidon
 from hostlib.commands.ralp import ralp
@@ -545,8 +545,8 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-main.add_command(models)
 main.add_command(cgdp)
+main.add_command(models)
 main.add_command(overlap)
 main.add_command(poseidon)
 main.add_command(ralp)
