@@ -85,7 +85,7 @@ SEARCH = (
 @cgdp.command("search")
 @click.option(
     "--times",
-    type=click.File(lazy=True),
+    type=click.Path(allow_dash=True),
     required=True,
     metavar="FILE",
     help='Seconds of an interval by chunk size, as JSON: {"1": 2.5, "2": 2.1, ...}; - is standard input.',
@@ -95,14 +95,14 @@ SEARCH = (
 @SEARCH[2]
 @click.option("--layers", type=int, help="Of the network: sizes that are the same as 1 are not tried.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def search_command(times: Any, step: int, reach: int, interval: int, layers: int | None, as_json: bool) -> None:
+def search_command(times: str, step: int, reach: int, interval: int, layers: int | None, as_json: bool) -> None:
     """The search for a chunk size, given how long iterations take with each.
 
     \b
     Example
         hostlib cgdp search --times times.json --step 10 --range 5
     """
-    done = search(_times(times.name, times.read()), step, reach, interval, layers)
+    done = search(_times(times), step, reach, interval, layers)
     if as_json:
         trials = [{"iteration": interval * n, **asdict(trial)} for n, trial in enumerate(done.trials, 1)]
         click.echo(json.dumps({"best": done.best, "iterations": interval * len(trials), "trials": trials}, indent=2))
@@ -110,7 +110,12 @@ def search_command(times: Any, step: int, reach: int, interval: int, layers: int
         _print_search(done)
 
 
-def _times(name: str, text: str) -> dict[int, float]:
+def _times(name: str) -> dict[int, float]:
+    try:
+        with click.open_file(name) as file:
+            text = file.read()
+    except OSError as wrong:
+        raise RunError(f"{name} cannot be read: {wrong.strerror}") from None
     try:
         told = {int(size): float(seconds) for size, seconds in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError):

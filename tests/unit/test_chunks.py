@@ -210,6 +210,12 @@ def test_times_that_are_none_are_refused_in_one_line(text: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for words in (("search", "--times", "none.json"), ("model", "none.trace")):
+        with pytest.raises(HostlibError, match=r"none\.\w+ cannot be read"):
+            hostlib(*words)
+
+
 TRACE = """
 [layers]
 layer,forward_s,backward_s
