@@ -18,6 +18,7 @@ from rich.table import Table
 
 from hostlib.checker import check
 from hostlib.commands.cgdp import cgdp
+from hostlib.commands.converge import converge
 from hostlib.commands.models import models
 from hostlib.commands.overlap import overlap
 from hostlib.commands.poseidon import poseidon
@@ -49,6 +50,7 @@ def main() -> None:
     hostlib bench         how fast mechanisms sum, here or between network namespaces with links of a given rate
     hostlib models        which networks there are, and the layers of any model
     hostlib profile       how long a model's layers compute and when its gradients are ready: a trace for `simulation`
+    hostlib converge      train the same by several mechanisms and compare how fast it learns
     hostlib poseidon      which layers of a model go by parameter servers, which by sufficient factors
     hostlib ralp          whether a model's last layers had better live at a server, and from which on
     hostlib cgdp          chunks of layers that are accumulated on the host together: which, and what they cost
@@ -546,6 +548,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 main.add_command(cgdp)
+main.add_command(converge)
 main.add_command(models)
 main.add_command(overlap)
 main.add_command(poseidon)

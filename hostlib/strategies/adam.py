@@ -44,9 +44,8 @@ def trainer(setting: Setting, options: Options) -> Trainer:
     from hostlib.training.exchange import Owners
     from hostlib.training.layerwise import LayerWise
 
-    return LayerWise(
-        setting, lambda layers: Owners(setting.group, Factors(), options.servers, layers), lambda layer: True
-    )
+    exchange = Owners(setting.group, setting.another_peers(), Factors(), options.servers)
+    return LayerWise(setting, exchange, lambda layer: True)
 
 
 def serve(setting: Setting, number: int, options: Options) -> None:

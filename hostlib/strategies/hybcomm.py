@@ -31,7 +31,7 @@ def trainer(setting: Setting) -> Trainer:
         dense = mechanism_cost(setting.mechanism, workers, matrix[0] * matrix[1])
         return cheaper(matrix, layer.vectors, workers, dense) == "SFB"
 
-    return LayerWise(setting, lambda layers: Broadcast(setting.group, Factors()), choose)
+    return LayerWise(setting, Broadcast(setting.group, setting.another_peers(), Factors()), choose)
 
 
 def plan(trace: Trace, situation: Situation) -> Plan:

@@ -23,7 +23,8 @@ def trainer(setting: Setting) -> Trainer:
     from hostlib.training.layerwise import LayerWise
     from hostlib.training.onebit import OneBit
 
-    return LayerWise(setting, lambda layers: Broadcast(setting.group, OneBit()), lambda layer: True)
+    exchange = Broadcast(setting.group, setting.another_peers(), OneBit())
+    return LayerWise(setting, exchange, lambda layer: True)
 
 
 def plan(trace: Trace, situation: Situation) -> Plan:

@@ -38,7 +38,8 @@ def trainer(setting: Setting, options: Options) -> Trainer:
     from hostlib.training.exchange import Broadcast
     from hostlib.training.layerwise import LayerWise
 
-    return LayerWise(setting, lambda layers: Broadcast(setting.group, Factors()), lambda layer: True)
+    exchange = Broadcast(setting.group, setting.another_peers(), Factors())
+    return LayerWise(setting, exchange, lambda layer: True)
 
 
 def plan(trace: Trace, situation: Situation, options: Options) -> Plan:

@@ -21,6 +21,10 @@ MIB = 1 << 20
 class Carrier(Protocol):
     """Takes a bucket's gradients to the other ranks."""
 
+    def start(self, buckets: list[list[nn.Parameter]]) -> None:
+        """Which there are."""
+        ...
+
     def begin(self, number: int, gradients: Tensor) -> None:
         """All ranks begin their buckets in the same order. Whoever calls has no more use for the tensor."""
         ...
@@ -28,6 +32,8 @@ class Carrier(Protocol):
     def finish(self, number: int, parameters: list[nn.Parameter]) -> None:
         """Wait for what came of a bucket that was begun, and put it where the parameters' gradients are, or themselves."""
         ...
+
+    def close(self, graceful: bool) -> None: ...
 
 
 class Buckets:
@@ -41,6 +47,7 @@ class Buckets:
     def __init__(self, parameters: Sequence[nn.Parameter], size_mb: float, carrier: Carrier) -> None:
         self._buckets = filled(list(reversed(parameters)), size_mb * MIB)
         self._carrier = carrier
+        carrier.start(self._buckets)
         self._lacking = [0] * len(self._buckets)
         self._begun = 0
         for number, bucket in enumerate(self._buckets):
@@ -107,6 +114,9 @@ class Averages:
         self._state = state
         self._under_way: dict[int, torch.futures.Future[Tensor]] = {}
 
+    def start(self, buckets: list[list[nn.Parameter]]) -> None:
+        """The mechanism takes any."""
+
     def begin(self, number: int, gradients: Tensor) -> None:
         self._state.buckets.append(gradients.numel())
         span = self._state.step.begin(number, gradients.nbytes)
@@ -119,3 +129,6 @@ class Averages:
 
     def finish(self, number: int, parameters: list[nn.Parameter]) -> None:
         spread(self._under_way.pop(number).wait(), [p.grad for p in parameters if p.grad is not None])
+
+    def close(self, graceful: bool) -> None:
+        """Whoever made the collective closes it."""

@@ -77,9 +77,9 @@ class Waiting:
 class Broadcast:
     """Every rank sends its part to every other; all sum them in the order of the ranks."""
 
-    def __init__(self, group: Group, form: Form) -> None:
+    def __init__(self, group: Group, peers: Peers, form: Form) -> None:
         self.form = form
-        self._group, self._peers = group, _peers(group)
+        self._group, self._peers = group, peers
         self._waiting = Waiting(group)
 
     def step(self, layers: list[Connected]) -> None:
@@ -108,19 +108,17 @@ class Broadcast:
 
 
 class Owners:
-    """Every rank sends its part to the server that owns the layer, which sends the gradient back.
+    """Every rank sends its part to the server that owns the layer, which sends the gradient back."""
 
-    Args:
-        layers: how many the model has.
-    """
-
-    def __init__(self, group: Group, form: Form, servers: int, layers: int) -> None:
+    def __init__(self, group: Group, peers: Peers, form: Form, servers: int) -> None:
         self.form = form
-        self._group, self._peers, self._servers, self._layers = group, _peers(group), servers, layers
+        self._group, self._peers, self._servers = group, peers, servers
+        self._layers = 0
         self._waiting = Waiting(group)
         self._told: list[Pending] = []
 
     def step(self, layers: list[Connected]) -> None:
+        self._layers = len(layers)
         if self._group.rank == 0:
             self._tell([len(layers), *(layer.vectors for layer in layers)])
 
@@ -157,7 +155,7 @@ def serve(setting: Setting, number: int, form: Form, servers: int) -> None:
     Raises:
         RunError, RuntimeError: a message did not come through.
     """
-    group, peers = setting.group, _peers(setting.group)
+    group, peers = setting.group, setting.another_peers()
     shapes = [_shape(layer, form) for layer in connected_layers(setting.model)]
     header = torch.empty(1 + len(shapes), dtype=torch.int64)
     sent: list[Pending] = []
@@ -181,11 +179,6 @@ def serve(setting: Setting, number: int, form: Form, servers: int) -> None:
         sent.clear()
     for rank in range(1, group.world_size):
         peers.receive(header, rank, HEADER_TAG).wait()
-
-
-def _peers(group: Group) -> Peers:
-    assert group.another_peers is not None, "only a strategy's hosts have messages of their own"
-    return group.another_peers()
 
 
 def _shape(layer: Connected, form: Form) -> Shape:

@@ -9,8 +9,9 @@ from functools import partial
 
 from torch import Tensor
 
+from hostlib.hook import HookState
 from hostlib.overlap import StepTimes
-from hostlib.training.buckets import Averages, Buckets, spread
+from hostlib.training.buckets import Averages, Buckets, Carrier, spread
 from hostlib.training.connected import Connected, connected_layers
 from hostlib.training.exchange import Exchange
 from hostlib.training.setting import DataParallel, Setting
@@ -20,16 +21,22 @@ class LayerWise(DataParallel):
     """A rank's steps under sfb, hybcomm, adam and onebit.
 
     Args:
-        exchange: what chosen layers go by; told how many fully connected layers there are.
+        exchange: what chosen layers go by.
         choose: whether a fully connected layer goes by it: asked when its first forward pass is over.
+        carrier: what everything else goes by: the mechanism, unless told otherwise.
     """
 
     def __init__(
-        self, setting: Setting, exchange: Callable[[int], Exchange], choose: Callable[[Connected], bool]
+        self,
+        setting: Setting,
+        exchange: Exchange,
+        choose: Callable[[Connected], bool],
+        carrier: Callable[[HookState], Carrier] = Averages,
     ) -> None:
         super().__init__(setting)
         self._layers = connected_layers(setting.model)
-        self._exchange, self._choose = exchange(len(self._layers)), choose
+        self._exchange, self._choose = exchange, choose
+        self._carrier = carrier(self.state)
         self._buckets: Buckets | None = None
         self._under_way: list[tuple[Connected, Future[Tensor]]] = []
 
@@ -54,7 +61,7 @@ class LayerWise(DataParallel):
         chosen = [layer for layer in self._layers if layer.vectors and self._choose(layer)]
         taken = {id(p) for layer in chosen for p in self._taken(layer)}
         rest = [p for p in self.model.parameters() if p.requires_grad and id(p) not in taken]
-        buckets = Buckets(rest, self.setting.options.bucket_mb, Averages(self.state))
+        buckets = Buckets(rest, self.setting.options.bucket_mb, self._carrier)
         for number, layer in enumerate(chosen):
             layer.when_ready(partial(self._begin, number, len(buckets.sizes)))
         return buckets
@@ -70,3 +77,4 @@ class LayerWise(DataParallel):
 
     def close(self, graceful: bool = True) -> None:
         self._exchange.close(graceful)
+        self._carrier.close(graceful)

@@ -13,6 +13,7 @@ from hostlib.collective import Collective
 from hostlib.group import Group
 from hostlib.hook import HookState
 from hostlib.options import TrainOptions
+from hostlib.peers import Peers
 from hostlib.registry import Mechanism
 
 
@@ -40,6 +41,11 @@ class Setting:
         """The collective of a rank."""
         assert self.collective is not None, "a server has no collective"
         return self.collective
+
+    def another_peers(self) -> Peers:
+        """See Group.another_peers: every rank and every server of the strategy makes as many."""
+        assert self.group.another_peers is not None, "only a strategy's hosts have messages of their own"
+        return self.group.another_peers()
 
 
 class Trainer(Protocol):

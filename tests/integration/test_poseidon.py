@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from hostlib.data import batches, digits
+from hostlib.inspection import layers_of
 from hostlib.models import build_model
+from hostlib.poseidon import InformationBook, best_scheme
+from hostlib.traffic import Synchronisation, per_node
 from hostlib.train import MOMENTUM
+from tests.chaos.training import PATIENCE_S, TrainingRun, weights_of
 from tests.integration.test_servers import hostlib
 
 WORKERS, BATCH, STEPS, LR, SEED = 4, 16, 20, 0.05, 1
@@ -43,7 +51,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     return trained("bsp/ring", tmp_path_factory.mktemp("reference") / "weights.pt", workers=1)[1]
 
 
-@pytest.mark.parametrize("mechanism", ["hybcomm/ring", "adam:servers=2"])
+@pytest.mark.parametrize("mechanism", ["hybcomm/ring", "adam:servers=2", "poseidon:servers=2"])
 def test_the_weights_are_those_of_one_process(mechanism: str, reference: dict[str, Tensor], tmp_path: Path) -> None:
     _, weights = trained(mechanism, tmp_path / "weights.pt")
     assert difference(weights, reference) < ROUNDING
@@ -89,3 +97,70 @@ def in_one_bit(values: Tensor) -> Tensor:
         for some in (column < 0, column >= 0):
             column[some] = column[some].mean()
     return made
+
+
+@pytest.mark.parametrize("scheme", ["hybcomm", "adam", "onebit"])
+def test_links_carry_what_the_formulas_say(scheme: Synchronisation, tmp_path: Path) -> None:
+    """A small VGG: of its fully connected layers the large ones are factors' by hybcomm, the small one the servers'."""
+    servers, batch, steps = 2, 8, 10
+    strategy = f"adam:servers={servers}" if scheme == "adam" else scheme
+    result, _ = trained(
+        f"{strategy}/ps:servers={servers}:assign=even",
+        tmp_path / "weights.pt",
+        **{"model": "vgg", "batch-size": str(batch), "steps": str(steps), "bucket-mb": "1"},
+    )
+    book = InformationBook(layers_of(build_model("vgg"), torch.zeros(1, 1, 8, 8)), WORKERS, servers, batch)
+    assert [best_scheme(layer, book) for layer in book.trained if layer.matrix] == ["SFB", "SFB", "PS"]
+    nodes = per_node(book, scheme, colocated=False)
+    for rank in range(WORKERS):
+        link, expected = result["link_bytes"][f"rank{rank}"], nodes[f"worker{rank}"]
+        # Headers come on top: of messages, and for servers.
+        assert expected.sent < link["sent"] / steps < 1.05 * expected.sent
+        assert expected.received < link["received"] / steps < 1.05 * expected.received
+
+
+# ---- the key-value store ----------------------------------------------------------------------------------------
+
+DEADLINE_S = 8
+STORE = ("--mechanism", "poseidon:servers=2:checkpoint=7", "--world-size", "2", "--epochs", "6")
+
+
+def test_a_killed_shard_comes_back_and_the_weights_are_the_same(tmp_path: Path) -> None:
+    undisturbed = weights_of(tmp_path / "undisturbed.json", *STORE)
+    run = TrainingRun.start("--result", str(tmp_path / "result.json"), *STORE)
+    try:
+        run.wait_for_step()
+        keeper = run.ranks()[2]
+        for _ in range(2):
+            shard = wait_for_shard(keeper)
+            os.kill(shard, signal.SIGKILL)
+            assert wait_for_shard(keeper, after=shard) != shard
+        assert run.process.poll() is None
+        assert run.end(PATIENCE_S) == 0, run.said
+    finally:
+        run.stop()
+    assert json.loads((tmp_path / "result.json").read_text())["weights_sha256"] == undisturbed
+    assert len(set(undisturbed)) == 1
+
+
+def test_a_shard_that_stops_is_named() -> None:
+    run = TrainingRun.start(*STORE, "--epochs", "2000", "--deadline", str(DEADLINE_S))
+    try:
+        run.wait_for_step()
+        os.kill(wait_for_shard(run.ranks()[2]), signal.SIGSTOP)
+        assert run.end(within_s=DEADLINE_S + 15) == 1
+        assert f"shard 0 of the key-value store has not answered for {DEADLINE_S} s" in run.error()
+    finally:
+        run.stop()
+
+
+def wait_for_shard(keeper: int, after: int | None = None) -> int:
+    """Its child, when there is one that lives and is not the one before."""
+    give_up = time.monotonic() + 5
+    while time.monotonic() < give_up:
+        for child in Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split():
+            with suppress(FileNotFoundError):
+                if " Z " not in Path(f"/proc/{child}/stat").read_text() and int(child) != after:
+                    return int(child)
+        time.sleep(0.01)
+    raise AssertionError("no shard came back")

@@ -103,10 +103,16 @@ class Recorder:
     def __init__(self) -> None:
         self.begun: list[tuple[int, int]] = []
 
+    def start(self, buckets: list[list[nn.Parameter]]) -> None:
+        pass
+
     def begin(self, number: int, gradients: Tensor) -> None:
         self.begun.append((number, gradients.numel()))
 
     def finish(self, number: int, parameters: list[nn.Parameter]) -> None:
+        pass
+
+    def close(self, graceful: bool) -> None:
         pass
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
+from hostlib.cli import main
 from hostlib.errors import HostlibError, UnknownNameError
+from hostlib.inspection import load
 from hostlib.layers import LayerInfo
 from hostlib.poseidon import (
     Cost,
@@ -119,3 +123,57 @@ def test_nodes_carry_what_table_1_says(scheme: Synchronisation) -> None:
 
 def busiest(nodes: dict[str, Traffic]) -> float:
     return max(each.sent + each.received for each in nodes.values())
+
+
+# ---- real models -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", [8, 16, 32])
+@pytest.mark.parametrize(
+    ("model", "batch", "chosen"),
+    [
+        ("vgg19", 32, {(4096, 25088): "SFB", (4096, 4096): "SFB", (1001, 4096): "SFB"}),
+        ("vgg19-22k", 32, {(4096, 25088): "SFB", (4096, 4096): "SFB", (21841, 4096): "SFB"}),
+        ("googlenet", 128, {(1001, 1024): "PS"}),  # Section 5.2: "Poseidon reduces to PS when training GoogLeNet"
+    ],
+)
+def test_the_papers_networks(model: str, batch: int, chosen: dict[tuple[int, int], str], nodes: int) -> None:
+    """Table 3's batch sizes; nodes as in figure 5."""
+    book = InformationBook(load(model).layers, nodes, nodes, batch)
+    assert {layer.matrix: best_scheme(layer, book) for layer in book.layers if layer.matrix} == chosen
+    assert {best_scheme(layer, book) for layer in book.trained if layer.kind == "conv"} == {"PS"}
+
+
+def test_figure_10() -> None:
+    """VGG19 on eight nodes: servers have equal loads, Adam's owners of large layers carry several times the others', and
+    hybrid communication is balanced and the smallest."""
+    book = InformationBook(load("vgg19").layers, 8, 8, 32)
+    loads = {scheme: [t.sent + t.received for t in per_node(book, scheme).values()] for scheme in FIGURE_10}
+    for even in ("ps", "hybcomm"):
+        assert max(loads[even]) == pytest.approx(min(loads[even]))
+    assert max(loads["adam"]) > 4 * min(loads["adam"])
+    assert max(loads["hybcomm"]) < max(loads["ps"]) / 3 < max(loads["adam"])
+
+
+FIGURE_10: tuple[Synchronisation, ...] = ("ps", "adam", "hybcomm")
+
+
+def test_the_command_says_which_and_what_it_costs() -> None:
+    told = json.loads(command("poseidon", "vgg19", "--workers", "8", "--servers", "8", "--batch", "32", "--json"))
+    cost = told.pop("costs")
+    assert told.keys() == cost.keys()
+    assert set(told.values()) == {"PS", "SFB"}
+    assert told["classifier.2"] == "SFB"
+    assert cost["classifier.2"] == {"PS": 58_720_256, "SFB": 3_670_016}
+    assert next(iter(cost.values()))["SFB"] is None
+
+
+def test_the_command_as_tables() -> None:
+    assert "58,720,256" in command("poseidon", "vgg19", "--workers", "8")
+    assert "worker7" in command("poseidon", "vgg19", "--bytes")
+
+
+def command(*arguments: str) -> str:
+    done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output

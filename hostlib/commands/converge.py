@@ -1,0 +1,62 @@
+"""`hostlib converge`: the same training by several mechanisms, step by step. Source: "Poseidon", figure 11."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from hostlib.convergence import Curve, draw, smoothed
+from hostlib.options import TrainOptions
+from hostlib.progress import TrainingProgress
+
+DEFAULTS = TrainOptions()
+
+
+@click.command()
+@click.argument("mechanisms", nargs=-1, required=True, metavar="MECHANISM...")
+@click.option("--model", default=DEFAULTS.model, show_default=True)
+@click.option("--world-size", default=4, show_default=True, help="Number of workers.")
+@click.option("--steps", default=400, show_default=True)
+@click.option("--batch-size", default=DEFAULTS.batch_size, show_default=True, help="Per worker.")
+@click.option("--lr", default=DEFAULTS.lr, show_default=True, help="Learning rate.")
+@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Of weights, split and batches.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="The curves: FILE.svg, .png or .pdf.")
+@click.option("--json", "as_json", is_flag=True, help="Every step's loss, as JSON.")
+def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json: bool, **options: Any) -> None:
+    """Train the same model from the same weights by each MECHANISM, and compare how fast it learns.
+
+    \b
+    Examples
+        hostlib converge hybcomm/ring onebit/ring --plot convergence.svg
+    """
+    from hostlib.launch import launch
+
+    runs = [TrainOptions(mechanism=name, steps=steps, epochs=steps, **options) for name in mechanisms]
+    curves = []
+    console = Console(stderr=True)
+    for run in runs:
+        losses: list[float] = []
+        with TrainingProgress(console, run.mechanism, console.is_terminal) as report:
+
+            def note(event: dict[str, Any], losses: list[float] = losses, report: Any = report) -> None:
+                losses.append(event["loss"])
+                report(event)
+
+            result = launch(run, note)
+        curves.append(Curve(run.mechanism, losses, 1 - result["test_accuracy"]))
+    if plot is not None:
+        draw(curves, f"{runs[0].model}, {options['world_size']} workers", plot)
+    if as_json:
+        click.echo(json.dumps({c.mechanism: {"loss": c.losses, "test_error": c.test_error} for c in curves}, indent=2))
+        return
+    marks = [steps * part // 4 for part in (1, 2, 3, 4)]
+    table = Table("mechanism", *(f"loss at {mark}" for mark in marks), "test error")
+    for curve in curves:
+        means = smoothed(curve.losses)
+        table.add_row(curve.mechanism, *(f"{means[mark - 1]:.4f}" for mark in marks), f"{curve.test_error:.4f}")
+    Console().print(table)
