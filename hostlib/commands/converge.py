@@ -56,7 +56,8 @@ def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json
         click.echo(json.dumps({c.mechanism: {"loss": c.losses, "test_error": c.test_error} for c in curves}, indent=2))
         return
     marks = [steps * part // 4 for part in (1, 2, 3, 4)]
-    table = Table("mechanism", *(f"loss at {mark}" for mark in marks), "test error")
+    table = Table("mechanism", *(f"step {mark}" for mark in marks), "test error")
+    table.title = "training loss"
     for curve in curves:
         means = smoothed(curve.losses)
         table.add_row(curve.mechanism, *(f"{means[mark - 1]:.4f}" for mark in marks), f"{curve.test_error:.4f}")
