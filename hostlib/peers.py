@@ -72,6 +72,7 @@ class MpiPeers:
     Args:
         communicator: mpi4py.MPI.Comm whose rank i is host i; nobody else may use it.
         deadline_s: how long a message may take; None for ever, as a server may be idle.
+        counting: this host's other messages, which count these, too.
 
     Attributes:
         carried: bytes of the messages so far. Between processes of one machine they go by shared memory, where the
@@ -80,17 +81,22 @@ class MpiPeers:
 
     channels = 1  # MPI libraries' own locks make more of them slower
 
-    def __init__(self, communicator: Any, deadline_s: float | None) -> None:
+    def __init__(self, communicator: Any, deadline_s: float | None, counting: MpiPeers | None = None) -> None:
         self._communicator, self._deadline_s = communicator, deadline_s
         self.carried = LinkBytes()
+        self._counting = (self,) if counting is None else (self, counting)
 
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
-        self.carried += LinkBytes(sent=tensor.nbytes)
+        self._count(LinkBytes(sent=tensor.nbytes))
         return MpiPending(self._communicator.Isend(_bytes(tensor), host, tag), self._deadline_s)
 
     def receive(self, tensor: Tensor, host: int, tag: int) -> Pending:
-        self.carried += LinkBytes(received=tensor.nbytes)
+        self._count(LinkBytes(received=tensor.nbytes))
         return MpiPending(self._communicator.Irecv(_bytes(tensor), host, tag), self._deadline_s)
+
+    def _count(self, carried: LinkBytes) -> None:
+        for each in self._counting:
+            each.carried += carried
 
     def allreduce(self, tensor: Tensor) -> Pending:
         """The library's own, in place. How it does that, and what it sends, it does not tell: it is not in `carried`."""

@@ -132,7 +132,7 @@ def grouped(
             with_servers = dist.PrefixStore("hosts", store)
             hosts = GlooPeers(dist.ProcessGroupGloo(with_servers, here.rank, here.world_size, waits))
         nccl = nccl_maker(store, here.rank, workers, deadline_s)
-        more = peers_maker(store, here, servers, own, deadline_s)
+        more = peers_maker(store, here, servers, own, deadline_s, hosts)
         yield Group(here.rank, workers, gloo, liveness, deadline_s, another_gloo, nccl, hosts, more), job
     except HostlibError:
         raise
@@ -149,7 +149,7 @@ def gloo_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float)
 
 
 def peers_maker(
-    store: dist.Store, here: Surroundings, servers: int, own: int, deadline_s: float
+    store: dist.Store, here: Surroundings, servers: int, own: int, deadline_s: float, hosts: Peers | None
 ) -> Callable[[], Peers]:
     """What makes messages between workers and a strategy's servers at each call; see Group.another_peers."""
     calls, workers = itertools.count(), here.world_size - servers
@@ -161,7 +161,7 @@ def peers_maker(
         if here.communicator is not None:
             members = [*range(workers), *range(first_own, here.world_size)]
             among = here.communicator.Create_group(here.communicator.Get_group().Incl(members), tag=next(calls))
-            return MpiPeers(among, None if serves else deadline_s)
+            return MpiPeers(among, None if serves else deadline_s, hosts if isinstance(hosts, MpiPeers) else None)
         prefixed = dist.PrefixStore(f"strategy{next(calls)}", store)
         waits = IDLE if serves else timedelta(seconds=deadline_s)
         return GlooPeers(dist.ProcessGroupGloo(prefixed, number, workers + own, waits))

@@ -20,6 +20,7 @@ needs torch. It may have:
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import typing
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from hostlib import strategies
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.layers import LayerInfo
 from hostlib.plan import Plan, Situation
-from hostlib.registry import Mechanism, find, option_value, registered
+from hostlib.registry import Mechanism, describe_option, find, option_value, registered
 from hostlib.schedule import server, worker
 from hostlib.trace import Trace
 
@@ -157,8 +158,16 @@ def find_strategy(name: str) -> Strategy:
 
 
 def describe_options(strategy: Strategy) -> list[str]:
-    """`name=default` of each of its options."""
-    return [] if strategy.options is None else [f"{f.name}={f.default}" for f in fields(strategy.options)]
+    """Each of its options with its default and what else is legal; see hostlib.registry.describe_option."""
+    if strategy.options is None:
+        return []
+    kinds = typing.get_type_hints(type(strategy.options))
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options = fields(strategy.options)
+    return [
+        describe_option(inspect.Parameter(f.name, keyword, default=f.default, annotation=kinds[f.name]))
+        for f in options
+    ]
 
 
 @dataclass(frozen=True, slots=True)

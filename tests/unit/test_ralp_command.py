@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from hostlib.commands.ralp import TABLE_1, TABLE_2, paper_cells, ralp
 from hostlib.errors import HostlibError, RunError, UnknownNameError
-from hostlib.strategy import choose, find_strategy
+from hostlib.strategy import choose, describe_options, find_strategy
 
 MIDDLE = 0.005  # of two decimals
 
@@ -124,5 +124,6 @@ def test_the_strategy_takes_its_options() -> None:
     chosen = choose("ralp:split=features.5:threshold=-1.5:all/ring")
     assert (chosen.strategy.options.split, chosen.strategy.options.threshold) == ("features.5", -1.5)
     assert (chosen.strategy.options.all, chosen.strategy.options.force) == (True, False)
+    assert describe_options(choice.strategy) == ["split=auto", "force=no|yes", "threshold=-0.5", "all=no|yes"]
     with pytest.raises(UnknownNameError, match="option of ralp"):
         find_strategy("ralp:layers=3")
