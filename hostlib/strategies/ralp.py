@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostlib.errors import HostlibError
 from hostlib.plan import FLOAT_BYTES, Plan, Situation, errand, errands_together, head, tail_ns
-from hostlib.skew import THRESHOLD, Cut, place
+from hostlib.skew import THRESHOLD, Cut, Placement, place
 from hostlib.trace import Trace
 
 if TYPE_CHECKING:
@@ -66,8 +67,17 @@ def plan(trace: Trace, situation: Situation, options: Options) -> Plan:
 
 
 def _cut(situation: Situation, options: Options) -> Cut | None:
-    """Where the profiler, or the options, cut the model."""
-    placement = place(situation.known_layers(), situation.batch, options.threshold)
+    return chosen(place(situation.known_layers(), situation.batch, options.threshold), options)
+
+
+def chosen(placement: Placement, options: Options) -> Cut | None:
+    """Where the profiler, or the options, cut the model; None for not at all.
+
+    Raises:
+        HostlibError: it cannot be cut where the options want it.
+    """
     if options.split != AUTO:
         return placement.behind(options.split)
+    if options.force and placement.split is None:
+        raise HostlibError("ralp:force has nothing to cut: it is cheapest to leave every layer with the workers")
     return placement.split if placement.partition or options.force else None

@@ -20,7 +20,7 @@ from hostlib.errors import HostlibError, RunError
 from hostlib.fitting import shape_for
 from hostlib.inspection import example, layers_of
 from hostlib.skew import Cut, Placement, place
-from hostlib.strategies.ralp import AUTO, Options
+from hostlib.strategies.ralp import Options, chosen
 from hostlib.training.setting import Setting, Trainer
 from hostlib.training.shipment import Line, Purpose
 from hostlib.training.wfbp import WaitFree
@@ -59,11 +59,7 @@ def decide(setting: Setting, options: Options) -> Decision:
     """
     layers = layers_of(setting.model, _example(setting))
     placement = place(layers, setting.options.batch_size, options.threshold)
-    if options.split != AUTO:
-        return Decision(placement, placement.behind(options.split))
-    if options.force and placement.split is None:
-        raise HostlibError("ralp:force has nothing to cut: it is cheapest to leave every layer with the workers")
-    return Decision(placement, placement.split if placement.partition or options.force else None)
+    return Decision(placement, chosen(placement, options))
 
 
 # ---- workers --------------------------------------------------------------------------------------------------------
