@@ -20,13 +20,12 @@ from hostlib.data import Split, batches, digits
 from hostlib.errors import HostlibError, RunError
 from hostlib.hosts import LocalHosts
 from hostlib.launch import run_ranks
-from hostlib.models import build_model
 from hostlib.registry import Mechanism, find, registered
 from hostlib.strategy import Strategy, choose, registered_strategies
 from hostlib.train import MOMENTUM
 from tests.conftest import running_fabric
 from tests.integration import strategy_ranks
-from tests.integration.strategy_ranks import BATCH_SIZE, LR, MODEL, SEED, STEPS, WORKERS
+from tests.integration.strategy_ranks import BATCH_SIZE, LR, SEED, STEPS, WORKERS, network
 
 pytestmark = pytest.mark.timeout(400)  # of the first test, which waits for all runs
 
@@ -51,6 +50,7 @@ ROUNDING = WORKERS * BATCH_SIZE * 2**-24
 # At worst the steps' errors do not make up for each other, as random ones do.
 WORST = math.sqrt(STEPS)
 TRIALS = 4
+FALLEN = 0.8
 MARGIN = 1000  # between rounding and what training, or a rank that is left out, changes
 
 
@@ -68,7 +68,7 @@ def goes_with(strategy: Strategy, mechanism: Mechanism) -> bool:
 
 def fresh() -> Weights:
     torch.manual_seed(SEED)
-    return build_model(MODEL).state_dict()
+    return network().state_dict()
 
 
 def trained(data: Split, workers: int = WORKERS, noise: float = 0.0, trial: int = 0) -> Weights:
@@ -78,7 +78,7 @@ def trained(data: Split, workers: int = WORKERS, noise: float = 0.0, trial: int 
         noise: added to gradients, up to so much of the step's largest one, either way.
     """
     torch.manual_seed(SEED)
-    model = build_model(MODEL)
+    model = network()
     optimiser = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
     drawn = torch.Generator().manual_seed(trial)
     for chosen in islice(batches(len(data.train_labels), WORKERS * BATCH_SIZE, 0, 1, SEED, 0), STEPS):
@@ -100,7 +100,7 @@ def apart(one: Weights, other: Weights) -> float:
 
 
 def loss(weights: Weights, data: Split) -> float:
-    model = build_model(MODEL)
+    model = network()
     model.load_state_dict(weights)
     with torch.no_grad():
         return float(nn.functional.cross_entropy(model(data.train_images), data.train_labels))
@@ -173,7 +173,7 @@ def test_workers_train_as_one_process_does(
     digests, weights = outcomes.of(pair)
     assert len(digests) == WORKERS
     assert len(set(digests)) == 1
-    assert loss(weights, data) < loss(fresh(), data)
+    assert loss(weights, data) < FALLEN * loss(fresh(), data)
     assert apart(weights, fresh()) > MARGIN * bound
     if choose(pair).strategy.exact:
         assert apart(weights, reference) <= bound
