@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t PROLOGUE = SIZE_MAX;
 constexpr std::int64_t MILLISECOND = 1000000;
-constexpr std::int64_t MARGIN_NS = 5 * MILLISECOND, TIMEOUT_MAX_NS = 500 * MILLISECOND;  // a rank may be off its core
+constexpr std::int64_t MARGIN_NS = 5 * MILLISECOND, TIMEOUT_MAX_NS = 4000 * MILLISECOND;  // a rank may be off its core
 constexpr std::int64_t REORDERING_NS = 1 * MILLISECOND;  // what a network may do to the order
 // Where a round trip takes long, packets come one by one, and waking up for each would take more time than its work.
 constexpr std::int64_t SLOW_NS = 1 * MILLISECOND, LONGEST_PAUSE_NS = MILLISECOND / 2;

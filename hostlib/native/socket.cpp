@@ -17,7 +17,8 @@
 namespace netfold {
 namespace {
 
-constexpr int BUFFER_BYTES = 8 << 20;
+// What waits to leave is less than what fits in front of a slow link: a full buffer makes wait, a full queue loses.
+constexpr int RECEIVE_BYTES = 8 << 20, SEND_BYTES = 1 << 20;
 constexpr std::size_t BUNDLE_BYTES = 65000;  // what an IPv4 datagram holds, and fewer than 64 segments of 1 KiB
 
 }  // namespace
@@ -37,8 +38,8 @@ Socket::Socket(const std::string &address, std::uint16_t port) {
     woken_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (fd_ < 0 || woken_ < 0) throw std::system_error(errno, std::generic_category(), "socket");
     // As much as the system grants: a window of results arrives in one burst.
-    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &BUFFER_BYTES, sizeof BUFFER_BYTES);
-    setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &BUFFER_BYTES, sizeof BUFFER_BYTES);
+    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &RECEIVE_BYTES, sizeof RECEIVE_BYTES);
+    setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &SEND_BYTES, sizeof SEND_BYTES);
     // Datagrams that came together stay together, where the system can.
     const int on = 1;
     setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof on);
