@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_FLAGS ?=
-# What only computes runs on both cores; what has deadlines, as real runs do, runs alone.
+# What only computes never runs beside what has deadlines, as real runs do; of those, two at a time, which mostly wait.
 COMPUTING := tests/unit tests/property tests/dataplane tests/fuzz
 TIMED := tests/emulation tests/integration tests/chaos
 WORKERS ?= 2
@@ -35,7 +35,7 @@ demo: $(STAMP) p4
 # pytest's exit code 5: PYTEST_FLAGS chose none of these.
 test: $(STAMP)
 	$(BIN)/python -m pytest $(COMPUTING) --numprocesses $(WORKERS) --dist loadfile $(PYTEST_FLAGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest $(TIMED) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest $(TIMED) --numprocesses $(WORKERS) --dist loadfile $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
