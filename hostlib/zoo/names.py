@@ -49,7 +49,7 @@ ENTRIES = {
         Entry("vgg11", "vgg", (3, 224, 224), TF_IMAGE_NET, f"Simonyan and Zisserman 2014; {TENSORFLOW}"),
         Entry("vgg16", "vgg", (3, 224, 224), IMAGE_NET, f"Simonyan and Zisserman 2014; {SLIM}"),
         Entry("vgg19", "vgg", (3, 224, 224), TF_IMAGE_NET, f"Simonyan and Zisserman 2014; {TENSORFLOW}"),
-        Entry("vgg19-22k", "vgg", (3, 224, 224), 21841, "Simonyan and Zisserman 2014; Poseidon's, for ImageNet22K"),
+        Entry("vgg19_22k", "vgg", (3, 224, 224), 21841, "Simonyan and Zisserman 2014; Poseidon's, for ImageNet22K"),
     )
 }
 NAMES: tuple[str, ...] = tuple(ENTRIES)

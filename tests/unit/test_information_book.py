@@ -133,7 +133,7 @@ def busiest(nodes: dict[str, Traffic]) -> float:
     ("model", "batch", "chosen"),
     [
         ("vgg19", 32, {(4096, 25088): "SFB", (4096, 4096): "SFB", (1001, 4096): "SFB"}),
-        ("vgg19-22k", 32, {(4096, 25088): "SFB", (4096, 4096): "SFB", (21841, 4096): "SFB"}),
+        ("vgg19_22k", 32, {(4096, 25088): "SFB", (4096, 4096): "SFB", (21841, 4096): "SFB"}),
         ("googlenet", 128, {(1001, 1024): "PS"}),  # Section 5.2: "Poseidon reduces to PS when training GoogLeNet"
     ],
 )

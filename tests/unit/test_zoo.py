@@ -21,7 +21,7 @@ PUBLISHED = {
     "inception3:auxiliary=yes": (27e6, 1e-2),
     "resnet152": (60.2e6, 1e-3),
     "vgg19": (143e6, 1e-2),
-    "vgg19-22k": (229e6, 1e-3),
+    "vgg19_22k": (229e6, 1e-3),
     # "Poseidon", section 2.2, and CGDP, table 1.
     "alexnet": (61.5e6, 1e-2),
     "googlenet": (7e6, 1e-2),
