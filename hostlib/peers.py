@@ -35,10 +35,14 @@ class Peers(Protocol):
 
     Attributes:
         channels: how many threads may be at it at a time, each with tensors of its own.
+        shares_link: messages that are under way at a time slow each other down.
     """
 
     @property
     def channels(self) -> int: ...
+
+    @property
+    def shares_link(self) -> bool: ...
 
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
         """Nothing may change the tensor, which is contiguous, until the message has left."""
@@ -55,6 +59,7 @@ class GlooPeers:
     """
 
     channels = 4
+    shares_link = True
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -80,6 +85,7 @@ class MpiPeers:
     """
 
     channels = 1  # MPI libraries' own locks make more of them slower
+    shares_link = False  # the library sees to that
 
     def __init__(self, communicator: Any, deadline_s: float | None, counting: MpiPeers | None = None) -> None:
         self._communicator, self._deadline_s = communicator, deadline_s

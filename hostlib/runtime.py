@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hostlib.checker import check
 from hostlib.errors import ScheduleError
+from hostlib.outbox import Outbox
 from hostlib.peers import Peers, Pending
 from hostlib.registry import Mechanism
 from hostlib.schedule import FabricUse, Operation, Receive, Send, describe, is_host, piece_bounds, server, worker
@@ -97,6 +98,8 @@ class Runtime:
         self._hosts = {worker(rank): rank for rank in range(world_size)}
         self._hosts |= {server(number): world_size + number for number in range(len(schedule.servers))}
         self._node = next(node for node, number in self._hosts.items() if number == host)
+        # A server's go to all at the same time, so that no worker is behind the others.
+        self._outbox = Outbox(peers) if host < world_size and peers.shares_link else None
 
     @property
     def servers(self) -> range:
@@ -191,13 +194,15 @@ class Runtime:
     def close(self) -> None:
         """There will be no more from this worker."""
         _settle(self._tell_servers(END, 0))
+        if self._outbox is not None:
+            self._outbox.close()
 
     def _tell_servers(self, count: int, kind: int) -> list[Pending]:
         header = torch.tensor([count, kind])
         return [self._send(header, host, HEADER_TAG) for host in self.servers]
 
     def _send(self, tensor: Tensor, host: int, tag: int) -> Pending:
-        return self._peers.send(tensor, host, self._first_tag + tag)
+        return (self._outbox or self._peers).send(tensor, host, self._first_tag + tag)
 
     def _receive(self, tensor: Tensor, host: int, tag: int) -> Pending:
         return self._peers.receive(tensor, host, self._first_tag + tag)

@@ -35,8 +35,8 @@ class Network:
         store_and_forward: switches have the whole message before they send it on.
         store_and_aggregate: switches have the whole sum before they send it on.
         slot_bytes: what each switch can sum at a time; 0 for any.
-        turn_bytes: after so many a host's link turns to what it has for another host, as TCP's streams share it; 0: when
-            the message is over. For messages between hosts.
+        turn_bytes: messages between hosts go in parts of so many, which streams to one host take in turns, as TCP's do; so
+            do a server's to several, while a worker's leave one after the other. 0: messages are not cut.
 
     Raises:
         NetworkError: it cannot be.

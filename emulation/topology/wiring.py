@@ -20,11 +20,13 @@ from hostlib.hosts import FRAME_BYTES, MTU, shape
 # The same on every machine, whatever it is set to: with BBR, exchanges between changing pairs of hosts take half as long
 # again. Every namespace may have Reno (tcp(7)); in a network of so little delay it fills links as CUBIC does. What may be
 # on its way is bounded: where several hosts send to one, they fill its queue no further than it is long. So is what waits
-# in a host: the rest stays with the sockets, as with a network card's own queue, and acknowledgements are not behind it.
+# in a host: the rest stays with the sockets, as with a network card's own queue, and acknowledgements are not behind it;
+# or with the program, which sends its next message when there is room for it.
 TCP = {
     "tcp_congestion_control": "reno",
     "tcp_slow_start_after_idle": "0",
     "tcp_rmem": "4096 131072 262144",
+    "tcp_wmem": "4096 65536 65536",
     "tcp_limit_output_bytes": str(4 * FRAME_BYTES),
 }
 

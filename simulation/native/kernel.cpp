@@ -19,6 +19,7 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64
     return x ^ (x >> 31);
 }
 
+constexpr std::int32_t IN_ORDER = -1;  // instead of a receiver: a worker sends to them one after the other
 constexpr int DISTANCE_BITS = 16, OP_BITS = 24;
 
 }  // namespace
@@ -651,7 +652,9 @@ bool Kernel::takes_turns(const Message &m) const {
 
 void Kernel::queue(std::uint32_t id, std::int32_t l) {
     LinkState &link = link_[l];
-    const std::int32_t receiver = messages_[id].state->program->nodes[messages_[id].target];
+    const Message &m = messages_[id];
+    const Program &p = *m.state->program;
+    const std::int32_t receiver = m.source < p.workers ? IN_ORDER : p.nodes[m.target];
     auto &stream = link.streams[receiver];
     stream.push_back(id);
     if (stream.size() == 1) link.turns.push_back(receiver);

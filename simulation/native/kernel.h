@@ -89,7 +89,7 @@ struct Settings {
     Time overhead = 0;  // of a host per message
     bool store_and_forward = false;    // switches on a unicast's or multicast's way
     bool store_and_aggregate = false;  // switches that sum
-    std::uint64_t turn_bytes = 0;      // a host's link goes to its next receiver after so many; 0: after the message
+    std::uint64_t turn_bytes = 0;      // of the parts in which messages between hosts go; 0: whole
 };
 
 struct Result {
@@ -141,7 +141,7 @@ private:
         bool woken = false;
         std::vector<Waiting> waiting;
         std::deque<std::int32_t> turns;  // receivers that wait for their turn
-        std::map<std::int32_t, std::deque<std::uint32_t>> streams;  // by receiver: messages, one after the other
+        std::map<std::int32_t, std::deque<std::uint32_t>> streams;  // by receiver, a worker's together: messages, one after the other
     };
     struct Held {
         State *state;

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostlib.registry import find
-from hostlib.schedule import Receive, Schedule, Send, Symmetry, image, is_host, link_elements, worker
+from hostlib.schedule import Operation, Receive, Schedule, Send, Symmetry, image, is_host, link_elements, worker
 from hostlib.trace import Layer, Parameter, Trace, synthesise
 from simulation.engine import Job, Order, only, play
 from simulation.errors import ArchitectureError, NetworkError, QuantityError, SimulationError
@@ -144,27 +144,49 @@ def test_slots_make_jobs_wait_for_each_other() -> None:
         only(replace(GIGABIT, slot_bytes=MEGABYTE - 1), job)
 
 
-def test_streams_share_a_hosts_link() -> None:
-    """Worker 0 has something for two others, one of whom passes it on: it waits for the other's half of the link."""
+def played_ns(lists: dict[str, tuple[Operation, ...]], network: Network, workers: int) -> float:
+    """How long a schedule of two pieces takes, a megabyte each."""
+    made = Schedule("made", workers, 2, lists)
+    job = Job(of_size(2 * MEGABYTE), replace(find("ring"), build=lambda world_size: made), workers, bare=True)
+    return only(network, job)[0].iteration_end_ns[1]
+
+
+SHARED = replace(GIGABIT, turn_bytes=10_000)
+
+
+def test_streams_to_one_host_share_its_link() -> None:
+    """Two send to worker 2, who passes one of the pieces on: it waits for the other's half of the link."""
     lists = {
-        worker(0): (Send(worker(1), 0), Send(worker(2), 1)),
-        worker(1): (Receive(worker(0), 0, reduce=True), Send(worker(3), 0)),
-        worker(2): (Receive(worker(0), 1, reduce=True),),
-        worker(3): (Receive(worker(1), 0, reduce=True),),
+        worker(0): (Send(worker(2), 0),),
+        worker(1): (Send(worker(2), 1),),
+        worker(2): (Receive(worker(0), 0, reduce=True), Send(worker(3), 0), Receive(worker(1), 1, reduce=True)),
+        worker(3): (Receive(worker(2), 0, reduce=True),),
     }
-    fan = Schedule("fan", 4, 2, lists)
-    job = Job(of_size(2 * MEGABYTE), replace(find("ring"), build=lambda world_size: fan), 4, bare=True)
-    assert only(GIGABIT, job)[0].iteration_end_ns[1] == 2 * ONE_WAY_NS
-    shared, played = only(replace(GIGABIT, turn_bytes=10_000), job)
-    assert shared.iteration_end_ns[1] == pytest.approx(3 * ONE_WAY_NS, rel=0.01)
-    assert played.link_bytes["worker0"] == (2 * MEGABYTE, 0)
+    assert played_ns(lists, GIGABIT, 4) == 2 * ONE_WAY_NS
+    assert played_ns(lists, SHARED, 4) == pytest.approx(3 * ONE_WAY_NS, rel=0.01)
+
+
+def test_a_servers_streams_share_its_link_a_workers_follow_each_other() -> None:
+    """Worker 0, or the server in its place, has something for two; the first of them passes it on."""
+
+    def fan(sender: str) -> dict[str, tuple[Operation, ...]]:
+        return {
+            sender: (Send(worker(1), 0), Send(worker(2), 1)),
+            worker(1): (Receive(sender, 0, reduce=True), Send(worker(3), 0)),
+            worker(2): (Receive(sender, 1, reduce=True),),
+            worker(3): (Receive(worker(1), 0, reduce=True),),
+        }
+
+    assert played_ns(fan(worker(0)), SHARED, 4) == pytest.approx(2 * ONE_WAY_NS, rel=0.01)
+    with_server = {worker(0): (), **fan("server0")}
+    assert played_ns(with_server, GIGABIT, 4) == 2 * ONE_WAY_NS
+    assert played_ns(with_server, SHARED, 4) == pytest.approx(3 * ONE_WAY_NS, rel=0.01)
 
 
 def test_streams_to_one_host_take_turns_in_no_more_time_than_messages() -> None:
-    together = replace(GIGABIT, turn_bytes=10_000)
-    assert bare_ns("ps", 4, network=together) == pytest.approx(2 * 4 * ONE_WAY_NS, rel=0.01)
-    assert bare_ns("ring", 4, 4 * MEGABYTE, together) == pytest.approx(6 * ONE_WAY_NS, rel=0.01)
-    with_overhead = replace(together, overhead_ns=300)
+    assert bare_ns("ps", 4, network=SHARED) == pytest.approx(2 * 4 * ONE_WAY_NS, rel=0.01)
+    assert bare_ns("ring", 4, 4 * MEGABYTE, SHARED) == pytest.approx(6 * ONE_WAY_NS, rel=0.01)
+    with_overhead = replace(SHARED, overhead_ns=300)
     assert bare_ns("ring", 4, 4 * MEGABYTE, with_overhead) == pytest.approx(6 * (ONE_WAY_NS + 300), rel=1e-6)
 
 
