@@ -177,6 +177,6 @@ def install(patch: pytest.MonkeyPatch) -> ThreadedDevice:
     def found(tensor: Tensor) -> Any:
         return device if device.on and tensor.device.type == "cpu" else device_of(tensor)
 
-    for module in ("hostlib.collective", "hostlib.library", "hostlib.backend", "hostlib.staged"):
+    for module in ("hostlib.collective", "hostlib.library", "hostlib.shared", "hostlib.backend", "hostlib.staged"):
         patch.setattr(f"{module}.device_of", found)
     return device
