@@ -14,6 +14,7 @@ from controller.errors import ControllerError, StateError
 from controller.topology import Topology
 
 STATE_FILE = "controller.json"
+KILLED_S = 10.0  # until what was killed is gone, on a busy machine
 
 
 def start_time(pid: int) -> int | None:
@@ -52,7 +53,7 @@ class Process:
         os.kill(self.pid, signal.SIGTERM)
         if not self.gone_within(patience_s):
             os.kill(self.pid, signal.SIGKILL)
-            self.gone_within(patience_s)
+            self.gone_within(KILLED_S)
         return True
 
     def gone_within(self, seconds: float) -> bool:
