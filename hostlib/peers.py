@@ -30,6 +30,12 @@ class Pending(Protocol):
         ...
 
 
+def settle(messages: list[Pending]) -> None:
+    """Wait for all of them."""
+    for message in messages:
+        message.wait()
+
+
 class Peers(Protocol):
     """This host's end. Hosts are numbered: workers by rank, then the servers.
 

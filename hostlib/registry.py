@@ -175,14 +175,8 @@ def find(name: str) -> Mechanism:
     if plain not in registered():
         raise UnknownNameError("mechanism", plain, registered())
     mechanism = registered()[plain]
-    chosen = {}
-    for word in words:
-        option, equals, value = word.partition("=")
-        if option not in mechanism.options:
-            raise UnknownNameError(f"option of {plain}", option, mechanism.options)
-        parameter = mechanism.options[option]
-        chosen[option] = option_value(f"{plain}:{option}", parameter.annotation, value if equals else "yes")
-    return replace(mechanism, name=name, chosen=chosen)
+    kinds = {option: parameter.annotation for option, parameter in mechanism.options.items()}
+    return replace(mechanism, name=name, chosen=option_values(plain, words, kinds))
 
 
 def find_fallback(name: str) -> Mechanism:
@@ -208,6 +202,26 @@ def _legal(kind: Any) -> tuple[str, ...]:
     if kind is bool:
         return tuple(YES_NO)
     return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+
+
+def option_values(plain: str, words: list[str], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """What `option=value` (or `option`, for yes) behind a name says.
+
+    Args:
+        plain: the name without options.
+        kinds: of the legal options; see option_value.
+
+    Raises:
+        UnknownNameError: there is no such option.
+        HostlibError: a value is not of its kind.
+    """
+    chosen = {}
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option not in kinds:
+            raise UnknownNameError(f"option of {plain}", option, kinds)
+        chosen[option] = option_value(f"{plain}:{option}", kinds[option], value if equals else "yes")
+    return chosen
 
 
 def option_value(what: str, kind: Any, text: str) -> Any:

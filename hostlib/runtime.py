@@ -15,7 +15,7 @@ from torch import Tensor
 from hostlib.checker import check
 from hostlib.errors import ScheduleError
 from hostlib.outbox import Outbox
-from hostlib.peers import Peers, Pending
+from hostlib.peers import Peers, Pending, settle
 from hostlib.registry import Mechanism
 from hostlib.schedule import FabricUse, Operation, Receive, Send, describe, is_host, piece_bounds, server, worker
 
@@ -146,7 +146,7 @@ class Runtime:
                 case Receive(peer, piece, reduce) if self._by_message(peer):
                     message, got = coming.popleft()
                     # What is on its way must not change.
-                    _settle([*sending.pop((piece, step.segment), []), message])
+                    settle([*sending.pop((piece, step.segment), []), message])
                     step.part.add_(got) if reduce else step.part.copy_(got)
                 case Send(_, piece) if self._fabric is not None:
                     self._to_fabric(self._fabric, started, piece)
@@ -155,7 +155,7 @@ class Runtime:
                 case operation:
                     raise ScheduleError(f"{self._mechanism.name}: a host cannot {describe(operation)}")
         for messages in sending.values():
-            _settle(messages)
+            settle(messages)
         if started.average and not started.under_way:
             started.flat.div_(self._world_size)
 
@@ -193,7 +193,7 @@ class Runtime:
 
     def close(self) -> None:
         """There will be no more from this worker."""
-        _settle(self._tell_servers(END, 0))
+        settle(self._tell_servers(END, 0))
         if self._outbox is not None:
             self._outbox.close()
 
@@ -211,11 +211,6 @@ class Runtime:
     def _to_fabric(fabric: Fabric, started: Started, number: int) -> None:
         if started.pieces[number].numel() > 0:
             started.under_way[number] = fabric.begin(started.pieces[number], started.average)
-
-
-def _settle(messages: list[Pending]) -> None:
-    for message in messages:
-        message.wait()
 
 
 def _segments(piece: Tensor) -> tuple[Tensor, ...]:

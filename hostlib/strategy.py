@@ -33,7 +33,7 @@ from hostlib import strategies
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.layers import LayerInfo
 from hostlib.plan import Plan, Situation
-from hostlib.registry import Mechanism, describe_option, find, option_value, registered
+from hostlib.registry import Mechanism, describe_option, find, option_values, registered
 from hostlib.schedule import server, worker
 from hostlib.trace import Trace
 
@@ -148,12 +148,7 @@ def find_strategy(name: str) -> Strategy:
     if not words:
         return strategy
     kinds = {} if strategy.options is None else typing.get_type_hints(type(strategy.options))
-    chosen = {}
-    for word in words:
-        option, equals, value = word.partition("=")
-        if option not in kinds:
-            raise UnknownNameError(f"option of {plain}", option, kinds)
-        chosen[option] = option_value(f"{plain}:{option}", kinds[option], value if equals else "yes")
+    chosen = option_values(plain, words, kinds)
     return Strategy(name, plain, strategy.summary, type(strategy.options)(**chosen), strategy.module)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from hostlib.errors import HostlibError
 from hostlib.group import Group
 from hostlib.overlap import StepTimes
-from hostlib.peers import Peers, Pending
+from hostlib.peers import Peers, Pending, settle
 from hostlib.sequence import Sequence
 from hostlib.training.connected import Connected, Form, Shape, connected_layers
 from hostlib.training.setting import Setting
@@ -96,7 +96,7 @@ class Broadcast:
         messages += [self._peers.send(mine, rank, tag) for rank in others]
 
         def finish() -> Tensor:
-            _settle(messages)
+            settle(messages)
             made = self.form.average(shape, parts)
             span.done_ns = time.perf_counter_ns()
             return made
@@ -123,7 +123,7 @@ class Owners:
             self._tell([len(layers), *(layer.vectors for layer in layers)])
 
     def _tell(self, header: list[int]) -> None:
-        _settle(self._told)
+        settle(self._told)
         told = torch.tensor(header)
         hosts = range(self._group.world_size, self._group.world_size + self._servers)
         self._told = [self._peers.send(told, host, HEADER_TAG) for host in hosts]
@@ -136,7 +136,7 @@ class Owners:
         messages = [self._peers.receive(made, owner, tag), self._peers.send(mine, owner, tag)]
 
         def finish() -> Tensor:
-            _settle(messages)
+            settle(messages)
             span.done_ns = time.perf_counter_ns()
             return made
 
@@ -146,7 +146,7 @@ class Owners:
         self._waiting.close(graceful)
         if graceful:
             self._tell([END] + [0] * self._layers)
-            _settle(self._told)
+            settle(self._told)
 
 
 def serve(setting: Setting, number: int, form: Form, servers: int) -> None:
@@ -172,10 +172,10 @@ def serve(setting: Setting, number: int, form: Form, servers: int) -> None:
             for layer, of_ranks in parts.items()
         }
         for layer, shape, _ in mine:
-            _settle(coming[layer])
+            settle(coming[layer])
             made = form.average(shape, parts[layer])
             sent += [peers.send(made, rank, HEADER_TAG + 1 + layer) for rank in range(group.world_size)]
-        _settle(sent)
+        settle(sent)
         sent.clear()
     for rank in range(1, group.world_size):
         peers.receive(header, rank, HEADER_TAG).wait()
@@ -183,8 +183,3 @@ def serve(setting: Setting, number: int, form: Form, servers: int) -> None:
 
 def _shape(layer: Connected, form: Form) -> Shape:
     return replace(layer.shape, bias=layer.shape.bias and form.with_bias)
-
-
-def _settle(messages: list[Pending]) -> None:
-    for message in messages:
-        message.wait()
