@@ -1,4 +1,4 @@
-"""Messages that leave one after the other, in the order in which they were asked for.
+"""Messages that leave for one host after the other, in the order in which they were asked for.
 
 TCP's streams to several hosts share the link: while a message still leaves for a host that is late, the next one, for
 another, takes half of the link from it, and hosts that exchange pieces drift ever further apart.
@@ -6,8 +6,8 @@ another, takes half of the link from it, and hosts that exchange pieces drift ev
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -22,6 +22,7 @@ class Queued:
     tensor: Tensor
     host: int
     tag: int
+    _under_way: Pending | None = None
     _left: threading.Event = field(default_factory=threading.Event)
     _wrong: Exception | None = None
 
@@ -35,34 +36,64 @@ class Queued:
         if self._wrong is not None:
             raise self._wrong
 
-    def go(self, peers: Peers) -> None:
-        """Send it, and wait until it has left."""
+    def begin(self, peers: Peers) -> None:
+        """Send it, if that has not been tried yet."""
+        if self._under_way is None and self._wrong is None:
+            try:
+                self._under_way = peers.send(self.tensor, self.host, self.tag)
+            except Exception as wrong:
+                self._wrong = wrong
+
+    def finish(self) -> None:
+        """Wait until what has begun has left."""
         try:
-            peers.send(self.tensor, self.host, self.tag).wait()
+            if self._under_way is not None:
+                self._under_way.wait()
         except Exception as wrong:
             self._wrong = wrong
         self._left.set()
 
 
 class Outbox:
-    """A host's messages by one link. Whoever is to receive one must ask for it whatever else it waits for: the next ones
-    do not leave before."""
+    """A host's messages by one link. Whoever is to receive one must ask for it whatever else it waits for: those to other
+    hosts do not leave before. Those to the same host need not wait: they follow each other in one stream."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self._queue: queue.SimpleQueue[Queued | None] = queue.SimpleQueue()
+        self._line: deque[Queued] = deque()  # what has not left; those up to the first for another host are under way
+        self._open = True
+        self._changed = threading.Condition()
         threading.Thread(target=self._run, name="outbox", daemon=True).start()
 
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
         """As Peers.send."""
         message = Queued(tensor, host, tag)
-        self._queue.put(message)
+        with self._changed:
+            self._line.append(message)
+            self._begin()
+            self._changed.notify()
         return message
 
     def close(self) -> None:
         """There will be no more."""
-        self._queue.put(None)
+        with self._changed:
+            self._open = False
+            self._changed.notify()
+
+    def _begin(self) -> None:
+        for message in self._line:
+            if message.host != self._line[0].host:
+                break
+            message.begin(self._peers)
 
     def _run(self) -> None:
-        while (message := self._queue.get()) is not None:
-            message.go(self._peers)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._line or not self._open)
+                if not self._line:
+                    return
+                first = self._line[0]
+            first.finish()
+            with self._changed:
+                self._line.popleft()
+                self._begin()

@@ -67,6 +67,21 @@ def test_one_message_leaves_at_a_time_in_order() -> None:
     outbox.close()
 
 
+def test_messages_to_one_host_follow_each_other_at_once_and_those_to_another_wait() -> None:
+    line = Line()
+    outbox = Outbox(line)
+    messages = [outbox.send(torch.zeros(1), host, 0) for host in (3, 3, 1, 3)]
+    assert line.under_way == [3, 3]
+    line.let.release(3)
+    for message in messages[:3]:
+        message.wait()
+    assert line.sent == [3, 3, 1]
+    line.let.release()
+    messages[3].wait()
+    assert (line.sent, line.most) == ([3, 3, 1, 3], 2)
+    outbox.close()
+
+
 def test_what_goes_wrong_is_told_to_who_waits_and_the_next_goes_on() -> None:
     line = Line()
     line.let.release(2)
