@@ -237,6 +237,6 @@ def work(options: CheckOptions, here: Surroundings) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    from hostlib.cli import run_part
+    from hostlib.entry import run_part
 
     run_part("hostlib cgdp check", lambda told, here, tell: work(CheckOptions.from_json(told), here))

@@ -195,6 +195,6 @@ def wrong_elements(result: Tensor, seed: int, world_size: int, sum_unit: float |
 
 
 if __name__ == "__main__":
-    from hostlib.cli import run_part
+    from hostlib.entry import run_part
 
     run_part("hostlib bench", lambda told, here, tell: measure(RankOptions.from_json(told), here, tell))

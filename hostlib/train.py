@@ -297,6 +297,6 @@ def _digest(model: nn.Module) -> str:
 
 
 if __name__ == "__main__":
-    from hostlib.cli import run_rank
+    from hostlib.entry import run_rank
 
     run_rank()

@@ -6,8 +6,8 @@ import faulthandler
 import signal
 
 import hostlib.train  # noqa: F401  what takes so long
-from hostlib.cli import run_rank
 from hostlib.data import digits
+from hostlib.entry import run_rank
 
 digits(1)
 

@@ -1,0 +1,116 @@
+"""`hostlib mechanisms` and `hostlib schedule`: which there are, and what one does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from hostlib.checker import check
+from hostlib.commands.tables import PLAIN_WIDTH
+from hostlib.drawing import picture
+from hostlib.drawing import table as table_of
+from hostlib.errors import RunError
+from hostlib.registry import Mechanism, describe_option, find, registered
+from hostlib.schedule import describe, link_elements
+from hostlib.strategy import describe_options, registered_strategies
+
+BYTES_PER_ELEMENT = 4
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def mechanisms(as_json: bool) -> None:
+    """Which mechanisms and strategies `--mechanism` takes."""
+    known = registered()
+    options = {name: [describe_option(option) for option in m.options.values()] for name, m in known.items()}
+    if as_json:
+        told = {
+            name: {
+                "summary": m.summary,
+                "needs_fabric": m.needs_fabric,
+                "runs_on_hosts": m.runs_on_hosts,
+                "transport": m.transport,
+                "device": m.device,
+                "one_host": m.one_host,
+                "options": options[name],
+            }
+            for name, m in known.items()
+        }
+        strategies = {name: strategy.summary for name, strategy in registered_strategies().items()}
+        click.echo(json.dumps({"mechanisms": told, "strategies": strategies}, indent=2))
+        return
+    table = Table("mechanism", "options", "runs on", "what it does")
+    for name, mechanism in known.items():
+        table.add_row(name, "\n".join(f":{option}" for option in options[name]), _where(mechanism), mechanism.summary)
+    how = Table("strategy", "options", "what it does")
+    for name, strategy in registered_strategies().items():
+        how.add_row(name, "\n".join(f":{option}" for option in describe_options(strategy)), strategy.summary)
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table, how)
+
+
+def _where(mechanism: Mechanism) -> str:
+    if not mechanism.runs_on_hosts:
+        return "simulator"
+    needed = ["fabric"] * mechanism.needs_fabric + [each for each in (mechanism.transport, mechanism.device) if each]
+    return ", ".join(["one host" if mechanism.one_host else "hosts", *needed])
+
+
+@click.command()
+@click.argument("mechanism")
+@click.option("-n", "world_size", default=4, show_default=True, help="Workers.")
+@click.option("--size", default=1 << 20, show_default=True, help="Tensor size in bytes (float32).")
+@click.option("--turn", default=0, show_default=True, help="The tensor's number, where tensors are dealt out.")
+@click.option("--draw", is_flag=True, help="As a timeline: who sends what to whom in which step.")
+@click.option(
+    "--draw-to",
+    "picture_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The timeline as a picture: FILE.svg, .png or .pdf.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def schedule(
+    mechanism: str, world_size: int, size: int, turn: int, draw: bool, picture_path: Path | None, as_json: bool
+) -> None:
+    """What a mechanism does, operation by operation, after proving that it sums right and cannot deadlock.
+
+    \b
+    Examples
+        hostlib schedule ring -n 4 --draw
+        hostlib schedule ps:servers=2:assign=even -n 8 --json
+    """
+    if world_size < 1 or size < BYTES_PER_ELEMENT or turn < 0:
+        raise RunError("-n must be at least 1, --size at least 4 bytes and --turn at least 0")
+    made = find(mechanism).schedule(world_size, size, turn)
+    check(made)
+    if picture_path is not None:
+        picture(made, picture_path)
+    carried = {
+        node: {"sent_bytes": BYTES_PER_ELEMENT * sent, "received_bytes": BYTES_PER_ELEMENT * received}
+        for node, (sent, received) in link_elements(made, size // BYTES_PER_ELEMENT).items()
+    }
+    if as_json:
+        told = {
+            "mechanism": mechanism,
+            "world_size": world_size,
+            "pieces": made.pieces,
+            "verified": True,
+            "links": carried,
+            "nodes": {node: [describe(op) for op in ops] for node, ops in made.nodes.items()},
+        }
+        click.echo(json.dumps(told, indent=2))
+        return
+    title = f"{mechanism}, {world_size} workers, {made.pieces} pieces: verified"
+    if draw:
+        drawn = table_of(made)
+        drawn.title = title
+        Console(width=None if sys.stdout.isatty() else 16 + 24 * len(made.nodes)).print(drawn)
+        return
+    table = Table("node", "operations", title=title, title_justify="left")
+    for node, operations in made.nodes.items():
+        table.add_row(node, "\n".join(f"{i + 1}. {describe(op)}" for i, op in enumerate(operations)))
+    Console().print(table)
