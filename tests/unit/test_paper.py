@@ -103,7 +103,7 @@ def test_the_command_prints_what_it_promises() -> None:
 
 
 def test_the_page_has_what_the_command_prints() -> None:
-    from simulation.cli import _markdown
+    from simulation.commands.paper import _markdown
 
     page = (ROOT / "docs/paper.md").read_text()
     for table in ("1", "4", "6", "7", "8", "9", "10", "figure2", "ralp2", "poseidon1"):

@@ -1,0 +1,1 @@
+"""Commands of `simulation`, a module each; simulation/cli.py registers them."""

@@ -1,0 +1,154 @@
+"""`simulation run`: an iteration, or an experiment's cells."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from hostlib.registry import registered
+from simulation.architecture import BUILDERS
+from simulation.commands.given import (
+    console,
+    job_of,
+    job_options,
+    model_options,
+    network_of,
+    network_options,
+    subject_of,
+)
+from simulation.engine import Played, play
+from simulation.errors import SimulationError
+from simulation.experiment import Cell, read_experiment
+from simulation.network import Network
+
+
+@click.command("run")
+@click.argument("experiment", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--mechanism",
+    "mechanisms",
+    multiple=True,
+    help="Or STRATEGY/MECHANISM; repeat to compare [default: all mechanisms that have a schedule].",
+)
+@click.option("--model", help=f"Train this: {', '.join(sorted(BUILDERS))}.")
+@click.option("--trace", "trace_file", type=click.Path(path_type=Path), help="Train what this trace describes.")
+@click.option("--size", help="No model, one all-reduce of this size: bytes, or 16MiB, 64kb, ... [default: 16MiB].")
+@click.option("--workers", default=4, show_default=True, help="How many workers.")
+@click.option("--bandwidth", default="25gbit", show_default=True, help="Of every host's link, each way.")
+@click.option("--jobs", default=1, show_default=True, help="So many of the same at a time.")
+@click.option("--apart", is_flag=True, help="Jobs have hosts of their own, and share switches only.")
+@model_options
+@network_options
+@job_options
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def run_(
+    experiment: Path | None,
+    mechanisms: tuple[str, ...],
+    model: str | None,
+    trace_file: Path | None,
+    size: str | None,
+    workers: int,
+    bandwidth: str,
+    jobs: int,
+    apart: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Play an iteration of training a model, or one bare all-reduce; or every cell of an EXPERIMENT's file, which then
+    says all but --json.
+
+    \b
+    Examples
+        simulation run emulation/experiments/fabric-vs-host.toml
+        simulation run --workers 32 --size 528MiB --bandwidth 25gbit
+        simulation run --model vgg16 --mechanism ring --workers 32 --bandwidth 25gbit
+        simulation run --model resnet50 --workers 64 --racks 4 --oversubscription 3
+    """
+    if experiment is not None:
+        _run_experiment(experiment, as_json)
+        return
+    if jobs < 1:
+        raise SimulationError(f"--jobs must be at least 1, not {jobs}")
+    network = network_of(bandwidth, given)
+    subject, what = subject_of(model, trace_file, size, given)
+    results: dict[str, dict[str, Any]] = {}
+    for name in mechanisms or _playable(network):
+        job = job_of(subject, name, workers, given)
+        results[name] = _result(play(network, [job] * jobs, apart), job.iterations)
+    if as_json:
+        click.echo(json.dumps(next(iter(results.values())) if len(mechanisms) == 1 else results, indent=2))
+        return
+    title = f"{what}, {workers} workers, {bandwidth} links"
+    table = Table("mechanism", title=title, title_justify="left")
+    for heading in ("time", "algbw", "busiest link", "events", "wall"):
+        table.add_column(heading, justify="right")
+    for name, result in results.items():
+        seconds = result["iteration_s"]
+        busiest = max(max(link.values()) for link in result["bytes_per_link"].values())
+        algbw = f"{subject.trace.bytes * 8 / seconds / 1e9:.2f} Gbit/s" if seconds else "-"
+        table.add_row(name, f"{seconds * 1e3:.3f} ms", algbw, f"{busiest / 1e6:.2f} MB", f"{result['events']:,}",
+                      f"{result['wall_s']:.2f} s")  # fmt: skip
+    console().print(table)
+
+
+def _run_experiment(path: Path, as_json: bool) -> None:
+    """All cells; what the command line says besides is refused, since the file says it."""
+    context = click.get_current_context()
+    source = click.core.ParameterSource.COMMANDLINE
+    besides = [p.opts[0] for p in context.command.params if context.get_parameter_source(p.name or "") is source]
+    if extra := [name for name in besides if name not in ("experiment", "--json")]:
+        raise SimulationError(
+            f"{', '.join(extra)}: an experiment's file says this itself; with one, only --json is legal"
+        )
+    experiment = read_experiment(path)
+    progress = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
+    )
+    rows = []
+    with progress:
+        bar = progress.add_task("simulating", total=len(experiment.cells))
+        for cell in experiment.cells:
+            seconds = experiment.simulated_s(cell)
+            rows.append({**asdict(cell), "iteration_ms": None if seconds is None else seconds * 1e3})
+            progress.advance(bar)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(*(each.name for each in fields(Cell)), title=experiment.title, title_justify="left")
+    table.add_column("iteration", justify="right")
+    for row in rows:
+        *of_cell, ms = row.values()
+        table.add_row(*map(str, of_cell), "not simulated" if ms is None else f"{ms:.3f} ms")
+    console().print(table)
+
+
+def _playable(network: Network) -> tuple[str, ...]:
+    """All mechanisms that have a schedule; on several racks, with the sums at both levels where there is one for that."""
+    names = tuple(name for name, each in registered().items() if each.build is not None)
+    if network.racks == 1:
+        return names
+    return tuple(f"{n}:racks={network.racks}" if "racks" in registered()[n].options else n for n in names)
+
+
+def _result(played: Played, iterations: int) -> dict[str, Any]:
+    """The first job's time, all jobs' bytes; `iteration_s` of each where there are several."""
+    result: dict[str, Any] = {
+        "iteration_s": played.outcomes[0].iteration_s,
+        "bytes_per_link": {n: {"sent": s, "received": r} for n, (s, r) in played.link_bytes.items()},
+        "events": played.events,
+        "wall_s": played.wall_s,
+    }
+    if iterations > 1:
+        result["iterations"] = iterations
+    if played.stood_for > 1:
+        result["workers_per_played"] = played.stood_for
+    if len(played.outcomes) > 1:
+        result["jobs_iteration_s"] = [outcome.iteration_s for outcome in played.outcomes]
+    return result

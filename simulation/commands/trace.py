@@ -1,0 +1,107 @@
+"""`simulation trace`: make one, edit one, look at one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from hostlib.trace import Trace, as_text, read, write
+from simulation.architecture import BUILDERS
+from simulation.commands.given import console, model_options, trace_of
+from simulation.errors import SimulationError
+
+
+@click.group(invoke_without_command=True)
+@click.option("--model", help=f"Make one of this model: {', '.join(sorted(BUILDERS))}.")
+@model_options
+@click.option("--output", type=click.Path(path_type=Path), help="Write it here [default: print it].")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.pass_context
+def trace(context: click.Context, model: str | None, output: Path | None, as_json: bool, **given: Any) -> None:
+    """Make a trace from an architecture and its compute times; edit one; look at one.
+
+    \b
+    Examples
+        simulation trace --model vgg16 --input 299 --output vgg16.trace
+        simulation trace edit vgg16.trace --scale-compute 0.5 --output faster.trace
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if model is None:
+        raise SimulationError(f"--model is missing; legal are {', '.join(sorted(BUILDERS))}")
+    _put(trace_of(model, given), output, as_json)
+
+
+@trace.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--scale-compute", type=float, help="Times all compute times.")
+@click.option("--scale-sizes", type=float, help="Times all sizes.")
+@click.option(
+    "--layers", default=".*", show_default=True, help="Only of layers whose name fits (a regular expression)."
+)
+@click.option("--add", type=int, help="Copies of those layers, behind the last of them.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write it here [default: print it].")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def edit(
+    file: Path,
+    scale_compute: float | None,
+    scale_sizes: float | None,
+    layers: str,
+    add: int | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Change a trace: compute times, sizes, more layers.
+
+    \b
+    Example
+        simulation trace edit inception3.trace --layers Mixed_6e/ --add 25 --output deeper.trace
+    """
+    edited = read(file)
+    for what, factor in (("--scale-compute", scale_compute), ("--scale-sizes", scale_sizes)):
+        if factor is not None and not 0 < factor < float("inf"):
+            raise SimulationError(f"{what} must be above 0, not {factor}")
+    if add is not None and add < 1:
+        raise SimulationError(f"--add must be at least 1, not {add}")
+    if scale_compute is not None:
+        edited = edited.scale_compute(scale_compute, layers)
+    if scale_sizes is not None:
+        edited = edited.scale_sizes(scale_sizes, layers)
+    if add is not None:
+        edited = edited.add_layers(layers, add)
+    _put(edited, output, as_json)
+
+
+@trace.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def show(file: Path, as_json: bool) -> None:
+    """Say what is in a trace."""
+    told = read(file)
+    if as_json:
+        _put(told, None, as_json)
+        return
+    table = Table("layer", title=f"{file}: {told.bytes / 1e6:.2f} MB of gradients", title_justify="left")
+    for heading in ("forward", "backward", "bytes"):
+        table.add_column(heading, justify="right")
+    for layer in told.layers:
+        held = sum(p.bytes for p in told.parameters if p.layer == layer.name and p.trained)
+        table.add_row(layer.name, f"{layer.forward_ns / 1e6:.3f} ms", f"{layer.backward_ns / 1e6:.3f} ms", f"{held:,}")
+    console().print(table)
+
+
+def _put(made: Trace, output: Path | None, as_json: bool) -> None:
+    if output is not None:
+        try:
+            write(made, output)
+        except OSError as wrong:
+            raise SimulationError(f"{output} cannot be written: {wrong.strerror}") from None
+    if as_json:
+        click.echo(json.dumps({each.name: [asdict(row) for row in getattr(made, each.name)] for each in fields(made)}))
+    elif output is None:
+        click.echo(as_text(made), nl=False)
