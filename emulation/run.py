@@ -26,9 +26,9 @@ from emulation.remote import RealHosts, measure_on
 from emulation.topology.declaration import Topology, declare
 from emulation.topology.realisation import Fabric, Realisation, SwitchKind, realise
 from emulation.zygote import Zygote, zygote
+from hostlib import quantity
 from hostlib.options import TrainOptions
 from hostlib.strategy import choose
-from simulation import quantity
 from simulation.experiment import Cell, Experiment
 
 READY = Path(__file__).parent / "experiments"

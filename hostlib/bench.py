@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from hostlib import quantity
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.hosts import (
     LARGEST_WORLD,
@@ -20,7 +21,6 @@ from hostlib.hosts import (
     LocalHosts,
     namespace_hosts,
     parse_hosts,
-    parse_rate,
     to_bridge,
     to_switch,
 )
@@ -125,7 +125,7 @@ class BenchOptions:
         if count is not None and self.world_size not in (None, count):
             raise HostlibError(f"--world-size {self.world_size} does not match --hosts {self.hosts}, a rank on each")
         if self.rate is not None:
-            parse_rate(self.rate)
+            quantity.bandwidth(self.rate, "rate")
             if count is None:
                 raise HostlibError("--rate is of the links of network namespaces: it needs --hosts netns:N")
         if self.controller is not None and count is not None:
@@ -348,7 +348,7 @@ def foot(options: BenchOptions) -> list[str]:
 def payload_limit_gbps(rate: str) -> float:
     """10^9 bytes of values per second that a link of a rate carries in each direction."""
     payload, frame = frame_bytes()
-    return parse_rate(rate) / 8e9 * payload / frame
+    return quantity.bandwidth(rate, "rate") / 8e9 * payload / frame
 
 
 def measurable(hosts: str = LOCAL) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 HostlibError
 ├── UnknownNameError    a mechanism, strategy, model or dtype that does not exist; names the legal ones
+├── QuantityError       a bandwidth, size or time that is not one
 ├── ModelError          a model that cannot be made, or does not take what it is given
 ├── ScheduleError       a schedule that is not an all-reduce, or deadlocks; names node and piece
 ├── JoinError           the controller is not there, or refused the rank
@@ -25,6 +26,10 @@ class UnknownNameError(HostlibError):
     def __init__(self, kind: str, name: str, legal: Iterable[str]) -> None:
         self.kind, self.name, self.legal = kind, name, sorted(legal)
         super().__init__(f"unknown {kind} {name!r}; legal are {', '.join(self.legal) or 'none'}")
+
+
+class QuantityError(HostlibError):
+    """A number with a unit that cannot be read."""
 
 
 class ModelError(HostlibError):

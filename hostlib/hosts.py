@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from hostlib import quantity
 from hostlib.errors import HostlibError
 from hostlib.namespace import NamespaceError, inside, ip, namespace, sweep
 
@@ -22,7 +22,6 @@ QUEUE_BYTES = 1 << 20  # that wait at each end of a link
 BURST_S, BURST_FRAMES = 0.001, 10  # what may leave a link at once, the larger of both
 FRAME_BYTES = 14 + MTU
 UNSEGMENTED = 65535  # the most segments of a packet that a veth takes whole
-RATE_UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
 class Hosts(Protocol):
@@ -204,7 +203,7 @@ def shape(space: str | None, interfaces: list[str], rate: str, queue_bytes: int 
     Raises:
         NamespaceError: tc refused.
     """
-    burst = max(round(parse_rate(rate) / 8 * BURST_S), BURST_FRAMES * FRAME_BYTES)
+    burst = max(round(quantity.bandwidth(rate, "rate") / 8 * BURST_S), BURST_FRAMES * FRAME_BYTES)
     shaped = f"rate {rate} burst {burst}b limit {queue_bytes + burst}b"
     lines = [f"qdisc add dev {name} root tbf {shaped}" for name in interfaces]
 
@@ -245,18 +244,6 @@ def to_bridge(hosts: NamespaceHosts) -> Iterator[NamespaceHosts]:
 def _segments(hosts: NamespaceHosts, most: int) -> None:
     for n, host in enumerate(hosts.spaces, start=1):
         ip("-n", host, "link", "set", f"h{n}", "gso_max_segs", str(most))
-
-
-def parse_rate(text: str) -> float:
-    """Bits per second, from `100mbit`.
-
-    Raises:
-        HostlibError: not of that form, or not above 0.
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?bit)", text.strip().lower())
-    if found is None or float(found[1]) == 0:
-        raise HostlibError(f"rate {text!r} is not a number above 0 and one of {', '.join(RATE_UNITS)} (as in 100mbit)")
-    return float(found[1]) * RATE_UNITS[found[2]]
 
 
 def parse_hosts(text: str) -> int | None:

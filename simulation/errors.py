@@ -1,7 +1,6 @@
 """Errors of the simulation room.
 
 SimulationError
-├── QuantityError       a bandwidth, size or time that is not one
 ├── ArchitectureError   a network that does not exist, or does not fit its input
 ├── NetworkError        a topology that cannot be
 └── ClusterError        a sweep's cluster that is not there
@@ -12,10 +11,6 @@ from __future__ import annotations
 
 class SimulationError(Exception):
     """One line that says what is wrong and what is legal."""
-
-
-class QuantityError(SimulationError):
-    """A number with a unit that cannot be read."""
 
 
 class ArchitectureError(SimulationError):

@@ -13,6 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from hostlib import quantity
 from hostlib.errors import HostlibError
 from hostlib.layers import LayerInfo
 from hostlib.plan import Plan
@@ -20,7 +21,6 @@ from hostlib.registry import Mechanism, find, registered
 from hostlib.strategy import Choice, choose
 from hostlib.trace import Trace, read
 from hostlib.wire import frame_bytes
-from simulation import quantity
 from simulation.engine import Job, play
 from simulation.errors import SimulationError
 from simulation.network import LEAVES, Network

@@ -17,8 +17,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from hostlib import quantity
 from hostlib.errors import HostlibError
-from simulation import quantity
 from simulation.errors import ClusterError, SimulationError
 
 MEASURES = ("iteration_s", "wall_s", "events", "events_per_s", "memory_mb")

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from emulation.errors import EmulationError
-from hostlib.errors import HostlibError
+from hostlib import quantity
+from hostlib.errors import HostlibError, QuantityError
 from hostlib.strategy import choose
-from simulation import quantity
-from simulation.errors import QuantityError
 
 KINDS = ("forward", "backward", "communication")
 

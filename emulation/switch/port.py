@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from emulation.errors import PortError
 from emulation.switch.interface import Interface, enlarge_buffers, packet_socket
+from hostlib import quantity
+from hostlib.errors import QuantityError
 
 HIGHEST_PORT = 510  # 511 is v1model's drop port
 FORMS = "udp:ADDRESS:PORT (as in 1=udp:127.0.0.1:9001), wire:ADDRESS:PORT[,ADDRESS:PORT], eth:INTERFACE or INTERFACE"
 UDP_GRO = 104  # of linux/udp.h: Python has no name for it
-
-UNITS = {
-    "rate": {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9},
-    "delay": {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ def parse_rate(text: str) -> float:
     Raises:
         PortError: not of that form, or not above 0.
     """
-    rate = _quantity("rate", text, "100mbit")
+    rate = _read(quantity.bandwidth, text, "rate")
     if rate < 1:
         raise PortError(f"rate {text!r} is less than 1bit per second")
     return rate
@@ -108,18 +106,17 @@ def parse_delay(text: str) -> int:
     Raises:
         PortError: not of that form, or longer than an hour.
     """
-    delay = round(_quantity("delay", text, "2ms"))
+    delay = round(_read(quantity.time_ns, text, "delay"))
     if delay > 3600 * 10**9:
         raise PortError(f"delay {text!r} is longer than an hour")
     return delay
 
 
-def _quantity(name: str, text: str, example: str) -> float:
-    units = UNITS[name]
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]+)", text.strip().lower())
-    if found is None or found[2] not in units:
-        raise PortError(f"{name} {text!r} is not a number and one of {', '.join(units)} (as in {example})")
-    return float(found[1]) * units[found[2]]
+def _read(parse: Callable[[str, str], float], text: str, what: str) -> float:
+    try:
+        return parse(text, what)
+    except QuantityError as wrong:
+        raise PortError(str(wrong)) from None
 
 
 def _probability(text: str) -> float:

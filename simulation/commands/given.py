@@ -9,9 +9,9 @@ from typing import Any
 import click
 from rich.console import Console
 
+from hostlib import quantity
 from hostlib.strategy import choose
 from hostlib.trace import Trace
-from simulation import quantity
 from simulation.engine import Job, Order
 from simulation.errors import SimulationError
 from simulation.network import Network

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from hostlib import quantity
 from hostlib.registry import find
-from simulation import quantity
 from simulation.engine import Job, Played, play
 from simulation.network import Network
 from simulation.synthesis import model_trace

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hostlib.errors import QuantityError
+from hostlib.quantity import bandwidth, size, time_ns
 from hostlib.registry import find
 from hostlib.schedule import Operation, Receive, Schedule, Send, Symmetry, image, is_host, link_elements, worker
 from hostlib.trace import Layer, Parameter, Trace, synthesise
 from simulation.engine import Job, Order, only, play
-from simulation.errors import ArchitectureError, NetworkError, QuantityError, SimulationError
+from simulation.errors import ArchitectureError, NetworkError, SimulationError
 from simulation.network import Network
 from simulation.program import compile_schedule, reduced
-from simulation.quantity import bandwidth, size, time_ns
 from simulation.synthesis import model_trace
 from simulation.workload import Variation, Workload, of_size, of_trace
 from tests.conftest import ROOT
