@@ -5,7 +5,7 @@ through the packet engine.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from hostlib.registry import Mechanism
 from hostlib.schedule import FabricUse, Operation, Receive, Send, describe, is_host, piece_bounds, server, worker
 
 SEGMENT_BYTES = 1 << 20  # of a message: while one is added, the next come
-SEGMENTS_AHEAD = 8
+SEGMENTS_AHEAD = 8  # at least so many are asked for before they are needed
 HEADER_TAG = 1 << 20  # of what servers are told; pieces have the tags below
 CHANNEL_TAGS = 2 * HEADER_TAG
 DTYPES = (torch.float32, torch.int32)  # that travel
@@ -134,9 +134,10 @@ class Runtime:
         steps = list(self._steps(started))
         coming: deque[tuple[Pending, Tensor]] = deque()
         asked = 0
+        most = segments_ahead(started.operations, 1 + max((step.segment for step in steps), default=0))
         for step in steps:
             # Asked for early: with Gloo a message leaves when its receiver has asked for it.
-            while asked < len(steps) and len(coming) < SEGMENTS_AHEAD:
+            while asked < len(steps) and len(coming) < most:
                 coming.extend(self._ask(steps[asked]))
                 asked += 1
             match step.operation:
@@ -164,12 +165,18 @@ class Runtime:
         return is_host(peer) and not self._answered_by_server
 
     def _steps(self, started: Started) -> Iterator[Step]:
-        for operation in started.operations:
-            piece = started.pieces[operation.piece]
-            if piece.numel() > 0:
-                whole = isinstance(operation, Send | Receive) and not self._by_message(operation.peer)
-                for segment, part in enumerate([piece] if whole else _segments(piece)):
+        for together in in_turns(started.operations, self._host >= self._world_size):
+            parts = [self._parts(started, operation) for operation in together]
+            for segment, each in enumerate(zip(*parts, strict=True)):
+                for operation, part in zip(together, each, strict=True):
                     yield Step(operation, segment, part)
+
+    def _parts(self, started: Started, operation: Operation) -> tuple[Tensor, ...]:
+        piece = started.pieces[operation.piece]
+        if piece.numel() == 0:
+            return ()
+        whole = isinstance(operation, Send | Receive) and not self._by_message(operation.peer)
+        return (piece,) if whole else _segments(piece)
 
     def _ask(self, step: Step) -> Iterator[tuple[Pending, Tensor]]:
         match step.operation:
@@ -211,6 +218,38 @@ class Runtime:
     def _to_fabric(fabric: Fabric, started: Started, number: int) -> None:
         if started.pieces[number].numel() > 0:
             started.under_way[number] = fabric.begin(started.pieces[number], started.average)
+
+
+def in_turns(operations: Iterable[Operation], serves: bool) -> Iterator[list[Operation]]:
+    """What goes segment by segment: a server receives a piece from several hosts, or else all but the first would wait
+    with links of their own idle. Any other operation goes by itself: a worker that waits for two at a time may hold up
+    those that one of them waits for."""
+    together: list[Operation] = []
+    for operation in operations:
+        if together and not (serves and _joins(operation, together)):
+            yield together
+            together = []
+        together.append(operation)
+    if together:
+        yield together
+
+
+def _joins(operation: Operation, together: list[Operation]) -> bool:
+    return isinstance(operation, Receive) and all(
+        isinstance(other, Receive) and other.piece == operation.piece and other.peer != operation.peer
+        for other in together
+    )
+
+
+def segments_ahead(operations: Iterable[Operation], longest: int) -> int:
+    """How many segments a host asks for before it needs them: two of each host that sends to it, and all of two
+    operations. With less, hosts whose pieces are long could wait for each other in a circle.
+
+    Args:
+        longest: segments of the longest piece.
+    """
+    senders = {operation.peer for operation in operations if isinstance(operation, Receive)}
+    return max(SEGMENTS_AHEAD, 2 * len(senders), 2 * longest)
 
 
 def _segments(piece: Tensor) -> tuple[Tensor, ...]:

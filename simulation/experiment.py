@@ -199,6 +199,7 @@ class Experiment:
             racks=self.racks(cell),
             oversubscription=self.topology.get("oversubscription", 1.0),
             turn_bytes=max(TCP_PAYLOAD, max(tensor.bytes for tensor in self.workload(cell).tensors) // TURNS),
+            servers_on_spine=True,
         )
 
     def simulated_s(self, cell: Cell) -> float | None:

@@ -37,6 +37,7 @@ class Network:
         slot_bytes: what each switch can sum at a time; 0 for any.
         turn_bytes: messages between hosts go in parts of so many, which streams to one host take in turns, as TCP's do; so
             do a server's to several, while a worker's leave one after the other. 0: messages are not cut.
+        servers_on_spine: with racks, servers with hosts of their own hang on the spine, as in emulated networks.
 
     Raises:
         NetworkError: it cannot be.
@@ -51,6 +52,7 @@ class Network:
     store_and_aggregate: bool = False
     slot_bytes: int = 0
     turn_bytes: int = 0
+    servers_on_spine: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("latency_ns", 0), ("overhead_ns", 0), ("racks", 1), ("slot_bytes", 0), ("turn_bytes", 0)):
@@ -86,7 +88,7 @@ class Tree:
 
 
 def tree(network: Network, workers: list[str], servers: list[str]) -> Tree:
-    """Build the tree: workers rack by rack in their order, servers dealt out to the racks.
+    """Build the tree: workers rack by rack in their order, servers dealt out to the racks or on the spine.
 
     Raises:
         NetworkError: there are more racks than workers.
@@ -105,21 +107,18 @@ def tree(network: Network, workers: list[str], servers: list[str]) -> Tree:
     top = SWITCH if network.racks == 1 else SPINE
     switches = {top: 0}
     nodes.append((-1, -1, -1, 1))
+    uppers = [top] * (len(workers) + len(servers))
     if network.racks > 1:
-        in_rack = [len(ranks) for ranks in racks_of(len(workers), network.racks)]
-        for number in range(len(servers)):
-            in_rack[number % network.racks] += 1
-        for rack, count in enumerate(in_rack):
-            switches[leaf(rack)] = len(nodes)
-            nodes.append((0, *cable(leaf(rack), count / network.oversubscription), 1))
-        rack_of = [rack for rack, ranks in enumerate(racks_of(len(workers), network.racks)) for _ in ranks]
-    else:
-        rack_of = [0] * len(workers)
-    rack_of += [number % network.racks for number in range(len(servers))]
+        uppers = [leaf(rack) for rack, ranks in enumerate(racks_of(len(workers), network.racks)) for _ in ranks]
+        in_racks = [leaf(number % network.racks) for number in range(len(servers))]
+        uppers += [SPINE] * len(servers) if network.servers_on_spine else in_racks
+        for name in map(leaf, range(network.racks)):
+            switches[name] = len(nodes)
+            nodes.append((0, *cable(name, uppers.count(name) / network.oversubscription), 1))
     hosts = []
-    for name, rack in zip([*workers, *servers], rack_of, strict=True):
+    for name, upper in zip([*workers, *servers], uppers, strict=True):
         hosts.append(len(nodes))
-        nodes.append((switches[leaf(rack)] if network.racks > 1 else 0, *cable(name, 1), 0))
+        nodes.append((switches[upper], *cable(name, 1), 0))
     if network.racks > 1:
         switches[SWITCH] = switches[SPINE]  # a mechanism that knows of one switch has the one all can reach
     half = round(network.latency_ns * PS_PER_NS / 2)

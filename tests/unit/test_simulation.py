@@ -114,6 +114,17 @@ def test_an_oversubscribed_spine_is_the_bound() -> None:
     assert whole == (15 * 2 / 8 + 1) * ONE_WAY_NS
 
 
+def test_a_server_on_the_spine_is_as_far_from_every_rack() -> None:
+    job = Job(of_size(MEGABYTE, 10_000), find("ps"), 4, bare=True)
+    network = Network(1e9, racks=4, oversubscription=4, servers_on_spine=True)
+    outcome, played = only(network, job)
+    # Four ways of a quarter of the server's bandwidth each: it is the bound, up and down at the same time.
+    assert outcome.iteration_end_ns[1] == pytest.approx(4 * ONE_WAY_NS, rel=0.02)
+    assert {played.link_bytes[f"leaf{rack}"] for rack in range(4)} == {(MEGABYTE, MEGABYTE)}
+    _, dealt = only(replace(network, servers_on_spine=False), job)
+    assert dealt.link_bytes["leaf0"] == (3 * MEGABYTE, 3 * MEGABYTE)
+
+
 def test_sums_at_two_levels_spare_the_spine() -> None:
     job = Job(of_size(MEGABYTE), find("inagg+mcast:racks=4"), 16, bare=True)
     outcome, played = only(Network(1e9, racks=4, oversubscription=4), job)
@@ -466,7 +477,7 @@ def test_run_prints_what_it_promises() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("--bandwidth fast", "'fast' is not a bandwidth"),
+        ("--bandwidth fast", "bandwidth 'fast' is not a number"),
         ("--mechanism gloo", "gloo is a library's own"),
         ("--mechanism rung", "unknown mechanism 'rung'"),
         ("--model vgg16 --size 1MiB", "exclude each other"),

@@ -34,6 +34,7 @@ ARROWS = {
         "hostlib.layers",
         "hostlib.layout",
         "hostlib.plan",
+        "hostlib.quantity",
         "hostlib.trace",
         "hostlib.wire",
     ),
@@ -135,7 +136,7 @@ def test_a_changed_artifact_is_named(tmp_path: Path) -> None:
 def test_no_module_prints_or_exits_outside_the_commands() -> None:
     wrong = []
     for path in (p for room in ROOMS for p in modules(room)):
-        if path.stem in ("cli", "__main__"):
+        if path.stem in ("cli", "__main__") or path.parent.name == "commands":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.exit"):
