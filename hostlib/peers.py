@@ -58,23 +58,27 @@ class Peers(Protocol):
 
 
 class GlooPeers:
-    """Over a process group with point-to-point messages.
+    """Over process groups with point-to-point messages.
 
     Args:
         group: torch.distributed.ProcessGroupGloo, or NCCL's, whose rank i is host i.
+        downwards: of the same hosts, for messages to those of a lower number. A message leaves when its receiver has asked
+            for it, by the same connection: where much goes both ways, what is asked for would wait behind what is sent.
     """
 
     channels = 4
     shares_link = True
 
-    def __init__(self, group: Any) -> None:
-        self._group = group
+    def __init__(self, group: Any, downwards: Any = None) -> None:
+        self._upwards, self._downwards = group, downwards or group
 
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
-        return self._group.send([tensor], host, tag)  # type: ignore[no-any-return]
+        group = self._upwards if host > self._upwards.rank() else self._downwards
+        return group.send([tensor], host, tag)  # type: ignore[no-any-return]
 
     def receive(self, tensor: Tensor, host: int, tag: int) -> Pending:
-        return self._group.recv([tensor], host, tag)  # type: ignore[no-any-return]
+        group = self._upwards if host < self._upwards.rank() else self._downwards
+        return group.recv([tensor], host, tag)  # type: ignore[no-any-return]
 
 
 class MpiPeers:

@@ -129,8 +129,7 @@ def grouped(
             hosts = MpiPeers(here.communicator, None if serves else deadline_s)
         elif servers:
             waits = IDLE if serves else timeout
-            with_servers = dist.PrefixStore("hosts", store)
-            hosts = GlooPeers(dist.ProcessGroupGloo(with_servers, here.rank, here.world_size, waits))
+            hosts = gloo_peers(store, "hosts", here.rank, here.world_size, waits)
         nccl = nccl_maker(store, here.rank, workers, deadline_s)
         more = peers_maker(store, here, servers, own, deadline_s, hosts)
         yield Group(here.rank, workers, gloo, liveness, deadline_s, another_gloo, nccl, hosts, more), job
@@ -162,11 +161,19 @@ def peers_maker(
             members = [*range(workers), *range(first_own, here.world_size)]
             among = here.communicator.Create_group(here.communicator.Get_group().Incl(members), tag=next(calls))
             return MpiPeers(among, None if serves else deadline_s, hosts if isinstance(hosts, MpiPeers) else None)
-        prefixed = dist.PrefixStore(f"strategy{next(calls)}", store)
         waits = IDLE if serves else timedelta(seconds=deadline_s)
-        return GlooPeers(dist.ProcessGroupGloo(prefixed, number, workers + own, waits))
+        return gloo_peers(store, f"strategy{next(calls)}", number, workers + own, waits)
 
     return make
+
+
+def gloo_peers(store: dist.Store, name: str, number: int, hosts: int, timeout: timedelta) -> GlooPeers:
+    """Messages between hosts that send much to each other, both ways."""
+    up, down = (
+        dist.ProcessGroupGloo(dist.PrefixStore(f"{name}-{way}", store), number, hosts, timeout)
+        for way in ("up", "down")
+    )
+    return GlooPeers(up, down)
 
 
 def nccl_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float) -> Callable[[], Any]:
