@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# struct tcp_info of linux/tcp.h: tcpi_total_retrans, 32 bits; tcpi_bytes_acked and tcpi_bytes_received, both 64 bits.
-RETRANSMITS_OFFSET, BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET = 100, 120, 128
-TCP_INFO_BYTES = 192
+# struct tcp_info of linux/tcp.h: tcpi_total_retrans, 32 bits; tcpi_bytes_received, tcpi_bytes_sent and, of those, what
+# was sent again, tcpi_bytes_retrans, 64 bits each. What was acknowledged would lack what left last.
+RETRANSMITS_OFFSET, BYTES_RECEIVED_OFFSET, BYTES_SENT_OFFSET, BYTES_AGAIN_OFFSET = 100, 128, 200, 208
+TCP_INFO_BYTES = 216
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,11 @@ def tcp_bytes(leave_out_port: int) -> LinkBytes:
     """
     total = LinkBytes()
     for info in _tcp_infos(leave_out_port):
-        total += LinkBytes(
-            *(struct.unpack_from("=Q", info, offset)[0] for offset in (BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET))
+        sent, again, received = (
+            struct.unpack_from("=Q", info, offset)[0]
+            for offset in (BYTES_SENT_OFFSET, BYTES_AGAIN_OFFSET, BYTES_RECEIVED_OFFSET)
         )
+        total += LinkBytes(sent - again, received)
     return total
 
 
