@@ -14,7 +14,7 @@ needs torch. It may have:
   simulated nor replayed.
 - OWN_MESSAGES = True: not all of it goes by the mechanism.
 - SHARES_HOSTS = True: its servers live on the hosts of the mechanism's, where there are any; SHARES_WORKERS_HOSTS = True:
-  also where those are the workers'.
+  also where those are the workers'. An option `colocated` has them live with the workers whatever the mechanism.
 """
 
 from __future__ import annotations
@@ -104,6 +104,11 @@ class Strategy:
         """Whether they do if those live where workers do."""
         return getattr(self.module, "SHARES_WORKERS_HOSTS", False)
 
+    @property
+    def colocated(self) -> bool:
+        """Whether its servers live where workers do."""
+        return getattr(self.options, "colocated", False)
+
     def plan(self, trace: Trace, situation: Situation) -> Plan:
         """What it makes of a model's trace.
 
@@ -181,8 +186,9 @@ class Choice:
     def server_hosts(self) -> tuple[str, ...]:
         """Where each server lives, as schedules call it. A strategy's may share the hosts of the mechanism's."""
         theirs, own = self.mechanism.servers, self.strategy.servers
-        if self.strategy.shares_workers_hosts and self.mechanism.chosen.get("colocated"):
-            return tuple(map(worker, range(own)))
+        shared = self.strategy.shares_workers_hosts and self.mechanism.chosen.get("colocated")
+        if shared or self.strategy.colocated:
+            return (*map(server, range(theirs)), *map(worker, range(own)))
         first = 0 if self.strategy.shares_hosts else theirs
         return tuple(map(server, (*range(theirs), *range(first, first + own))))
 

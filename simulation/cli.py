@@ -194,6 +194,7 @@ def run_(
         simulation run emulation/experiments/fabric-vs-host.toml
         simulation run --workers 32 --size 528MiB --bandwidth 25gbit
         simulation run --model vgg16 --mechanism ring --workers 32 --bandwidth 25gbit
+        simulation run --model vgg19 --mechanism ring --mechanism hybcomm/ring --mechanism poseidon --mechanism cgdp
         simulation run --model resnet50 --workers 64 --racks 4 --oversubscription 3
     """
     if experiment is not None:
@@ -399,7 +400,7 @@ def _put(made: Trace, output: Path | None, as_json: bool) -> None:
 @click.option("--markdown", "as_markdown", is_flag=True, help="As the tables of docs/paper.md.")
 def paper(tables: tuple[str, ...], as_json: bool, as_csv: bool, as_markdown: bool) -> None:
     """Simulate published tables again: 1, 4, 6, 7, 8, 9, 10, figure2 to figure12, ralp2, ralp3, poseidon1,
-    poseidon8, or all.
+    poseidon8, cgdp2, or all.
 
     \b
     Examples
@@ -461,7 +462,7 @@ def _markdown(name: str, cells: list[Cell]) -> str:
 
 @main.command()
 @click.option("--models", default="resnet50", show_default=True, help="Models or trace files, separated by commas.")
-@click.option("--mechanisms", help="Separated by commas [default: all that have a schedule].")
+@click.option("--mechanisms", help="Or STRATEGY/MECHANISM, separated by commas [default: all that have a schedule].")
 @click.option("--bandwidths", default="25gbit", show_default=True, help="Separated by commas.")
 @click.option("--workers", default="8", show_default=True, help="Separated by commas.")
 @model_options

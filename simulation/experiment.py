@@ -202,13 +202,13 @@ class Experiment:
         )
 
     def simulated_s(self, cell: Cell) -> float | None:
-        """An iteration's time by simulation, undilated; None for a library's own mechanism, where frames are lost, and
-        where computing takes what it takes.
+        """An iteration's time by simulation, undilated; None for what a library's own mechanism sums, where frames are
+        lost, and where computing takes what it takes.
 
         What is played is data-parallel training as DDP does it: the forward pass begins when all is summed.
         """
         mechanism = self.choice(cell).mechanism
-        if mechanism.build is None or cell.loss or self.training is not None:
+        if cell.loss or self.training is not None or (mechanism.build is None and self.workload(cell).summed):
             return None
         # Links carry the mechanism's frames; what goes by others is as much larger as those are worse.
         plan = self.plan(cell).with_exchanges_scaled(wire_efficiency(mechanism) / TCP_EFFICIENCY)
