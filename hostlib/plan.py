@@ -224,10 +224,13 @@ def pausing(trace: Trace, chunks: Iterable[tuple[str, ...]], pause_ns: int) -> T
     """The trace of workers that stop for so long whenever they have all gradients of a chunk, before any of it leaves."""
     step = {name: number for number, name in enumerate(gradients(trace))}
     last = list(accumulate((max(step[name] for name in chunk) for chunk in chunks), max))
-    workers = set(trace.workers)
     late_ns = {name: pause_ns * bisect_right(last, number) for name, number in step.items()}
-    events = (replace(e, time_ns=e.time_ns + late_ns[e.parameter] * (e.source in workers)) for e in trace.events)
-    return replace(trace, events=tuple(events))
+    late = [
+        replace(event, time_ns=event.time_ns + late_ns.get(event.parameter, 0))
+        for name in trace.workers
+        for event in trace.aggregation(name)
+    ]
+    return replace(trace, events=(*late, *trace.distribution))
 
 
 # ---- fully connected layers ----------------------------------------------------------------------------------------

@@ -197,6 +197,12 @@ class Choice:
         """How many hosts servers have beside the workers'."""
         return len({host for host in self.server_hosts if host.startswith("server")})
 
+    def require_workers(self, workers: int) -> None:
+        """Raises HostlibError: servers are to share hosts with more workers than there are."""
+        sharing = len([host for host in self.server_hosts if host.startswith("worker")])
+        if sharing > workers:
+            raise HostlibError(f"{self}: {sharing} servers cannot share the hosts of {workers} workers")
+
     def plan(self, trace: Trace, layers: tuple[LayerInfo, ...], workers: int, batch: int) -> Plan:
         """What one iteration of a model is.
 
@@ -205,8 +211,9 @@ class Choice:
             batch: examples of a worker.
 
         Raises:
-            HostlibError: see Strategy.plan.
+            HostlibError: see Strategy.plan and require_workers.
         """
+        self.require_workers(workers)
         own = self.server_hosts[self.mechanism.servers :]
         return self.strategy.plan(trace, Situation(str(self), layers, workers, batch, self.mechanism, own))
 

@@ -266,6 +266,8 @@ def _experiment(name: str, text: str, told: dict[str, Any]) -> Experiment:
         _of_kind("seed", told.get("seed", 1), int),
         _training(told["training"], told) if "training" in told else None,
     )
+    for cell in experiment.cells:
+        choose(cell.mechanism).require_workers(cell.workers)
     if experiment.training is not None:
         return experiment
     for cell in {(each.model, each.mechanism): each for each in experiment.cells}.values():

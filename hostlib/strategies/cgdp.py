@@ -22,7 +22,7 @@ from hostlib.chunks import (
     trained_layers,
 )
 from hostlib.errors import RunError
-from hostlib.plan import Carried, Plan, Situation, at_the_host, pausing
+from hostlib.plan import Carried, Plan, Situation, at_the_host, gradients, pausing
 from hostlib.trace import Trace
 
 if TYPE_CHECKING:
@@ -92,9 +92,10 @@ def plan(trace: Trace, situation: Situation, options: Options) -> Plan:
 def _trained(trace: Trace, situation: Situation) -> tuple[tuple[str, ...], ...]:
     """The parameters of each layer that is trained, in forward order; a normalisation belongs to the layer before it,
     where it is known which layers those are."""
-    trained = {p.name for p in trace.parameters if p.trained}
-    known = (tuple(name for name in layer.members if name in trained) for layer in situation.layers)
-    return tuple(names for names in known if names) or trained_layers(trace)
+    sent = set(gradients(trace))
+    layers = [layer.members for layer in situation.layers] or trained_layers(trace)
+    kept = (tuple(name for name in names if name in sent) for names in layers)
+    return tuple(names for names in kept if names)
 
 
 def _found(costs: list[LayerCost], options: Options) -> int:

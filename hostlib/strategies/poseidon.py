@@ -86,10 +86,6 @@ def by_factors(matrix: tuple[int, int], vectors: int, workers: int, options: Opt
 
 def plan(trace: Trace, situation: Situation, options: Options) -> Plan:
     """Layer by layer, in backward order: factors, or pairs of the layer's own."""
-    if options.colocated and options.servers > situation.workers:
-        raise HostlibError(
-            f"{situation.choice}: {options.servers} shards cannot share the hosts of {situation.workers} workers"
-        )
     sizes = {p.name: p.bytes for p in trace.parameters if p.trained}
     carried: list[Carried] = []
     pairs = 0

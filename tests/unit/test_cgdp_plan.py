@@ -15,7 +15,7 @@ from emulation.run import Run, RunOptions
 from hostlib.chunks import costs_of, partition, predict, search
 from hostlib.errors import HostlibError
 from hostlib.strategy import choose
-from hostlib.trace import Layer, Parameter, Trace, synthesise
+from hostlib.trace import Event, Layer, Parameter, Trace, synthesise
 from simulation.cli import main
 from simulation.engine import Job, Outcome, only
 from simulation.errors import SimulationError
@@ -129,6 +129,19 @@ def test_a_normalisation_belongs_to_its_layer() -> None:
         p.name for p in trace.parameters if p.trained
     )
     assert len(layers[1].members) < len(plan.chunks[0])
+
+
+def test_servers_may_distribute_more_than_is_trained() -> None:
+    """A recorded trace: moving averages are distributed, and one variable's gradient is never sent."""
+    trace = network_of((1, 100), (1, 200))
+    averages = Parameter("l1/average", 4, "l1", trained=False)
+    unused = Parameter("l2/unused", 4, "l2")
+    distributed = Event(0, averages.name, 4, "server0", "worker0")
+    trace = Trace(trace.layers, (*trace.parameters, averages, unused), (*trace.events, distributed))
+    plan = choose("cgdp:chunk=1/ring").plan(trace, (), 4, 32)
+    assert plan.chunks == (("l2/w",), ("l1/w",))
+    assert plan.trace.distribution == trace.distribution
+    assert [event.time_ns for event in plan.trace.aggregation("worker0")] == [10_000, MS + 20_000]
 
 
 def test_a_workload_keeps_what_is_in_no_chunk() -> None:

@@ -24,7 +24,7 @@ from hostlib.trace import Layer, Parameter, Trace, synthesise, write
 from hostlib.traffic import Synchronisation, per_node
 from simulation.engine import Job, only, play
 from simulation.errors import SimulationError
-from simulation.experiment import read_experiment
+from simulation.experiment import ExperimentError, read_experiment
 from simulation.network import Network
 from simulation.subject import Subject, bare, recorded
 from simulation.synthesis import model_layers, model_trace
@@ -390,9 +390,13 @@ def test_what_is_not_known_is_said_in_a_line(tmp_path: Path) -> None:
     write(two_layers(), file)
     with pytest.raises(HostlibError, match=r"^sfb/ring needs layers' kinds, matrices and outputs, which"):
         recorded(file, 32, 0).workload(choose("sfb/ring"), 4)
-    with pytest.raises(
-        HostlibError, match=r"^poseidon:servers=5:colocated/gloo: 5 shards cannot share the hosts of 4 w"
-    ):
+    sharing = "servers cannot share the hosts of"
+    with pytest.raises(HostlibError, match=rf"^poseidon:servers=5:colocated/gloo: 5 {sharing} 4 workers$"):
         VGG_LIKE.workload(choose("poseidon:servers=5:colocated"), 4)
+    path = tmp_path / "trained.toml"
+    cells = '[cells]\nmodels = ["lenet"]\nmechanisms = ["poseidon:servers=3:colocated"]\nworkers = [2]\n'
+    path.write_text(f"{cells}[training]\n")
+    with pytest.raises(ExperimentError, match=rf"3 {sharing} 2 workers$"):
+        read_experiment(path)
     with pytest.raises(SimulationError, match=r"^bsp/ring is a way to train: name a --model"):
         bare(1000, 0).workload(choose("bsp/ring"), 4)
