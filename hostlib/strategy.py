@@ -1,7 +1,7 @@
 """The strategies by name: whatever file of hostlib/strategies/ registers one. Torch-free.
 
-Such a file has NAME and SUMMARY, and trainer(setting[, options]) -> Trainer (hostlib.training.setting), which imports what
-needs torch. It may have:
+Such a file has NAME and SUMMARY; trainer(setting[, options]) -> Trainer (hostlib.training.setting), which imports what
+needs torch; and plan(trace, situation[, options]) -> Plan (hostlib.plan), what it makes of a model's trace. It may have:
 
 - MECHANISM: what a bare strategy sums with, its paper's.
 - Options: a frozen dataclass of what may follow its name, `name:option=value`, each with a default.
@@ -10,8 +10,6 @@ needs torch. It may have:
 - refusal(mechanism) -> str | None: why it cannot go with a mechanism.
 - EXACT = False: its steps are by intent not those of one process that has all ranks' examples, rounding apart; its weights
   are still the same on every rank.
-- plan(trace, situation[, options]) -> Plan (hostlib.plan): what it makes of a model's trace; without, it can neither be
-  simulated nor replayed.
 - OWN_MESSAGES = True: not all of it goes by the mechanism.
 - SHARES_HOSTS = True: its servers live on the hosts of the mechanism's, where there are any; SHARES_WORKERS_HOSTS = True:
   also where those are the workers'. An option `colocated` has them live with the workers whatever the mechanism.
@@ -113,11 +111,8 @@ class Strategy:
         """What it makes of a model's trace.
 
         Raises:
-            HostlibError: it can only be run, or more would have to be known of the model.
+            HostlibError: more would have to be known of the model.
         """
-        if not hasattr(self.module, "plan"):
-            legal = ", ".join(name for name, each in registered_strategies().items() if hasattr(each.module, "plan"))
-            raise HostlibError(f"{self.plain} can neither be simulated nor replayed; legal are {legal}")
         return self.module.plan(trace, situation, *self._told())  # type: ignore[no-any-return]
 
     def _told(self) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from hostlib.poseidon import InformationBook, adam_cost, ps_cost, sfb_cost
 from hostlib.registry import find
 from hostlib.schedule import Receive, Send, server, worker
 from hostlib.store.pair import places
-from hostlib.strategy import choose
+from hostlib.strategy import choose, registered_strategies
 from hostlib.trace import Layer, Parameter, Trace, synthesise, write
 from hostlib.traffic import Synchronisation, per_node
 from simulation.engine import Job, only, play
@@ -337,6 +337,14 @@ def test_a_models_layers_have_all_that_is_sent(model: str) -> None:
         assert (layer.matrix is not None) == (layer.kind == "fc")
         if layer.matrix is not None:
             assert layer.params == layer.matrix[0] * layer.matrix[1] + layer.matrix[0]
+
+
+@pytest.mark.parametrize("name", registered_strategies())
+def test_every_strategy_is_played_with_its_own_mechanism(name: str) -> None:
+    choice = choose(name if name != "wfbp" else "wfbp/ring")
+    job = Job(VGG_LIKE.workload(choice, 4), choice.mechanism, 4, bare=True)
+    outcome = only(GIGABIT, job)[0]
+    assert outcome.iteration_end_ns[1] > max(outcome.backward_end_ns[1]) >= 2 * MS
 
 
 def test_wfbp_is_what_a_trace_alone_says() -> None:
