@@ -108,6 +108,11 @@ class Run:
         for cell in self.cells:
             choice = choose(cell.mechanism)
             choice.mechanism.require_hosts()
+            if choice.mechanism.one_host and options.real is None:
+                raise EmulationError(
+                    f"{cell.mechanism} is for workers of one host, and here each has one of its own: leave it out, or "
+                    "name a mechanism that sends messages"
+                )
             if experiment.training is not None:
                 TrainOptions(model=cell.model)
             elif not experiment.plan(cell).runs_on_hosts:

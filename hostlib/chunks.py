@@ -15,6 +15,8 @@ from hostlib.errors import RunError
 from hostlib.trace import Trace
 
 NS_PER_S = 1e9
+# Of a host of which nothing is known: handing a chunk over, taking in and adding, and giving back to each worker.
+SYNCHRONISATION_US, ACCUMULATION_GB_S, BROADCAST_GB_S = 10.0, 4.0, 10.0
 
 Chunk = tuple[int, ...]  # layers, in backward order
 
@@ -147,7 +149,7 @@ class Prediction:
         return self.total - self.backward
 
 
-def predict(costs: Sequence[LayerCost], chunks: Iterable[Chunk]) -> Prediction:
+def predict(costs: Sequence[LayerCost], chunks: Iterable[Chunk], in_turn: bool = False) -> Prediction:
     """The backward pass with accumulation on the host, chunk by chunk.
 
     A chunk is handed over once, when its last layer has been back-propagated; its layers' accumulations and broadcasts
@@ -155,16 +157,19 @@ def predict(costs: Sequence[LayerCost], chunks: Iterable[Chunk]) -> Prediction:
 
     Args:
         costs: of layers 1 to l.
+        in_turn: the host is through with one chunk before it begins with the next, as `shm` is; the paper's model has it
+            at any number of them.
 
     Source: section 3.2, equation (1); section 4.1 for chunks.
     """
     made = tuple(chunks)
     members = [[costs[layer - 1] for layer in chunk] for chunk in made]
     reached = accumulate(sum(c.backward for c in some) + some[-1].synchronisation for some in members)
-    done = tuple(
-        at + sum(c.accumulation + c.broadcast for c in some) for at, some in zip(reached, members, strict=True)
-    )
-    return Prediction(made, done, sum(c.backward for c in costs))
+    done: list[float] = []
+    for at, some in zip(reached, members, strict=True):
+        begin = max(at, done[-1]) if in_turn and done else at
+        done.append(begin + sum(c.accumulation + c.broadcast for c in some))
+    return Prediction(made, tuple(done), sum(c.backward for c in costs))
 
 
 def without_overlap(costs: Iterable[LayerCost]) -> float:
@@ -175,26 +180,49 @@ def without_overlap(costs: Iterable[LayerCost]) -> float:
     return sum(c.backward + c.accumulation + c.broadcast for c in costs)
 
 
+def trained_layers(trace: Trace) -> tuple[tuple[str, ...], ...]:
+    """The parameters of each of a trace's trained layers, in forward order."""
+    of_layer: dict[str, list[str]] = {layer.name: [] for layer in trace.layers}
+    for parameter in trace.parameters:
+        if parameter.trained:
+            of_layer[parameter.layer].append(parameter.name)
+    return tuple(tuple(names) for names in of_layer.values() if names)
+
+
 def costs_of(
-    trace: Trace, synchronisation_s: float, accumulation_bytes_s: float, broadcast_bytes_s: float
+    trace: Trace,
+    synchronisation_s: float,
+    accumulation_bytes_s: float,
+    broadcast_bytes_s: float,
+    layers: Sequence[Sequence[str]] = (),
 ) -> list[LayerCost]:
     """The costs of a trace's trained layers, on a host that adds and copies at these rates.
 
     What layers without parameters compute counts with the trained layer whose gradient is the next.
 
+    Args:
+        layers: parameters that belong together, in forward order, where that is other than the trace has it.
+
     Raises:
         RunError: no layer is trained.
     """
-    sizes = {layer.name: 0 for layer in trace.layers}
+    layers = layers or trained_layers(trace)
+    if not layers:
+        raise RunError("no layer of this trace is trained")
+    number = {name: index for index, names in enumerate(layers) for name in names}
+    sizes, backward_ns = [0] * len(layers), [0] * len(layers)
+    trains: dict[str, int] = {}
     for parameter in trace.parameters:
-        sizes[parameter.layer] += parameter.bytes * parameter.trained
-    costs, untrained_ns = [], 0
+        if parameter.name in number:
+            sizes[number[parameter.name]] += parameter.bytes
+            trains[parameter.layer] = number[parameter.name]
+    untrained_ns = 0
     for layer in reversed(trace.layers):
         untrained_ns += layer.backward_ns
-        if size := sizes[layer.name]:
-            times = (untrained_ns / NS_PER_S, synchronisation_s, size / accumulation_bytes_s, size / broadcast_bytes_s)
-            costs.append(LayerCost(*times))
+        if layer.name in trains:
+            backward_ns[trains[layer.name]] += untrained_ns
             untrained_ns = 0
-    if not costs:
-        raise RunError("no layer of this trace is trained")
-    return costs[::-1]
+    return [
+        LayerCost(ns / NS_PER_S, synchronisation_s, size / accumulation_bytes_s, size / broadcast_bytes_s)
+        for ns, size in zip(backward_ns, sizes, strict=True)
+    ]

@@ -6,8 +6,10 @@ exchange: a schedule, as mechanisms have them, whose pieces have sizes of their 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from hostlib.errors import HostlibError
 from hostlib.layers import LayerInfo
@@ -84,13 +86,14 @@ class Plan:
         trace: what workers compute; its gradients are summed by the mechanism, but for those that are carried.
         errands: exchanges between the passes: a worker begins with the backward pass when those are over that it takes
             part in.
-        bulk: gradients are summed in one piece after the backward pass; else as they are ready.
+        chunks: gradients that are summed in one piece each, in this order, when the last of them is ready; what is in
+            none is summed as it is ready.
     """
 
     trace: Trace
     carried: tuple[Carried, ...] = ()
     errands: tuple[Exchange, ...] = ()
-    bulk: bool = False
+    chunks: tuple[tuple[str, ...], ...] = ()
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -182,6 +185,12 @@ def errands_together(name: str, workers: int, server: str, size: int, compute_ns
     return Exchange(Schedule(name, workers, workers, nodes), (size,) * workers)
 
 
+def at_the_host(name: str, workers: int, size: int, compute_ns: int) -> Exchange:
+    """Each worker's piece to the host that all share, which is that long at it: no message carries anything."""
+    nodes = {worker(rank): (Compute(0, compute_ns),) for rank in range(workers)}
+    return Exchange(Schedule(name, workers, 1, nodes), (size,))
+
+
 # ---- traces --------------------------------------------------------------------------------------------------------
 
 
@@ -206,11 +215,22 @@ def tail_ns(trace: Trace, last: str) -> int:
     return sum(layer.forward_ns + layer.backward_ns for layer in trace.layers[names.index(last) + 1 :])
 
 
-def gradients_of(trace: Trace, layers: Iterable[str]) -> tuple[str, ...]:
-    """The trained parameters of layers, in the order in which their gradients are ready."""
-    owner = {p.name: p.layer for p in trace.parameters}
-    wanted = set(layers)
-    return tuple(e.parameter for e in trace.aggregation(trace.workers[0]) if owner[e.parameter] in wanted)
+def gradients(trace: Trace) -> tuple[str, ...]:
+    """The trained parameters, in the order in which their gradients are ready."""
+    return tuple(event.parameter for event in trace.aggregation(trace.workers[0]))
+
+
+def pausing(trace: Trace, chunks: Iterable[tuple[str, ...]], pause_ns: int) -> Trace:
+    """The trace of workers that stop for so long whenever they have all gradients of a chunk, before any of it leaves."""
+    step = {name: number for number, name in enumerate(gradients(trace))}
+    last = list(accumulate((max(step[name] for name in chunk) for chunk in chunks), max))
+    late_ns = {name: pause_ns * bisect_right(last, number) for name, number in step.items()}
+    late = [
+        replace(event, time_ns=event.time_ns + late_ns.get(event.parameter, 0))
+        for name in trace.workers
+        for event in trace.aggregation(name)
+    ]
+    return replace(trace, events=(*late, *trace.distribution))
 
 
 # ---- fully connected layers ----------------------------------------------------------------------------------------

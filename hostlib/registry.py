@@ -61,12 +61,16 @@ class Mechanism:
             ScheduleError: an option does not fit the world size.
         """
         if self.build is None:
-            what = "a sum in shared memory" if self.one_host else "a library's own collective"
-            raise HostlibError(f"{self.name} is {what} and has no schedule")
+            raise HostlibError(f"{self.what} and has no schedule")
         given = {"world_size": world_size, "size": size, "turn": turn}
         wanted = _parameters(self.build)
         made = self.build(**{name: value for name, value in given.items() if name in wanted}, **self.chosen)
         return replace(made, mechanism=self.name)
+
+    @property
+    def what(self) -> str:
+        """What it is, where it has no schedule."""
+        return f"{self.name} is " + ("a sum in shared memory" if self.one_host else "a library's own collective")
 
     @property
     def servers(self) -> int:

@@ -1,7 +1,7 @@
 """The strategies by name: whatever file of hostlib/strategies/ registers one. Torch-free.
 
-Such a file has NAME and SUMMARY, and trainer(setting[, options]) -> Trainer (hostlib.training.setting), which imports what
-needs torch. It may have:
+Such a file has NAME and SUMMARY; trainer(setting[, options]) -> Trainer (hostlib.training.setting), which imports what
+needs torch; and plan(trace, situation[, options]) -> Plan (hostlib.plan), what it makes of a model's trace. It may have:
 
 - MECHANISM: what a bare strategy sums with, its paper's.
 - Options: a frozen dataclass of what may follow its name, `name:option=value`, each with a default.
@@ -10,11 +10,9 @@ needs torch. It may have:
 - refusal(mechanism) -> str | None: why it cannot go with a mechanism.
 - EXACT = False: its steps are by intent not those of one process that has all ranks' examples, rounding apart; its weights
   are still the same on every rank.
-- plan(trace, situation[, options]) -> Plan (hostlib.plan): what it makes of a model's trace; without, it can neither be
-  simulated nor replayed.
 - OWN_MESSAGES = True: not all of it goes by the mechanism.
 - SHARES_HOSTS = True: its servers live on the hosts of the mechanism's, where there are any; SHARES_WORKERS_HOSTS = True:
-  also where those are the workers'.
+  also where those are the workers'. An option `colocated` has them live with the workers whatever the mechanism.
 """
 
 from __future__ import annotations
@@ -104,15 +102,17 @@ class Strategy:
         """Whether they do if those live where workers do."""
         return getattr(self.module, "SHARES_WORKERS_HOSTS", False)
 
+    @property
+    def colocated(self) -> bool:
+        """Whether its servers live where workers do."""
+        return getattr(self.options, "colocated", False)
+
     def plan(self, trace: Trace, situation: Situation) -> Plan:
         """What it makes of a model's trace.
 
         Raises:
-            HostlibError: it can only be run, or more would have to be known of the model.
+            HostlibError: more would have to be known of the model.
         """
-        if not hasattr(self.module, "plan"):
-            legal = ", ".join(name for name, each in registered_strategies().items() if hasattr(each.module, "plan"))
-            raise HostlibError(f"{self.plain} can neither be simulated nor replayed; legal are {legal}")
         return self.module.plan(trace, situation, *self._told())  # type: ignore[no-any-return]
 
     def _told(self) -> tuple[Any, ...]:
@@ -181,8 +181,9 @@ class Choice:
     def server_hosts(self) -> tuple[str, ...]:
         """Where each server lives, as schedules call it. A strategy's may share the hosts of the mechanism's."""
         theirs, own = self.mechanism.servers, self.strategy.servers
-        if self.strategy.shares_workers_hosts and self.mechanism.chosen.get("colocated"):
-            return tuple(map(worker, range(own)))
+        shared = self.strategy.shares_workers_hosts and self.mechanism.chosen.get("colocated")
+        if shared or self.strategy.colocated:
+            return (*map(server, range(theirs)), *map(worker, range(own)))
         first = 0 if self.strategy.shares_hosts else theirs
         return tuple(map(server, (*range(theirs), *range(first, first + own))))
 
@@ -190,6 +191,12 @@ class Choice:
     def hosts(self) -> int:
         """How many hosts servers have beside the workers'."""
         return len({host for host in self.server_hosts if host.startswith("server")})
+
+    def require_workers(self, workers: int) -> None:
+        """Raises HostlibError: servers are to share hosts with more workers than there are."""
+        sharing = len([host for host in self.server_hosts if host.startswith("worker")])
+        if sharing > workers:
+            raise HostlibError(f"{self}: {sharing} servers cannot share the hosts of {workers} workers")
 
     def plan(self, trace: Trace, layers: tuple[LayerInfo, ...], workers: int, batch: int) -> Plan:
         """What one iteration of a model is.
@@ -199,8 +206,9 @@ class Choice:
             batch: examples of a worker.
 
         Raises:
-            HostlibError: see Strategy.plan.
+            HostlibError: see Strategy.plan and require_workers.
         """
+        self.require_workers(workers)
         own = self.server_hosts[self.mechanism.servers :]
         return self.strategy.plan(trace, Situation(str(self), layers, workers, batch, self.mechanism, own))
 

@@ -72,9 +72,9 @@ class Job:
         for name in ("workers", "iterations"):
             if getattr(self, name) < 1:
                 raise SimulationError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.mechanism.build is None:
+        if self.mechanism.build is None and self.workload.summed:
             legal = ", ".join(name for name, each in registered().items() if each.build is not None)
-            raise SimulationError(f"{self.mechanism.name} is a library's own and has no schedule; legal are {legal}")
+            raise SimulationError(f"{self.mechanism.what} and has no schedule; legal are {legal}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +227,12 @@ Programs = tuple[list[Made], list[int], int]
 
 def _programs(job: Job, network: Network, alone: bool) -> Programs:
     """The distinct schedules of a job's tensors, which of them each tensor has, and how many workers one stands for."""
-    assert job.mechanism.build is not None
-    workload = job.workload
-    takes = inspect.signature(job.mechanism.build).parameters
+    workload, build = job.workload, job.mechanism.build
+    takes = {} if build is None else inspect.signature(build).parameters
     schedules: list[Schedule] = []
     known: dict[Any, int] = {}
     of_tensor = []
-    summed = [tensor for tensor in workload.tensors if tensor.exchange is None]
+    summed = workload.summed
     for tensor in summed:
         # Schedules are lazy: to have one is cheap, to compile it is not. So is told which are the same.
         key: Any = (tensor.bytes if "size" in takes else 0, tensor.turn if "turn" in takes else 0)

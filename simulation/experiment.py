@@ -203,13 +203,13 @@ class Experiment:
         )
 
     def simulated_s(self, cell: Cell) -> float | None:
-        """An iteration's time by simulation, undilated; None for a library's own mechanism, where frames are lost, and
-        where computing takes what it takes.
+        """An iteration's time by simulation, undilated; None for what a library's own mechanism sums, where frames are
+        lost, and where computing takes what it takes.
 
         What is played is data-parallel training as DDP does it: the forward pass begins when all is summed.
         """
         mechanism = self.choice(cell).mechanism
-        if mechanism.build is None or cell.loss or self.training is not None:
+        if cell.loss or self.training is not None or (mechanism.build is None and self.workload(cell).summed):
             return None
         # Links carry the mechanism's frames; what goes by others is as much larger as those are worse.
         plan = self.plan(cell).with_exchanges_scaled(wire_efficiency(mechanism) / TCP_EFFICIENCY)
@@ -267,6 +267,8 @@ def _experiment(name: str, text: str, told: dict[str, Any]) -> Experiment:
         _of_kind("seed", told.get("seed", 1), int),
         _training(told["training"], told) if "training" in told else None,
     )
+    for cell in experiment.cells:
+        choose(cell.mechanism).require_workers(cell.workers)
     if experiment.training is not None:
         return experiment
     for cell in {(each.model, each.mechanism): each for each in experiment.cells}.values():

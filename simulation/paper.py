@@ -22,7 +22,7 @@ from simulation.engine import Job, Order, Outcome, only
 from simulation.errors import SimulationError
 from simulation.network import Network
 from simulation.published import MODELS, Cell
-from simulation.speedup import poseidon_8, ralp_3
+from simulation.speedup import cgdp_2, poseidon_8, ralp_3
 from simulation.synthesis import spread
 from simulation.workload import Workload, of_trace
 
@@ -385,6 +385,7 @@ TABLES: dict[str, Callable[[], Iterator[Cell]]] = {
     "ralp3": ralp_3,
     "poseidon1": poseidon_1,
     "poseidon8": poseidon_8,
+    "cgdp2": cgdp_2,
 }
 
 # What the cells of a table that differ from the published ones are known for.
@@ -401,7 +402,8 @@ def title_of(table: str) -> str:
     """A table's name for people: "Table 4", "Figure 3", "RALP, Table 2"."""
     if table == "poseidon8":
         return "Poseidon, what its text says of figures 5, 6 and 8"
-    for short, title in (("figure", "Figure "), ("ralp", "RALP, Table "), ("poseidon", "Poseidon, Table ")):
+    papers = {"figure": "Figure ", "ralp": "RALP, Table ", "poseidon": "Poseidon, Table ", "cgdp": "CGDP, Table "}
+    for short, title in papers.items():
         if table.startswith(short):
             return title + table.removeprefix(short)
     return f"Table {table}"

@@ -1,7 +1,8 @@
 """Numbers that papers print, as they print them.
 
 Sources: "How to Train your DNN: The Network Operator Edition" (Tables 1, 3, 4, 6 to 10 and the text of sections 8.2.1
-and 8.6); "RALP", Tables 2 to 4; "Poseidon", Table 1 and the text of its introduction and section 5.
+and 8.6); "RALP", Tables 2 to 4; "Poseidon", Table 1 and the text of its introduction and section 5; "Involving CPUs into
+Multi-GPU Deep Learning" (CGDP), Tables 2 and 3.
 """
 
 from __future__ import annotations
@@ -117,6 +118,13 @@ RALP_3 = {
     ("resnet50", 8): (400.5, 409.8),
 }
 RALP_3_BATCH = 64  # of tf_cnn_benchmarks, for both
+
+# CGDP, Tables 2 and 3 (AlexNet, four GPUs, batches of 256): milliseconds of both passes under its training; of all layers,
+# the copies to the host, accumulation there, and the copies back; microseconds that the backward pass did not hide.
+CGDP_2_MS = {"forward": 51.0, "backward": 111.0}
+CGDP_2_LEFT_US = 21.8
+CGDP_3_MS = {"copies": 16.724, "accumulation": 20.279, "back": 10.222}
+CGDP_GPUS, CGDP_BATCH = 4, 256
 
 # Poseidon, section 5: images per second of one node, and batch sizes (Table 3).
 POSEIDON_IMAGES_S = {

@@ -1,6 +1,6 @@
-"""What strategies gain, as their papers publish it and simulated: Poseidon's speed-ups, RALP's throughputs.
+"""What strategies gain, as their papers publish it and simulated: Poseidon's speed-ups, CGDP's overlap, RALP's throughputs.
 
-Each number is simulated twice: on links of the nominal bandwidth, and on links as fast as one published cell of the
+Of a network, each number is simulated twice: on links of the nominal bandwidth, and on links as fast as one published cell of the
 same network shows them to be (`fitted`): both papers' parameter servers use a fraction of their network.
 """
 
@@ -40,12 +40,25 @@ def poseidon_speedup(engine: str, model: str, bits_s: float, nodes: int, how: st
     """Of so many nodes' throughput over one's."""
     seconds = published.POSEIDON_BATCH / published.POSEIDON_IMAGES_S[engine, model]
     servers = f"ps:servers={nodes}:assign=even:colocated"
-    strategy = {"WFBP": "", "Poseidon": "hybcomm/", "Adam": f"adam:servers={nodes}/"}[how]
-    choice, architecture = choose(strategy + servers), build(model)
+    poseidon, adam = f"poseidon:servers={nodes}:colocated", f"adam:servers={nodes}/{servers}"
+    choice, architecture = choose({"WFBP": servers, "Poseidon": poseidon, "Adam": adam}[how]), build(model)
     trace = spread(architecture, seconds / 3, seconds * 2 / 3, first_backward=True)
     plan = choice.plan(trace, layers_of(architecture), nodes, published.POSEIDON_BATCH)
     job = Job(of_plan(plan), choice.mechanism, nodes, bare=True)
     return nodes * seconds / play(Network(bits_s), [job]).outcomes[0].iteration_s
+
+
+def cgdp_2() -> Iterator[Cell]:
+    """AlexNet under CGDP: what the host adds, at the rates that table 3's layers together say, and how little is seen of it."""
+    phases, host = published.CGDP_2_MS, published.CGDP_3_MS
+    trace = spread(build("alexnet"), phases["forward"] / 1e3, phases["backward"] / 1e3, first_backward=True)
+    to_host, back = (trace.bytes / ms / 1e6 for ms in (host["copies"] + host["accumulation"], host["back"]))
+    choice = choose(f"cgdp:chunk=1:sync=0:accumulation={to_host}:broadcast={back}")
+    plan = choice.plan(trace, model_layers("alexnet"), published.CGDP_GPUS, published.CGDP_BATCH)
+    job = Job(of_plan(plan), choice.mechanism, published.CGDP_GPUS)
+    outcome = play(Network(1e9), [job]).outcomes[0]
+    left_us = (outcome.iteration_end_ns[1] - max(outcome.backward_end_ns[1])) / 1e3
+    yield Cell("cgdp2", "alexnet, four GPUs", "not hidden (us)", published.CGDP_2_LEFT_US, left_us)
 
 
 def ralp_3() -> Iterator[Cell]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -61,6 +60,11 @@ class Workload:
     def bytes(self) -> int:
         return sum(tensor.bytes for tensor in self.tensors)
 
+    @property
+    def summed(self) -> tuple[Tensor, ...]:
+        """What the mechanism sums: they come first."""
+        return tuple(tensor for tensor in self.tensors if tensor.exchange is None)
+
 
 @dataclass(frozen=True, slots=True)
 class Variation:
@@ -114,13 +118,16 @@ def of_plan(plan: Plan, message_bytes: int = 0, bucket_bytes: int = 0) -> Worklo
 
     Args:
         message_bytes: tensors are cut into messages of at most so many; 0 for whole. Not what exchanges bring.
-        bucket_bytes: gradients that follow each other are put together until there are so many; 0 for each alone.
+        bucket_bytes: gradients that follow each other are put together until there are so many; 0 for each alone. Not
+            where the plan says what is summed together.
     """
     carried = {name for each in plan.carried for name in each.parameters}
     workload = _summed(plan.trace, carried, message_bytes)
-    if plan.bulk:
-        bucket_bytes = sys.maxsize
-    return _with_exchanges(_bucketed(workload, bucket_bytes) if bucket_bytes else workload, plan)
+    if plan.chunks:
+        workload = _in_chunks(workload, plan.chunks)
+    elif bucket_bytes:
+        workload = _bucketed(workload, bucket_bytes)
+    return _with_exchanges(workload, plan)
 
 
 def _summed(trace: Trace, carried: set[str], message_bytes: int) -> Workload:
@@ -162,7 +169,7 @@ def _with_exchanges(workload: Workload, plan: Plan) -> Workload:
     for each in plan.carried:
         first = min(number[name] for name in each.parameters)
         layer = names.index(trace.parameters[first].layer)
-        last = len(released) - 1 if plan.bulk else max(step[name] for name in each.parameters)
+        last = max(step[name] for name in each.parameters)
         released[last] = (*released[last], len(tensors))
         tensors.append(
             Tensor(each.exchange.schedule.mechanism, each.exchange.bytes, first, layer, first, each.exchange)
@@ -185,11 +192,37 @@ def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
         full = sum(tensor.bytes for tensor in held) >= bucket_bytes or number == len(workload.released) - 1
         released.append((len(buckets),) if full and held else ())
         if full and held:
-            total, layer = sum(tensor.bytes for tensor in held), min(tensor.layer for tensor in held)
-            total += -total % FLOAT_BYTES
-            buckets.append(Tensor(f"bucket{len(buckets)}", total, len(buckets), layer, len(buckets)))
+            buckets.append(_together(held, len(buckets)))
             held = []
     return Workload(tuple(buckets), workload.forward_ns, workload.backward_ns, tuple(released))
+
+
+def _in_chunks(workload: Workload, chunks: Sequence[Sequence[str]]) -> Workload:
+    """Each chunk's tensors together, released with the last of them and not before the chunk before; then what is in none."""
+    step = {place: number for number, places in enumerate(workload.released) for place in places}
+    of_name: dict[str, list[int]] = {}
+    for place, tensor in enumerate(workload.tensors):
+        of_name.setdefault(tensor.name, []).append(place)
+    made: list[Tensor] = []
+    released: list[list[int]] = [[] for _ in workload.released]
+    last = 0
+    for chunk in chunks:
+        places = [place for name in chunk for place in of_name.pop(name, ())]
+        if places:
+            last = max(last, *(step[place] for place in places))
+            released[last].append(len(made))
+            made.append(_together([workload.tensors[place] for place in places], len(made)))
+    for place in (place for places in of_name.values() for place in places):
+        released[step[place]].append(len(made))
+        made.append(workload.tensors[place])
+    return replace(workload, tensors=tuple(made), released=tuple(map(tuple, released)))
+
+
+def _together(tensors: list[Tensor], number: int) -> Tensor:
+    """One bucket of them."""
+    total = sum(tensor.bytes for tensor in tensors)
+    layer = min(tensor.layer for tensor in tensors)
+    return Tensor(f"bucket{number}", total + -total % FLOAT_BYTES, number, layer, number)
 
 
 def of_size(size_bytes: int, message_bytes: int = 0) -> Workload:

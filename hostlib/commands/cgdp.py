@@ -11,7 +11,18 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hostlib.chunks import Prediction, Search, costs_of, partition, predict, search, without_overlap
+from hostlib.chunks import (
+    ACCUMULATION_GB_S,
+    BROADCAST_GB_S,
+    SYNCHRONISATION_US,
+    Prediction,
+    Search,
+    costs_of,
+    partition,
+    predict,
+    search,
+    without_overlap,
+)
 from hostlib.errors import RunError
 from hostlib.trace import read
 
@@ -135,9 +146,13 @@ def _print_search(done: Search) -> None:
 
 @cgdp.command()
 @click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--sync-us", default=10.0, show_default=True, help="Of handing a chunk over, in microseconds.")
-@click.option("--accumulation", default=4.0, show_default=True, help="What the host takes in and adds, in GB/s.")
-@click.option("--broadcast", default=10.0, show_default=True, help="What goes back to each worker, in GB/s.")
+@click.option(
+    "--sync-us", default=SYNCHRONISATION_US, show_default=True, help="Of handing a chunk over, in microseconds."
+)
+@click.option(
+    "--accumulation", default=ACCUMULATION_GB_S, show_default=True, help="What the host takes in and adds, in GB/s."
+)
+@click.option("--broadcast", default=BROADCAST_GB_S, show_default=True, help="What goes back to each worker, in GB/s.")
 @click.option("--chunks", "wanted", metavar="K,...", help="Chunk sizes [default: all that differ].")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def model(

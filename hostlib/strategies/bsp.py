@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostlib.plan import Plan, Situation
+from hostlib.plan import Plan, Situation, gradients
 from hostlib.trace import Trace
 
 if TYPE_CHECKING:
@@ -21,4 +21,4 @@ def trainer(setting: Setting) -> Trainer:
 
 
 def plan(trace: Trace, situation: Situation) -> Plan:
-    return Plan(trace, bulk=True)
+    return Plan(trace, chunks=(gradients(trace),))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hostlib.errors import HostlibError
+from hostlib.layers import LayerInfo
+from hostlib.plan import FLOAT_BYTES, Carried, Exchange, Plan, Situation, factors, vectors
 from hostlib.poseidon import cheaper, ps_cost
-from hostlib.registry import Mechanism
+from hostlib.registry import Mechanism, find
+from hostlib.schedule import piece_bounds
+from hostlib.trace import Trace
 
 if TYPE_CHECKING:
     from hostlib.training.connected import Connected
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 NAME = "poseidon"
 SUMMARY = "hybcomm over a key-value store of its own, whose shards apply the updates and survive being killed"
 MECHANISM = "gloo"  # which has nothing to do
+OWN_MESSAGES = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +32,13 @@ class Options:
         checkpoint: iterations between two checkpoints of a shard; workers keep the updates since the last.
         drop: how many seconds after the first worker's update the others' may come to count; 0 for all the time they
             need. With it all layers go by the store: only its count is everybody's.
+        colocated: the shards live on the first workers' hosts, not on some of their own.
     """
 
     servers: int = 1
     checkpoint: int = 10
     drop: float = 0.0
+    colocated: bool = False
 
     def __post_init__(self) -> None:
         for name in ("servers", "checkpoint"):
@@ -58,10 +65,7 @@ def trainer(setting: Setting, options: Options) -> Trainer:
     workers = setting.group.world_size
 
     def choose(layer: Connected) -> bool:
-        """Algorithm 1."""
-        matrix = (layer.shape.outputs, layer.shape.inputs)
-        dense = ps_cost(matrix[0] * matrix[1], workers, options.servers).both
-        return not options.drop and cheaper(matrix, layer.vectors, workers, dense) == "SFB"
+        return by_factors((layer.shape.outputs, layer.shape.inputs), layer.vectors, workers, options)
 
     peers = setting.another_peers()
     exchange = Broadcast(setting.group, peers, Factors())
@@ -72,3 +76,40 @@ def serve(setting: Setting, number: int, options: Options) -> None:
     from hostlib.store.keeper import keep
 
     keep(setting, number, options.checkpoint, options.drop or None)
+
+
+def by_factors(matrix: tuple[int, int], vectors: int, workers: int, options: Options) -> bool:
+    """Algorithm 1."""
+    dense = ps_cost(matrix[0] * matrix[1], workers, options.servers).both
+    return not options.drop and cheaper(matrix, vectors, workers, dense) == "SFB"
+
+
+def plan(trace: Trace, situation: Situation, options: Options) -> Plan:
+    """Layer by layer, in backward order: factors, or pairs of the layer's own."""
+    sizes = {p.name: p.bytes for p in trace.parameters if p.trained}
+    carried: list[Carried] = []
+    pairs = 0
+    for layer in reversed(situation.known_layers()):
+        names = tuple(name for name in layer.members if name in sizes)
+        if not names:
+            continue
+        if layer.matrix and by_factors(layer.matrix, vectors(layer, situation.batch), situation.workers, options):
+            carried.append(Carried(names, factors(layer, situation)))
+        else:
+            stored = _stored(layer, sum(sizes[name] for name in names), situation.workers, options, pairs)
+            pairs += len(stored.sizes)
+            carried.append(Carried(names, stored))
+    return Plan(trace, tuple(carried))
+
+
+def _stored(layer: LayerInfo, size: int, workers: int, options: Options, first: int) -> Exchange:
+    """A layer's pairs to their shards and back: what parameter servers would have to say, pair by pair.
+
+    Args:
+        first: the number of its first pair.
+    """
+    where = ":colocated" if options.colocated else ""
+    schedule = find(f"ps:servers={options.servers}:assign=pairs{where}").schedule(workers, size, first)
+    bounds = piece_bounds(size // FLOAT_BYTES, schedule.pieces)
+    sizes = tuple(FLOAT_BYTES * (end - begin) for begin, end in bounds)
+    return Exchange(replace(schedule, mechanism=layer.name), sizes)

@@ -21,7 +21,7 @@ from simulation.paper import NOTES, TABLES, Cell, find_table, title_of
 @click.option("--markdown", "as_markdown", is_flag=True, help="As the tables of docs/paper.md.")
 def paper(tables: tuple[str, ...], as_json: bool, as_csv: bool, as_markdown: bool) -> None:
     """Simulate published tables again: 1, 4, 6, 7, 8, 9, 10, figure2 to figure12, ralp2, ralp3, poseidon1,
-    poseidon8, or all.
+    poseidon8, cgdp2, or all.
 
     \b
     Examples

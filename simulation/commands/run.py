@@ -69,6 +69,7 @@ def run_(
         simulation run emulation/experiments/fabric-vs-host.toml
         simulation run --workers 32 --size 528MiB --bandwidth 25gbit
         simulation run --model vgg16 --mechanism ring --workers 32 --bandwidth 25gbit
+        simulation run --model vgg19 --mechanism ring --mechanism hybcomm/ring --mechanism poseidon --mechanism cgdp
         simulation run --model resnet50 --workers 64 --racks 4 --oversubscription 3
     """
     if experiment is not None:

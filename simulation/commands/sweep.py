@@ -29,7 +29,7 @@ from simulation.engine import play
 
 @click.command()
 @click.option("--models", default="resnet50", show_default=True, help="Models or trace files, separated by commas.")
-@click.option("--mechanisms", help="Separated by commas [default: all that have a schedule].")
+@click.option("--mechanisms", help="Or STRATEGY/MECHANISM, separated by commas [default: all that have a schedule].")
 @click.option("--bandwidths", default="25gbit", show_default=True, help="Separated by commas.")
 @click.option("--workers", default="8", show_default=True, help="Separated by commas.")
 @model_options

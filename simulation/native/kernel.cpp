@@ -141,8 +141,11 @@ bool Kernel::run(std::uint64_t events) {
             case worked_event: {
                 const Work done = works_[event.id];
                 spare_works_.push_back(event.id);
-                done.state->at[done.node]++;
-                advance(*done.state, done.node);
+                const bool last = ++done.state->at[done.node] == done.state->program->begin[done.node + 1];
+                if (last)
+                    finished(*done.state, done.node);
+                else
+                    advance(*done.state, done.node);
                 break;
             }
         }

@@ -41,7 +41,7 @@ STRATEGIES = f"""
 title = "own messages"
 [cells]
 models = ["lenet"]
-mechanisms = ["sfb/inagg+mcast", "adam/ps", "ralp/ps"]
+mechanisms = ["sfb/inagg+mcast", "adam/ps", "ralp/ps", "poseidon", "cgdp:chunk=2/ring"]
 bandwidths = ["1gbit"]
 workers = [2]
 [replay]
@@ -124,13 +124,17 @@ def test_strategies_messages_are_real(tmp_path: Path) -> None:
     matrices = 4 * sum(m * n + m for m, n in LENET)
     rest = 4 * sum(layer.params for layer in model_layers("lenet") if layer.matrix is None)
     activations = 4 * BATCH * LENET[0][1]
+    everything = matrices + rest
     expected = {
         "sfb/inagg+mcast": {"worker1": (factors * tcp + rest * frame / payload,) * 2},
         "ralp/ps": {"server0": (2 * (activations + rest) * tcp,) * 2},
         "adam/ps": {
-            "worker0": ((factors + rest) * tcp, (matrices + rest) * tcp),
-            "server0": (2 * (matrices + rest) * tcp, 2 * (factors + rest) * tcp),
+            "worker0": ((factors + rest) * tcp, everything * tcp),
+            "server0": (2 * everything * tcp, 2 * (factors + rest) * tcp),
         },
+        # Both of LeNet's fully connected layers go as factors, by algorithm 1.
+        "poseidon": {"worker0": ((factors + rest) * tcp,) * 2, "server0": (2 * rest * tcp,) * 2},
+        "cgdp:chunk=2/ring": {"worker1": (everything * tcp,) * 2},
     }
     for mechanism, nodes in expected.items():
         assert rows[mechanism]["iteration_ms"] > 0.5 * rows[mechanism]["simulated_ms"] > 0
@@ -141,7 +145,8 @@ def test_strategies_messages_are_real(tmp_path: Path) -> None:
                 pytest.approx(ways[0], rel=0.15), pytest.approx(ways[1], rel=0.15)
             ), (mechanism, node)  # fmt: skip
         detail = json.loads((output / "cells" / f"{rows[mechanism]['cell']}.json").read_text())
-        assert any(span["name"].startswith("exchange") for span in detail["timeline"]["worker0"])
+        exchanges = [span["name"].startswith("exchange") for span in detail["timeline"]["worker0"]]
+        assert any(exchanges) == (mechanism != "cgdp:chunk=2/ring")
 
 
 def test_a_killed_run_is_cleaned_up_and_goes_on(experiment: Path, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Collection, Iterator
 from datetime import timedelta
 from typing import Any
@@ -20,7 +19,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from hostlib.link import LinkBytes, tcp_bytes
+from hostlib.link import tcp_bytes
 from hostlib.peers import GlooPeers, MpiPeers
 from hostlib.registry import Mechanism, find, registered
 from hostlib.runtime import SEGMENT_BYTES, Runtime
@@ -30,8 +29,6 @@ WORKERS, SERVERS = 8, 3
 WORLD_SIZES = (2, 3, 4, 8)
 SIZES = (0, 1, 2, 7, 1000, 700_001)  # fewer elements than pieces, and more than a segment
 TIMEOUT_S = 60.0
-ACKNOWLEDGED_S = 0.05  # bytes count as sent when they are acknowledged, which may take 40 ms
-MOST_LOOKS = 40
 NAMES = (
     "ps:servers=3",
     "ps:servers=2:assign=even",
@@ -98,17 +95,6 @@ def meet(store: dist.Store, where: str, me: int, all_of: Collection[int]) -> Non
     store.wait([f"{where}/{each}" for each in all_of], timedelta(seconds=300))
 
 
-def acknowledged_bytes(leave_out_port: int) -> LinkBytes:
-    """What was carried, when the last acknowledgements have come: on a busy machine they take their time."""
-    counted = tcp_bytes(leave_out_port)
-    for _ in range(MOST_LOOKS):
-        time.sleep(ACKNOWLEDGED_S)
-        before, counted = counted, tcp_bytes(leave_out_port)
-        if counted == before:
-            break
-    return counted
-
-
 def main() -> None:
     torch.set_num_threads(1)
     everybody = MPI.COMM_WORLD
@@ -142,11 +128,11 @@ def main() -> None:
                 there = [*range(workers), *range(WORKERS, WORKERS + mechanism.servers)]
                 where = f"{workers}/{transport}/{mechanism.name}"
                 meet(store, f"{where}/before", me, there)
-                before = acknowledged_bytes(port)
+                before = tcp_bytes(port)
                 meet(store, f"{where}/begin", me, there)
                 sums = play(runtime, workers, host)
                 meet(store, f"{where}/end", me, there)
-                carried = acknowledged_bytes(port) - before
+                carried = tcp_bytes(port) - before
                 meet(store, f"{where}/counted", me, there)
                 wanted, messages = predicted(mechanism, workers, host)
                 results.append(

@@ -162,7 +162,10 @@ def test_layers_are_those_that_inspection_finds(name: str) -> None:
         ("cgdp:step=0", "step must be at least 1, not 0"),
         ("cgdp:interval=0", "interval must be at least 1, not 0"),
         ("cgdp:chunk=x", "cgdp:chunk takes a number, not 'x'"),
-        ("cgdp:size=3", "unknown option of cgdp 'size'; legal are chunk, interval, range, step"),
+        (
+            "cgdp:size=3",
+            "unknown option of cgdp 'size'; legal are accumulation, broadcast, chunk, interval, range, step, sync",
+        ),
     ],
 )
 def test_options_that_cannot_be_are_refused_in_one_line(name: str, line: str) -> None:

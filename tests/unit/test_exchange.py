@@ -15,8 +15,11 @@ from emulation.cell import REPLAY, told
 from emulation.exchange import Exchanges, Part, Step, part_of, serve_exchanges
 from emulation.replay import ReplayOptions
 from hostlib.errors import RunError
-from hostlib.plan import Exchange, by_server, errand, errands_together, everybody_to_everybody
+from hostlib.layers import LayerInfo
+from hostlib.plan import Exchange, at_the_host, by_server, errand, errands_together, everybody_to_everybody
 from hostlib.schedule import server, worker
+from hostlib.strategy import choose
+from hostlib.trace import Layer, Parameter, synthesise
 from simulation.experiment import read_experiment
 
 WORKERS, TIMES, PATIENCE_S = 4, 3, 20
@@ -100,9 +103,27 @@ OWNED = [by_server("one", WORKERS, server(0), 40, 400), by_server("two", WORKERS
 AMONG_WORKERS = [by_server("one", WORKERS, worker(1), 40, 400), by_server("two", WORKERS, worker(3), 80, 800)]
 ERRANDS = [errand("tail", WORKERS, rank, server(0), 400, 100_000) for rank in range(WORKERS)]
 TOGETHER = [errands_together("tail", WORKERS, server(0), 400, 100_000)]
+HOST = [at_the_host("chunk", WORKERS, 400, 100_000)]
 
 
-@pytest.mark.parametrize("exchanges", [BROADCAST, OWNED, AMONG_WORKERS, ERRANDS, TOGETHER, [*ERRANDS, *BROADCAST]])
+def stored(name: str) -> list[Exchange]:
+    """Two layers of 3 and 2 pairs, which are too many values for what is to be looked at quickly: scaled down."""
+    layers = [LayerInfo(n, f"l{n}", "conv", n * 500_001, 1, 1, None, (f"l{n}/w",)) for n in (2, 3)]
+    trace = synthesise(
+        [Layer(each.name, 0, 0) for each in layers],
+        [Parameter(each.members[0], 4 * each.params, each.name) for each in layers],
+    )
+    plan = choose(name).plan(trace, tuple(layers), WORKERS, 32).scaled(1 / 1000)
+    return [each.exchange for each in plan.carried]
+
+
+STORED, WITH_WORKERS = stored("poseidon"), stored("poseidon:servers=3:colocated")
+
+
+@pytest.mark.parametrize(
+    "exchanges",
+    [BROADCAST, OWNED, AMONG_WORKERS, ERRANDS, TOGETHER, [*ERRANDS, *BROADCAST], HOST, STORED, WITH_WORKERS],
+)
 def test_everything_is_where_it_belongs(exchanges: list[Exchange]) -> None:
     assert replay(exchanges) == [0] * WORKERS
 

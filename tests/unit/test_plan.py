@@ -13,16 +13,18 @@ from emulation.run import Run, RunOptions
 from hostlib.checker import Execution
 from hostlib.errors import HostlibError
 from hostlib.layers import LayerInfo
+from hostlib.placement import PAIR_BYTES
 from hostlib.plan import Carried, Exchange, Plan, by_server, errand, errands_together, everybody_to_everybody, head
 from hostlib.poseidon import InformationBook, adam_cost, ps_cost, sfb_cost
 from hostlib.registry import find
 from hostlib.schedule import Receive, Send, server, worker
-from hostlib.strategy import choose
+from hostlib.store.pair import places
+from hostlib.strategy import choose, registered_strategies
 from hostlib.trace import Layer, Parameter, Trace, synthesise, write
 from hostlib.traffic import Synchronisation, per_node
 from simulation.engine import Job, only, play
 from simulation.errors import SimulationError
-from simulation.experiment import read_experiment
+from simulation.experiment import ExperimentError, read_experiment
 from simulation.network import Network
 from simulation.subject import Subject, bare, recorded
 from simulation.synthesis import model_layers, model_trace
@@ -140,6 +142,54 @@ def test_table_1_is_what_one_layer_costs() -> None:
     assert both(colocated, "worker0") == adam_cost((4096, 4096), BATCH, NODES).both + (NODES - 1) * bias
 
 
+@pytest.mark.parametrize("batch", [BATCH, 512, 4096])
+@pytest.mark.parametrize("colocated", [True, False])
+@pytest.mark.parametrize("shards", [1, 3, NODES])
+def test_poseidons_store_carries_what_its_formulas_say(shards: int, colocated: bool, batch: int) -> None:
+    """Of larger batches fewer layers go as factors. Formulas have even parts of each layer on every shard; pairs are dealt
+    out, so that one may have a pair, or the larger part of one, more than another of each layer."""
+    subject = Subject(VGG_LIKE.trace, VGG_LIKE.layers, batch, 0)
+    carried = link_bytes(subject, f"poseidon:servers={shards}" + ":colocated" * colocated)
+    expected = per_node(InformationBook(VGG_LIKE.layers, NODES, shards, batch), "hybcomm", colocated)
+    uneven = 0 if shards == 1 else 3 * NODES * PAIR_BYTES
+    for node, traffic in expected.items():
+        sent, received = carried.get(node, (0, 0))
+        exact = shards == 1 or (node.startswith("worker") and not colocated)
+        assert sent == pytest.approx(traffic.sent, abs=1 if exact else uneven), node
+        assert received == pytest.approx(traffic.received, abs=1 if exact else uneven), node
+    for way in (0, 1):
+        total = sum((each.sent, each.received)[way] for each in expected.values())
+        assert sum(carried[node][way] for node in expected if node in carried) == pytest.approx(total, abs=64)
+
+
+def test_poseidons_pairs_are_the_stores() -> None:
+    """With stragglers dropped, everything is the store's: pairs go on from layer to layer, in backward order."""
+    choice = choose("poseidon:servers=3:drop=1")
+    plan = choice.plan(VGG_LIKE.trace, VGG_LIKE.layers, NODES, BATCH)
+    layers = list(reversed(VGG_LIKE.layers))
+    expected = places([layer.params for layer in layers], 3)
+    assert [each.parameters for each in plan.carried] == [layer.members for layer in layers]
+    for bucket, each in enumerate(plan.carried):
+        mine = [place for place in expected if place.bucket == bucket]
+        assert each.exchange.sizes == tuple(4 * (place.end - place.start) for place in mine)
+        assert max(each.exchange.sizes) <= PAIR_BYTES
+        sends = [op for op in each.exchange.schedule.nodes[worker(5)] if isinstance(op, Send)]
+        assert {op.piece: op.peer for op in sends} == {n: server(place.shard) for n, place in enumerate(mine)}
+    sums = run(plan.carried[0].exchange).values
+    assert all(sums[worker(r), 0] == Counter(range(NODES)) for r in range(NODES))
+
+
+def test_poseidon_takes_what_its_shards_links_take() -> None:
+    """As with parameter servers of its pairs: VGG's convolutions would be summed likewise."""
+    subject = Subject(VGG_LIKE.trace, VGG_LIKE.layers, 4096, 0)
+    for where in ("", ":colocated"):
+        poseidon, ps = (
+            play(Network(1e10), [Job(subject.workload(choose(name), NODES), choose(name).mechanism, NODES, bare=True)])
+            for name in (f"poseidon:servers=4:drop=1{where}", f"ps:servers=4:assign=pairs{where}")
+        )
+        assert poseidon.outcomes[0].iteration_s == pytest.approx(ps.outcomes[0].iteration_s, rel=0.05)
+
+
 def test_adam_is_unbalanced_and_hybcomm_is_not() -> None:
     """Figure 10."""
 
@@ -254,10 +304,11 @@ def test_an_iteration_with_servers_ends_with_what_goes_past_them() -> None:
 
 
 def test_bsp_sends_everything_when_the_backward_pass_is_over() -> None:
-    workload = of_plan(Plan(two_layers(), bulk=True))
+    plan = choose("bsp/inagg+mcast").plan(two_layers(), (), 4, BATCH)
+    workload = of_plan(plan)
     assert [tensor.bytes for tensor in workload.tensors] == [4_500_000]
     assert workload.released == ((), (0,))
-    assert iteration_ms(Plan(two_layers(), bulk=True), "inagg+mcast", 4) == 6 + 36
+    assert iteration_ms(plan, "inagg+mcast", 4) == 6 + 36
 
 
 def test_several_jobs_share_the_ways_between_racks() -> None:
@@ -286,6 +337,14 @@ def test_a_models_layers_have_all_that_is_sent(model: str) -> None:
         assert (layer.matrix is not None) == (layer.kind == "fc")
         if layer.matrix is not None:
             assert layer.params == layer.matrix[0] * layer.matrix[1] + layer.matrix[0]
+
+
+@pytest.mark.parametrize("name", registered_strategies())
+def test_every_strategy_is_played_with_its_own_mechanism(name: str) -> None:
+    choice = choose(name if name != "wfbp" else "wfbp/ring")
+    job = Job(VGG_LIKE.workload(choice, 4), choice.mechanism, 4, bare=True)
+    outcome = only(GIGABIT, job)[0]
+    assert outcome.iteration_end_ns[1] > max(outcome.backward_end_ns[1]) >= 2 * MS
 
 
 def test_wfbp_is_what_a_trace_alone_says() -> None:
@@ -325,6 +384,8 @@ def test_ralp_cuts_nothing_that_is_not_skewed() -> None:
         ("adam:servers=3/ps", ("server0", "server0", "server1", "server2")),
         ("adam:servers=2/ps:servers=2:colocated", ("worker0", "worker1")),
         ("sfb/ps", ("server0",)),
+        ("poseidon:servers=2", ("server0", "server1")),
+        ("poseidon:servers=2:colocated", ("worker0", "worker1")),
     ],
 )
 def test_a_strategys_servers_live_with_the_mechanisms(name: str, hosts: tuple[str, ...]) -> None:
@@ -337,5 +398,13 @@ def test_what_is_not_known_is_said_in_a_line(tmp_path: Path) -> None:
     write(two_layers(), file)
     with pytest.raises(HostlibError, match=r"^sfb/ring needs layers' kinds, matrices and outputs, which"):
         recorded(file, 32, 0).workload(choose("sfb/ring"), 4)
+    sharing = "servers cannot share the hosts of"
+    with pytest.raises(HostlibError, match=rf"^poseidon:servers=5:colocated/gloo: 5 {sharing} 4 workers$"):
+        VGG_LIKE.workload(choose("poseidon:servers=5:colocated"), 4)
+    path = tmp_path / "trained.toml"
+    cells = '[cells]\nmodels = ["lenet"]\nmechanisms = ["poseidon:servers=3:colocated"]\nworkers = [2]\n'
+    path.write_text(f"{cells}[training]\n")
+    with pytest.raises(ExperimentError, match=rf"3 {sharing} 2 workers$"):
+        read_experiment(path)
     with pytest.raises(SimulationError, match=r"^bsp/ring is a way to train: name a --model"):
         bare(1000, 0).workload(choose("bsp/ring"), 4)
