@@ -13,6 +13,7 @@ from torch.nn import functional
 from hostlib.errors import ModelError, UnknownNameError
 from hostlib.inspection import layers_of, load, output_shape
 from hostlib.layers import LayerInfo
+from hostlib.poseidon import InformationBook
 from tests.conftest import ROOT
 
 # "RALP", table 1.
@@ -173,6 +174,9 @@ def test_what_is_called_twice_counts_once_and_works_twice() -> None:
     (layer,) = layers_of(nn.Sequential(inner, nn.ReLU(), inner), torch.empty(1, 4))
     assert (layer.params, layer.flops) == (20, 64)
     assert not inner.weight.is_meta
+    # Each call has a pair of factors of its own, as in training.
+    assert InformationBook((layer,), 8, 8, 32).factors(layer) == 2 * 32
+
 
 
 FACTORIES = """
