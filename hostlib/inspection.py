@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -102,7 +103,8 @@ def _traced(model: nn.Module, inputs: Tensor) -> tuple[tuple[LayerInfo, ...], Te
     with Watch(model) as watch:
         outputs = _outputs(model, inputs)
     owned = _joined(watch.in_order(), _owners(model))
-    return tuple(_numbered(owned, len(inputs))), outputs
+    uses = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
+    return tuple(_numbered(owned, len(inputs), uses)), outputs
 
 
 def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
@@ -152,7 +154,7 @@ def _parameters(layer: Seen) -> Iterator[nn.Parameter]:
     return layer.module.parameters(recurse=layer.kind != "other")
 
 
-def _numbered(owned: Iterable[Owned], examples: int) -> Iterator[LayerInfo]:
+def _numbered(owned: Iterable[Owned], examples: int, uses: Counter[int]) -> Iterator[LayerInfo]:
     for index, (seen, members) in enumerate(owned, start=1):
         yield LayerInfo(
             index,
@@ -161,14 +163,14 @@ def _numbered(owned: Iterable[Owned], examples: int) -> Iterator[LayerInfo]:
             sum(p.numel() for p in members.values()),
             seen.output // examples,
             seen.flops // examples,
-            _matrix(seen, members),
+            _matrix(seen, uses),
             tuple(members),
         )
 
 
-def _matrix(seen: Seen, members: dict[str, nn.Parameter]) -> tuple[int, int] | None:
-    """(outputs, inputs) of a fully connected layer's weights, if they are its own."""
+def _matrix(seen: Seen, uses: Counter[int]) -> tuple[int, int] | None:
+    """(outputs, inputs) of a fully connected layer's trained weights, if nothing else uses them."""
     module: Any = seen.module
-    if seen.kind != "fc" or not any(p is module.weight for p in members.values()):
+    if seen.kind != "fc" or not module.weight.requires_grad or uses[id(module.weight)] != 1:
         return None
     return module.out_features, module.in_features

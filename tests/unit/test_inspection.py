@@ -178,6 +178,13 @@ def test_what_is_called_twice_counts_once_and_works_twice() -> None:
     assert InformationBook((layer,), 8, 8, 32).factors(layer) == 2 * 32
 
 
+def test_weights_that_two_layers_share_are_no_factors_products() -> None:
+    first, second, third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    layers = layers_of(nn.Sequential(first, second, third), torch.empty(1, 4))
+    assert [layer.matrix for layer in layers] == [None, None, (4, 4)]
+    assert [layer.params for layer in layers] == [20, 4, 20]
+
 
 FACTORIES = """
 import torch
