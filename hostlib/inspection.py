@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hostlib.errors import ModelError
+from hostlib.errors import ContentsError, ModelError
 from hostlib.layers import LayerInfo
 from hostlib.loading import describe, load_without_weights
 from hostlib.watch import OF_A_CONVOLUTION, Seen, Watch, run
@@ -56,6 +56,8 @@ def load(text: str, shape: tuple[int, ...] | None = None) -> Inspected:
     shape = shape or input_of(model)
     try:
         layers, outputs = _traced(model, example(model, shape))
+    except ContentsError:
+        raise  # no other input would help
     except ModelError as wrong:
         raise ModelError(
             f"{wrong}; --input, or an attribute input_shape of the model's, says which it takes"
@@ -113,6 +115,10 @@ def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
         outputs = run(model, inputs)
     except Exception as wrong:  # it may be the user's: anything can be
         said = (str(wrong).strip().splitlines() or [type(wrong).__name__])[0].rstrip(".")
+        if "meta tensor" in str(wrong).lower():  # torch's words for contents that are not there
+            raise ContentsError(
+                f"the model decides by what is in its tensors, and is looked at without: {said}"
+            ) from wrong
         given = f"{describe(tuple(inputs.shape[1:]))} ({str(inputs.dtype).removeprefix('torch.')})"
         raise ModelError(f"the model does not take an input of {given}: {said}") from wrong
     while not isinstance(outputs, Tensor):  # (logits, auxiliary), {"logits": ...}
