@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -120,7 +121,7 @@ class Run:
             past = not choice.mechanism.needs_fabric or choice.strategy.own_messages
             if options.real is None and past:
                 options.how.require_streams(cell.mechanism)
-        self.rows: dict[str, Row] = {row["cell"]: row for row in _known(options.output, experiment.text)}
+        self.rows = _known(options.output, experiment.text)
 
     @property
     def left(self) -> list[Cell]:
@@ -142,8 +143,14 @@ class Run:
         """Run what is left; all rows, in the experiment's order.
 
         Raises:
-            EmulationError, HostlibError: a network could not be made, or a worker died; what was measured is kept.
+            EmulationError, HostlibError: a network could not be made, or a worker died; what was measured is kept. Or
+                another run is at work in the directory.
         """
+        with alone(self.options.output):
+            self.rows = _known(self.options.output, self.experiment.text)  # another run may just have ended
+            return self._go()
+
+    def _go(self) -> list[Row]:
         self._begin()
         if self.options.real is not None:
             for cell in self.left:
@@ -286,19 +293,34 @@ def detail_of(cell: Cell, measured: Measured) -> Row:
     }
 
 
-def _known(output: Path, text: str) -> list[Row]:
-    """The rows of an earlier run of the same experiment."""
+@contextmanager
+def alone(output: Path) -> Iterator[None]:
+    """A directory that is no other run's: each writes all of results.json, and would undo what the other has measured."""
+    output.mkdir(parents=True, exist_ok=True)
+    held = os.open(output, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EmulationError(f"another run is at work in {output}: wait for it, or name another --output") from None
+        yield
+    finally:
+        os.close(held)
+
+
+def _known(output: Path, text: str) -> dict[str, Row]:
+    """The rows of an earlier run of the same experiment, by cell."""
     kept, results = output / "experiment.toml", output / "results.json"
     if not kept.exists():
         if output.exists() and any(output.iterdir()):
             raise EmulationError(f"{output} holds other things than an experiment: name another --output")
-        return []
+        return {}
     if kept.read_text() != text:
         raise EmulationError(f"{output} holds another experiment, or an earlier version: name another --output")
     try:
-        return list(json.loads(results.read_text())) if results.exists() else []
-    except ValueError as wrong:
-        raise EmulationError(f"{results} cannot be read: {wrong}") from None
+        return {row["cell"]: row for row in json.loads(results.read_text())} if results.exists() else {}
+    except (ValueError, TypeError, KeyError) as wrong:
+        raise EmulationError(f"{results} cannot be read as cells' results ({wrong}): mend or remove it") from None
 
 
 def _now() -> str:

@@ -4,6 +4,7 @@ HostlibError
 ├── UnknownNameError    a mechanism, strategy, model or dtype that does not exist; names the legal ones
 ├── QuantityError       a bandwidth, size or time that is not one
 ├── ModelError          a model that cannot be made, or does not take what it is given
+│   └── ContentsError   one whose forward pass decides by what is in its tensors
 ├── ScheduleError       a schedule that is not an all-reduce, or deadlocks; names node and piece
 ├── JoinError           the controller is not there, or refused the rank
 ├── MissingRankError    a rank died or stalled; `ranks` says which
@@ -34,6 +35,10 @@ class QuantityError(HostlibError):
 
 class ModelError(HostlibError):
     """A model that cannot be made or looked at."""
+
+
+class ContentsError(ModelError):
+    """A model whose forward pass cannot be had without contents."""
 
 
 class ScheduleError(HostlibError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hostlib.errors import ModelError
+from hostlib.errors import ContentsError, ModelError
 from hostlib.layers import LayerInfo
 from hostlib.loading import describe, load_without_weights
 from hostlib.watch import OF_A_CONVOLUTION, Seen, Watch, run
@@ -55,6 +56,8 @@ def load(text: str, shape: tuple[int, ...] | None = None) -> Inspected:
     shape = shape or input_of(model)
     try:
         layers, outputs = _traced(model, example(model, shape))
+    except ContentsError:
+        raise  # no other input would help
     except ModelError as wrong:
         raise ModelError(
             f"{wrong}; --input, or an attribute input_shape of the model's, says which it takes"
@@ -102,7 +105,8 @@ def _traced(model: nn.Module, inputs: Tensor) -> tuple[tuple[LayerInfo, ...], Te
     with Watch(model) as watch:
         outputs = _outputs(model, inputs)
     owned = _joined(watch.in_order(), _owners(model))
-    return tuple(_numbered(owned, len(inputs))), outputs
+    uses = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
+    return tuple(_numbered(owned, len(inputs), uses)), outputs
 
 
 def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
@@ -111,6 +115,10 @@ def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
         outputs = run(model, inputs)
     except Exception as wrong:  # it may be the user's: anything can be
         said = (str(wrong).strip().splitlines() or [type(wrong).__name__])[0].rstrip(".")
+        if "meta tensor" in str(wrong).lower():  # torch's words for contents that are not there
+            raise ContentsError(
+                f"the model decides by what is in its tensors, and is looked at without: {said}"
+            ) from wrong
         given = f"{describe(tuple(inputs.shape[1:]))} ({str(inputs.dtype).removeprefix('torch.')})"
         raise ModelError(f"the model does not take an input of {given}: {said}") from wrong
     while not isinstance(outputs, Tensor):  # (logits, auxiliary), {"logits": ...}
@@ -152,7 +160,7 @@ def _parameters(layer: Seen) -> Iterator[nn.Parameter]:
     return layer.module.parameters(recurse=layer.kind != "other")
 
 
-def _numbered(owned: Iterable[Owned], examples: int) -> Iterator[LayerInfo]:
+def _numbered(owned: Iterable[Owned], examples: int, uses: Counter[int]) -> Iterator[LayerInfo]:
     for index, (seen, members) in enumerate(owned, start=1):
         yield LayerInfo(
             index,
@@ -161,14 +169,14 @@ def _numbered(owned: Iterable[Owned], examples: int) -> Iterator[LayerInfo]:
             sum(p.numel() for p in members.values()),
             seen.output // examples,
             seen.flops // examples,
-            _matrix(seen, members),
+            _matrix(seen, uses),
             tuple(members),
         )
 
 
-def _matrix(seen: Seen, members: dict[str, nn.Parameter]) -> tuple[int, int] | None:
-    """(outputs, inputs) of a fully connected layer's weights, if they are its own."""
+def _matrix(seen: Seen, uses: Counter[int]) -> tuple[int, int] | None:
+    """(outputs, inputs) of a fully connected layer's trained weights, if nothing else uses them."""
     module: Any = seen.module
-    if seen.kind != "fc" or not any(p is module.weight for p in members.values()):
+    if seen.kind != "fc" or not module.weight.requires_grad or uses[id(module.weight)] != 1:
         return None
     return module.out_features, module.in_features

@@ -22,7 +22,7 @@ class LayerInfo:
         params: trained elements, those of its bias and its normalisation included; 0 for a pool.
         output: elements that it hands on, of one example.
         flops: multiplications and additions of one example's forward pass.
-        matrix: (outputs M, inputs N) of a fully connected layer's weights; None for others.
+        matrix: (outputs M, inputs N) of a fully connected layer's weights, if nothing else uses them; None for others.
         members: names of the parameters (named_parameters()) that are its own.
     """
 

@@ -55,9 +55,10 @@ class InformationBook:
 
     def factors(self, layer: LayerInfo) -> int:
         """Pairs of sufficient factors that a worker has of a fully connected layer: one for each vector that goes
-        through it, so one per example, or per token where there are several."""
+        through it, so one per example, or per token or call where there are several."""
         assert layer.matrix is not None
-        return self.batch * max(1, layer.output // layer.matrix[0])
+        outputs, inputs = layer.matrix
+        return self.batch * max(1, layer.flops // (2 * outputs * inputs))  # the output is the last call's alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Source: "RALP", sections 4.3 and 6.2; docs/ralp.md says how its definitions are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -126,12 +127,14 @@ def place(layers: Sequence[LayerInfo], batch: int = 1, threshold: float = THRESH
     """The profiler's three steps.
 
     Raises:
-        HostlibError: no layer has parameters, or fewer than one example.
+        HostlibError: no layer has parameters, fewer than one example, or a threshold that is no number.
     """
     if not any(layer.params for layer in layers):
         raise HostlibError("a model none of whose layers has parameters has no place to be cut at")
     if batch < 1:
         raise HostlibError(f"a step takes at least 1 example, not {batch}")
+    if math.isnan(threshold):
+        raise HostlibError("the threshold must be a number, not nan")
     kept, cuts = 0, []
     for position, layer in enumerate(layers):
         kept += layer.params

@@ -85,11 +85,12 @@ def run_sweep(
     """Play all points that `output` has not yet; rows in the grid's order.
 
     Raises:
-        SimulationError: a point that cannot be; what was played before is kept.
+        SimulationError: a point that cannot be; what was played before is kept. Or an `output` that cannot be written.
         ClusterError: there is no Dask, or no cluster at that address.
     """
     points = grid.points()
     done = _known(output)
+    _require_writable(output)
     todo = [point for point in points if point.key not in done]
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
@@ -109,13 +110,27 @@ def _known(output: Path | None) -> dict[str, Row]:
     if output is None or not output.exists():
         return {}
     known = {}
-    for number, line in enumerate(output.read_text().splitlines(), start=1):
+    try:
+        text = output.read_text()
+    except (OSError, ValueError) as wrong:
+        raise SimulationError(f"{output} cannot be read as a sweep's results: {wrong}") from None
+    for number, line in enumerate(text.splitlines(), start=1):
         try:
             row = json.loads(line)
             known[row.pop("key")] = row
         except (ValueError, KeyError, AttributeError):
             raise SimulationError(f"{output}, line {number}, key: is not a result of a sweep") from None
     return known
+
+
+def _require_writable(output: Path | None) -> None:
+    """Before anything is played: what could not be kept afterwards would be lost."""
+    if output is None:
+        return
+    try:
+        output.open("a").close()
+    except OSError as wrong:
+        raise SimulationError(f"{output} cannot be written: {wrong.strerror}") from None
 
 
 def measured(play: Play, point: Point) -> Row:

@@ -12,6 +12,7 @@ from typing import Any
 from controller.share import HOSTS_PER_SWITCH
 from emulation.errors import EmulationError, PortError
 from emulation.switch.port import parse_delay, parse_rate
+from simulation.experiment import ROOT_KEYS
 from simulation.network import LEAVES
 
 if sys.version_info >= (3, 11):
@@ -256,12 +257,16 @@ def read_table(path: Path) -> dict[str, Any]:
     """The table [topology] of a TOML file; empty when it has none.
 
     Raises:
-        TopologyError: it cannot be read, or that is no table.
+        TopologyError: it cannot be read, that is no table, or it has a table that is no experiment's either.
     """
     try:
-        table = tomllib.loads(path.read_text()).get("topology", {})
+        tables = tomllib.loads(path.read_text())
     except (OSError, ValueError) as wrong:
         raise TopologyError(f"{path} is not a TOML file: {wrong}") from wrong
+    for key in tables:
+        if key not in ROOT_KEYS:
+            raise TopologyError(f"{path}: there is no {key!r} in a network's file; there is topology")
+    table = tables.get("topology", {})
     if not isinstance(table, dict):
         raise TopologyError(f"{path}: topology {table!r} is not a table ([topology])")
     return table

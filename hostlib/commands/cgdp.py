@@ -73,8 +73,11 @@ def _trained(model: str | None, layers: int | None) -> list[str]:
     """The trained layers' names, or their numbers."""
     if (model is None) == (layers is None):
         raise RunError("this is of a MODEL or of --layers N, one of them")
-    if model is None:
-        return [str(number) for number in range(1, (layers or 0) + 1)]
+    if layers is not None:
+        if layers < 1:
+            raise RunError(f"--layers must be at least 1, not {layers}")
+        return [str(number) for number in range(1, layers + 1)]
+    assert model is not None
     from hostlib.inspection import load
 
     return [layer.name for layer in load(model).layers if layer.params]

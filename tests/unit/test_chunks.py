@@ -210,6 +210,11 @@ def test_times_that_are_none_are_refused_in_one_line(text: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_a_number_of_layers_that_is_none_is_said_as_it_was_given() -> None:
+    with pytest.raises(HostlibError, match=r"--layers must be at least 1, not -4$"):
+        hostlib("chunks", "--layers", "-4", "--chunk", "1")
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     for words in (("search", "--times", "none.json"), ("model", "none.trace")):
         with pytest.raises(HostlibError, match=r"none\.\w+ cannot be read"):

@@ -14,7 +14,7 @@ from controller.topology import Topology as Switches
 from emulation.cli import main
 from emulation.topology import cabling
 from emulation.topology.cabling import Started
-from emulation.topology.declaration import Link, Topology, TopologyError, declare, leaf_spine, star
+from emulation.topology.declaration import Link, Topology, TopologyError, declare, leaf_spine, read_table, star
 
 CUSTOM = """
 switches = ["core", "pod0", "pod1", "rack0"]
@@ -181,3 +181,12 @@ def test_the_command_says_what_a_file_means(tmp_path: Path) -> None:
     file.write_text("topology = 3")
     with pytest.raises(TopologyError, match="is not a table"):
         CliRunner().invoke(main, asked, catch_exceptions=False)
+
+
+def test_a_misspelt_table_is_no_star(tmp_path: Path) -> None:
+    path = tmp_path / "network.toml"
+    path.write_text('[toplogy]\nkind = "leaf-spine"\n')
+    with pytest.raises(TopologyError, match="there is no 'toplogy' in a network's file; there is topology"):
+        read_table(path)
+    path.write_text('title = "an experiment"\n[cells]\n[topology]\nkind = "leaf-spine"\n')
+    assert read_table(path) == {"kind": "leaf-spine"}

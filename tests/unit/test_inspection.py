@@ -13,6 +13,7 @@ from torch.nn import functional
 from hostlib.errors import ModelError, UnknownNameError
 from hostlib.inspection import layers_of, load, output_shape
 from hostlib.layers import LayerInfo
+from hostlib.poseidon import InformationBook
 from tests.conftest import ROOT
 
 # "RALP", table 1.
@@ -173,6 +174,16 @@ def test_what_is_called_twice_counts_once_and_works_twice() -> None:
     (layer,) = layers_of(nn.Sequential(inner, nn.ReLU(), inner), torch.empty(1, 4))
     assert (layer.params, layer.flops) == (20, 64)
     assert not inner.weight.is_meta
+    # Each call has a pair of factors of its own, as in training.
+    assert InformationBook((layer,), 8, 8, 32).factors(layer) == 2 * 32
+
+
+def test_weights_that_two_layers_share_are_no_factors_products() -> None:
+    first, second, third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    layers = layers_of(nn.Sequential(first, second, third), torch.empty(1, 4))
+    assert [layer.matrix for layer in layers] == [None, None, (4, 4)]
+    assert [layer.params for layer in layers] == [20, 4, 20]
 
 
 FACTORIES = """
@@ -250,7 +261,7 @@ def test_the_pages_example_works(folder: Path) -> None:
         ),
         ("nowhere.at.all:x", "makes no model: ModuleNotFoundError: No module named 'nowhere'"),
         ("broken_to_inspect:net", "makes no model: SyntaxError"),
-        ("mine_to_inspect:Decides", "does not take an input of 3 (float32): "),
+        ("mine_to_inspect:Decides", "the model decides by what is in its tensors, and is looked at without: "),
         ("mine_to_inspect:Silent", "the model hands on a NoneType, not a tensor"),
     ],
 )
@@ -258,6 +269,7 @@ def test_what_is_no_model_is_told_in_one_line(folder: Path, text: str, says: str
     with pytest.raises(ModelError) as raised:
         load(text)
     assert says in str(raised.value) and "\n" not in str(raised.value)
+    assert "Decides" not in text or "--input" not in str(raised.value)
 
 
 def test_an_input_that_does_not_fit_is_named_with_what_to_do(folder: Path) -> None:

@@ -122,3 +122,8 @@ def test_half_the_gpus_or_all() -> None:
     ]
     with pytest.raises(HostlibError, match="at least 2 GPUs"):
         shares(1)
+
+
+def test_a_threshold_is_a_number() -> None:
+    with pytest.raises(HostlibError, match="the threshold must be a number, not nan"):
+        place(NET, threshold=float("nan"))

@@ -53,6 +53,14 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
         sweep("--output", str(output))
 
 
+def test_an_output_that_cannot_be_is_named_before_anything_is_played(tmp_path: Path) -> None:
+    with pytest.raises(SimulationError, match=r"cannot be read as a sweep's results: .*Is a directory"):
+        sweep("--output", str(tmp_path))
+    # There is no such mechanism either, which is only seen when it is played.
+    with pytest.raises(SimulationError, match="nowhere/results cannot be written: No such file or directory"):
+        sweep("--output", str(tmp_path / "nowhere" / "results"), "--mechanisms", "inagg+mcast:racks=9")
+
+
 def test_results_are_plotted(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="an extra: pip install 'netfold[plot]'")
     results = tmp_path / "results"
