@@ -7,7 +7,7 @@ from torch import nn
 
 from hostlib.data import Split, digits
 from hostlib.dataset import Dataset
-from hostlib.errors import ModelError
+from hostlib.errors import ContentsError, ModelError
 from hostlib.inspection import dtype_of, input_of, output_shape
 from hostlib.loading import describe, load_model
 from hostlib.zoo.names import is_factory
@@ -35,6 +35,8 @@ def load_fitting(text: str, data: Dataset) -> nn.Module:
         return model
     try:
         outputs = output_shape(model, data.shape)
+    except ContentsError:
+        return model  # the first step will tell
     except ModelError as wrong:
         raise ModelError(f"{text} does not fit: {wrong}; {described}, {legal}") from wrong
     if len(outputs) != 1 or outputs[0] < data.classes:
@@ -67,7 +69,10 @@ def _synthetic(model: nn.Module, examples: int, seed: int) -> Split:
     from hostlib.synthetic import synthetic_images, synthetic_tokens
 
     shape = input_of(model)
-    classes: int = getattr(model, "classes", None) or output_shape(model, shape)[-1]
+    try:
+        classes: int = getattr(model, "classes", None) or output_shape(model, shape)[-1]
+    except ContentsError as wrong:
+        raise ModelError(f"{wrong}; an attribute classes of the model's says how many there are") from wrong
     if dtype_of(model) == torch.int64:
         return synthetic_tokens(shape[0], classes, examples, seed)
     return synthetic_images(shape, classes, examples, seed)

@@ -348,3 +348,31 @@ def test_a_rank_that_trains_a_network_of_the_zoo_loads_no_compiler() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "torch" in loaded
     assert {"scipy", "sklearn", "sympy", "torch._dynamo", "torch._inductor"}.isdisjoint(loaded)
+
+
+DECIDES = """
+from torch import nn
+
+class Decides(nn.Module):
+    input_shape = (1, 8, 8)
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+    def forward(self, x):
+        x = self.layer(x.flatten(1))
+        return x if x.sum() > 0 else -x
+
+class Says(Decides):
+    classes = 10
+"""
+
+
+def test_a_model_that_decides_by_contents_can_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "decides_when_trained.py").write_text(DECIDES)
+    monkeypatch.chdir(tmp_path)
+    assert load_fitting("decides_when_trained:Decides", Dataset("digits"))(torch.ones(1, 1, 8, 8)).shape == (1, 10)
+    synthetic = Dataset("synthetic", examples=20)
+    with pytest.raises(ModelError, match=r"decides by .*; an attribute classes of the model's says how many"):
+        load_data(synthetic, load_fitting("decides_when_trained:Decides", synthetic), seed=0)
+    made = load_data(synthetic, load_fitting("decides_when_trained:Says", synthetic), seed=0)
+    assert made.train_images.shape == (16, 1, 8, 8)
