@@ -21,7 +21,6 @@ from torch import Tensor
 
 from controller.process import write_whole
 from emulation.exchange import Exchanges, Part, serve_exchanges
-from emulation.zygote import say
 from hostlib.collective import Collective, create_collective, serve
 from hostlib.errors import HostlibError, RunError
 from hostlib.group import Group
@@ -30,6 +29,7 @@ from hostlib.link import tcp_retransmits
 from hostlib.peers import Peers
 from hostlib.rank import Surroundings, grouped
 from hostlib.strategy import choose
+from hostlib.zygote import say
 
 WARM_UP, MEASURED, DONE = "warm-up", "measured", "done"
 PHASES = (WARM_UP, MEASURED, DONE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import faulthandler
 import signal
 
-import hostlib.train  # noqa: F401  what takes so long
+import hostlib.train  # noqa: F401
 from hostlib.cli import run_rank
 from hostlib.data import digits
 
