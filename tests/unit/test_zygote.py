@@ -83,5 +83,8 @@ def test_what_is_forked_has_its_own_name_environment_and_output(tmp_path: Path) 
 
 
 def test_what_cannot_be_loaded_is_said_in_one_line() -> None:
-    with zygote("hostlib.nothing") as forks, pytest.raises(RunError, match=r"^hostlib\.nothing cannot be loaded: No mod"):
+    with (
+        zygote("hostlib.nothing") as forks,
+        pytest.raises(RunError, match=r"^hostlib\.nothing cannot be loaded: No mod"),
+    ):
         forks.fork("hostlib.nothing", {}, None, 2)
