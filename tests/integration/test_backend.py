@@ -24,6 +24,7 @@ from tests.conftest import ROOT, Fabric, running_fabric
 from tests.forked import Ranks, loaded
 
 SCRIPT = Path(__file__).with_name("backend_ranks.py")
+PATIENCE_S = 100.0
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_the_backend_reduces_and_passes_the_rest_on(
         assert done.returncode == 0, done.stderr
     else:
         ranks = Ranks(forks, tmp_path, SCRIPT, tmp_path, end, **told)
-        _, said = ranks.communicate(timeout=60)
+        _, said = ranks.communicate(PATIENCE_S)
         assert ranks.returncode == 0, said
     # Whichever way a script ends, the controller has its places back.
     assert fabric.status()["jobs"] == []
@@ -120,12 +121,13 @@ def examples() -> list[str]:
 
 
 @pytest.mark.parametrize("example", examples(), ids=["backend", "hook"])
-def test_the_pages_examples_run(example: str, fabric: Fabric, tmp_path: Path) -> None:
+def test_the_pages_examples_run(example: str, fabric: Fabric, forks: Zygote, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(example.replace(DEFAULT_CONTROLLER, fabric.http))
     before = fabric.status()["events"]["completed"]
-    done = torchrun(script, NETFOLD_CONTROLLER=fabric.http)
-    assert done.returncode == 0, done.stderr
+    ranks = Ranks(forks, tmp_path, script, NETFOLD_CONTROLLER=fabric.http)
+    _, said = ranks.communicate(PATIENCE_S)
+    assert ranks.returncode == 0, said
     assert fabric.status()["events"]["completed"] > before
     assert fabric.status()["jobs"] == []
 
