@@ -14,11 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from emulation.errors import EmulationError
-from emulation.exchange import Part, part_of
 from emulation.measured import Measured, Snapshot, measured
-from emulation.replay import DONE, MEASURED, PHASES, WARM_UP, ReplayOptions
+from emulation.orders import DONE, MEASURED, PHASES, WARM_UP, Part, ReplayOptions, TrainingOptions, part_of
 from emulation.topology.realisation import Fabric, Host
-from emulation.training import TrainingOptions
 from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.schedule import server, worker
 from hostlib.strategy import Choice, choose
