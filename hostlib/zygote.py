@@ -182,8 +182,10 @@ def _reap(*_: object) -> None:
         say(pid=pid, status=os.waitstatus_to_exitcode(status))
 
 
-def _be(order: Event, said: list[int]) -> None:
+def _be(order: Event, said: list[int], parent: int) -> None:
     die_with_parent()
+    if os.getppid() != parent:
+        return  # It died before.
     os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -227,13 +229,14 @@ def main() -> None:
         _give_up(f"what is loaded started threads, {threads} in all: this process must not be forked")
     signal.signal(signal.SIGCHLD, _reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    forker = os.getpid()
     say(ready=True)
     for order, said in _orders():
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # A child's end is told after its start.
         pid = os.fork()
         if pid == 0:
             try:
-                _be(order, said)
+                _be(order, said, forker)
                 os._exit(0)
             except Exception as wrong:
                 os.write(2, f"error: {type(wrong).__name__}: {wrong}\n".encode())
