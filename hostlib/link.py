@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# struct tcp_info of linux/tcp.h: tcpi_total_retrans, 32 bits; tcpi_bytes_acked and tcpi_bytes_received, both 64 bits.
-RETRANSMITS_OFFSET, BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET = 100, 120, 128
-TCP_INFO_BYTES = 192
+# struct tcp_info of linux/tcp.h: tcpi_total_retrans, 32 bits; tcpi_bytes_received, tcpi_bytes_sent (what was sent again
+# counts again) and, after it, tcpi_bytes_retrans, all 64 bits. Not tcpi_bytes_acked: an acknowledgement may be 40 ms behind.
+RETRANSMITS_OFFSET, BYTES_RECEIVED_OFFSET, BYTES_SENT_OFFSET = 100, 128, 200
+TCP_INFO_BYTES = 216
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ def tcp_bytes(leave_out_port: int) -> LinkBytes:
     """
     total = LinkBytes()
     for info in _tcp_infos(leave_out_port):
-        total += LinkBytes(
-            *(struct.unpack_from("=Q", info, offset)[0] for offset in (BYTES_ACKED_OFFSET, BYTES_RECEIVED_OFFSET))
-        )
+        (received,) = struct.unpack_from("=Q", info, BYTES_RECEIVED_OFFSET)
+        sent, again = struct.unpack_from("=QQ", info, BYTES_SENT_OFFSET)
+        total += LinkBytes(sent - again, received)
     return total
 
 
