@@ -9,7 +9,8 @@ STAMP := $(VENV)/.installed
 PYTEST_FLAGS ?=
 # What only computes never runs beside what has deadlines, as real runs do; of those, two at a time, which mostly wait.
 COMPUTING := tests/unit tests/property tests/dataplane tests/fuzz
-TIMED := tests/emulation tests/integration tests/chaos
+# In this order: what takes longest first, so that both end at about the same time.
+TIMED := tests/integration tests/chaos tests/emulation
 WORKERS ?= 2
 
 .PHONY: demo test p4 lint install clean
@@ -34,8 +35,9 @@ demo: $(STAMP) p4
 
 # pytest's exit code 5: PYTEST_FLAGS chose none of these.
 test: $(STAMP)
-	$(BIN)/python -m pytest $(COMPUTING) --numprocesses $(WORKERS) --dist loadfile $(PYTEST_FLAGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest $(TIMED) --numprocesses $(WORKERS) --dist loadfile $(PYTEST_FLAGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest $(COMPUTING) --numprocesses $(WORKERS) --dist worksteal $(PYTEST_FLAGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest $(TIMED) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS) \
+	    || [ $$? -eq 5 ]
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -39,9 +39,9 @@ from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from emulation.switch.port import Endpoint, PortSpec, open_ports
 from hostlib import layout
 from hostlib._engine import Engine
-from hostlib.launch import die_with_parent
 from hostlib.namespace import inside, veths
 from hostlib.wire import Header, check_word
+from hostlib.zygote import die_with_parent
 
 BMV2 = "simple_switch_grpc"
 FABRIC, SWITCH_MAC = "10.255.255.254", 0x0200_0000_0001

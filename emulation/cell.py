@@ -14,15 +14,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from emulation.errors import EmulationError
-from emulation.exchange import Part, part_of
 from emulation.measured import Measured, Snapshot, measured
-from emulation.replay import DONE, MEASURED, PHASES, WARM_UP, ReplayOptions
+from emulation.orders import DONE, MEASURED, PHASES, WARM_UP, Part, ReplayOptions, TrainingOptions, part_of
 from emulation.topology.realisation import Fabric, Host
-from emulation.training import TrainingOptions
-from emulation.zygote import Zygote
 from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.schedule import server, worker
 from hostlib.strategy import Choice, choose
+from hostlib.zygote import Zygote
 from simulation.experiment import Cell, Experiment
 from simulation.workload import Workload
 
@@ -96,7 +94,8 @@ class Players:
             if host.netns is not None:
                 # What goes through the switch by itself has Gloo only for meeting.
                 environment["GLOO_SOCKET_IFNAME"] = host.interface if self._past else CONTROL_INTERFACE
-            pid = self._zygote.fork(module, environment, host.netns, self._errors(rank))
+            with self._errors(rank).open("ab") as errors:
+                pid = self._zygote.fork(module, environment, host.netns, errors.fileno(), name=host.name)
             self.pids[pid] = rank
 
     def _result(self, rank: int) -> Path:

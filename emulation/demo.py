@@ -20,10 +20,11 @@ from rich.console import Console
 from controller.process import State, write_whole
 from emulation.errors import EmulationError
 from hostlib.errors import HostlibError, UnknownNameError
-from hostlib.launch import die_with_parent, launch
+from hostlib.launch import TRAINING, launch
 from hostlib.options import TrainOptions
 from hostlib.progress import TrainingProgress
 from hostlib.registry import registered
+from hostlib.zygote import Zygote, die_with_parent, zygote
 
 START_TIMEOUT_S = 120.0
 
@@ -159,7 +160,7 @@ def status(url: str) -> dict[str, Any] | None:
         return None
 
 
-def train(config: DemoConfig, mechanism: str, url: str, console: Console) -> dict[str, Any]:
+def train(config: DemoConfig, mechanism: str, url: str, console: Console, forks: Zygote) -> dict[str, Any]:
     """One training run, progress on the console; its result, also kept in the output folder.
 
     Raises:
@@ -177,7 +178,7 @@ def train(config: DemoConfig, mechanism: str, url: str, console: Console) -> dic
         options = replace(options, epochs=config.epochs)
     try:
         with TrainingProgress(console, mechanism, shown=True) as report:
-            result = launch(options, report)
+            result = launch(options, report, forks)
     except HostlibError as failed:
         raise DemoError(f"{mechanism}: {failed}") from failed
     write_whole(config.output / f"{mechanism.replace('/', '_')}.json", result)
@@ -192,12 +193,12 @@ def run_demo(config: DemoConfig, console: Console) -> DemoResult:
     """
     _require_runnable(config)
     (config.output / "result.json").unlink(missing_ok=True)
-    with fabric(config) as url:
+    with zygote(*TRAINING) as forks, fabric(config) as url:
         console.print(f"controller at {url}, embedded switch running netfold-v1model-{config.elements}")
         runs = {}
         for mechanism in config.mechanisms:
             console.print(f"training {config.model} on {config.world_size} workers over {mechanism}")
-            runs[mechanism] = train(config, mechanism, url, console)
+            runs[mechanism] = train(config, mechanism, url, console, forks)
         described = status(url)
     if described is None:
         raise DemoError(

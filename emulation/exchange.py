@@ -8,70 +8,14 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
 
 import torch
 
+from emulation.orders import Part, Step
 from hostlib.peers import Peers, Pending
-from hostlib.plan import FLOAT_BYTES, Exchange
-from hostlib.schedule import Compute, Receive, Send
 
 TAGS = 1 << 12  # of one exchange: at most so many pieces
-
-
-class Step(NamedTuple):
-    """An operation of this host.
-
-    Attributes:
-        what: "send", "receive" or "compute".
-        peer: its number among the strategy's processes; -1 for computing.
-        duration_ns: of computing.
-    """
-
-    what: str
-    peer: int
-    piece: int
-    duration_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What this host does in an exchange.
-
-    Attributes:
-        number: of the exchange's tensor.
-        elements: of its pieces.
-    """
-
-    number: int
-    elements: tuple[int, ...]
-    steps: tuple[Step, ...]
-
-    @classmethod
-    def from_json(cls, number: int, elements: Sequence[int], steps: Sequence[Any]) -> Part:
-        return cls(number, tuple(elements), tuple(Step(*step) for step in steps))
-
-
-def part_of(number: int, exchange: Exchange, node: str, peers: Mapping[str, int], dilation: float) -> Part | None:
-    """A node's part of an exchange; None where it has none.
-
-    Args:
-        peers: the numbers of all nodes.
-        dilation: times which computing lasts longer.
-    """
-    steps = []
-    for operation in exchange.schedule.nodes.get(node, ()):
-        match operation:
-            case Send(peer, piece):
-                steps.append(Step("send", peers[peer], piece))
-            case Receive(peer, piece, _):
-                steps.append(Step("receive", peers[peer], piece))
-            case Compute(piece, duration_ns):
-                steps.append(Step("compute", -1, piece, round(duration_ns * dilation)))
-    elements = tuple(size // FLOAT_BYTES for size in exchange.sizes)
-    return Part(number, elements, tuple(steps)) if steps else None
 
 
 class Processor:

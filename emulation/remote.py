@@ -22,9 +22,10 @@ from typing import IO, Any
 from emulation.cell import told
 from emulation.errors import EmulationError
 from emulation.measured import Measured, Usage, measured
-from hostlib.launch import OPTIONS_VARIABLE, die_with_parent
+from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.schedule import server, worker
 from hostlib.strategy import Choice, choose
+from hostlib.zygote import die_with_parent
 from simulation.experiment import Cell, Experiment
 
 SSH = "ssh -o BatchMode=yes"

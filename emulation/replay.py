@@ -6,7 +6,6 @@ mechanism, and the wait until all are summed. Torch-facing; started by emulation
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -20,8 +19,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from controller.process import write_whole
-from emulation.exchange import Exchanges, Part, serve_exchanges
-from emulation.zygote import say
+from emulation.exchange import Exchanges, serve_exchanges
+from emulation.orders import DONE, MEASURED, WARM_UP, ReplayOptions
 from hostlib.collective import Collective, create_collective, serve
 from hostlib.errors import HostlibError, RunError
 from hostlib.group import Group
@@ -30,49 +29,9 @@ from hostlib.link import tcp_retransmits
 from hostlib.peers import Peers
 from hostlib.rank import Surroundings, grouped
 from hostlib.strategy import choose
+from hostlib.zygote import say
 
-WARM_UP, MEASURED, DONE = "warm-up", "measured", "done"
-PHASES = (WARM_UP, MEASURED, DONE)
 TOLERANCE = 1e-5  # of an average, relative: far above any rounding, far below any lost or doubled contribution
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """What a worker, or server, is told.
-
-    Attributes:
-        elements: of each tensor; 0 of what an exchange brings.
-        forward_ns: of the whole pass, dilated.
-        backward: (ns, tensors that are ready then) by step, dilated.
-        errands: the tensors that are exchanged between the passes.
-        own_messages: whether there are exchanges, and
-        parts: what this process does in them.
-        result: the file it leaves: a Report as JSON. Empty on real hosts: it says the report, and the ranks meet by
-            themselves.
-    """
-
-    mechanism: str
-    controller: str
-    address: str
-    deadline_s: float
-    elements: tuple[int, ...]
-    forward_ns: int
-    backward: tuple[tuple[int, tuple[int, ...]], ...]
-    errands: tuple[int, ...]
-    own_messages: bool
-    parts: tuple[Part, ...]
-    warm_up: int
-    iterations: int
-    result: str
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> ReplayOptions:
-        told: dict[str, Any] = json.loads(text)
-        parts = tuple(Part.from_json(**part) for part in told.pop("parts"))
-        return cls(**told, parts=parts)
 
 
 @dataclass(slots=True)

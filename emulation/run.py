@@ -26,10 +26,10 @@ from emulation.measured import Measured
 from emulation.remote import RealHosts, measure_on
 from emulation.topology.declaration import Topology, declare
 from emulation.topology.realisation import Fabric, Realisation, SwitchKind, realise
-from emulation.zygote import Zygote, zygote
-from hostlib import quantity
+from hostlib import launch, quantity
 from hostlib.options import TrainOptions
 from hostlib.strategy import choose
+from hostlib.zygote import Zygote, zygote
 from simulation.experiment import Cell, Experiment
 
 READY = Path(__file__).parent / "experiments"
@@ -159,7 +159,7 @@ class Run:
                 self._keep(row_of(self.experiment, cell, 1.0, measured), detail_of(cell, measured))
             self._end()
             return self._ordered()
-        with zygote(REPLAY, TRAINING) as forks:
+        with zygote(*([REPLAY] if self.experiment.training is None else [TRAINING, *launch.TRAINING])) as forks:
             for ground, cells in groupby(self.left, lambda cell: self._ground(cell, self.dilation(cell))):
                 self._on(ground, list(cells), forks)
         self._end()

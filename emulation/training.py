@@ -5,43 +5,21 @@ Torch-facing; started as emulation/replay.py is.
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-from emulation.replay import DONE, MEASURED, WARM_UP, Meeting, Report, leave
+from emulation.orders import DONE, MEASURED, WARM_UP, TrainingOptions
+from emulation.replay import Meeting, Report, leave
 from hostlib.errors import RunError
 from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.options import TrainOptions
 from hostlib.rank import Surroundings
 from hostlib.strategy import choose
 from hostlib.train import train
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingOptions:
-    """What a worker, or server, is told.
-
-    Attributes:
-        train: fields of TrainOptions; steps are warm_up and iterations together.
-        result: as in emulation.replay.ReplayOptions.
-    """
-
-    train: dict[str, Any]
-    warm_up: int
-    result: str
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> TrainingOptions:
-        return cls(**json.loads(text))
 
 
 def train_measured(told: TrainingOptions, here: Surroundings) -> Report | None:

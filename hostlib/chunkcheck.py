@@ -236,7 +236,12 @@ def work(options: CheckOptions, here: Surroundings) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """This process's part, to its end."""
     from hostlib.entry import run_part
 
     run_part("hostlib cgdp check", lambda told, here, tell: work(CheckOptions.from_json(told), here))
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -59,9 +60,14 @@ def _table() -> np.ndarray:
         raise RunError("the digits come with scikit-learn, which is not installed (pip install 'netfold[train]')")
     path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
     try:
-        return np.loadtxt(path, np.float32, delimiter=",")
+        return _read(path)
     except (OSError, ValueError) as wrong:
         raise RunError(f"this scikit-learn has no digits that can be read at {path}: {wrong}") from wrong
+
+
+@cache
+def _read(path: Path) -> np.ndarray:
+    return np.loadtxt(path, np.float32, delimiter=",")
 
 
 def batches(examples: int, batch_size: int, rank: int, world_size: int, seed: int, epoch: int) -> Iterator[Tensor]:

@@ -27,12 +27,8 @@ UNSEGMENTED = 65535  # the most segments of a packet that a veth takes whole
 class Hosts(Protocol):
     """Where ranks run, and where the fabric does."""
 
-    def store(self) -> Any:
-        """A torch store (torch.distributed.TCPStore) that all ranks reach; its `host` and `port` say where."""
-        ...
-
-    def prefix(self, rank: int | None) -> list[str]:
-        """What comes before a rank's command; None: before the fabric's."""
+    def space(self, rank: int | None) -> str | None:
+        """The network namespace of a rank, or (None) of the fabric and of where ranks meet; None: this process's."""
         ...
 
     def environment(self, rank: int) -> dict[str, str]: ...
@@ -55,7 +51,7 @@ class Hosts(Protocol):
 
     @property
     def control_address(self) -> str:
-        """Where the controller listens."""
+        """Where the controller listens, and the ranks' torch store."""
         ...
 
 
@@ -63,11 +59,8 @@ class Hosts(Protocol):
 class LocalHosts:
     """Processes on this machine, which meet on loopback."""
 
-    def store(self) -> Any:
-        return open_store("127.0.0.1")
-
-    def prefix(self, rank: int | None) -> list[str]:
-        return []
+    def space(self, rank: int | None) -> str | None:
+        return None
 
     def environment(self, rank: int) -> dict[str, str]:
         return {}
@@ -90,7 +83,7 @@ class LocalHosts:
 class NamespaceHosts:
     """Host i (from 1) in a namespace, with two interfaces: h<i>, its link, and `control`.
 
-    The other ends are in the namespace `space`: s<i>, for a switch or a bridge to take, and a bridge of the control
+    The other ends are in the namespace `middle`: s<i>, for a switch or a bridge to take, and a bridge of the control
     network.
 
     Attributes:
@@ -99,7 +92,7 @@ class NamespaceHosts:
         switched: the links lead to the embedded switch; otherwise to a bridge.
     """
 
-    space: str
+    middle: str
     spaces: tuple[str, ...]
     rate: str | None
     switched: bool = False
@@ -109,11 +102,8 @@ class NamespaceHosts:
         """The links' other ends."""
         return [f"s{n}" for n in range(1, len(self.spaces) + 1)]
 
-    def store(self) -> Any:
-        return inside(self.space, lambda: open_store(CONTROL_ADDRESS))
-
-    def prefix(self, rank: int | None) -> list[str]:
-        return ["ip", "netns", "exec", self.space if rank is None else self.spaces[rank]]
+    def space(self, rank: int | None) -> str | None:
+        return self.middle if rank is None else self.spaces[rank]
 
     def environment(self, rank: int) -> dict[str, str]:
         # Where the switch has the links, Gloo only says when to begin and who is there.
@@ -137,15 +127,6 @@ class NamespaceHosts:
     @property
     def control_address(self) -> str:
         return CONTROL_ADDRESS
-
-
-def open_store(address: str) -> Any:
-    """A torch.distributed.TCPStore that listens on any port there."""
-    # Before torch is loaded: that a namespace's addresses have no names is nothing to warn of.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    import torch.distributed as dist
-
-    return dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)
 
 
 # ---- namespaces -------------------------------------------------------------------------------------------------
@@ -226,19 +207,19 @@ def to_switch(hosts: NamespaceHosts) -> NamespaceHosts:
 def to_bridge(hosts: NamespaceHosts) -> Iterator[NamespaceHosts]:
     """The links, all on one bridge of the kernel's, for as long as the block runs."""
     _segments(hosts, UNSEGMENTED)
-    ip("-n", hosts.space, "link", "add", "data", "type", "bridge")
+    ip("-n", hosts.middle, "link", "add", "data", "type", "bridge")
     try:
         lines = ["link set data up", *(f"link set {end} master data" for end in hosts.ends)]
-        ip("-n", hosts.space, "-batch", "-", lines=lines)
+        ip("-n", hosts.middle, "-batch", "-", lines=lines)
         if hosts.rate is not None:
-            shape(hosts.space, hosts.ends, hosts.rate)
+            shape(hosts.middle, hosts.ends, hosts.rate)
         yield hosts
     finally:
-        ip("-n", hosts.space, "link", "delete", "data")
+        ip("-n", hosts.middle, "link", "delete", "data")
         # A link without one has nothing to delete, and tc calls that an error.
         with contextlib.suppress(NamespaceError):
             lines = [f"qdisc delete dev {end} root" for end in hosts.ends]
-            ip("-n", hosts.space, "-force", "-batch", "-", command="tc", lines=lines)
+            ip("-n", hosts.middle, "-force", "-batch", "-", command="tc", lines=lines)
 
 
 def _segments(hosts: NamespaceHosts, most: int) -> None:

@@ -96,6 +96,7 @@ class FabricSession:
     def __init__(self, url: str, place: Place, position: Callable[[], int]) -> None:
         self.place = place
         self._url = url
+        self._verify = needs_certificates(url)
         # A later life of the job, which this rank may have joined too, is another session's.
         self._epoch = {"epoch": place.epoch}
         self._position = position
@@ -108,12 +109,13 @@ class FabricSession:
             with contextlib.suppress(httpx.HTTPError):
                 # 404 when the job is over, since a switch was started anew: who needs the fabric notices otherwise.
                 beat = {"position": self._position()}
-                httpx.post(f"{self._url}/heartbeat", json=beat, params=self._epoch, timeout=HEARTBEAT_S)
+                where = f"{self._url}/heartbeat"
+                httpx.post(where, json=beat, params=self._epoch, timeout=HEARTBEAT_S, verify=self._verify)
 
     def alive(self) -> bool:
         """Whether the controller still has this place; a controller that does not answer is no reason to doubt it."""
         try:
-            answer = httpx.get(self._url, timeout=HEARTBEAT_S)
+            answer = httpx.get(self._url, timeout=HEARTBEAT_S, verify=self._verify)
             return answer.status_code == 200 and answer.json().get("epoch") == self.place.epoch
         except (httpx.HTTPError, ValueError):
             return True
@@ -122,7 +124,12 @@ class FabricSession:
         """Give the place back, if the controller is there to take it."""
         self._ended.set()
         with contextlib.suppress(httpx.HTTPError):
-            httpx.delete(self._url, params=self._epoch, timeout=HEARTBEAT_S)
+            httpx.delete(self._url, params=self._epoch, timeout=HEARTBEAT_S, verify=self._verify)
+
+
+def needs_certificates(url: str) -> bool:
+    """Loading them takes longer than asking a controller without encryption."""
+    return not url.startswith("http://")
 
 
 def join(
@@ -200,7 +207,8 @@ class _Joining:
 
     def place(self) -> dict[str, Any]:
         """The controller's answer when all ranks have joined."""
-        with httpx.Client(timeout=max(1.0, min(self.deadline_s, REQUEST_S))) as client:
+        patience_s = max(1.0, min(self.deadline_s, REQUEST_S))
+        with httpx.Client(timeout=patience_s, verify=needs_certificates(self.url)) as client:
             while True:
                 try:
                     return self._once(client)
@@ -289,7 +297,8 @@ def controller_status(controller: str) -> dict[str, Any]:
 
 def _get(controller: str, path: str) -> dict[str, Any]:
     try:
-        return _answer(httpx.get(controller.rstrip("/") + path, timeout=CONNECT_S))
+        url = controller.rstrip("/") + path
+        return _answer(httpx.get(url, timeout=CONNECT_S, verify=needs_certificates(url)))
     except (httpx.HTTPError, httpx.InvalidURL) as wrong:
         raise _nobody(controller, wrong) from wrong
 

@@ -1,19 +1,21 @@
-"""Start the ranks of a run, watch over them, and leave nothing behind."""
+"""Start the ranks of a run, watch over them, and leave nothing behind.
+
+They are forked from one process that has loaded what they need (hostlib/zygote.py).
+"""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hostlib.errors import RunError
@@ -21,10 +23,16 @@ from hostlib.hosts import Hosts, LocalHosts
 from hostlib.join import require_controller
 from hostlib.options import TrainOptions
 from hostlib.strategy import choose
+from hostlib.zygote import Zygote, zygote
 
-PR_SET_PDEATHSIG = 1
 OPTIONS_VARIABLE = "NETFOLD_RANK_OPTIONS"
+STORE = "hostlib.meeting"
+TRAIN = "hostlib.train"
+BESIDES = (STORE, "hostlib.entry")  # what every process needs, loaded once for all
+TRAINING = (*BESIDES, TRAIN, "torch._dynamo")  # an optimiser's first step loads torch's compiler
 LAST_LINES = 20
+LOOK_S = 0.1
+STOP_S, GONE_S = 3.0, 5.0
 
 Event = dict[str, Any]
 
@@ -34,38 +42,45 @@ class Child:
     """One rank's or server's process, and the last lines it said on standard error."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    pid: int
+    forks: Zygote
     said: deque[str]
     listeners: list[threading.Thread]
 
+    @property
+    def status(self) -> int | None:
+        """None while it runs; below 0 the signal that killed it."""
+        return self.forks.ended.get(self.pid)
+
     def fate(self) -> str | None:
         """Why it ended other than well; None while it runs or after it ended well."""
-        code = self.process.poll()
-        if code is None or code == 0:
+        status = self.status
+        if status is None or status == 0:
             return None
-        if code < 0:
-            return f"{self.name} (pid {self.process.pid}) was killed by {signal.Signals(-code).name}"
-        for thread in self.listeners:
-            thread.join(timeout=2)
+        if status < 0:
+            return f"{self.name} (pid {self.pid}) was killed by {signal.Signals(-status).name}"
+        self.hear_out(within_s=2)
         lines = [line for line in self.said if line.strip()]
         ours = [line for line in lines if line.startswith("error: ")]
-        message = (ours or lines or [f"exit code {code}"])[-1].removeprefix("error: ")
+        message = (ours or lines or [f"exit code {status}"])[-1].removeprefix("error: ")
         return f"{self.name}: {message}"
 
+    def hear_out(self, within_s: float) -> None:
+        """What it said before it ended."""
+        for thread in self.listeners:
+            thread.join(within_s)
 
-def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """In a new child: get this signal when the parent dies, however it dies.
-
-    Source: prctl(2), PR_SET_PDEATHSIG.
-    """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    def kill(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
 
-def launch(options: TrainOptions, report: Callable[[Event], None]) -> dict[str, Any]:
+def launch(options: TrainOptions, report: Callable[[Event], None], forks: Zygote | None = None) -> dict[str, Any]:
     """Run all ranks of a training run as processes on this machine; the result that rank 0 reports.
 
     Args:
         report: called with rank 0's events ({"event": "step", ...}) as they come.
+        forks: whoever forks them, where several runs share one: zygote(*TRAINING).
 
     Raises:
         RunError: a rank failed or died; the others have been stopped.
@@ -80,7 +95,9 @@ def launch(options: TrainOptions, report: Callable[[Event], None]) -> dict[str, 
     choice = choose(options.mechanism)
     if choice.mechanism.needs_fabric:
         require_controller(options.controller)
-    return run_ranks("hostlib.train", lambda rank: options.to_json(), world_size, LocalHosts(), report, choice.servers)
+    with nullcontext(forks) if forks is not None else zygote(*TRAINING) as forks:
+        told = options.to_json()
+        return run_ranks(TRAIN, lambda rank: told, world_size, LocalHosts(), report, choice.servers, forks)
 
 
 def run_ranks(
@@ -90,96 +107,129 @@ def run_ranks(
     hosts: Hosts,
     report: Callable[[Event], None],
     servers: int = 0,
+    forks: Zygote | None = None,
 ) -> dict[str, Any]:
-    """Run a module once for each rank, on its host; the result that one of them reports.
+    """Run a module's `main()` once for each rank, on its host; the result that one of them reports.
 
-    The module finds its surroundings as under torchrun, and its options in OPTIONS_VARIABLE. What it writes to standard
+    It finds its surroundings as under torchrun, and its options in OPTIONS_VARIABLE. What it writes to standard
     output is events, one JSON object per line; {"event": "result", "result": {...}} is the last.
 
     Args:
         options: what each rank is told.
         report: called with the events, but for the result, as they come.
         servers: so many processes more, the last, which serve and are no ranks.
+        forks: whoever forks them; None for one of their own.
 
     Raises:
         RunError: a rank failed or died; the others have been stopped.
     """
-    store = hosts.store()
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     children: list[Child] = []
-    try:
-        for rank in range(world_size + servers):
-            told = {
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(world_size + servers),
-                "MASTER_ADDR": store.host,
-                "MASTER_PORT": str(store.port),
-                "OMP_NUM_THREADS": "1",
-                OPTIONS_VARIABLE: options(rank),
-            }
-            name = f"rank {rank}" if rank < world_size else f"server {rank - world_size}"
-            children.append(_start(rank, name, module, hosts, told, events))
-        return _watch(children, events, report)
-    finally:
-        _stop(children)
-        del store
+    with nullcontext(forks) if forks is not None else zygote(*BESIDES, module) as forks, _store(forks, hosts) as port:
+        try:
+            for rank in range(world_size + servers):
+                told = {
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(world_size + servers),
+                    "MASTER_ADDR": hosts.control_address,
+                    "MASTER_PORT": str(port),
+                    OPTIONS_VARIABLE: options(rank),
+                    **hosts.environment(rank),
+                }
+                name = f"rank {rank}" if rank < world_size else f"server {rank - world_size}"
+                children.append(_start(forks, name, module, hosts.space(rank), told, partial(_put, events, rank)))
+            return _watch(forks, children, events, report)
+        finally:
+            _stop(forks, children)
+
+
+@contextmanager
+def _store(forks: Zygote, hosts: Hosts) -> Iterator[int]:
+    """The port of a torch store that all ranks reach, in a process of its own, for as long as the block runs.
+
+    Raises:
+        RunError: it could not be opened.
+    """
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as said:
+        try:
+            pid = forks.fork(
+                STORE, {"MASTER_ADDR": hosts.control_address}, hosts.space(None), writing, writing, "store"
+            )
+        finally:
+            os.close(writing)
+        try:
+            line = said.readline().decode().strip()
+            if not line.isdigit():
+                raise RunError(f"no torch store at {hosts.control_address}: {line.removeprefix('error: ')}")
+            yield int(line)
+        finally:
+            _stop(forks, [Child("store", pid, forks, deque(), [])])
+
+
+def _put(events: queue.SimpleQueue[Event], rank: int, event: Event) -> None:
+    events.put({**event, "rank": rank})
 
 
 def _start(
-    rank: int, name: str, module: str, hosts: Hosts, told: dict[str, str], events: queue.SimpleQueue[Event]
+    forks: Zygote,
+    name: str,
+    module: str,
+    space: str | None,
+    told: dict[str, str],
+    tell: Callable[[Event], None],
 ) -> Child:
-    process = subprocess.Popen(
-        [*hosts.prefix(rank), sys.executable, "-m", module],
-        env={**os.environ, **hosts.environment(rank), **told},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=die_with_parent,
-        start_new_session=True,
-    )
+    out, output = os.pipe()
+    err, errors = os.pipe()
+    try:
+        pid = forks.fork(module, told, space, errors, output, name)
+    finally:
+        os.close(output)
+        os.close(errors)
     said: deque[str] = deque(maxlen=LAST_LINES)
-    assert process.stdout is not None and process.stderr is not None
-    out, err = process.stdout, process.stderr
 
     def listen() -> None:
-        for line in out:
-            try:
-                events.put({**json.loads(line), "rank": rank})
-            except ValueError:
-                said.append(line.decode(errors="replace").rstrip())
+        with os.fdopen(out, "rb") as lines:
+            for line in lines:
+                try:
+                    tell(json.loads(line))
+                except ValueError:
+                    said.append(line.decode(errors="replace").rstrip())
 
     def overhear() -> None:
-        for line in err:
-            said.append(line.decode(errors="replace").rstrip())
+        with os.fdopen(err, "rb") as lines:
+            for line in lines:
+                said.append(line.decode(errors="replace").rstrip())
 
     listeners = [threading.Thread(target=listen, daemon=True), threading.Thread(target=overhear, daemon=True)]
     for thread in listeners:
         thread.start()
-    return Child(name, process, said, listeners)
+    return Child(name, pid, forks, said, listeners)
 
 
-def _watch(children: list[Child], events: queue.SimpleQueue[Event], report: Callable[[Event], None]) -> dict[str, Any]:
+def _watch(
+    forks: Zygote, children: list[Child], events: queue.SimpleQueue[Event], report: Callable[[Event], None]
+) -> dict[str, Any]:
     result: dict[str, Any] | None = None
     while True:
         try:
-            event = events.get(timeout=0.1)
+            event = events.get(timeout=LOOK_S)
         except queue.Empty:
             event = {}
         if event.get("event") == "result":
             result = event["result"]
         elif event:
             report(event)
-        failed = [child for child in children if child.fate() is not None]
-        if failed:
+        forks.listen(0)
+        if any(child.fate() is not None for child in children):
             # One that was killed explains all the others' errors; give it a moment to show.
-            time.sleep(0.3)
-            fates = [(child.process.returncode >= 0, child.fate()) for child in children if child.fate() is not None]
+            _listen(forks, children, within_s=0.3)
+            fates = [((child.status or 0) >= 0, fate) for child in children if (fate := child.fate()) is not None]
             raise RunError(f"{min(fates)[1]}; the other ranks were stopped")
-        if all(child.process.poll() == 0 for child in children):
+        if all(child.status == 0 for child in children):
             for child in children:
-                for thread in child.listeners:
-                    thread.join(timeout=5)
+                child.hear_out(within_s=5)
             while not events.empty():
                 event = events.get()
                 if event.get("event") == "result":
@@ -189,19 +239,20 @@ def _watch(children: list[Child], events: queue.SimpleQueue[Event], report: Call
             return result
 
 
-def _stop(children: list[Child]) -> None:
+def _listen(forks: Zygote, children: list[Child], within_s: float) -> None:
+    """Hear of their ends, until all have ended."""
+    give_up = time.monotonic() + within_s
+    while time.monotonic() < give_up and any(child.status is None for child in children):
+        forks.listen(LOOK_S)
+
+
+def _stop(forks: Zygote, children: list[Child]) -> None:
+    with suppress(RunError):  # The one that forks is gone, and they with it.
+        for number, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, GONE_S)):
+            for child in children:
+                if child.status is None:
+                    child.kill(number)
+                    child.kill(signal.SIGCONT)  # One that is stopped would not end otherwise.
+            _listen(forks, children, patience_s)
     for child in children:
-        if child.process.poll() is None:
-            child.process.terminate()
-    give_up = time.monotonic() + 3
-    for child in children:
-        try:
-            child.process.wait(max(0.0, give_up - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.process.kill()
-            child.process.wait()
-        for thread in child.listeners:
-            thread.join(timeout=2)
-        for pipe in (child.process.stdout, child.process.stderr):
-            if pipe is not None:
-                pipe.close()
+        child.hear_out(within_s=2)

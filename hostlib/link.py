@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# struct tcp_info of linux/tcp.h: tcpi_total_retrans, 32 bits; tcpi_bytes_received, tcpi_bytes_sent and, of those, what
-# was sent again, tcpi_bytes_retrans, 64 bits each. What was acknowledged would lack what left last.
-RETRANSMITS_OFFSET, BYTES_RECEIVED_OFFSET, BYTES_SENT_OFFSET, BYTES_AGAIN_OFFSET = 100, 128, 200, 208
+# struct tcp_info of linux/tcp.h: tcpi_total_retrans, 32 bits; tcpi_bytes_received, tcpi_bytes_sent (what was sent again
+# counts again) and, after it, tcpi_bytes_retrans, all 64 bits. Not tcpi_bytes_acked: an acknowledgement may be 40 ms behind.
+RETRANSMITS_OFFSET, BYTES_RECEIVED_OFFSET, BYTES_SENT_OFFSET = 100, 128, 200
 TCP_INFO_BYTES = 216
 
 
@@ -36,10 +36,8 @@ def tcp_bytes(leave_out_port: int) -> LinkBytes:
     """
     total = LinkBytes()
     for info in _tcp_infos(leave_out_port):
-        sent, again, received = (
-            struct.unpack_from("=Q", info, offset)[0]
-            for offset in (BYTES_SENT_OFFSET, BYTES_AGAIN_OFFSET, BYTES_RECEIVED_OFFSET)
-        )
+        (received,) = struct.unpack_from("=Q", info, BYTES_RECEIVED_OFFSET)
+        sent, again = struct.unpack_from("=QQ", info, BYTES_SENT_OFFSET)
         total += LinkBytes(sent - again, received)
     return total
 

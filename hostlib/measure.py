@@ -194,7 +194,12 @@ def wrong_elements(result: Tensor, seed: int, world_size: int, sum_unit: float |
     return wrong
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """This process's part, to its end."""
     from hostlib.entry import run_part
 
     run_part("hostlib bench", lambda told, here, tell: measure(RankOptions.from_json(told), here, tell))
+
+
+if __name__ == "__main__":
+    main()

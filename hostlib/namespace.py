@@ -16,6 +16,7 @@ from typing import TypeVar
 from hostlib.errors import HostlibError
 
 CLONE_NEWNET = 0x40000000
+NAMESPACES = "/run/netns"  # by name
 IP_S = 20
 Returned = TypeVar("Returned")
 
@@ -79,7 +80,7 @@ def delete_namespace(space: str) -> None:
 
 def sweep() -> list[str]:
     """Remove the namespaces of processes that were killed before they could; which."""
-    left = [entry.name for entry in Path("/run/netns").glob("netfold-*") if orphaned(entry.name)]
+    left = [entry.name for entry in Path(NAMESPACES).glob("netfold-*") if orphaned(entry.name)]
     for space in left:
         delete_namespace(space)
     return left
@@ -121,7 +122,7 @@ def inside(space: str, do: Callable[[], Returned]) -> Returned:
 
     def run() -> None:
         try:
-            with Path("/run/netns", space).open() as entry:
+            with Path(NAMESPACES, space).open() as entry:
                 if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET) != 0:
                     raise NamespaceError(f"cannot enter namespace {space}: {os.strerror(ctypes.get_errno())}")
             found.append(do())

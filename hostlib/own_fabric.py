@@ -17,8 +17,8 @@ from typing import Any
 
 from hostlib.errors import FabricError, HostlibError
 from hostlib.hosts import FABRIC_ADDRESS, Hosts
-from hostlib.launch import die_with_parent
 from hostlib.namespace import orphaned
+from hostlib.zygote import die_with_parent
 
 START_S = 90.0
 STOP_S = 10.0
@@ -86,9 +86,11 @@ def own_fabric(hosts: Hosts, faults: Faults) -> Iterator[str]:
 
 @contextmanager
 def _running(hosts: Hosts, module: str, arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    space = hosts.space(None)
+    enter = [] if space is None else ["ip", "netns", "exec", space]
     with log.open("wb") as said:
         child = subprocess.Popen(
-            [*hosts.prefix(None), sys.executable, "-m", module, *arguments],
+            [*enter, sys.executable, "-m", module, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,

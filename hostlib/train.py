@@ -296,7 +296,12 @@ def _digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """This process's part, to its end."""
     from hostlib.entry import run_rank
 
     run_rank()
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from controller.process import STATE_FILE, State
+
 # How long an example takes says how busy the machine is.
 settings.register_profile("netfold", deadline=None)
 settings.load_profile("netfold")
@@ -26,6 +29,7 @@ settings.load_profile("netfold")
 os.environ.setdefault("TRITON_INTERPRET", "0" if Path("/dev/nvidiactl").exists() else "1")
 
 ROOT = Path(__file__).resolve().parents[1]
+FABRIC_S = 90.0
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a network namespace and packet sockets")
 
@@ -66,13 +70,38 @@ def controller(*arguments: str | Path, timeout_s: float = 90) -> subprocess.Comp
 @contextmanager
 def running_fabric(state_dir: Path, *options: str) -> Iterator[Fabric]:
     """A fabric with further `controller start` options; whatever happened meanwhile, it is stopped afterwards."""
-    done = controller("start", "--http", "127.0.0.1:0", "--state-dir", state_dir, *options)
-    assert done.returncode == 0, done.stderr
-    state = json.loads((state_dir / "controller.json").read_text())
+    state_dir.mkdir(parents=True, exist_ok=True)
+    log = state_dir / "controller.log"
+    told = ["--foreground", "--http", "127.0.0.1:0", "--state-dir", state_dir, *options]
+    with log.open("wb") as said:
+        # As `controller start` does it, without another Python that waits for it.
+        child = subprocess.Popen(
+            [sys.executable, "-m", "controller", "start", *told],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
     try:
-        yield Fabric(state["http"], state_dir, state)
+        give_up = time.monotonic() + FABRIC_S
+        while (state := State.read(state_dir)) is None or state.controller.pid != child.pid:
+            assert child.poll() is None and time.monotonic() < give_up, log.read_text()
+            time.sleep(0.02)
+        yield Fabric(state.http, state_dir, json.loads((state_dir / STATE_FILE).read_text()))
     finally:
-        controller("stop", "--state-dir", state_dir)
+        stop_fabric(state_dir)
+        child.kill()
+        child.wait()
+
+
+def stop_fabric(state_dir: Path) -> None:
+    """The controller, if it lives, and the switches that it started."""
+    state = State.read(state_dir)
+    if state is not None:
+        for process in (state.controller, *state.processes.values()):
+            process.stop()
+        State.forget(state_dir)
 
 
 @pytest.fixture

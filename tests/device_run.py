@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT, Fabric
+from tests.forked import Ranks
 
 SCRIPT = ROOT / "tests" / "integration" / "device_ranks.py"
 PATIENCE_S = 100.0
 
 
 def start(fabric: Fabric, folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """Two ranks."""
+    """Two ranks, under torchrun."""
     rendezvous = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0")
     return subprocess.Popen(
         [
@@ -45,7 +46,7 @@ def start(fabric: Fabric, folder: Path, *arguments: str, **environment: str) -> 
     )
 
 
-def ended(process: subprocess.Popen[str], folder: Path) -> list[dict[str, Any]]:
+def ended(process: subprocess.Popen[str] | Ranks, folder: Path) -> list[dict[str, Any]]:
     """What the ranks saw."""
     try:
         _, said = process.communicate(timeout=PATIENCE_S)
@@ -55,7 +56,7 @@ def ended(process: subprocess.Popen[str], folder: Path) -> list[dict[str, Any]]:
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 
-def wait_for(process: subprocess.Popen[str], *files: Path) -> None:
+def wait_for(process: subprocess.Popen[str] | Ranks, *files: Path) -> None:
     give_up = time.monotonic() + PATIENCE_S
     while not all(file.exists() for file in files):
         assert time.monotonic() < give_up and process.poll() is None, files

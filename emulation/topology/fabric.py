@@ -24,7 +24,7 @@ from emulation.topology.switch import (
     start_controller,
     start_switch,
 )
-from hostlib.hosts import open_store
+from hostlib.meeting import open_store
 
 ASK_S = 10.0
 PATIENCE_S, POLL_S = 20.0, 0.2

@@ -35,21 +35,23 @@ def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json
     Examples
         hostlib converge hybcomm/ring onebit/ring --plot convergence.svg
     """
-    from hostlib.launch import launch
+    from hostlib.launch import TRAINING, launch
+    from hostlib.zygote import zygote
 
     runs = [TrainOptions(mechanism=name, steps=steps, epochs=steps, **options) for name in mechanisms]
     curves = []
     console = Console(stderr=True)
-    for run in runs:
-        losses: list[float] = []
-        with TrainingProgress(console, run.mechanism, console.is_terminal) as report:
+    with zygote(*TRAINING) as forks:
+        for run in runs:
+            losses: list[float] = []
+            with TrainingProgress(console, run.mechanism, console.is_terminal) as report:
 
-            def note(event: dict[str, Any], losses: list[float] = losses, report: Any = report) -> None:
-                losses.append(event["loss"])
-                report(event)
+                def note(event: dict[str, Any], losses: list[float] = losses, report: Any = report) -> None:
+                    losses.append(event["loss"])
+                    report(event)
 
-            result = launch(run, note)
-        curves.append(Curve(run.mechanism, losses, 1 - result["test_accuracy"]))
+                result = launch(run, note, forks)
+            curves.append(Curve(run.mechanism, losses, 1 - result["test_accuracy"]))
     if plot is not None:
         draw(curves, f"{runs[0].model}, {options['world_size']} workers", plot)
     if as_json:

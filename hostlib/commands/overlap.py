@@ -82,14 +82,15 @@ def _interrupt(*_: Any) -> None:
 
 def compared(asked: list[TrainOptions], repeats: int) -> list[Hidden]:
     """A row for each: they take turns, so that what disturbs the machine disturbs all of them."""
-    from hostlib.launch import launch
+    from hostlib.launch import TRAINING, launch
+    from hostlib.zygote import zygote
 
     runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    with Console(stderr=True).status("") as status:
+    with Console(stderr=True).status("") as status, zygote(*TRAINING) as forks:
         for number in range(1, repeats + 1):
             for options in asked:
                 status.update(f"{options.mechanism}, run {number} of {repeats}")
-                runs[options.mechanism].append(launch(options, lambda event: None))
+                runs[options.mechanism].append(launch(options, lambda event: None, forks))
     figures = {
         name: [statistics.median(run[figure] for run in some) for figure in FIGURES] for name, some in runs.items()
     }

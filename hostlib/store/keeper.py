@@ -21,11 +21,11 @@ from torch import nn
 
 from hostlib.errors import RunError
 from hostlib.group import Group
-from hostlib.launch import die_with_parent
 from hostlib.peers import Peers
 from hostlib.store.client import Address
 from hostlib.store.shard import Shard, ShardOptions
 from hostlib.training.setting import Setting
+from hostlib.zygote import die_with_parent
 
 TOKEN_BYTES = 16
 ADDRESS_BYTES = 4 + 2 + TOKEN_BYTES

@@ -18,10 +18,10 @@ from typing import Any
 import torch.distributed as dist
 
 from controller.process import State
-from emulation.errors import EmulationError
-from emulation.zygote import Zygote, zygote
+from hostlib.errors import HostlibError
 from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.options import TrainOptions
+from hostlib.zygote import Zygote, zygote
 from tests.chaos.scenario import DEADLINE_S, KINDS, NONE, Blow, Equipment, Scenario, Workload
 from tests.conftest import ROOT, Fabric, controller
 
@@ -169,7 +169,7 @@ class Player:
         """Play it, and before it, once, what it trains without any disturbance."""
         try:
             return self._play(scenario)
-        except (OSError, RuntimeError, EmulationError) as wrong:
+        except (OSError, RuntimeError, HostlibError) as wrong:
             # The fabric, or the zygote: another run does not depend on it.
             said = self.fabrics.give_up(scenario.equipment)
             return Outcome(scenario, "failed", 0.0, [str(wrong)], said)
@@ -254,8 +254,10 @@ class _Run:
                 "MASTER_PORT": str(port),
                 OPTIONS_VARIABLE: options.to_json(),
             }
-            errors, output = (self._said / f"rank{rank}.{kind}" for kind in ("err", "out"))
-            self._pids.append(self._zygote.fork(RANK, environment, None, errors, output))
+            paths = (self._said / f"rank{rank}.{kind}" for kind in ("err", "out"))
+            with ExitStack() as opened:
+                errors, output = (opened.enter_context(path.open("ab")).fileno() for path in paths)
+                self._pids.append(self._zygote.fork(RANK, environment, None, errors, output, f"rank {rank}"))
 
     @property
     def took_away(self) -> bool:

@@ -22,6 +22,10 @@ PATIENCE_S = 60.0
 LATEST_S = 2.0  # after the first step, a random moment
 
 
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 @dataclass(slots=True)
 class TrainingRun:
     """A `hostlib train` in the background, and what it said."""
@@ -47,17 +51,19 @@ class TrainingRun:
                 chunk = os.read(self.process.stderr.fileno(), 4096)
                 assert chunk, f"it ended before the first step: {self.said}"
                 self.said += chunk.decode()
-        self.pids = set(self.ranks().values())
+        self.pids = {*children_of(self.process.pid), *self._forked()}
 
     def ranks(self) -> dict[int, int]:
-        """rank -> pid, from the children's environments."""
-        found = {}
-        for child in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
-            variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-            rank = next((v.removeprefix(b"RANK=") for v in variables if v.startswith(b"RANK=")), None)
-            if rank is not None:
-                found[int(rank)] = int(child)
-        return found
+        """number -> pid, by the processes' names: of the ranks, then of the servers."""
+        named = {}
+        for pid in self._forked():
+            kind, _, number = Path(f"/proc/{pid}/comm").read_text().strip().partition(" ")
+            if kind in ("rank", "server"):
+                named[kind, int(number)] = pid
+        return dict(enumerate(pid for _, pid in sorted(named.items())))
+
+    def _forked(self) -> list[int]:
+        return [pid for zygote in children_of(self.process.pid) for pid in children_of(zygote)]
 
     def end(self, within_s: float) -> int:
         """Its exit code; everything it started is gone by then."""

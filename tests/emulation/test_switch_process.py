@@ -42,6 +42,7 @@ def start_switch(folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], 
     give_up = time.monotonic() + 60
     while not ready.exists():
         assert switch.poll() is None and time.monotonic() < give_up
+        time.sleep(0.02)
     return switch, json.loads(ready.read_text())
 
 

@@ -19,14 +19,23 @@ import torch.distributed as dist
 from hostlib.backend import NetfoldProcessGroup
 from hostlib.errors import HostlibError
 from hostlib.join import DEFAULT_CONTROLLER
+from hostlib.zygote import Zygote
 from tests.conftest import ROOT, Fabric, running_fabric
+from tests.forked import Ranks, loaded
 
 SCRIPT = Path(__file__).with_name("backend_ranks.py")
+PATIENCE_S = 100.0
 
 
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     with running_fabric(tmp_path_factory.mktemp("fabric")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Zygote]:
+    with loaded() as started:
         yield started
 
 
@@ -62,13 +71,21 @@ def assert_close(seen: list[list[float]], expected: list[torch.Tensor]) -> None:
     ("mechanism", "end"),
     [("inagg+mcast", "leave"), ("ring", "destroy"), ("gloo", "destroy")],
 )
-def test_the_backend_reduces_and_passes_the_rest_on(mechanism: str, end: str, fabric: Fabric, tmp_path: Path) -> None:
-    done = torchrun(SCRIPT, tmp_path, end, NETFOLD_MECHANISM=mechanism, NETFOLD_CONTROLLER=fabric.http)
-    assert done.returncode == 0, done.stderr
+def test_the_backend_reduces_and_passes_the_rest_on(
+    mechanism: str, end: str, fabric: Fabric, forks: Zygote, tmp_path: Path
+) -> None:
+    told = {"NETFOLD_MECHANISM": mechanism, "NETFOLD_CONTROLLER": fabric.http}
+    if end == "leave":  # as Python ends
+        done = torchrun(SCRIPT, tmp_path, end, **told)
+        assert done.returncode == 0, done.stderr
+    else:
+        ranks = Ranks(forks, tmp_path, SCRIPT, tmp_path, end, **told)
+        _, said = ranks.communicate(PATIENCE_S)
+        assert ranks.returncode == 0, said
     # Whichever way a script ends, the controller has its places back.
     assert fabric.status()["jobs"] == []
-    ranks: list[dict[str, Any]] = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
-    for rank, seen in enumerate(ranks):
+    each: list[dict[str, Any]] = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    for rank, seen in enumerate(each):
         for dtype in ("torch.float32", "torch.float16", "torch.bfloat16", "torch.int32"):
             assert seen[dtype] == [3 * (i % 7) for i in range(1000)], dtype
         assert seen["average"] == seen["future"] == [0.5] * 5
@@ -92,10 +109,10 @@ def test_the_backend_reduces_and_passes_the_rest_on(mechanism: str, end: str, fa
         assert seen["after a group's end"] == [6.0] * 4
         assert_close(seen["ddp"], expected_gradients())
         assert_close(seen["fsdp2"], expected_gradients())
-    assert ranks[0]["reduced by gloo"] == [1.0]
+    assert each[0]["reduced by gloo"] == [1.0]
     # FSDP1 keeps all parameters as one, of which each rank has a half.
     whole = torch.cat(expected_gradients())
-    assert_close([ranks[0]["fsdp1"] + ranks[1]["fsdp1"]], [whole])
+    assert_close([each[0]["fsdp1"] + each[1]["fsdp1"]], [whole])
 
 
 def examples() -> list[str]:
@@ -104,12 +121,13 @@ def examples() -> list[str]:
 
 
 @pytest.mark.parametrize("example", examples(), ids=["backend", "hook"])
-def test_the_pages_examples_run(example: str, fabric: Fabric, tmp_path: Path) -> None:
+def test_the_pages_examples_run(example: str, fabric: Fabric, forks: Zygote, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(example.replace(DEFAULT_CONTROLLER, fabric.http))
     before = fabric.status()["events"]["completed"]
-    done = torchrun(script, NETFOLD_CONTROLLER=fabric.http)
-    assert done.returncode == 0, done.stderr
+    ranks = Ranks(forks, tmp_path, script, NETFOLD_CONTROLLER=fabric.http)
+    _, said = ranks.communicate(PATIENCE_S)
+    assert ranks.returncode == 0, said
     assert fabric.status()["events"]["completed"] > before
     assert fabric.status()["jobs"] == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.training import TrainingRun
 
-DEADLINE_S = 4
+DEADLINE_S = 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])

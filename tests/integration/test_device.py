@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Fabric, running_fabric
-from tests.device_run import PATIENCE_S, ended, start, wait_for
+from tests.device_run import PATIENCE_S, SCRIPT, ended, wait_for
+from tests.forked import Ranks, loaded
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +24,22 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def start(fabric: Fabric) -> Iterator[Callable[..., Ranks]]:
+    """Two ranks: a folder, a mode, and what else is in their environment."""
+    with loaded() as forks:
+
+        def ranks(folder: Path, mode: str, **environment: str) -> Ranks:
+            return Ranks(forks, folder, SCRIPT, folder, mode, NETFOLD_CONTROLLER=fabric.http, **environment)
+
+        yield ranks
+
+
 @pytest.mark.parametrize(("mechanism", "lanes"), [("inagg+mcast", "2"), ("ring", "1"), ("gloo", "1"), ("shm", "1")])
-def test_a_device_sums_as_the_host_does(mechanism: str, lanes: str, fabric: Fabric, tmp_path: Path) -> None:
-    run = start(fabric, tmp_path, "all", NETFOLD_MECHANISM=mechanism, NETFOLD_LANES=lanes)
+def test_a_device_sums_as_the_host_does(
+    mechanism: str, lanes: str, fabric: Fabric, start: Callable[..., Ranks], tmp_path: Path
+) -> None:
+    run = start(tmp_path, "all", NETFOLD_MECHANISM=mechanism, NETFOLD_LANES=lanes)
     for rank, seen in enumerate(ended(run, tmp_path)):
         assert [what for what, same in seen["same"].items() if not same] == []
         assert seen["early"] == [False] * 3
@@ -45,8 +59,8 @@ def test_a_device_sums_as_the_host_does(mechanism: str, lanes: str, fabric: Fabr
     assert fabric.status()["jobs"] == []
 
 
-def test_a_dead_switch_changes_no_bit(fabric: Fabric, tmp_path: Path) -> None:
-    run = start(fabric, tmp_path, "failover")
+def test_a_dead_switch_changes_no_bit(fabric: Fabric, start: Callable[..., Ranks], tmp_path: Path) -> None:
+    run = start(tmp_path, "failover")
     wait_for(run, tmp_path / "begun0", tmp_path / "begun1")
     os.kill(fabric.state["processes"]["switch"]["pid"], signal.SIGKILL)
     for seen in ended(run, tmp_path):
@@ -54,8 +68,8 @@ def test_a_dead_switch_changes_no_bit(fabric: Fabric, tmp_path: Path) -> None:
         assert seen["failures"][0]["by_hosts"] > 0 and seen["failures"][0]["returned"]
 
 
-def test_a_stopped_rank_is_named_by_those_that_wait_for_its_codes(fabric: Fabric, tmp_path: Path) -> None:
-    run = start(fabric, tmp_path, "missing", NETFOLD_DEADLINE_S="3")
+def test_a_stopped_rank_is_named_by_those_that_wait_for_its_codes(start: Callable[..., Ranks], tmp_path: Path) -> None:
+    run = start(tmp_path, "missing", NETFOLD_DEADLINE_S="3")
     said, stopped = tmp_path / "rank0.json", tmp_path / "stopped"
     try:
         wait_for(run, said, stopped)

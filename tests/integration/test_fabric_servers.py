@@ -28,7 +28,7 @@ from tests.integration.test_train import train
 
 MECHANISMS = ["inagg+mcast:via_server", "inagg"]
 ELEMENT_BYTES = 4
-DEADLINE_S = 4
+DEADLINE_S = 3
 WORKERS, ELEMENTS = 3, 100_001
 
 

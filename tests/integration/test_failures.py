@@ -18,7 +18,7 @@ from hostlib.rank import Surroundings, meet
 from tests.chaos.training import PATIENCE_S, TrainingRun, weights_of
 from tests.conftest import Fabric, controller, running_fabric
 
-DEADLINE_S = 4
+DEADLINE_S = 3
 
 
 @pytest.fixture

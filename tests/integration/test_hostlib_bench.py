@@ -98,7 +98,7 @@ def test_ctrl_c_leaves_nothing_behind() -> None:
         assert running.stderr.readline() == "measuring: inagg+mcast, 16M float32\n"
         assert len(namespaces(running.pid)) == 3
         members = [pid for space in namespaces(running.pid) for pid in processes_in(space)]
-        assert len(members) == 4, "switch, controller, and two ranks"
+        assert len(members) == 5, "switch, controller, store, and two ranks"
         running.send_signal(signal.SIGINT)
         assert running.wait(30) == 130
     assert namespaces(running.pid) == []
@@ -144,7 +144,7 @@ def test_a_bundle_of_datagrams_reaches_the_switch_as_single_frames() -> None:
                 bundle = [(socket.IPPROTO_UDP, 103, struct.pack("=H", each))]  # UDP_SEGMENT
                 sender.sendmsg([bytes(count * each)], bundle, 0, (FABRIC_ADDRESS, 4793))
 
-        with inside(hosts.space, listen) as heard:
+        with inside(hosts.middle, listen) as heard:
             inside(hosts.spaces[0], send)
             frames = [len(heard.recv(1 << 16)) for _ in range(count)]
     assert frames == [14 + 20 + 8 + each] * count

@@ -121,7 +121,7 @@ def test_links_carry_what_the_formulas_say(scheme: Synchronisation, tmp_path: Pa
 
 # ---- the key-value store ----------------------------------------------------------------------------------------
 
-DEADLINE_S = 8
+DEADLINE_S = 4
 STORE = ("--mechanism", "poseidon:servers=2:checkpoint=7", "--world-size", "2", "--epochs", "6")
 
 

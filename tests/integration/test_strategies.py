@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from hostlib.data import Split, batches, digits
 from hostlib.errors import HostlibError, RunError
 from hostlib.hosts import LocalHosts
-from hostlib.launch import run_ranks
+from hostlib.launch import TRAINING, run_ranks
 from hostlib.registry import Mechanism, find, registered
 from hostlib.strategy import Strategy, choose, registered_strategies
 from hostlib.train import MOMENTUM
+from hostlib.zygote import zygote
 from tests.conftest import running_fabric
 from tests.integration import strategy_ranks
 from tests.integration.strategy_ranks import BATCH_SIZE, LR, SEED, STEPS, WORKERS, network
@@ -147,7 +148,9 @@ class Outcomes:
         folder.mkdir()
         told = strategy_ranks.Told(pairs, str(folder), controller)
         servers = max(choose(pair).servers for pair in pairs)
-        run_ranks(strategy_ranks.__name__, lambda rank: told.to_json(), WORKERS, LocalHosts(), self._note, servers)
+        with zygote(*TRAINING, strategy_ranks.__name__) as forks:
+            module, text = strategy_ranks.__name__, told.to_json()
+            run_ranks(module, lambda rank: text, WORKERS, LocalHosts(), self._note, servers, forks)
 
     def _note(self, event: dict[str, Any]) -> None:
         self._digests[event["pair"]] = event["weights_sha256"]

@@ -12,8 +12,8 @@ import pytest
 from torch import Tensor
 
 from emulation.cell import REPLAY, told
-from emulation.exchange import Exchanges, Part, Step, part_of, serve_exchanges
-from emulation.replay import ReplayOptions
+from emulation.exchange import Exchanges, serve_exchanges
+from emulation.orders import Part, ReplayOptions, Step, part_of
 from hostlib.errors import RunError
 from hostlib.layers import LayerInfo
 from hostlib.plan import Exchange, at_the_host, by_server, errand, errands_together, everybody_to_everybody

@@ -83,6 +83,7 @@ def test_imports_go_one_way(room: str) -> None:
         "hostlib.trace",
         "hostlib.traffic",
         "simulation.cli",
+        "emulation.run",
     ],
 )
 def test_torch_stays_out_of_what_does_not_need_it(package: str) -> None:

@@ -1,0 +1,87 @@
+"""Ranks of a script, with the environment that torchrun gives them, forked from a process that has loaded torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch.distributed as dist
+
+from hostlib.zygote import Zygote, zygote
+from tests.conftest import ROOT
+
+COMMAND_VARIABLE = "NETFOLD_TEST_COMMAND"
+LOADED = ("torch._dynamo", "torch.distributed.fsdp", "hostlib.backend")
+
+
+@contextmanager
+def loaded() -> Iterator[Zygote]:
+    """Whoever forks them."""
+    with zygote(__name__, *LOADED, folder=ROOT) as forks:
+        yield forks
+
+
+class Ranks:
+    """Two of them; of subprocess.Popen what one needs of torchrun's."""
+
+    def __init__(self, forks: Zygote, folder: Path, script: Path, *arguments: str | Path, **environment: str) -> None:
+        self._forks, self._said = forks, folder / "said"
+        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        told = {
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self._store.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            COMMAND_VARIABLE: json.dumps([str(script), *map(str, arguments)]),
+            **environment,
+        }
+        with self._said.open("wb") as said:
+            self._pids = [
+                forks.fork(__name__, {**told, "RANK": str(rank), "LOCAL_RANK": str(rank)}, None, said.fileno())
+                for rank in range(2)
+            ]
+
+    @property
+    def returncode(self) -> int | None:
+        """The first that is not 0, when all have ended; None while any runs."""
+        ended = [self._forks.ended.get(pid) for pid in self._pids]
+        return None if None in ended else next(filter(None, ended), 0)
+
+    def poll(self) -> int | None:
+        """Where one has failed, the other is ended, too."""
+        self._forks.listen(0)
+        if any(self._forks.ended.get(pid) for pid in self._pids):
+            self.kill()
+        return self.returncode
+
+    def kill(self) -> None:
+        for pid in self._pids:
+            if pid not in self._forks.ended:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def communicate(self, timeout: float) -> tuple[None, str]:
+        """Until both have ended; what they said on standard error."""
+        give_up = time.monotonic() + timeout
+        while self.poll() is None:
+            assert time.monotonic() < give_up, self._said.read_text()
+            self._forks.listen(0.1)
+        return None, self._said.read_text()
+
+
+def main() -> None:
+    """In a process that was forked: the script, as Python would run it."""
+    sys.argv = json.loads(os.environ[COMMAND_VARIABLE])
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except Exception:
+        traceback.print_exc()
+        raise
