@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostlib.errors import HostlibError
+from hostlib.picture import new_figure, require_drawable, save
 
-PICTURES = (".pdf", ".png", ".svg")
 WINDOW = 20  # steps that a point of a curve is the mean of: one batch's loss says little
 
 
@@ -36,22 +35,14 @@ def draw(curves: Sequence[Curve], title: str, path: Path) -> None:
     """A picture of them.
 
     Raises:
-        HostlibError: not a kind of file that can be drawn, or to be written there, or matplotlib is not there.
+        HostlibError: see hostlib.picture.
     """
-    if path.suffix not in PICTURES:
-        raise HostlibError(f"a picture's name ends in {', '.join(PICTURES)}, not {path.name!r}")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise HostlibError("drawing to a file needs matplotlib: pip install 'netfold[plot]'") from None
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    require_drawable(path)
+    figure = new_figure(7, 4)
     axes = figure.add_subplot()
     for curve in curves:
         label = f"{curve.mechanism}, test error {100 * curve.test_error:.1f} %"
         axes.plot(range(1, len(curve.losses) + 1), smoothed(curve.losses), label=label)
     axes.set(xlabel="step", ylabel=f"training loss, mean of {WINDOW} steps", yscale="log", title=title)
     axes.legend()
-    try:
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    except OSError as wrong:
-        raise HostlibError(f"cannot write {path}: {wrong.strerror}") from wrong
+    save(figure, path)

@@ -11,10 +11,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from hostlib.errors import HostlibError
+from hostlib.picture import new_figure, require_drawable, save
 from hostlib.schedule import Aggregate, Multicast, Operation, Receive, Schedule, Send, is_host
-
-PICTURES = (".pdf", ".png", ".svg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +92,13 @@ def picture(schedule: Schedule, path: Path) -> None:
     Raises:
         HostlibError: not a kind of file that can be drawn, or matplotlib is not there.
     """
-    if path.suffix not in PICTURES:
-        raise HostlibError(f"{path.name} cannot be drawn; legal endings are {', '.join(PICTURES)}")
-    try:
-        from matplotlib import colormaps
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise HostlibError("drawing to a file needs matplotlib: pip install 'netfold[plot]'") from None
+    require_drawable(path)
+    from matplotlib import colormaps
+
     messages = timeline(schedule)
     steps = max((message.step for message in messages), default=1)
     lines = {node: -place for place, node in enumerate(schedule.nodes)}
-    figure = Figure(figsize=(min(2 + 0.7 * steps, 60), 1 + 0.5 * len(lines)), layout="constrained")
+    figure = new_figure(min(2 + 0.7 * steps, 60), 1 + 0.5 * len(lines))
     axes = figure.add_subplot(xlabel="step", title=f"{schedule.mechanism}, {schedule.world_size} workers")
     axes.set_xlim(0, steps)
     axes.set_ylim(-len(lines) + 0.5, 0.5)
@@ -116,4 +110,4 @@ def picture(schedule: Schedule, path: Path) -> None:
         arrow = {"arrowstyle": style, "color": colour, "shrinkA": 0, "shrinkB": 0}
         ends = (message.step, lines[message.receiver]), (message.step - 1, lines[message.sender])
         axes.annotate("", xy=ends[0], xytext=ends[1], arrowprops=arrow)
-    figure.savefig(path)
+    save(figure, path)

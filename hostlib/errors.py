@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+ENDED_EARLY = "ended before the others"  # said of a rank by another: its own words say more
+
 
 class HostlibError(Exception):
     """One line that says what is wrong and what is legal."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from hostlib.errors import RunError
+from hostlib.errors import ENDED_EARLY, RunError
 from hostlib.hosts import Hosts, LocalHosts
 from hostlib.join import require_controller
 from hostlib.options import TrainOptions
@@ -226,7 +226,8 @@ def _watch(
             # One that was killed explains all the others' errors; give it a moment to show.
             _listen(forks, children, within_s=0.3)
             fates = [((child.status or 0) >= 0, fate) for child in children if (fate := child.fate()) is not None]
-            raise RunError(f"{min(fates)[1]}; the other ranks were stopped")
+            _, fate = min(fates, key=lambda told: (told[0], told[1].endswith(ENDED_EARLY), told[1]))
+            raise RunError(f"{fate}; the other ranks were stopped")
         if all(child.status == 0 for child in children):
             for child in children:
                 child.hear_out(within_s=5)

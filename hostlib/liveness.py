@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from hostlib.errors import HostlibError, MissingRankError, RunError
+from hostlib.errors import ENDED_EARLY, HostlibError, MissingRankError, RunError
 
 BEAT_S = 0.25
 WATCH_S = 1.5
@@ -160,4 +160,4 @@ class Liveness:
             return MissingRankError(missing, waited_s, self._world_size - self._servers)
         left = self.left()
         # It has said itself why.
-        return RunError(f"rank {left[0]} ended before the others") if left else otherwise()
+        return RunError(f"rank {left[0]} {ENDED_EARLY}") if left else otherwise()

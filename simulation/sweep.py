@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hostlib import quantity
 from hostlib.errors import HostlibError
+from hostlib.picture import new_figure, require_drawable, save
 from simulation.errors import ClusterError, SimulationError
 
 MEASURES = ("iteration_s", "wall_s", "events", "events_per_s", "memory_mb")
@@ -216,23 +217,28 @@ def _on_cluster(play: Play, points: list[Point], address: str) -> Iterator[tuple
             yield futures[future], row
 
 
+def require_plot(value: str, path: Path | None) -> None:
+    """See to it that it can be drawn.
+
+    Raises:
+        SimulationError: no such measure.
+        HostlibError: see hostlib.picture.
+    """
+    if value not in MEASURES:
+        raise SimulationError(f"no measure {value!r} to plot; legal are {', '.join(MEASURES)}")
+    require_drawable(path)
+
+
 def draw(rows: list[Row], value: str, path: Path) -> None:
     """Plot a measure against the number of workers, or, with one number of workers, against the bandwidth.
 
     Raises:
-        SimulationError: no such measure; no matplotlib; a file that cannot be written.
+        SimulationError, HostlibError: see require_plot.
     """
-    if value not in MEASURES:
-        raise SimulationError(f"no measure {value!r} to plot; legal are {', '.join(MEASURES)}")
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise SimulationError("--plot needs matplotlib: pip install 'netfold[plot]'") from None
+    require_plot(value, path)
     by_workers = len({row["workers"] for row in rows}) > 1
     along = "workers" if by_workers else "bandwidth"
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8, 5)
     axes = figure.subplots()
     series = sorted({(r["model"], r["mechanism"], "" if not by_workers else r["bandwidth"]) for r in rows})
     for model, mechanism, bandwidth in series:
@@ -244,7 +250,4 @@ def draw(rows: list[Row], value: str, path: Path) -> None:
     axes.set(xlabel="workers" if along == "workers" else "Gbit/s", ylabel=value, xscale="log", yscale="log")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as wrong:
-        raise SimulationError(f"{path} cannot be drawn: {wrong}") from None
+    save(figure, path)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from hostlib.convergence import Curve, draw, smoothed
 from hostlib.options import TrainOptions
+from hostlib.picture import require_drawable
 from hostlib.progress import TrainingProgress
 
 DEFAULTS = TrainOptions()
@@ -38,6 +39,7 @@ def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json
     from hostlib.launch import TRAINING, launch
     from hostlib.zygote import zygote
 
+    require_drawable(plot)
     runs = [TrainOptions(mechanism=name, steps=steps, epochs=steps, **options) for name in mechanisms]
     curves = []
     console = Console(stderr=True)

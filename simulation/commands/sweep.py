@@ -53,10 +53,11 @@ def sweep(**given: Any) -> None:
     Example
         simulation sweep --models vgg16,resnet50 --bandwidths 10gbit,100gbit --workers 8,64,512 --plot sweep.png
     """
-    from simulation.sweep import Grid, Point, draw, run_sweep
+    from simulation.sweep import Grid, Point, draw, require_plot, run_sweep
 
     as_json, as_csv = given.pop("as_json"), given.pop("as_csv")
     output, plot, value = given.pop("output"), given.pop("plot"), given.pop("plot_value")
+    require_plot(value, plot)
     processes, cluster = given.pop("processes"), given.pop("cluster")
 
     def listed(name: str) -> list[str]:

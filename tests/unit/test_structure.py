@@ -33,6 +33,7 @@ ARROWS = {
         "hostlib.errors",
         "hostlib.layers",
         "hostlib.layout",
+        "hostlib.picture",
         "hostlib.plan",
         "hostlib.quantity",
         "hostlib.trace",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from hostlib.errors import HostlibError
 from simulation.cli import main
 from simulation.errors import SimulationError
 from simulation.sweep import Grid
@@ -70,6 +71,15 @@ def test_results_are_plotted(tmp_path: Path) -> None:
     assert (tmp_path / "wall.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SimulationError, match="no measure 'speed' to plot; legal are"):
         sweep("--output", str(results), "--plot", str(tmp_path / "x.png"), "--plot-value", "speed")
+
+
+def test_a_plot_is_tried_before_anything_is_played(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    with pytest.raises(HostlibError, match=r"x.foo cannot be drawn; legal endings are .pdf, .png, .svg"):
+        sweep("--output", str(results), "--plot", str(tmp_path / "x.foo"))
+    with pytest.raises(HostlibError, match="its folder does not exist"):
+        sweep("--output", str(results), "--plot", str(tmp_path / "nowhere" / "x.png"))
+    assert not results.exists()
 
 
 @pytest.mark.filterwarnings("ignore")  # of Dask and its event loop
