@@ -8,9 +8,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_FLAGS ?=
 # What only computes never runs beside what has deadlines, as real runs do; of those, two at a time, which mostly wait.
-COMPUTING := tests/unit tests/property tests/dataplane tests/fuzz
-# In this order: what takes longest first, so that both end at about the same time.
+# In this order: what takes longest first, so that the workers end at about the same time.
+COMPUTING := tests/property tests/fuzz tests/unit tests/dataplane
 TIMED := tests/integration tests/chaos tests/emulation
+DEALT := --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 
 .PHONY: demo test p4 lint install clean
@@ -35,9 +36,8 @@ demo: $(STAMP) p4
 
 # pytest's exit code 5: PYTEST_FLAGS chose none of these.
 test: $(STAMP)
-	$(BIN)/python -m pytest $(COMPUTING) --numprocesses $(WORKERS) --dist worksteal $(PYTEST_FLAGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest $(TIMED) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS) \
-	    || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest $(COMPUTING) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest $(TIMED) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -5,7 +5,9 @@ from __future__ import annotations
 import faulthandler
 import signal
 
-import hostlib.train  # noqa: F401  what takes so long
+import torch._dynamo  # noqa: F401  what takes so long
+
+import hostlib.train  # noqa: F401
 from hostlib.data import digits
 from hostlib.entry import run_rank
 
