@@ -22,8 +22,9 @@ LEASE_S = 30.0
 JOB_IDS = 1024
 
 # sum: the switches sum and multicast; server: they sum, a server finishes; shared: so, in slots that jobs overbook;
-# chunk: a server's chunks are multicast.
-POLICIES = ("sum", "server", "shared", "chunk")
+# chunk: a server's chunks are multicast; peers: every rank's are, to the others, a pool of slots for each.
+POLICIES = ("sum", "server", "shared", "chunk", "peers")
+WITHOUT_SERVER = ("sum", "peers")
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class Rank:
     """One member of a job, or its server. Times are seconds of the injected clock; one UDP port per pool of slots.
 
     Attributes:
+        replicas: one per pool; 0 in that of its own chunks.
         progress: when its position last changed, as heartbeats tell; when it joined, before that.
     """
 
@@ -82,7 +84,7 @@ class Job:
 
     @property
     def complete(self) -> bool:
-        return len(self.ranks) == self.world_size and (self.policy == "sum" or self.server is not None)
+        return len(self.ranks) == self.world_size and (self.policy in WITHOUT_SERVER or self.server is not None)
 
     @property
     def over(self) -> bool:
@@ -205,9 +207,11 @@ class JobTable:
             )
         if asked.policy not in POLICIES:
             raise RequestError(422, f"no policy {asked.policy}; there are {', '.join(POLICIES)}")
-        if asked.policy == "sum" and asked.rank == layout.RANK_ALL:
-            raise RequestError(422, "policy sum has no server; server, shared and chunk do")
-        if not 1 <= len(asked.udp_ports) <= LARGEST_POOLS:
+        if asked.policy in WITHOUT_SERVER and asked.rank == layout.RANK_ALL:
+            raise RequestError(422, f"policy {asked.policy} has no server; server, shared and chunk do")
+        if asked.policy == "peers":
+            self._check_peers(asked)
+        elif not 1 <= len(asked.udp_ports) <= LARGEST_POOLS:
             raise RequestError(422, f"{len(asked.udp_ports)} UDP ports: a job has 1 to {LARGEST_POOLS} pools of slots")
         largest = layout.SLOTS // len(asked.udp_ports)
         if asked.policy == "shared" and asked.slots != SLOTS_PER_POOL:
@@ -219,6 +223,17 @@ class JobTable:
                 422,
                 f"{asked.slots} slots in each of {len(asked.udp_ports)} pools: a power of two it must be, "
                 f"and a switch has {layout.SLOTS}",
+            )
+
+    @staticmethod
+    def _check_peers(asked: Joining) -> None:
+        if not 2 <= asked.world_size <= HOSTS_PER_SWITCH:
+            raise RequestError(
+                422, f"world size {asked.world_size} is not in 2..{HOSTS_PER_SWITCH}, the ranks of policy peers"
+            )
+        if len(asked.udp_ports) != asked.world_size:
+            raise RequestError(
+                422, f"{len(asked.udp_ports)} UDP ports: policy peers has a pool for each of {asked.world_size} ranks"
             )
 
     @staticmethod
@@ -277,7 +292,8 @@ class JobTable:
             job.server = member
             return
         job.ranks[asked.rank] = member
-        member.replicas = [self._replicas.take() for _ in job.pools]
+        own = asked.rank if job.policy == "peers" else None
+        member.replicas = [0 if number == own else self._replicas.take() for number in range(len(job.pools))]
 
     def _place(self, job: Job, asked: Joining, at_root: bool) -> tuple[str, int]:
         """A port for a rank: the one that its host is plugged into, where the topology says so; else any.
@@ -289,25 +305,38 @@ class JobTable:
         hosts = {address: (s.name, port) for s in here for port, address in s.hosts.items()}
         place = hosts.get(asked.address)
         if place is not None:
-            self._require_free(place, job, asked)
-            return self._ports.take(lambda p: p == place)
+            self._require_mac(place, asked)
+            if self._is_free(place, job, asked):
+                self._ports.take(lambda p: p == place)
+            return place
         anybodys = {(s.name, port) for s in here for port in s.ports if port not in s.hosts}
         if hosts and not anybodys:
             at = f" on {here[0].name}" if at_root else ""
             raise RequestError(422, f"no switch port{at} has the host {asked.address}; hosts: {', '.join(hosts)}")
         return self._ports.take(lambda p: p in anybodys)
 
-    def _require_free(self, place: tuple[str, int], job: Job, asked: Joining) -> None:
-        where = f"port {place[1]} of {place[0]}, where host {asked.address} is,"
+    @staticmethod
+    def _require_mac(place: tuple[str, int], asked: Joining) -> None:
         if asked.mac is None and not IPv4Address(asked.address).is_loopback:
+            where = f"port {place[1]} of {place[0]}, where host {asked.address} is,"
             raise RequestError(422, f"{where} needs the host's MAC address: join with mac")
-        for other in self.jobs.values():
-            for rank in other.everybody:
-                if (rank.switch, rank.switch_port) == place:
-                    who = f"{_who(rank.rank)} of job {other.name}"
-                    if other is job:
-                        raise RequestError(409, f"{where} has {who} already: one rank per port")
-                    raise RequestError(503, f"{where} has {who}: wait for that job to end")
+
+    def _is_free(self, place: tuple[str, int], job: Job, asked: Joining) -> bool:
+        """Whether nobody is at a port. Jobs share one where the way to its host is not a job's, but the topology's."""
+        where = f"port {place[1]} of {place[0]}, where host {asked.address} is,"
+        shared = place[1] in self._topology.switch(place[0]).macs
+        others = [(other, rank) for other in self.jobs.values() for rank in self._at(other, place)]
+        for other, rank in others:
+            who = f"{_who(rank.rank)} of job {other.name}"
+            if other is job:
+                raise RequestError(409, f"{where} has {who} already: one rank per port")
+            if not shared:
+                raise RequestError(503, f"{where} has {who}: wait for that job to end")
+        return not others
+
+    @staticmethod
+    def _at(job: Job, place: tuple[str, int]) -> list[Rank]:
+        return [rank for rank in job.everybody if (rank.switch, rank.switch_port) == place]
 
     def _place_leaves(self, job: Job) -> None:
         for name in {above for rank in job.ranks.values() for above in self._topology.path(rank.switch)}:
@@ -403,8 +432,10 @@ class JobTable:
         else:
             member = job.ranks.pop(rank, None)
         if member is not None:
-            self._ports.give_back((member.switch, member.switch_port))
-            for replica in member.replicas:
+            place = member.switch, member.switch_port
+            if not any(self._at(other, place) for other in self.jobs.values()):
+                self._ports.give_back(place)
+            for replica in filter(None, member.replicas):
                 self._replicas.give_back(replica)
 
     def _forget_leaves(self, job: Job) -> None:

@@ -33,8 +33,9 @@ class Above:
     """Where sums, collisions and NACKs go, and where results and chunks come from.
 
     Attributes:
-        kind: "parent" or "server".
-        rank: what this switch is to its parent; RANK_ALL under a server.
+        kind: "parent" or "server"; a rank whose chunks go to the others counts as their server, and the next switch on
+            the way to it as a parent.
+        rank: what a leaf is to its parent; RANK_ALL under a server, its own of a rank.
     """
 
     kind: str
@@ -51,7 +52,7 @@ class Share:
 
     Attributes:
         policy: "sum" - slots of the job's own; "shared" - slots of a pool that must be claimed;
-            "chunk" - a server's chunks go to the members.
+            "chunk" - a server's chunks, or a rank's, go to the members.
         first_slot, slots: an aligned power of two.
         group: multicast group, one of this switch's own numbers.
         members: in the order of their bits, at most 32.

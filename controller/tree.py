@@ -33,8 +33,16 @@ def shares(job: Job, topology: Topology) -> dict[str, list[Share]]:
 
 def _share(job: Job, topology: Topology, switch: Switch, top: str, used: set[str], number: int) -> Share:
     pool = job.pools[number]
-    ranks = sorted((r for r in job.ranks.values() if r.switch == switch.name), key=lambda r: r.rank)
-    leaves = [leaf for leaf in topology.children(switch.name) if leaf.name in used]
+    source = job.ranks[number] if job.policy == "peers" else None
+    here = (rank for rank in job.ranks.values() if rank.switch == switch.name and rank is not source)
+    ranks = sorted(here, key=lambda rank: rank.rank)
+    # Of a rank's chunks the root is where that rank is: what is above for others may be below.
+    near = [leaf for leaf in topology.children(switch.name) if leaf.name in used]
+    below = [leaf for leaf in near if source is None or leaf.name not in topology.path(source.switch)]
+    if source is not None and switch.name != top and switch.name in topology.path(source.switch):
+        upwards = _parent(switch, topology, job.leaves[switch.name][number])
+    else:
+        upwards = None
     return Share(
         job_id=job.job_id,
         epoch=job.epoch,
@@ -43,10 +51,13 @@ def _share(job: Job, topology: Topology, switch: Switch, top: str, used: set[str
         group=pool.group,
         members=(
             *(_worker(rank, number) for rank in ranks),
-            *(_leaf(leaf, topology, job.leaves[leaf.name][number]) for leaf in leaves),
+            *(_leaf(leaf, topology, job.leaves[leaf.name][number]) for leaf in below),
+            *([upwards] if upwards is not None else []),
         ),
-        above=_above(job, topology, switch, top, number),
-        policy="sum" if job.policy == "server" else job.policy,
+        above=_above(job, topology, switch, top, number)
+        if source is None
+        else _towards(source, topology, switch, number),
+        policy={"server": "sum", "peers": "chunk"}.get(job.policy, job.policy),
         offset=pool.offset,
         hosts=tuple(_hosts(job, topology, switch)),
     )
@@ -72,13 +83,34 @@ def _leaf(leaf: Switch, topology: Topology, replica: int) -> Member:
     return Member(rank, leaf.downlink, leaf.mac, leaf.address, layout.NETFOLD_UDP_PORT, replica)
 
 
+def _parent(leaf: Switch, topology: Topology, replica: int) -> Member:
+    """The switch above as a member: it and the leaf call each other what the leaf is to it."""
+    above = topology.switch(leaf.parent or "")
+    rank = topology.rank_of(leaf.name)
+    return Member(rank, leaf.uplink, above.mac, above.address, layout.NETFOLD_UDP_PORT, replica)
+
+
 def _above(job: Job, topology: Topology, switch: Switch, top: str, number: int) -> Above | None:
     if switch.name != top:
         parent = topology.switch(switch.parent or "")
         rank = topology.rank_of(switch.name)
         return Above("parent", switch.uplink, parent.mac, parent.address, layout.NETFOLD_UDP_PORT, rank)
-    if job.server is None:
-        return None
-    server = job.server
-    mac = host_mac(server.switch_port) if server.mac is None else server.mac
-    return Above("server", server.switch_port, mac, server.address, server.udp_ports[number])
+    return None if job.server is None else _host(job.server, number)
+
+
+def _towards(source: Rank, topology: Topology, switch: Switch, number: int) -> Above:
+    """What is above where a rank's chunks come from: that rank, or the next switch on the way to it."""
+    path = topology.path(source.switch)
+    if switch.name == source.switch:
+        return _host(source, number)
+    if switch.name in path:
+        below = topology.switch(path[path.index(switch.name) - 1])
+        port, near, rank = below.downlink, below, topology.rank_of(below.name)
+    else:
+        port, near, rank = switch.uplink, topology.switch(switch.parent or ""), topology.rank_of(switch.name)
+    return Above("parent", port, near.mac, near.address, layout.NETFOLD_UDP_PORT, rank)
+
+
+def _host(host: Rank, number: int) -> Above:
+    mac = host_mac(host.switch_port) if host.mac is None else host.mac
+    return Above("server", host.switch_port, mac, host.address, host.udp_ports[number], host.rank)

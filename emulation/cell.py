@@ -68,7 +68,7 @@ class Players:
         self.cell, self._zygote, self._folder, self._number = cell, zygote, folder, number
         self._fabric = fabric
         choice = choose(cell.mechanism)
-        self._past = not choice.mechanism.needs_fabric or choice.strategy.own_messages
+        self._past = choice.mechanism.sends_messages or choice.strategy.own_messages
         # Dealt out, so that each job is in every rack.
         workers = fabric.hosts[number : cell.workers * cell.jobs : cell.jobs]
         first = cell.workers * cell.jobs + number * choice.hosts

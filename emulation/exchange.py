@@ -13,9 +13,11 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from emulation.orders import Part, Step
+from hostlib.multicast import SwitchMulticast
 from hostlib.peers import Peers, Pending
 
 TAGS = 1 << 12  # of one exchange: at most so many pieces
+LEAVES, COMES = ("send", "multicast"), ("receive", "hear")
 
 
 class Processor:
@@ -33,33 +35,30 @@ class Processor:
 class Player:
     """This host's part of one exchange, again and again."""
 
-    def __init__(self, part: Part, peers: Peers, processor: Processor) -> None:
-        self.part, self._peers, self._processor = part, peers, processor
+    def __init__(
+        self, part: Part, peers: Peers, processor: Processor, multicast: SwitchMulticast | None = None
+    ) -> None:
+        self.part, self._peers, self._processor, self._multicast = part, peers, processor, multicast
         wanted = {step.piece for step in part.steps}
-        begins = {piece for piece in wanted if self._first(piece) == "send"}
+        begins = {piece for piece in wanted if self._first(piece) in LEAVES}
         # What this host receives is not there before it came.
         self._sent = {p: torch.full((part.elements[p],), float(p + 1)) for p in begins}
-        self._got = {
-            step.piece: torch.zeros(part.elements[step.piece]) for step in part.steps if step.what == "receive"
-        }
+        self._got = {step.piece: torch.zeros(part.elements[step.piece]) for step in part.steps if step.what in COMES}
         self._pending: list[Pending] = []
         self._coming: list[Pending] = []
+        self._rest: tuple[Step, ...] = ()
 
     def _first(self, piece: int) -> str:
         return next(step.what for step in self.part.steps if step.piece == piece)
 
     def begin(self) -> None:
         """Ask for all that is to come, and send what does not wait for it."""
-        self._coming = [
-            self._peers.receive(self._got[step.piece], step.peer, self._tag(step))
-            for step in self.part.steps
-            if step.what == "receive"
-        ]
+        self._coming = [self._ask(step) for step in self.part.steps if step.what in COMES]
         self._pending = []
-        for step in self.part.steps:
-            if step.what != "send":
-                break
+        first = next((n for n, step in enumerate(self.part.steps) if step.what not in LEAVES), len(self.part.steps))
+        for step in self.part.steps[:first]:
             self._send(step)
+        self._rest = self.part.steps[first:]
 
     def finish(self) -> None:
         """The rest; all has been sent, and all is here.
@@ -68,9 +67,8 @@ class Player:
             RunError, RuntimeError: a message did not come through.
         """
         coming = iter(self._coming)
-        rest = self.part.steps[len(self._pending) :]
-        for step in rest:
-            if step.what == "receive":
+        for step in self._rest:
+            if step.what in COMES:
                 next(coming).wait()
             elif step.what == "compute":
                 self._processor.work(step.duration_ns)
@@ -78,11 +76,21 @@ class Player:
                 self._send(step)
         for message in self._pending:
             message.wait()
+        if self._multicast is not None:
+            self._multicast.complete()
+
+    def _ask(self, step: Step) -> Pending:
+        if self._multicast is not None and step.what == "hear":
+            return self._multicast.receive(step.peer, self._got[step.piece])
+        return self._peers.receive(self._got[step.piece], step.peer, self._tag(step))
 
     def _send(self, step: Step) -> None:
         # A piece that came is sent on as it is.
         values = self._sent[step.piece] if step.piece in self._sent else self._got[step.piece]
-        self._pending.append(self._peers.send(values, step.peer, self._tag(step)))
+        if self._multicast is not None and step.what == "multicast":
+            self._multicast.send(self._multicast.stream, values)
+        else:
+            self._pending.append(self._peers.send(values, step.peer, self._tag(step)))
 
     def _tag(self, step: Step) -> int:
         return self.part.number * TAGS + step.piece
@@ -99,11 +107,16 @@ class Player:
 
 
 class Exchanges:
-    """A worker's: begun by the caller, finished by a thread, in the order of their beginning."""
+    """A worker's: begun by the caller, finished by a thread, in the order of their beginning.
 
-    def __init__(self, parts: Sequence[Part], peers: Peers) -> None:
+    Args:
+        multicast: where the switch has a part in them; it is closed with them.
+    """
+
+    def __init__(self, parts: Sequence[Part], peers: Peers, multicast: SwitchMulticast | None = None) -> None:
         processor = Processor()
-        self._players = {part.number: Player(part, peers, processor) for part in parts}
+        self._multicast = multicast
+        self._players = {part.number: Player(part, peers, processor, multicast) for part in parts}
         self._begun: queue.SimpleQueue[tuple[Player, torch.futures.Future[None]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="exchanges", daemon=True)
         self._thread.start()
@@ -141,8 +154,15 @@ class Exchanges:
         """Received elements that are not what was sent."""
         return sum(player.wrong for player in self._players.values())
 
-    def close(self) -> None:
+    def close(self, graceful: bool = True) -> None:
+        """There will be no more. Not `graceful`: something failed, and nobody is to be waited for."""
         self._begun.put(None)
+        if self._multicast is None:
+            return
+        if graceful:
+            self._thread.join()
+            self._multicast.settle()
+        self._multicast.close()
 
 
 def serve_exchanges(parts: Sequence[Part], peers: Peers, times: int) -> None:

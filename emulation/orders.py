@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from hostlib.plan import FLOAT_BYTES, Exchange
-from hostlib.schedule import Compute, Receive, Send
+from hostlib.schedule import Compute, Receive, Send, is_host
 
 WARM_UP, MEASURED, DONE = "warm-up", "measured", "done"
 PHASES = (WARM_UP, MEASURED, DONE)
@@ -18,8 +18,8 @@ class Step(NamedTuple):
     """An operation of this host.
 
     Attributes:
-        what: "send", "receive" or "compute".
-        peer: its number among the strategy's processes; -1 for computing.
+        what: "send", "receive", "compute"; of what the switch multicasts, "multicast" and "hear".
+        peer: its number among the strategy's processes, of what is heard the source's; -1 where there is none.
         duration_ns: of computing.
     """
 
@@ -55,8 +55,13 @@ def part_of(number: int, exchange: Exchange, node: str, peers: Mapping[str, int]
         dilation: times which computing lasts longer.
     """
     steps = []
+    sources = exchange.schedule.multicast_sources
     for operation in exchange.schedule.nodes.get(node, ()):
         match operation:
+            case Send(peer, piece) if not is_host(peer):
+                steps.append(Step("multicast", -1, piece))
+            case Receive(peer, piece, _) if not is_host(peer):
+                steps.append(Step("hear", peers[sources[piece]], piece))
             case Send(peer, piece):
                 steps.append(Step("send", peers[peer], piece))
             case Receive(peer, piece, _):

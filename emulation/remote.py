@@ -108,7 +108,7 @@ def measure_on(real: RealHosts, experiment: Experiment, cell: Cell) -> Measured:
         raise EmulationError(f"{cell.name}: real hosts have no jobs or loss to be set; leave those cells out")
     if needed > len(real.hosts):
         raise EmulationError(f"{cell.name} needs {needed} hosts, with its servers; there are {len(real.hosts)}")
-    if choice.mechanism.needs_fabric and not real.controller:
+    if choice.needs_fabric and not real.controller:
         raise EmulationError(f"{cell.name} needs a fabric: name its --controller")
     with _ranks(real, experiment, cell, _placed(real.hosts, cell.workers, choice)) as ranks:
         reports = _reports(ranks)[: cell.workers]

@@ -26,6 +26,7 @@ from hostlib.errors import HostlibError, RunError
 from hostlib.group import Group
 from hostlib.launch import OPTIONS_VARIABLE
 from hostlib.link import tcp_retransmits
+from hostlib.multicast import SwitchMulticast
 from hostlib.peers import Peers
 from hostlib.rank import Surroundings, grouped
 from hostlib.strategy import choose
@@ -213,14 +214,17 @@ def replay(options: ReplayOptions, here: Surroundings) -> Report | None:
         store = dist.TCPStore(here.host, here.port, is_master=False, timeout=patience, wait_for_workers=False)
         collective = create_collective(mechanism, group, options.controller, job, options.address)
         peers = _own_peers(options, group)
-        exchanges = None if peers is None else Exchanges(options.parts, peers)
+        exchanges = None if peers is None else Exchanges(options.parts, peers, _own_multicast(options, group))
+        finished = False
         try:
             workers = Surroundings(here.rank, group.world_size, here.host, here.port)
             meeting = Meeting(store, group.rank, None if options.result else group.world_size)
-            return Worker(options, collective, exchanges, group.rank).run(meeting, workers)
+            report = Worker(options, collective, exchanges, group.rank).run(meeting, workers)
+            finished = True
+            return report
         finally:
             if exchanges is not None:
-                exchanges.close()
+                exchanges.close(graceful=finished)
             collective.close()
 
 
@@ -230,6 +234,14 @@ def _own_peers(options: ReplayOptions, group: Group) -> Peers | None:
         return None
     assert group.another_peers is not None, "only a strategy's hosts have messages of their own"
     return group.another_peers()
+
+
+def _own_multicast(options: ReplayOptions, group: Group) -> SwitchMulticast | None:
+    """This worker's place where the switch multicasts some of them."""
+    if not any(step.what == "multicast" for part in options.parts for step in part.steps):
+        return None
+    assert group.another_multicast is not None, "only a strategy's hosts have messages of their own"
+    return group.another_multicast(options.controller, options.address)
 
 
 def main() -> None:

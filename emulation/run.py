@@ -116,9 +116,7 @@ class Run:
                 )
             if experiment.training is not None:
                 TrainOptions(model=cell.model)
-            elif not experiment.plan(cell).runs_on_hosts:
-                raise EmulationError(f"{cell.mechanism} cannot run on hosts: leave it out, or simulate it")
-            past = not choice.mechanism.needs_fabric or choice.strategy.own_messages
+            past = choice.mechanism.sends_messages or choice.strategy.own_messages
             if options.real is None and past:
                 options.how.require_streams(cell.mechanism)
         self.rows = _known(options.output, experiment.text)

@@ -205,20 +205,21 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
 
     if options.controller is not None:
         require_controller(options.controller)
-    through = tuple(name for name in options.mechanisms if find(name).needs_fabric)
-    past = tuple(name for name in options.mechanisms if name not in through)
     rows: list[Row] = []
     with ExitStack() as stack:
         count = parse_hosts(options.hosts)
         servers = max(find(name).servers for name in options.mechanisms)
         spaces = None if count is None else stack.enter_context(namespace_hosts(count + servers, options.rate))
-        for names in filter(None, (through, past)):
+        for names in _by_place(options.mechanisms):
+            through = find(names[0]).needs_fabric
             with ExitStack() as place:
                 hosts: Hosts = LocalHosts()
-                if spaces is not None:
-                    hosts = to_switch(spaces) if names is through else place.enter_context(to_bridge(spaces))
+                if spaces is not None and through:
+                    hosts = to_switch(spaces, find(names[0]).sends_messages)
+                elif spaces is not None:
+                    hosts = place.enter_context(to_bridge(spaces))
                 controller = options.controller or ""
-                if names is through and not controller:
+                if through and not controller:
                     controller = place.enter_context(own_fabric(hosts, options.faults))
                 serve = max(find(name).servers for name in names)
                 addresses = [hosts.address(rank) for rank in range(options.ranks + serve)]
@@ -226,6 +227,16 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
                 done = run_ranks("hostlib.measure", told.__getitem__, options.ranks, hosts, report, serve)
                 rows += [Row(**row) for row in done["rows"]]
     return sorted(rows, key=lambda row: options.mechanisms.index(row.mechanism))
+
+
+def _by_place(mechanisms: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Those whose hosts' links lead to the same: the fabric; the fabric with ranks' messages; a bridge."""
+
+    def kind(name: str) -> tuple[bool, bool]:
+        return find(name).needs_fabric, find(name).sends_messages
+
+    kinds = dict.fromkeys(map(kind, mechanisms))
+    return [tuple(name for name in mechanisms if kind(name) == each) for each in kinds]
 
 
 # ---- sizes ------------------------------------------------------------------------------------------------------
@@ -332,10 +343,9 @@ def foot(options: BenchOptions) -> list[str]:
         f"busbw = algbw * 2 (n - 1) / n = {2 * (n - 1) / n:.3f} algbw, what a link carries in a ring.",
     ]
     through = [name for name in options.mechanisms if find(name).needs_fabric]
-    if through:
-        lines.append(
-            f"Through the fabric a worker's link carries each byte once: for {', '.join(through)} look at algbw."
-        )
+    once = [name for name in through if not find(name).sends_messages]
+    if once:
+        lines.append(f"Through the fabric a worker's link carries each byte once: for {', '.join(once)} look at algbw.")
     if through and options.rate is not None:
         payload, frame = frame_bytes()
         lines.append(

@@ -21,8 +21,10 @@ from hostlib.errors import HostlibError, RunError
 from hostlib.fabric import SwitchFabric
 from hostlib.group import Group
 from hostlib.library import CLOSE_S, LibraryCollective, library_collective
+from hostlib.multicast import Streams, SwitchMulticast
 from hostlib.registry import Mechanism, find_fallback
 from hostlib.runtime import Runtime, Started
+from hostlib.schedule import FabricUse
 from hostlib.sequence import Sequence
 from hostlib.server import FabricServer
 from hostlib.summand import Summand, host_summand, refuse, travelling
@@ -87,7 +89,8 @@ class ScheduledCollective:
     ) -> None:
         self._group = group
         self._fabric: SwitchFabric | None = None
-        if mechanism.fabric_use is not None:
+        self._multicast = join_multicast(mechanism, group, controller, job, address)
+        if mechanism.fabric_use is not None and not mechanism.sends_messages:
             by_hosts = Runtime(find_fallback(fallback), group.world_size, group.rank, group.peers)
             self._fabric = SwitchFabric(
                 group,
@@ -98,7 +101,8 @@ class ScheduledCollective:
                 mechanism.fabric_use,
                 lanes,
             )
-        self._runtimes = channels(mechanism, group, self._fabric)
+        self._switch = self._fabric or self._multicast
+        self._runtimes = channels(mechanism, group, self._fabric, self._multicast)
         # What goes through the switch alone needs no detour over float32.
         self._native = self._fabric is not None and self._runtimes[0].only_fabric
         # Codes are agreed on for a whole tensor: they are the engine's only where it gets whole tensors.
@@ -194,8 +198,8 @@ class ScheduledCollective:
             self._reduce(runtime, asked)
 
     def _tend(self) -> None:
-        if self._fabric is not None and self._broken is None:
-            self._fabric.tend()
+        if self._switch is not None and self._broken is None:
+            self._switch.tend()
 
     def _reduce(self, runtime: Runtime, asked: Reduction) -> None:
         wrong = self._broken or self._guarded(asked.since, lambda: runtime.finish(asked.started))
@@ -217,19 +221,19 @@ class ScheduledCollective:
         return self._broken
 
     def stats(self) -> dict[str, int] | None:
-        return self._fabric.stats() if self._fabric is not None else None
+        return self._switch.stats() if self._switch is not None else None
 
     @property
     def failures(self) -> list[dict[str, Any]]:
         """What is known of each failure of the fabric; see SwitchFabric."""
-        return self._fabric.failures if self._fabric is not None else []
+        return self._switch.failures if self._switch is not None else []
 
     def close(self, graceful: bool = True) -> None:
         """End. `graceful`: stay until the other ranks have what they asked for, too."""
         with self._lock:
             self._closing = True
-        if self._fabric is not None and not graceful:
-            self._fabric.engine.cancel()
+        if self._switch is not None and not graceful:
+            self._switch.cancel()
         patience_s = self._group.deadline_s if graceful else CLOSE_S
         self._starting.close(patience_s)
         give_up = time.monotonic() + patience_s
@@ -241,20 +245,48 @@ class ScheduledCollective:
         if settled:
             for runtime in self._runtimes:
                 self._guarded(time.monotonic(), runtime.close)
-        if self._fabric is None:
+        if self._switch is None:
             return
         if settled:
-            self._guarded(time.monotonic(), self._fabric.settle)
-        self._fabric.close()
+            self._guarded(time.monotonic(), self._switch.settle)
+        self._switch.close()
 
 
-def channels(mechanism: Mechanism, group: Group, fabric: SwitchFabric | None = None) -> list[Runtime]:
+def channels(
+    mechanism: Mechanism,
+    group: Group,
+    fabric: SwitchFabric | None = None,
+    multicast: SwitchMulticast | None = None,
+) -> list[Runtime]:
     """This host's runtimes of a mechanism, which share the all-reduces; with a fabric, whose order is one, only one."""
-    count = max(1, min(mechanism.channels, group.peers.channels))
+    count = channel_count(mechanism, group)
     return [
-        Runtime(mechanism, group.world_size, group.rank, group.peers, fabric, channel, count)
+        Runtime(mechanism, group.world_size, group.rank, group.peers, fabric, channel, count, multicast)
         for channel in range(count)
     ]
+
+
+def channel_count(mechanism: Mechanism, group: Group) -> int:
+    """How many all-reduces each of a mechanism's hosts is at."""
+    return max(1, min(mechanism.channels, group.peers.channels))
+
+
+def join_multicast(
+    mechanism: Mechanism, group: Group, controller: str, job: str, address: str
+) -> SwitchMulticast | None:
+    """This host's place where the switch multicasts what a mechanism's hosts have summed; None where it does not.
+
+    Raises:
+        JoinError: see hostlib.join.
+    """
+    schedule = None if mechanism.build is None else mechanism.schedule(group.world_size)
+    if schedule is None or schedule.fabric_use is not FabricUse.MULTICAST:
+        return None
+    if schedule.servers:
+        streams = Streams.of_server(group.world_size, channel_count(mechanism, group))
+    else:
+        streams = Streams.of_workers(group.world_size)
+    return SwitchMulticast(group, controller, job, address, streams)
 
 
 def serve(mechanism: Mechanism, group: Group, controller: str, job: str, address: str, lanes: int = 1) -> None:
@@ -267,12 +299,17 @@ def serve(mechanism: Mechanism, group: Group, controller: str, job: str, address
         JoinError: see hostlib.join.
         RunError, RuntimeError: a message did not come through.
     """
+    multicast = join_multicast(mechanism, group, controller, job, address)
+    if multicast is not None:
+        with closing(multicast):
+            _serve_channels(mechanism, group, multicast)
+        return
     use = mechanism.fabric_use
     with nullcontext() if use is None else closing(FabricServer(use, group, controller, job, address, lanes)):
         _serve_channels(mechanism, group)
 
 
-def _serve_channels(mechanism: Mechanism, group: Group) -> None:
+def _serve_channels(mechanism: Mechanism, group: Group, multicast: SwitchMulticast | None = None) -> None:
     ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
 
     def run(runtime: Runtime) -> None:
@@ -282,7 +319,8 @@ def _serve_channels(mechanism: Mechanism, group: Group) -> None:
         except Exception as wrong:
             ended.put(wrong)
 
-    threads = [threading.Thread(target=run, args=[runtime], daemon=True) for runtime in channels(mechanism, group)]
+    runtimes = channels(mechanism, group, multicast=multicast)
+    threads = [threading.Thread(target=run, args=[runtime], daemon=True) for runtime in runtimes]
     for thread in threads:
         thread.start()
     for _ in threads:

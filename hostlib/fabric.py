@@ -353,6 +353,10 @@ class SwitchFabric:
                 return
             time.sleep(LOOK_S / 2)
 
+    def cancel(self) -> None:
+        """Make every `finish` raise Cancelled."""
+        self.engine.cancel()
+
     def stats(self) -> dict[str, int]:
         """The engine's counters, and the gradient bits per second while something was under way."""
         stats = dict(self.engine.stats())

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hostlib.errors import HostlibError, RunError
 from hostlib.liveness import Liveness
 from hostlib.peers import GlooPeers, Peers, gloo_reason
+
+if TYPE_CHECKING:
+    from hostlib.multicast import SwitchMulticast
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,8 @@ class Group:
         hosts: what schedules' messages between ranks, and servers, go by; None for `gloo`.
         another_peers: makes a strategy's own messages, for one thread, between workers, numbered by rank, and the
             strategy's servers, numbered from world_size; every one of these must make as many. None where no strategy is.
+        another_multicast: likewise, of workers alone, through the switch, for strategies without servers: given the
+            controller's URL and this host's address. Raises JoinError.
     """
 
     rank: int
@@ -36,6 +41,7 @@ class Group:
     nccl: Callable[[], Any]
     hosts: Peers | None = None
     another_peers: Callable[[], Peers] | None = None
+    another_multicast: Callable[[str, str], SwitchMulticast] | None = None
 
     @property
     def peers(self) -> Peers:

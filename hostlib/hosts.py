@@ -90,12 +90,14 @@ class NamespaceHosts:
         spaces: of the hosts, in order.
         rate: of each link in each direction, as tc(8) takes it (100mbit); None for as fast as it goes.
         switched: the links lead to the embedded switch; otherwise to a bridge.
+        messages: also what ranks send each other goes by the links to the switch.
     """
 
     middle: str
     spaces: tuple[str, ...]
     rate: str | None
     switched: bool = False
+    messages: bool = False
 
     @property
     def ends(self) -> list[str]:
@@ -106,8 +108,8 @@ class NamespaceHosts:
         return self.middle if rank is None else self.spaces[rank]
 
     def environment(self, rank: int) -> dict[str, str]:
-        # Where the switch has the links, Gloo only says when to begin and who is there.
-        return {"GLOO_SOCKET_IFNAME": "control" if self.switched else f"h{rank + 1}"}
+        # What goes through the switch by itself has Gloo only to say when to begin and who is there.
+        return {"GLOO_SOCKET_IFNAME": "control" if self.switched and not self.messages else f"h{rank + 1}"}
 
     def address(self, rank: int) -> str:
         return f"{DATA}.{rank + 1}"
@@ -122,6 +124,7 @@ class NamespaceHosts:
         return {
             "ports": {str(n): f"{FABRIC_ADDRESS}:{FABRIC_PORT}" for n in numbers},
             "hosts": {str(n): f"{DATA}.{n}" for n in numbers},
+            "macs": {str(n): _mac(n) for n in numbers},
         }
 
     @property
@@ -157,7 +160,7 @@ def namespace_hosts(count: int, rate: str | None) -> Iterator[NamespaceHosts]:
         ]
         for n, host in enumerate(spaces, start=1):
             links += [
-                f"link add s{n} mtu {MTU} type veth peer name h{n} mtu {MTU} netns {host}",
+                f"link add s{n} mtu {MTU} type veth peer name h{n} address {_mac(n)} mtu {MTU} netns {host}",
                 f"link add c{n} type veth peer name control netns {host}",
                 f"link set c{n} master control up",
                 f"link set s{n} up",
@@ -176,6 +179,11 @@ def namespace_hosts(count: int, rate: str | None) -> Iterator[NamespaceHosts]:
             for n, host in enumerate(spaces, start=1):
                 shape(host, [f"h{n}"], rate)
         yield NamespaceHosts(space, spaces, rate)
+
+
+def _mac(n: int) -> str:
+    """Of host n's link; a locally administered one."""
+    return f"02:00:0a:00:00:{n:02x}"
 
 
 def shape(space: str | None, interfaces: list[str], rate: str, queue_bytes: int = QUEUE_BYTES) -> None:
@@ -197,10 +205,14 @@ def shape(space: str | None, interfaces: list[str], rate: str, queue_bytes: int 
         inside(space, enter)
 
 
-def to_switch(hosts: NamespaceHosts) -> NamespaceHosts:
-    """The links, for packet sockets: each frame alone, as it would be on a wire."""
+def to_switch(hosts: NamespaceHosts, messages: bool = False) -> NamespaceHosts:
+    """The links, for packet sockets: each frame alone, as it would be on a wire.
+
+    Args:
+        messages: what ranks send each other goes there, too.
+    """
     _segments(hosts, 1)
-    return replace(hosts, switched=True)
+    return replace(hosts, switched=True, messages=messages)
 
 
 @contextmanager

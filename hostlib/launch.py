@@ -93,7 +93,7 @@ def launch(options: TrainOptions, report: Callable[[Event], None], forks: Zygote
             f"--transport mpi is for mpirun: mpirun -n {world_size} python -m hostlib.train --transport mpi ..."
         )
     choice = choose(options.mechanism)
-    if choice.mechanism.needs_fabric:
+    if choice.needs_fabric:
         require_controller(options.controller)
     with nullcontext(forks) if forks is not None else zygote(*TRAINING) as forks:
         told = options.to_json()

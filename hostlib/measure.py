@@ -23,7 +23,7 @@ from hostlib.kernel import error_bound
 from hostlib.library import GlooCollective
 from hostlib.link import tcp_retransmits
 from hostlib.rank import Surroundings, grouped
-from hostlib.registry import find
+from hostlib.registry import Mechanism, find
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "int32")}
 BLOCK = 1 << 16  # elements that are drawn, or looked at, at once
@@ -59,7 +59,7 @@ def measure(options: RankOptions, here: Surroundings, report: Report) -> dict[st
                     for size in options.sizes:
                         what = {"mechanism": name, "size_bytes": size, "dtype": dtype}
                         report({"event": "measuring", **what})
-                        bench = Measurement(options, here, group, collective, dtype, size)
+                        bench = Measurement(options, here, group, collective, mechanism, dtype, size)
                         rows.append({"mechanism": name, **bench.row()})
                         report({"event": "row", **what})
             finally:
@@ -71,10 +71,17 @@ class Measurement:
     """One mechanism, type and size."""
 
     def __init__(
-        self, options: RankOptions, here: Surroundings, group: Group, collective: Collective, dtype: str, size: int
+        self,
+        options: RankOptions,
+        here: Surroundings,
+        group: Group,
+        collective: Collective,
+        mechanism: Mechanism,
+        dtype: str,
+        size: int,
     ) -> None:
         self.options, self.here, self.group, self.collective = options, here, group, collective
-        self.dtype = dtype
+        self.mechanism, self.dtype = mechanism, dtype
         self.count = size // DTYPES[dtype].itemsize
         self.given = torch.empty(self.count, dtype=DTYPES[dtype])
         for start, block in drawn(options.seed, group.rank, self.count, DTYPES[dtype]):
@@ -123,7 +130,7 @@ class Measurement:
 
     def _sum_unit(self) -> float | None:
         """Half a unit in the last place of 1, as sums are rounded on the way; None: in fixed point, by the switch."""
-        if self.collective.stats() is not None or not self.work.is_floating_point():
+        if not self.mechanism.sends_messages or not self.work.is_floating_point():
             return None
         library = isinstance(self.collective, GlooCollective)
         return torch.finfo(self.work.dtype if library else torch.float32).eps / 2

@@ -103,11 +103,6 @@ class Plan:
     def has_own_messages(self) -> bool:
         return bool(self.exchanges)
 
-    @property
-    def runs_on_hosts(self) -> bool:
-        """Whether its own messages are from host to host."""
-        return not any(each.schedule.needs_fabric for each in self.exchanges)
-
     def scaled(self, factor: float) -> Plan:
         """With so many times the bytes."""
         trace = self.trace if factor == 1 else self.trace.scale_sizes(factor)

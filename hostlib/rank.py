@@ -9,8 +9,8 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch.distributed as dist
 from hostlib.errors import HostlibError, RunError
 from hostlib.group import Group
 from hostlib.liveness import Liveness
+from hostlib.multicast import Streams, SwitchMulticast
 from hostlib.peers import GlooPeers, MpiPeers, Peers, gloo_reason
 
 STORE_GRACE_S = 30
@@ -132,7 +133,9 @@ def grouped(
             hosts = gloo_peers(store, "hosts", here.rank, here.world_size, waits)
         nccl = nccl_maker(store, here.rank, workers, deadline_s)
         more = peers_maker(store, here, servers, own, deadline_s, hosts)
-        yield Group(here.rank, workers, gloo, liveness, deadline_s, another_gloo, nccl, hosts, more), job
+        group = Group(here.rank, workers, gloo, liveness, deadline_s, another_gloo, nccl, hosts, more)
+        with ExitStack() as signs:
+            yield replace(group, another_multicast=multicast_maker(group, here, job, more, signs)), job
     except HostlibError:
         raise
     except (RuntimeError, OverflowError) as wrong:
@@ -174,6 +177,24 @@ def gloo_peers(store: dist.Store, name: str, number: int, hosts: int, timeout: t
         for way in ("up", "down")
     )
     return GlooPeers(up, down)
+
+
+def multicast_maker(
+    group: Group, here: Surroundings, job: str, more: Callable[[], Peers], signs: ExitStack
+) -> Callable[[str, str], SwitchMulticast]:
+    """What makes a place among workers at each call, with signs of life and messages of its own; see
+    Group.another_multicast.
+    """
+    calls = itertools.count()
+
+    def make(controller: str, address: str) -> SwitchMulticast:
+        name = f"{job}-own{next(calls)}"
+        liveness = Liveness(here.host, here.port, name, group.rank, group.world_size)
+        signs.callback(liveness.close)
+        streams = Streams.of_workers(group.world_size)
+        return SwitchMulticast(replace(group, liveness=liveness, hosts=more()), controller, name, address, streams)
+
+    return make
 
 
 def nccl_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float) -> Callable[[], Any]:

@@ -112,8 +112,7 @@ class Mechanism:
         """Raises ScheduleError: it can only be simulated."""
         if not self.runs_on_hosts:
             raise ScheduleError(
-                f"{self.name} cannot run on hosts: there the fabric sums the workers' tensors, with one server or none; "
-                "it can be simulated"
+                f"{self.name} cannot run on hosts: there the fabric is at work for one server or none; it can be simulated"
             )
 
     @property
@@ -126,12 +125,17 @@ class Mechanism:
         return self.build is not None and self._small().needs_fabric
 
     @property
+    def sends_messages(self) -> bool:
+        """Whether its hosts send each other messages, beside what goes through the fabric's program."""
+        return not self.needs_fabric or self.fabric_use is FabricUse.MULTICAST
+
+    @property
     def channels(self) -> int:
         """How many all-reduces a host is at, dealt out in turns; 0 where the fabric takes them all as one stream.
 
         While a server waits for one tensor, others are on the links; between workers they would only hold each other up.
         """
-        if self.needs_fabric:
+        if not self.sends_messages:
             return 0
         return SERVER_CHANNELS if self.servers else 1
 

@@ -1,5 +1,5 @@
 """Execute one host's list of a schedule on a real tensor: pieces to and from its peers by messages, the switch's part
-through the packet engine.
+through the packet engine. What the switch only multicasts are words of a host's, which that host has summed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,22 @@ from torch import Tensor
 
 from hostlib.checker import check
 from hostlib.errors import ScheduleError
+from hostlib.multicast import SwitchMulticast
 from hostlib.outbox import Outbox
 from hostlib.peers import Peers, Pending, settle
 from hostlib.registry import Mechanism
-from hostlib.schedule import FabricUse, Operation, Receive, Send, describe, is_host, piece_bounds, server, worker
+from hostlib.schedule import (
+    FabricUse,
+    Operation,
+    Receive,
+    Schedule,
+    Send,
+    describe,
+    is_host,
+    piece_bounds,
+    server,
+    worker,
+)
 
 SEGMENT_BYTES = 1 << 20  # of a message: while one is added, the next come
 SEGMENTS_AHEAD = 8  # at least so many are asked for before they are needed
@@ -44,6 +56,7 @@ class Started:
     Attributes:
         operations: those that remain.
         under_way: fabric's number of each piece that was handed to it.
+        streams: by piece, in which the switch multicasts it.
     """
 
     flat: Tensor
@@ -51,6 +64,7 @@ class Started:
     average: bool
     operations: deque[Operation]
     under_way: dict[int, int] = field(default_factory=dict)
+    streams: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +82,8 @@ class Runtime:
     Args:
         host: a worker's rank, or world size + a server's number.
         peers: what point-to-point messages go by.
-        fabric: what the switch's operations go to; None when the schedule has none.
+        fabric: what the switch's operations go to; None when the schedule has none, or it only multicasts:
+        multicast: then they go there.
         channel: of the all-reduces numbered 0, 1, 2, ..., this one does those whose number modulo `channels` is this.
 
     Raises:
@@ -84,16 +99,17 @@ class Runtime:
         fabric: Fabric | None = None,
         channel: int = 0,
         channels: int = 1,
+        multicast: SwitchMulticast | None = None,
     ) -> None:
         self._mechanism, self._world_size, self._host = mechanism, world_size, host
-        self._peers, self._fabric = peers, fabric
+        self._peers, self._fabric, self._multicast, self._channel = peers, fabric, multicast, channel
         self._turn, self._channels, self._first_tag = channel, channels, channel * CHANNEL_TAGS
         schedule = mechanism.schedule(world_size)
         check(schedule)
         mechanism.require_hosts()
-        if fabric is None and schedule.needs_fabric and host < world_size:
+        if fabric is None and multicast is None and schedule.needs_fabric and host < world_size:
             raise ScheduleError(f"{mechanism.name} needs a switch")
-        self.only_fabric = schedule.needs_fabric
+        self.only_fabric = schedule.needs_fabric and schedule.fabric_use is not FabricUse.MULTICAST
         self._answered_by_server = schedule.fabric_use is FabricUse.TO_SERVER
         self._hosts = {worker(rank): rank for rank in range(world_size)}
         self._hosts |= {server(number): world_size + number for number in range(len(schedule.servers))}
@@ -119,6 +135,8 @@ class Runtime:
         self._turn += self._channels
         pieces = [flat[start:end] for start, end in piece_bounds(flat.numel(), schedule.pieces)]
         started = Started(flat, pieces, average, deque(schedule.nodes[self._node]))
+        if self._multicast is not None:
+            started.streams = self._streams(schedule)
         if self._fabric is not None:
             operations = started.operations
             while operations and isinstance(operations[0], Send) and not is_host(operations[0].peer):
@@ -131,6 +149,7 @@ class Runtime:
         if self._host == 0 and self.servers and not self.only_fabric and started.flat.numel() > 0:
             told = self._tell_servers(started.flat.numel(), DTYPES.index(started.flat.dtype))
             sending[HEADER_TAG, 0] = told
+        multicasts = self._expect_multicasts(started)
         steps = list(self._steps(started))
         coming: deque[tuple[Pending, Tensor]] = deque()
         asked = 0
@@ -153,12 +172,40 @@ class Runtime:
                     self._to_fabric(self._fabric, started, piece)
                 case Receive(_, piece, _) if self._fabric is not None:
                     self._fabric.finish(started.under_way[piece])
+                case Send(_, piece) if self._multicast is not None:
+                    self._multicast.send(started.streams[piece], step.part)
+                case Receive(_, piece, _) if piece in multicasts:
+                    multicasts.pop(piece).wait()
                 case operation:
                     raise ScheduleError(f"{self._mechanism.name}: a host cannot {describe(operation)}")
         for messages in sending.values():
             settle(messages)
+        if self._multicast is not None:
+            self._multicast.complete()
         if started.average and not started.under_way:
             started.flat.div_(self._world_size)
+
+    def _streams(self, schedule: Schedule) -> dict[int, int]:
+        """By piece; a server has a stream for each channel, workers have one each."""
+        servers = bool(self.servers)
+        sources = schedule.multicast_sources
+        return {piece: self._channel if servers else self._hosts[node] for piece, node in sources.items()}
+
+    def _expect_multicasts(self, started: Started) -> dict[int, Pending]:
+        """By piece, what is to come from the switch: asked for early, or its source would wait. It cannot be there before
+        all that this host contributes to it has left."""
+        if self._multicast is None:
+            return {}
+        comes = [
+            operation.piece
+            for operation in started.operations
+            if isinstance(operation, Receive) and not is_host(operation.peer)
+        ]
+        return {
+            piece: self._multicast.receive(started.streams[piece], started.pieces[piece])
+            for piece in comes
+            if started.pieces[piece].numel() > 0
+        }
 
     def _by_message(self, peer: str) -> bool:
         """Else it is the fabric's: a server that has its sums from the switch is behind it."""

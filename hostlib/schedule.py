@@ -85,6 +85,7 @@ class FabricUse(Enum):
     SUM = "the switch sums and multicasts"
     VIA_SERVER = "the switch sums for a server, whose result it multicasts"
     TO_SERVER = "the switch sums for a server, which sends its result to each worker"
+    MULTICAST = "the switch multicasts what a server, or each worker, has summed"
 
 
 class Lists(Mapping[str, tuple[Operation, ...]]):
@@ -138,10 +139,29 @@ class Schedule:
         return not all(map(is_host, self.nodes))
 
     @property
+    def multicast_sources(self) -> dict[int, str]:
+        """By piece, the host that has it multicast to all other workers; empty if that is not all that the switch does."""
+        workers = {worker(rank) for rank in range(self.world_size)}
+        operations = iter(self.nodes.get(SWITCH, ()))
+        sources = {}
+        for got in operations:
+            match got, next(operations, None):
+                case Receive(source, piece, False), Multicast(to, sent) if (
+                    piece == sent and is_host(source) and set(to) == workers - {source}
+                ):
+                    sources[piece] = source
+                case _:
+                    return {}
+        return sources
+
+    @property
     def fabric_use(self) -> FabricUse | None:
         """None when there is nothing for switches to do, or something that hosts and switches cannot do together."""
         if not self.needs_fabric or len(self.servers) > 1:
             return None
+        if sources := set(self.multicast_sources.values()):
+            from_one_side = sources == set(self.servers) or not self.servers
+            return FabricUse.MULTICAST if from_one_side else None
         operations = [operation for rank in range(self.world_size) for operation in self.nodes[worker(rank)]]
         to_hosts = {is_host(operation.peer) for operation in operations if isinstance(operation, Send)}
         from_hosts = {is_host(operation.peer) for operation in operations if isinstance(operation, Receive)}

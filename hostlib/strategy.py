@@ -88,6 +88,12 @@ class Strategy:
         return None if why is None else why(mechanism)
 
     @property
+    def needs_fabric(self) -> bool:
+        """Whether its own messages go through the fabric's program."""
+        asked: Callable[..., bool] | None = getattr(self.module, "needs_fabric", None)
+        return asked is not None and asked(self.options)
+
+    @property
     def own_messages(self) -> bool:
         """Whether not all of it goes by the mechanism."""
         return getattr(self.module, "OWN_MESSAGES", False)
@@ -176,6 +182,10 @@ class Choice:
     def servers(self) -> int:
         """Processes beside the workers: the mechanism's servers, then the strategy's."""
         return self.mechanism.servers + self.strategy.servers
+
+    @property
+    def needs_fabric(self) -> bool:
+        return self.mechanism.needs_fabric or self.strategy.needs_fabric
 
     @property
     def server_hosts(self) -> tuple[str, ...]:

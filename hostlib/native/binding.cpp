@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "binding.h"
 #include "blocks.h"
 #include "engine.h"
 #include "kernel_binding.h"
@@ -105,28 +106,8 @@ struct PyEngine {
     }
 };
 
-nb::dict counted(const netfold::Stats &s) {
-    nb::dict out;
-    out["packets_sent"] = s.packets_sent;
-    out["packets_received"] = s.packets_received;
-    out["retransmits"] = s.retransmits;
-    out["duplicates"] = s.duplicates;
-    out["damaged"] = s.damaged;
-    out["foreign"] = s.foreign;
-    out["overtaken"] = s.overtaken;
-    out["spoiled"] = s.spoiled;
-    out["refused"] = s.refused;
-    out["bytes_sent"] = s.bytes_sent;
-    out["bytes_received"] = s.bytes_received;
-    out["chunks"] = s.chunks;
-    out["busy_ns"] = s.busy_ns;
-    out["blocked_ns"] = s.blocked_ns;
-    out["rtt_ns"] = s.rtt_ns;
-    return out;
-}
-
 nb::dict stats(const PyEngine &self) {
-    nb::dict out = counted(self.engine.stats());
+    nb::dict out = netfold::counted(self.engine.stats());
     out["position"] = self.engine.position();
     return out;
 }
@@ -246,7 +227,7 @@ void bind_server(nb::module_ &m) {
              "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "world_size"_a, "first_slot"_a, "slots"_a,
              "elements"_a, "workers"_a = Ends{}, "Answer from now on: the switch, or each of the workers, by rank.")
         .def("halt", &Server::halt, nb::call_guard<nb::gil_scoped_release>(), "Stop answering, until configure().")
-        .def("stats", [](const Server &self) { return counted(self.stats()); });
+        .def("stats", [](const Server &self) { return netfold::counted(self.stats()); });
 }
 
 void bind_blocks(nb::module_ &m) {
@@ -286,6 +267,30 @@ void bind_blocks(nb::module_ &m) {
 
 }  // namespace
 
+namespace netfold {
+
+nb::dict counted(const Stats &s) {
+    nb::dict out;
+    out["packets_sent"] = s.packets_sent;
+    out["packets_received"] = s.packets_received;
+    out["retransmits"] = s.retransmits;
+    out["duplicates"] = s.duplicates;
+    out["damaged"] = s.damaged;
+    out["foreign"] = s.foreign;
+    out["overtaken"] = s.overtaken;
+    out["spoiled"] = s.spoiled;
+    out["refused"] = s.refused;
+    out["bytes_sent"] = s.bytes_sent;
+    out["bytes_received"] = s.bytes_received;
+    out["chunks"] = s.chunks;
+    out["busy_ns"] = s.busy_ns;
+    out["blocked_ns"] = s.blocked_ns;
+    out["rtt_ns"] = s.rtt_ns;
+    return out;
+}
+
+}  // namespace netfold
+
 NB_MODULE(_engine, m) {
     // A process group that lives until the interpreter ends is no leak worth a warning on the user's terminal.
     nb::set_leak_warnings(false);
@@ -293,5 +298,6 @@ NB_MODULE(_engine, m) {
     bind_engine(m);
     bind_server(m);
     bind_blocks(m);
+    netfold::bind_multicaster(m);
     netfold::bind_kernels(m);
 }

@@ -23,7 +23,7 @@ OWN_MESSAGES = True
 
 def trainer(setting: Setting) -> Trainer:
     from hostlib.training.connected import Factors
-    from hostlib.training.exchange import Broadcast
+    from hostlib.training.exchange import Broadcast, ByPeers
     from hostlib.training.layerwise import LayerWise
 
     def choose(layer: Connected) -> bool:
@@ -31,7 +31,7 @@ def trainer(setting: Setting) -> Trainer:
         dense = mechanism_cost(setting.mechanism, workers, matrix[0] * matrix[1])
         return cheaper(matrix, layer.vectors, workers, dense) == "SFB"
 
-    return LayerWise(setting, Broadcast(setting.group, setting.another_peers(), Factors()), choose)
+    return LayerWise(setting, Broadcast(setting.group, ByPeers(setting.another_peers()), Factors()), choose)
 
 
 def plan(trace: Trace, situation: Situation) -> Plan:

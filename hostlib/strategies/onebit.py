@@ -19,11 +19,11 @@ OWN_MESSAGES = True
 
 
 def trainer(setting: Setting) -> Trainer:
-    from hostlib.training.exchange import Broadcast
+    from hostlib.training.exchange import Broadcast, ByPeers
     from hostlib.training.layerwise import LayerWise
     from hostlib.training.onebit import OneBit
 
-    exchange = Broadcast(setting.group, setting.another_peers(), OneBit())
+    exchange = Broadcast(setting.group, ByPeers(setting.another_peers()), OneBit())
     return LayerWise(setting, exchange, lambda layer: True)
 
 

@@ -58,7 +58,7 @@ def refusal(mechanism: Mechanism) -> str | None:
 
 def trainer(setting: Setting, options: Options) -> Trainer:
     from hostlib.training.connected import Factors
-    from hostlib.training.exchange import Broadcast
+    from hostlib.training.exchange import Broadcast, ByPeers
     from hostlib.training.layerwise import LayerWise
     from hostlib.training.stored import Stored
 
@@ -68,7 +68,7 @@ def trainer(setting: Setting, options: Options) -> Trainer:
         return by_factors((layer.shape.outputs, layer.shape.inputs), layer.vectors, workers, options)
 
     peers = setting.another_peers()
-    exchange = Broadcast(setting.group, peers, Factors())
+    exchange = Broadcast(setting.group, ByPeers(peers), Factors())
     return LayerWise(setting, exchange, choose, lambda state: Stored(setting.group, peers, state, options.servers))
 
 

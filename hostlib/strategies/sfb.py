@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hostlib.errors import ScheduleError
 from hostlib.plan import Plan, Situation, by_layers, factors
 from hostlib.trace import Trace
 
@@ -16,7 +15,6 @@ NAME = "sfb"
 SUMMARY = "fully connected layers' sufficient factors go from everybody to everybody; the rest as in wfbp"
 MECHANISM = "ps"
 OWN_MESSAGES = True
-ONLY_SIMULATED = "sfb:multicast cannot run on hosts: there the fabric multicasts sums alone; it can be simulated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +22,25 @@ class Options:
     """How factors travel.
 
     Attributes:
-        multicast: a worker sends them once, to the switch, which multicasts them. Only in the simulator: the slot protocol
-            multicasts sums.
+        multicast: a worker sends them once, to the switch, which multicasts them.
     """
 
     multicast: bool = False
 
 
+def needs_fabric(options: Options) -> bool:
+    return options.multicast
+
+
 def trainer(setting: Setting, options: Options) -> Trainer:
-    if options.multicast:
-        raise ScheduleError(ONLY_SIMULATED)
     from hostlib.training.connected import Factors
-    from hostlib.training.exchange import Broadcast
+    from hostlib.training.exchange import Broadcast, ByPeers, BySwitch
     from hostlib.training.layerwise import LayerWise
 
-    exchange = Broadcast(setting.group, setting.another_peers(), Factors())
-    return LayerWise(setting, exchange, lambda layer: True)
+    # A single worker has nobody to send anything to.
+    by_switch = options.multicast and setting.group.world_size > 1
+    way = BySwitch(setting.another_multicast()) if by_switch else ByPeers(setting.another_peers())
+    return LayerWise(setting, Broadcast(setting.group, way, Factors()), lambda layer: True)
 
 
 def plan(trace: Trace, situation: Situation, options: Options) -> Plan:

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from hostlib.errors import HostlibError
 from hostlib.group import Group
+from hostlib.multicast import SwitchMulticast
 from hostlib.overlap import StepTimes
 from hostlib.peers import Peers, Pending, settle
 from hostlib.sequence import Sequence
@@ -25,9 +26,16 @@ END = -1
 
 
 class Exchange(Protocol):
-    """What trainers need of one."""
+    """What trainers need of one.
+
+    Attributes:
+        told: of itself, for a run's result.
+    """
 
     form: Form
+
+    @property
+    def told(self) -> dict[str, Any]: ...
 
     def step(self, layers: list[Connected]) -> None:
         """A backward pass comes.
@@ -74,13 +82,80 @@ class Waiting:
         self._sequence.close(self._group.deadline_s if graceful else CLOSE_S)
 
 
-class Broadcast:
-    """Every rank sends its part to every other; all sum them in the order of the ranks."""
+class Way(Protocol):
+    """How parts come from every rank to every other."""
 
-    def __init__(self, group: Group, peers: Peers, form: Form) -> None:
+    @property
+    def told(self) -> dict[str, Any]: ...
+
+    def begin(self, parts: list[Tensor], mine: int, number: int) -> list[Pending]:
+        """Send one of the parts, by rank, and let the others come into their places; `number`: of the layer."""
+        ...
+
+    def finished(self) -> None:
+        """All of them have left, and are here."""
+        ...
+
+    def close(self, graceful: bool) -> None: ...
+
+
+class ByPeers:
+    """A message from each rank to each other."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return {}
+
+    def begin(self, parts: list[Tensor], mine: int, number: int) -> list[Pending]:
+        tag, others = HEADER_TAG + 1 + number, [rank for rank in range(len(parts)) if rank != mine]
+        messages = [self._peers.receive(parts[rank], rank, tag) for rank in others]
+        return messages + [self._peers.send(parts[mine], rank, tag) for rank in others]
+
+    def finished(self) -> None:
+        """Nobody needs to know."""
+
+    def close(self, graceful: bool) -> None:
+        """Whoever made the group ends it."""
+
+
+class BySwitch:
+    """A message from each rank to the switch, which multicasts it."""
+
+    def __init__(self, multicast: SwitchMulticast) -> None:
+        self._multicast = multicast
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return {"fabric_failures": self._multicast.failures}
+
+    def begin(self, parts: list[Tensor], mine: int, number: int) -> list[Pending]:
+        messages = [self._multicast.receive(rank, part) for rank, part in enumerate(parts) if rank != mine]
+        self._multicast.send(mine, parts[mine])
+        return messages
+
+    def finished(self) -> None:
+        self._multicast.complete()
+
+    def close(self, graceful: bool) -> None:
+        if graceful:
+            self._multicast.settle()
+        self._multicast.close()
+
+
+class Broadcast:
+    """Every rank's part goes to every other; all sum them in the order of the ranks."""
+
+    def __init__(self, group: Group, way: Way, form: Form) -> None:
         self.form = form
-        self._group, self._peers = group, peers
+        self._group, self._way = group, way
         self._waiting = Waiting(group)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return self._way.told
 
     def step(self, layers: list[Connected]) -> None:
         """Nobody but the other ranks is to be told."""
@@ -90,13 +165,11 @@ class Broadcast:
         parts = [torch.empty_like(mine) for _ in range(self._group.world_size)]
         parts[self._group.rank] = mine
         span = times.begin(bucket, mine.nbytes)
-        tag = HEADER_TAG + 1 + number
-        others = [rank for rank in range(self._group.world_size) if rank != self._group.rank]
-        messages = [self._peers.receive(parts[rank], rank, tag) for rank in others]
-        messages += [self._peers.send(mine, rank, tag) for rank in others]
+        messages = self._way.begin(parts, self._group.rank, number)
 
         def finish() -> Tensor:
             settle(messages)
+            self._way.finished()
             made = self.form.average(shape, parts)
             span.done_ns = time.perf_counter_ns()
             return made
@@ -105,6 +178,7 @@ class Broadcast:
 
     def close(self, graceful: bool) -> None:
         self._waiting.close(graceful)
+        self._way.close(graceful)
 
 
 class Owners:
@@ -116,6 +190,10 @@ class Owners:
         self._layers = 0
         self._waiting = Waiting(group)
         self._told: list[Pending] = []
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return {}
 
     def step(self, layers: list[Connected]) -> None:
         self._layers = len(layers)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -39,6 +40,10 @@ class LayerWise(DataParallel):
         self._carrier = carrier(self.state)
         self._buckets: Buckets | None = None
         self._under_way: list[tuple[Connected, Future[Tensor]]] = []
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return self._exchange.told
 
     def step(self, inputs: Tensor, labels: Tensor) -> float:
         self.model.zero_grad(set_to_none=False)

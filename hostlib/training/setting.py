@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from hostlib.collective import Collective
 from hostlib.group import Group
 from hostlib.hook import HookState
+from hostlib.multicast import SwitchMulticast
 from hostlib.options import TrainOptions
 from hostlib.peers import Peers
 from hostlib.registry import Mechanism
@@ -46,6 +47,11 @@ class Setting:
         """See Group.another_peers: every rank and every server of the strategy makes as many."""
         assert self.group.another_peers is not None, "only a strategy's hosts have messages of their own"
         return self.group.another_peers()
+
+    def another_multicast(self) -> SwitchMulticast:
+        """See Group.another_multicast: every rank makes as many."""
+        assert self.group.another_multicast is not None, "only a strategy's hosts have messages of their own"
+        return self.group.another_multicast(self.options.controller, self.options.address)
 
 
 class Trainer(Protocol):

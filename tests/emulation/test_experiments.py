@@ -27,7 +27,7 @@ EXPERIMENT = """
 title = "two workers"
 [cells]
 models = ["MODEL"]
-mechanisms = ["inagg+mcast", "ring", "ps"]
+mechanisms = ["inagg+mcast", "ring", "ps", "mcast", "ring+mcast"]
 bandwidths = ["1gbit"]
 workers = [2]
 [replay]
@@ -41,7 +41,7 @@ STRATEGIES = f"""
 title = "own messages"
 [cells]
 models = ["lenet"]
-mechanisms = ["sfb/inagg+mcast", "adam/ps", "ralp/ps", "poseidon", "cgdp:chunk=2/ring"]
+mechanisms = ["sfb/inagg+mcast", "sfb:multicast/inagg+mcast", "adam/ps", "ralp/ps", "poseidon", "cgdp:chunk=2/ring"]
 bandwidths = ["1gbit"]
 workers = [2]
 [replay]
@@ -81,7 +81,7 @@ def test_every_cell_is_measured_and_its_bytes_are_the_schedules(experiment: Path
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     assert rows == json.loads((output / "results.json").read_text())
-    assert [row["mechanism"] for row in rows] == ["inagg+mcast", "ring", "ps"]
+    assert [row["mechanism"] for row in rows] == ["inagg+mcast", "ring", "ps", "mcast", "ring+mcast"]
     payload, frame = frame_bytes()
     for row in rows:
         assert row["dilation"] == 20 and row["workers"] == 2
@@ -127,6 +127,7 @@ def test_strategies_messages_are_real(tmp_path: Path) -> None:
     everything = matrices + rest
     expected = {
         "sfb/inagg+mcast": {"worker1": (factors * tcp + rest * frame / payload,) * 2},
+        "sfb:multicast/inagg+mcast": {"worker1": ((factors + rest) * frame / payload,) * 2},
         "ralp/ps": {"server0": (2 * (activations + rest) * tcp,) * 2},
         "adam/ps": {
             "worker0": ((factors + rest) * tcp, everything * tcp),
@@ -162,7 +163,7 @@ def test_a_killed_run_is_cleaned_up_and_goes_on(experiment: Path, tmp_path: Path
     process.send_signal(signal.SIGKILL)
     process.wait()
     measured = json.loads(first.read_text())
-    assert 1 <= len(measured) < 3 and json.loads((output / "run.json").read_text())["finished"] is None
+    assert 1 <= len(measured) < 5 and json.loads((output / "run.json").read_text())["finished"] is None
     assert set(leftovers()) > before
 
     cleaned = subprocess.run(emulation("clean", "--json"), capture_output=True, text=True, timeout=60)
@@ -171,7 +172,7 @@ def test_a_killed_run_is_cleaned_up_and_goes_on(experiment: Path, tmp_path: Path
     done = run(str(experiment), "--output", str(output), "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
-    assert rows[: len(measured)] == measured and len(rows) == 3
+    assert rows[: len(measured)] == measured and len(rows) == 5
 
 
 def test_the_same_file_runs_on_real_hosts(experiment: Path, tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_the_same_file_runs_on_real_hosts(experiment: Path, tmp_path: Path) -> N
     launcher.write_text('#!/bin/sh\nexec sh -c "$2"\n')
     launcher.chmod(0o755)
     on = ("--hosts", str(hostfile), "--launcher", str(launcher), "--output", str(output))
-    done = run(str(experiment), *on, "--only", "ring", "--json")
+    done = run(str(experiment), *on, "--only", "two-ring-", "--json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     assert row["mechanism"] == "ring" and row["dilation"] == 1 and row["iteration_ms"] > 40

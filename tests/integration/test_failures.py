@@ -102,6 +102,45 @@ def test_training_survives_a_killed_switch_and_returns_to_it(
         assert failure["by_hosts"] > 0 and failure["returned"]
 
 
+FEW_EPOCHS = 8
+# Who sums the same on hosts, without a switch. Of two values every such sum is the same.
+BY_HOSTS = {"mcast": "ring", "ring+mcast": "ring", "sfb:multicast/ring": "sfb/ring"}
+
+
+@pytest.fixture(scope="module")
+def by_hosts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """sha256 of the weights that two ranks end with, by mechanism."""
+    path = tmp_path_factory.mktemp("by_hosts") / "result.json"
+    told = ("--world-size", "2", "--epochs", str(FEW_EPOCHS))
+    return {name: weights_of(path, "--mechanism", name, *told) for name in set(BY_HOSTS.values())}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "how"),
+    [("mcast", signal.SIGSTOP), ("ring+mcast", signal.SIGKILL), ("sfb:multicast/ring", signal.SIGKILL)],
+)
+def test_what_the_switch_only_multicasts_goes_past_it_when_it_fails(
+    mechanism: str,
+    how: signal.Signals,
+    train: Callable[..., TrainingRun],
+    start_fabric: Callable[..., Fabric],
+    by_hosts: dict[str, list[str]],
+    tmp_path: Path,
+) -> None:
+    fabric, path = start_fabric(), tmp_path / "result.json"
+    told = ("--mechanism", mechanism, "--world-size", "2", "--controller", fabric.http, "--result", str(path))
+    run = train(*told, epochs=FEW_EPOCHS)
+    run.wait_for_step()
+    os.kill(fabric.state["processes"]["switch"]["pid"], how)
+    assert run.end(within_s=PATIENCE_S) == 0, run.said
+    result = json.loads(path.read_text())
+    assert result["weights_sha256"] == by_hosts[BY_HOSTS[mechanism]]
+    own = result["strategy"].get("fabric_failures")
+    for (failure,) in result["fabric_failures"] if own is None else [own]:
+        assert 0 < failure["agreement_ms"] < failure["lost_ms"] < 1000 * DEADLINE_S
+        assert failure["by_hosts"] > 0 and not failure["returned"]
+
+
 def test_training_goes_on_without_the_controller(
     train: Callable[..., TrainingRun], start_fabric: Callable[..., Fabric], undisturbed: str, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from hostlib.namespace import NamespaceError, inside, ip, sweep
 from tests.conftest import needs_root
 
 ROOT = Path(__file__).resolve().parents[2]
+TCP_LIMIT_GBPS = 40e6 / 8e9 * 1448 / 1514  # of values, by a link of 40mbit
 CONTRACT = {"mechanism", "size_bytes", "dtype", "time_us", "algbw_gbps", "busbw_gbps", "wrong", "retransmits"}
 
 
@@ -72,8 +73,16 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
         ("inagg+mcast:via_server", payload_limit_gbps("40mbit"), ("--loss", "0.02", "--reorder", "0.02")),
         # The server's link carries the sum once for each of both ranks.
         ("inagg", payload_limit_gbps("40mbit") / 2, ("--loss", "0.02", "--duplicate", "0.02")),
+        # Both ranks' tensors to the server, the sum from there.
+        (
+            "mcast",
+            1 / (2 / TCP_LIMIT_GBPS + 1 / payload_limit_gbps("40mbit")),
+            ("--loss", "0.01", "--duplicate", "0.02"),
+        ),
+        # A half to the other rank, and a half, summed, through the switch.
+        ("ring+mcast", 2 / (1 / TCP_LIMIT_GBPS + 1 / payload_limit_gbps("40mbit")), ("--loss", "0.01")),
         # Of two ranks each sends every byte once; a frame of TCP carries up to 1448 bytes in 1514.
-        ("gloo", 40e6 / 8e9 * 1448 / 1514, ()),
+        ("gloo", TCP_LIMIT_GBPS, ()),
     ],
 )
 def test_links_between_namespaces_carry_their_rate_and_no_more(

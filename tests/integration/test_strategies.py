@@ -39,6 +39,8 @@ PAIRS = [
     "cgdp:chunk=1/shm",
     "cgdp:chunk=2/inagg+mcast",
     "ralp:force/ring",
+    "sfb:multicast/ring",
+    "sfb:multicast/inagg+mcast",  # two jobs on one switch
     "ralp:force:all/inagg+mcast",
     "cgdp:step=2:range=1:interval=3/shm",  # the search ends within the steps
 ]

@@ -578,3 +578,101 @@ def test_jobs_at_work_are_abandoned_and_their_numbers_come_back(world: World) ->
         assert refused.value.status == 404
     world.table.leave("demo", 0, new.epoch)
     assert new.ranks[0].state == "left"
+
+
+def peers(world: World, count: int = 3, name: str = "demo", slots: int = 32) -> Job:
+    """A job of `peers` that all ranks have joined."""
+    for rank in range(count):
+        asked = Joining(rank, count, "127.0.0.1", (5000 + rank,) * count, policy="peers", slots=slots)
+        job = world.table.join(name, asked)
+    return job
+
+
+def test_every_rank_of_peers_is_the_source_of_a_pool(world: World) -> None:
+    job = peers(world)
+    assert job.state == "ready" and job.server is None
+    (of_switch,) = shares(job, single("127.0.0.1:2", 1, "10.255.255.254", {1: ""})).values()
+    assert [share.policy for share in of_switch] == ["chunk"] * 3
+    assert [[member.rank for member in share.members] for share in of_switch] == [[1, 2], [0, 2], [0, 1]]
+    assert [share.above and (share.above.rank, share.above.udp_port) for share in of_switch] == [
+        (rank, 5000 + rank) for rank in range(3)
+    ]
+    replicas = [member.replica for share in of_switch for member in share.members]
+    assert len(set(replicas)) == 6 and 0 not in replicas
+    for rank in range(3):
+        world.table.leave("demo", rank)
+    assert world.table.jobs == {}
+    again = peers(world)
+    assert sorted(r for rank in again.ranks.values() for r in rank.replicas if r) == sorted(replicas)
+
+
+def test_32_peers_fit_a_switch() -> None:
+    world = World(ports=32)
+    job = peers(world, 32, slots=8)
+    assert job.state == "ready" and sum(pool.slots for pool in job.pools) == layout.SLOTS // 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (
+            Joining(0, 1, "127.0.0.1", (5000,), policy="peers"),
+            "world size 1 is not in 2..32, the ranks of policy peers",
+        ),
+        (
+            Joining(0, 3, "127.0.0.1", (1, 2), policy="peers"),
+            "2 UDP ports: policy peers has a pool for each of 3 ranks",
+        ),
+        (Joining(layout.RANK_ALL, 2, "127.0.0.1", (1, 2), policy="peers"), "policy peers has no server"),
+        (Joining(0, 6, "127.0.0.1", (1,) * 6, policy="peers"), "128 slots in each of 6 pools"),
+    ],
+)
+def test_impossible_peers_are_refused(world: World, asked: Joining, says: str) -> None:
+    with pytest.raises(RequestError, match=says) as refused:
+        world.table.join("demo", asked)
+    assert refused.value.status == 422
+    assert world.table.jobs == {}
+
+
+def test_the_tree_of_a_peers_chunks_has_its_root_where_the_peer_is() -> None:
+    topology = tree(2, 2)
+    job = peers(World(topology=topology), 4)  # 0 and 1 on leaf0, 2 and 3 on leaf1
+    told = shares(job, topology)
+    leaf0, leaf1 = (topology.rank_of(name) for name in ("leaf0", "leaf1"))
+
+    def seen(switch: str, pool: int) -> tuple[tuple[str, int], list[int]]:
+        share = told[switch][pool]
+        assert share.above is not None
+        return (share.above.kind, share.above.rank), [member.rank for member in share.members]
+
+    assert seen("leaf0", 0) == (("server", 0), [1, leaf0])
+    assert seen("root", 0) == (("parent", leaf0), [leaf1])
+    assert seen("leaf1", 0) == (("parent", leaf1), [2, 3])
+    assert seen("leaf1", 3) == (("server", 3), [2, leaf1])
+    assert seen("root", 3) == (("parent", leaf1), [leaf0])
+    # Neighbours have each other's addresses and ports.
+    up, down = told["leaf0"][0].members[-1], told["root"][0].above
+    assert down is not None
+    assert (up.address, up.port) == (topology.root.address, topology.switch("leaf0").uplink)
+    assert (down.address, down.port) == (topology.switch("leaf0").address, topology.switch("leaf0").downlink)
+    assert told["root"][0].members[0].port == topology.switch("leaf1").downlink
+
+
+def test_jobs_share_a_port_whose_host_the_topology_knows() -> None:
+    known = single("127.0.0.1:2", 1, "10.255.255.254", {1: "", 2: ""}).root
+    known = replace(known, hosts={1: "192.0.2.1", 2: "192.0.2.2"}, macs={1: "02:00:00:00:00:01"})
+    world = World(topology=Topology((known,)))
+
+    def join(name: str, rank: int) -> Job:
+        return world.table.join(name, Joining(rank, 2, f"192.0.2.{rank + 1}", (5000,), 0xA0 + rank))
+
+    join("first", 0)
+    with pytest.raises(RequestError, match="has rank 0 of job first already: one rank per port"):
+        world.table.join("first", Joining(1, 2, "192.0.2.1", (5000,), 0xA0))
+    join("second", 0)
+    join("first", 1)
+    with pytest.raises(RequestError, match="has rank 1 of job first: wait for that job to end"):
+        join("second", 1)
+    for rank in range(2):
+        world.table.leave("first", rank)
+    assert join("second", 1).state == "ready"

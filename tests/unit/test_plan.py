@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from emulation.errors import EmulationError
-from emulation.run import Run, RunOptions
 from hostlib.checker import Execution
 from hostlib.errors import HostlibError
 from hostlib.layers import LayerInfo
@@ -281,14 +279,10 @@ def test_by_the_switch_a_piece_leaves_once() -> None:
     assert played.link_bytes["worker0"] == (MEGABYTE, 3 * MEGABYTE)
 
 
-def test_multicast_saves_what_is_sent_but_not_what_is_received(tmp_path: Path) -> None:
+def test_multicast_saves_what_is_sent_but_not_what_is_received() -> None:
     by_peers, by_switch = link_bytes(VGG_LIKE, "sfb/ring"), link_bytes(VGG_LIKE, "sfb:multicast/ring")
     for node, (sent, received) in by_peers.items():
         assert by_switch[node] == (sent / (NODES - 1), received)
-    path = tmp_path / "multicast.toml"
-    path.write_text('[cells]\nmodels = ["lenet"]\nmechanisms = ["sfb:multicast/ring"]\nworkers = [2]\n')
-    with pytest.raises(EmulationError, match=r"^sfb:multicast/ring cannot run on hosts: leave it out, or simulate it$"):
-        Run(read_experiment(path), RunOptions(tmp_path / "out"), lambda row: None)
 
 
 def test_an_owner_gets_factors_and_gives_matrices() -> None:

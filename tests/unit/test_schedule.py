@@ -111,7 +111,7 @@ def test_ranks_run_a_yardstick_where_its_library_is() -> None:
     without, under_mpi = ({n for n, m in registered().items() if m.runs_with(by)} for by in ("gloo", "mpi"))
     assert under_mpi - without == {"mpi"}
     assert without == set(measurable()) >= {"gloo", "inagg+mcast", "ring"}
-    assert without.isdisjoint({"mcast", "nccl"})
+    assert "nccl" not in without
     for name, mechanism in registered().items():
         for transport, legal in (("gloo", without), ("mpi", under_mpi)):
             if name in legal:
@@ -158,14 +158,30 @@ def test_tensors_are_dealt_out_in_turn() -> None:
 
 
 def test_where_a_mechanism_can_run() -> None:
-    simulated = {name for name, mechanism in registered().items() if not mechanism.runs_on_hosts}
-    assert simulated == {"mcast", "ring+mcast"}
+    assert all(mechanism.runs_on_hosts for mechanism in registered().values())
     uses = {name: find(name).fabric_use for name in ("ring", "inagg+mcast", "inagg+mcast:via_server", "inagg")}
     assert list(uses.values()) == [None, FabricUse.SUM, FabricUse.VIA_SERVER, FabricUse.TO_SERVER]
+    assert {find(name).fabric_use for name in ("mcast", "ring+mcast")} == {FabricUse.MULTICAST}
     assert find("inagg+mcast:racks=2").runs_on_hosts
-    for name in ("inagg:servers=2", "inagg+mcast:via_server:servers=2"):
+    for name in ("inagg:servers=2", "inagg+mcast:via_server:servers=2", "mcast:servers=2"):
         with pytest.raises(HostlibError, match=rf"^{re.escape(name)} cannot run on hosts: .* one server or none"):
             find(name).require_hosts()
+
+
+def test_whose_words_the_switch_multicasts() -> None:
+    assert find("mcast").schedule(3).multicast_sources == {0: "server0"}
+    assert find("ring+mcast").schedule(3).multicast_sources == {1: "worker0", 2: "worker1", 0: "worker2"}
+    for name in ("ring", "inagg", "inagg+mcast", "inagg+mcast:via_server", "inagg+mcast:racks=2"):
+        assert find(name).schedule(3).multicast_sources == {}
+    assert find("ring+mcast").schedule(1).fabric_use is None
+
+
+def test_who_sends_messages_beside_what_the_switch_does() -> None:
+    beside = {name for name, mechanism in registered().items() if mechanism.needs_fabric and mechanism.sends_messages}
+    assert beside == {"mcast", "ring+mcast"}
+    assert {name: find(name).channels for name in ("mcast", "ring+mcast", "inagg", "ring", "ps")} == {
+        "mcast": 4, "ring+mcast": 1, "inagg": 0, "ring": 1, "ps": 4
+    }  # fmt: skip
 
 
 def test_a_ring_of_a_thousand_gives_one_list_without_the_others() -> None:
