@@ -7,6 +7,7 @@ import queue
 import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 from torch import Tensor
@@ -16,6 +17,7 @@ from emulation.exchange import Exchanges, serve_exchanges
 from emulation.orders import Part, ReplayOptions, Step, part_of
 from hostlib.errors import RunError
 from hostlib.layers import LayerInfo
+from hostlib.multicast import SwitchMulticast
 from hostlib.plan import Exchange, at_the_host, by_server, errand, errands_together, everybody_to_everybody
 from hostlib.schedule import server, worker
 from hostlib.strategy import choose
@@ -23,7 +25,7 @@ from hostlib.trace import Layer, Parameter, synthesise
 from simulation.experiment import read_experiment
 
 WORKERS, TIMES, PATIENCE_S = 4, 3, 20
-Wires = dict[tuple[int, ...], "queue.SimpleQueue[Tensor]"]
+Wires = dict[tuple[int | str, ...], "queue.SimpleQueue[Tensor]"]
 
 
 @dataclass
@@ -63,6 +65,36 @@ class HerePeers:
         return self.wires.setdefault(key, queue.SimpleQueue())
 
 
+@dataclass
+class HereMulticast:
+    """One host's end of them where a switch would multicast: its stream has the number of its host."""
+
+    stream: int
+    wires: Wires
+    ended: bool = False
+
+    def send(self, stream: int, values: Tensor) -> None:
+        assert stream == self.stream
+        for rank in range(WORKERS):
+            if rank != stream:
+                self._wire(stream, rank).put(values.clone())
+
+    def receive(self, stream: int, values: Tensor) -> Coming:
+        return Coming(self._wire(stream, self.stream), values)
+
+    def _wire(self, *ends: int) -> queue.SimpleQueue[Tensor]:
+        return self.wires.setdefault(("multicast", *ends), queue.SimpleQueue())
+
+    def complete(self) -> None:
+        assert not self.ended
+
+    def settle(self) -> None:
+        assert not self.ended
+
+    def close(self) -> None:
+        self.ended = True
+
+
 def replay(exchanges: list[Exchange], damage: bool = False) -> list[int]:
     """Each worker's wrong elements, after some iterations with a server beside."""
     wires: Wires = {}
@@ -76,11 +108,13 @@ def replay(exchanges: list[Exchange], damage: bool = False) -> list[int]:
     wrong = [-1] * WORKERS
 
     def work(rank: int) -> None:
-        mine = Exchanges(parts(worker(rank)), HerePeers(rank, wires))
+        multicast = HereMulticast(rank, wires)
+        mine = Exchanges(parts(worker(rank)), HerePeers(rank, wires), cast(SwitchMulticast, multicast))
         for _ in range(TIMES):
             for future in [mine.begin(number) for number in range(len(exchanges)) if number in mine]:
                 future.wait()
         mine.close()
+        assert multicast.ended
         if damage and rank == 0:
             next(iter(mine.received))[0] += 1
         wrong[rank] = mine.wrong
@@ -99,6 +133,7 @@ def replay(exchanges: list[Exchange], damage: bool = False) -> list[int]:
 
 
 BROADCAST = [everybody_to_everybody("one", WORKERS, 400), everybody_to_everybody("two", WORKERS, 40)]
+BY_SWITCH = [everybody_to_everybody(name, WORKERS, 400, by_switch=True) for name in ("one", "two")]
 OWNED = [by_server("one", WORKERS, server(0), 40, 400), by_server("two", WORKERS, server(0), 80, 800)]
 AMONG_WORKERS = [by_server("one", WORKERS, worker(1), 40, 400), by_server("two", WORKERS, worker(3), 80, 800)]
 ERRANDS = [errand("tail", WORKERS, rank, server(0), 400, 100_000) for rank in range(WORKERS)]
@@ -122,7 +157,19 @@ STORED, WITH_WORKERS = stored("poseidon"), stored("poseidon:servers=3:colocated"
 
 @pytest.mark.parametrize(
     "exchanges",
-    [BROADCAST, OWNED, AMONG_WORKERS, ERRANDS, TOGETHER, [*ERRANDS, *BROADCAST], HOST, STORED, WITH_WORKERS],
+    [
+        BROADCAST,
+        BY_SWITCH,
+        [*BY_SWITCH, *OWNED],
+        OWNED,
+        AMONG_WORKERS,
+        ERRANDS,
+        TOGETHER,
+        [*ERRANDS, *BROADCAST],
+        HOST,
+        STORED,
+        WITH_WORKERS,
+    ],
 )
 def test_everything_is_where_it_belongs(exchanges: list[Exchange]) -> None:
     assert replay(exchanges) == [0] * WORKERS
