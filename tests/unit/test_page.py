@@ -348,7 +348,7 @@ def test_the_command_prints_the_summary_and_writes_elsewhere(example: Path, tmp_
         ("results.json", "[3]", "results.json, [0]: must be an object, not 3"),
         ("results.json", {"model": None}, "results.json, [0].model: must be a text, not None"),
         ("results.json", {"mechanism": "rings"}, "results.json, [0].mechanism: unknown mechanism 'rings'; legal are "),
-        ("results.json", {"bandwidth": "fast"}, "results.json, [0].bandwidth: 'fast' is not a bandwidth"),
+        ("results.json", {"bandwidth": "fast"}, "results.json, [0].bandwidth: bandwidth 'fast' is not a number"),
         ("results.json", {"workers": 2.5}, "results.json, [0].workers: must be a whole number, not 2.5"),
         ("results.json", {"iteration_ms": None}, "results.json, [0].iteration_ms: must be a number of 0 or more, not None"),
         ("results.json", {"iteration_ms": float("nan")}, "results.json, [0].iteration_ms: must be a number of 0 or more"),
