@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +28,10 @@ settings.load_profile("netfold")
 
 # Before anything loads Triton: without a GPU its kernels are interpreted.
 os.environ.setdefault("TRITON_INTERPRET", "0" if Path("/dev/nvidiactl").exists() else "1")
+
+# A shell without job control lets what runs in the background ignore Ctrl-C; so would all that tests start there.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 FABRIC_S = 90.0
