@@ -1,7 +1,9 @@
-# make demo   train one model under three mechanisms through the P4 switch
-# make test   the test-suite
-# make p4     compile the P4 programs (or, without p4c, verify the committed ones)
-# make lint   ruff and the structure tests
+# make demo       train one model under three mechanisms through the P4 switch
+# make test       what a change needs: the test-suite but for its campaigns, in minutes
+# make test-all   all of it: whole matrices, chaos, fuzzing, sanitizers
+# make p4         compile the P4 programs (or, without p4c, verify the committed ones)
+# make lint       ruff, mypy, clang-format
+# make tidy       clang-tidy
 PYTHON ?= /usr/bin/python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,18 +11,18 @@ STAMP := $(VENV)/.installed
 PYTEST_FLAGS ?=
 # What only computes never runs beside what has deadlines, as real runs do; of those, two at a time, which mostly wait.
 # In this order: what takes longest first, so that the workers end at about the same time.
-COMPUTING := tests/property tests/fuzz tests/unit tests/dataplane
-TIMED := tests/integration tests/chaos tests/emulation
+COMPUTING := tests/property tests/fuzz tests/sanitizers tests/process tests/unit tests/dataplane
+TIMED := tests/integration tests/chaos tests/emulation tests/docs
 DEALT := --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 
-.PHONY: demo test p4 lint install clean
+.PHONY: demo test test-all p4 lint tidy install clean
 .DEFAULT_GOAL := install
 
 install: $(STAMP)
 
 # Installed editable: Python changes need no new install; C++ and dependency changes do, hence the prerequisites.
-$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard */native/*.cpp */native/*.h)
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard */native/*.cpp */native/*.h */native/*/*.cpp */native/*/*.h)
 	@bash .ci/prerequisites $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check \
@@ -34,13 +36,24 @@ p4:
 demo: $(STAMP) p4
 	@$(BIN)/emulation demo
 
+# How many examples and packets are drawn; `make test-all` draws as many as the tests do by themselves.
+FEW := NETFOLD_PROPERTY_EXAMPLES=15 NETFOLD_ENGINE_EXAMPLES=4 NETFOLD_FUZZ_PACKETS=5000 NETFOLD_FUZZ_WRITES=500
+
+test: DRAWN := $(FEW)
+test: CHOSEN := -m "not slow"
 # pytest's exit code 5: PYTEST_FLAGS chose none of these.
-test: $(STAMP)
-	$(BIN)/python -m pytest $(COMPUTING) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest $(TIMED) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
+test test-all: $(STAMP)
+	$(DRAWN) $(BIN)/python -m pytest $(COMPUTING) $(CHOSEN) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
+	$(DRAWN) $(BIN)/python -m pytest $(TIMED) $(CHOSEN) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/python -m mypy
+	@bash .ci/cpp format $(BIN)
+
+tidy: $(STAMP)
+	@bash .ci/cpp tidy $(BIN)
 
 clean:
 	rm -rf build $(VENV)

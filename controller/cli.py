@@ -5,10 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.errors import ControllerError, StateError
-from controller.process import State, running
+from controller.state_file import STATE_FILE, State, running
 from controller.topology import Topology, single
+from hostlib.protocol.addresses import FABRIC_ADDRESS
+from hostlib.system.exit_status import end_with
+from hostlib.system.http_client import HttpError, controller_status
+from hostlib.system.process import StartError, start_and_wait_ready
 
 START_TIMEOUT_S = 90.0
 
@@ -75,7 +76,7 @@ def main() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Several running switches, as a JSON file (docs/topology.md).",
 )
-@click.option("--fabric-address", default="10.255.255.254", show_default=True, help="The fabric's own IPv4 address.")
+@click.option("--fabric-address", default=FABRIC_ADDRESS, show_default=True, help="The fabric's own IPv4 address.")
 @click.option("--loss", default=0.0, help="Embedded switch: probability that a packet is lost.")
 @click.option("--duplicate", default=0.0, help="Embedded switch: probability that a packet comes twice.")
 @click.option("--reorder", default=0.0, help="Embedded switch: probability that a packet is held back.")
@@ -124,8 +125,8 @@ def _given(
         raise ControllerError("--switch needs --switch-ports: a JSON file that says where ranks reach each port")
     try:
         ports = {int(number): str(address) for number, address in json.loads(switch_ports.read_text()).items()}
-    except (ValueError, AttributeError) as wrong:
-        raise ControllerError(f'{switch_ports} is not a JSON object {{"PORT": "ADDRESS:PORT"}}: {wrong}') from wrong
+    except (ValueError, AttributeError) as error:
+        raise ControllerError(f'{switch_ports} is not a JSON object {{"PORT": "ADDRESS:PORT"}}: {error}') from error
     return single(switch, device_id, fabric_address, ports)
 
 
@@ -143,28 +144,18 @@ def _start_in_background(state_dir: Path) -> None:
     state_dir.mkdir(parents=True, exist_ok=True)
     log = state_dir / "controller.log"
     command = [sys.executable, "-m", "controller", *sys.argv[1:], "--foreground"]
-    with log.open("wb") as said:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
-    give_up = time.monotonic() + START_TIMEOUT_S
     try:
-        while time.monotonic() < give_up:
-            state = State.read(state_dir)
-            if state is not None and state.controller.pid == child.pid:
-                click.echo(f"controller at {state.http} (pid {child.pid})")
-                for switch in state.topology.switches:
-                    own = f", embedded, pid {state.processes[switch.name].pid}" if state.processes else ""
-                    click.echo(f"{switch.name} at {switch.p4rt}{own}")
-                return
-            if child.poll() is not None:
-                lines = [line for line in log.read_text().splitlines() if line.strip()]
-                raise ControllerError(lines[-1].removeprefix("error: ") if lines else "the controller did not start")
-            time.sleep(0.05)
-        raise ControllerError(f"the controller was not ready within {START_TIMEOUT_S:.0f} s; see {log}")
-    except BaseException:
-        if child.poll() is None:
-            child.terminate()
-            child.wait(20)
-        raise
+        child, _ = start_and_wait_ready(
+            command, state_dir / STATE_FILE, log, what="the controller", within_s=START_TIMEOUT_S, dies_by=None
+        )
+    except StartError as error:
+        raise ControllerError(error.reason) from error
+    state = State.read(state_dir)
+    assert state is not None
+    click.echo(f"controller at {state.http} (pid {child.pid})")
+    for switch in state.topology.switches:
+        own = f", embedded, pid {state.processes[switch.name].pid}" if state.processes else ""
+        click.echo(f"{switch.name} at {switch.p4rt}{own}")
 
 
 @main.command()
@@ -183,10 +174,9 @@ def status(as_json: bool, state_dir: Path) -> None:
             + ": controller start takes over, controller stop cleans up"
         )
     try:
-        with urllib.request.urlopen(f"{state.http}/status", timeout=10) as reply:
-            described = json.load(reply)
-    except OSError as wrong:
-        raise ControllerError(f"the controller at {state.http} does not answer: {wrong}") from wrong
+        described = controller_status(state.http)
+    except HttpError as error:
+        raise ControllerError(str(error)) from error
     described = {"http": state.http, "pid": state.controller.pid, **described}
     if as_json:
         click.echo(json.dumps(described, indent=2))
@@ -245,15 +235,4 @@ def stop(state_dir: Path) -> None:
 
 def run() -> None:
     """Entry point: errors of netfold become one line and exit code 1."""
-    try:
-        main(standalone_mode=False)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    except click.ClickException as wrong:
-        wrong.show()
-        sys.exit(wrong.exit_code)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
-    except ControllerError as wrong:
-        click.echo(f"error: {wrong}", err=True)
-        sys.exit(1)
+    end_with(lambda: main(standalone_mode=False), ControllerError)

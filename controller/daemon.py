@@ -18,20 +18,22 @@ from pathlib import Path
 
 import uvicorn
 
-from controller.api import Service, create_app
-from controller.artifact import Artifact, load_artifact
-from controller.embedded import Switches, start_switches
 from controller.errors import ControllerError, StateError, SwitchError
-from controller.fabric import P4RuntimeFabric
-from controller.job import JobTable
-from controller.network import Network
-from controller.process import Process, State, running, write_whole
-from controller.supervisor import Supervisor
+from controller.http_api import Service, create_app
+from controller.jobs.job_table import JobTable
+from controller.state_file import State, running
+from controller.switches.embedded import Switches, start_switches
+from controller.switches.fleet import SwitchFleet
+from controller.switches.program import Artifact, load_artifact
+from controller.switches.session import P4RuntimeSession
+from controller.switches.supervisor import Supervisor
 from controller.topology import Switch, Topology
-from hostlib import layout
+from hostlib.protocol import constants
+from hostlib.protocol.addresses import FABRIC_ADDRESS
+from hostlib.system.exit_status import interrupt_on
+from hostlib.system.process import Process, write_whole
 
 JOBS_FILE = "jobs.json"
-FABRIC_ADDRESS = "10.255.255.254"
 EXPIRE_EVERY_S = 2.0
 
 
@@ -72,14 +74,9 @@ def run_controller(config: DaemonConfig) -> None:
         ControllerError: it could not start; nothing is left running.
     """
     # Until uvicorn takes over, a signal unwinds whatever has been started so far.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
+    interrupt_on(signal.SIGTERM, signal.SIGINT)
     with _sole(config.state_dir):
         _run(config)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -98,6 +95,7 @@ def _run(config: DaemonConfig) -> None:
     earlier = State.read(config.state_dir)
     if earlier is not None and earlier.controller.alive:
         raise running(earlier)
+    _require_same_blocks(config, earlier)
     artifact = load_artifact(config.elements)
     listener = _listen(config.http)
     try:
@@ -112,9 +110,19 @@ def _run(config: DaemonConfig) -> None:
         listener.close()
 
 
+def _require_same_blocks(config: DaemonConfig, earlier: State | None) -> None:
+    """Ranks quantise by blocks of a packet's elements: those that are in a job would go on with other weights."""
+    if earlier is None or earlier.elements in (None, config.elements) or not earlier.at_work:
+        return
+    raise StateError(
+        f"the switches of {config.state_dir} run a program of {earlier.elements} elements per packet, not "
+        f"{config.elements}: controller start --elements {earlier.elements} takes them over, controller stop ends them"
+    )
+
+
 def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, switches: Switches, kept: bool) -> None:
     topology = switches.topology
-    network = Network(topology, _connect, time.monotonic)
+    network = SwitchFleet(topology, _connect, time.monotonic)
     try:
         # Entries that no kept job explains must not stay: where there may be any, the program is pushed anew.
         jobs_file = config.state_dir / JOBS_FILE
@@ -126,7 +134,7 @@ def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, sw
             version=netfold_version(),
             kind="embedded" if switches.processes else "external",
             elements=artifact.elements,
-            slots=layout.SLOTS,
+            slots=constants.SLOTS,
             jobs=jobs,
             switches=network,
             endpoints=topology.endpoints,
@@ -140,7 +148,9 @@ def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, sw
 
         def record() -> None:
             processes, embedded = dict(switches.processes), dict(switches.embedded)
-            State(here, _url(listener), switches.topology, processes, log, embedded).write(config.state_dir)
+            State(here, _url(listener), switches.topology, processes, log, embedded, artifact.elements).write(
+                config.state_dir
+            )
 
         supervisor = Supervisor(switches, network, artifact, service, record)
         _run_http(listener, service, supervisor, record)
@@ -150,9 +160,9 @@ def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, sw
         network.close()
 
 
-def _connect(switch: Switch, patience_s: float | None) -> P4RuntimeFabric:
+def _connect(switch: Switch, patience_s: float | None) -> P4RuntimeSession:
     # Election ids from the clock: a controller that comes later outbids one that went.
-    return P4RuntimeFabric(switch.p4rt, switch.device_id, time.time_ns(), patience_s)
+    return P4RuntimeSession(switch.p4rt, switch.device_id, time.time_ns(), patience_s)
 
 
 def _run_http(listener: socket.socket, service: Service, supervisor: Supervisor, record: Callable[[], None]) -> None:
@@ -196,11 +206,11 @@ def _listen(http: str) -> socket.socket:
     try:
         listener.bind((address, int(port)))
         listener.listen(128)
-    except OSError as wrong:
+    except OSError as error:
         listener.close()
         raise ControllerError(
-            f"cannot listen on {http}: {wrong.strerror}; choose another with --http (port 0 takes any)"
-        ) from wrong
+            f"cannot listen on {http}: {error.strerror}; choose another with --http (port 0 takes any)"
+        ) from error
     return listener
 
 
@@ -210,8 +220,8 @@ def _explained(path: Path) -> bool:
         return bool(json.loads(path.read_text())["clean"])
     except FileNotFoundError:
         return False
-    except (ValueError, KeyError, TypeError) as wrong:
-        raise StateError(f"{path} is damaged: {wrong}; remove it and restart the switch") from wrong
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(f"{path} is damaged: {error}; remove it and restart the switch") from error
 
 
 def _restore(jobs: JobTable, path: Path) -> None:
@@ -219,8 +229,8 @@ def _restore(jobs: JobTable, path: Path) -> None:
         jobs.restore(json.loads(path.read_text()))
     except FileNotFoundError:
         return
-    except (ValueError, KeyError, TypeError) as wrong:
-        raise StateError(f"{path} is damaged: {wrong}; remove it and restart the switch") from wrong
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(f"{path} is damaged: {error}; remove it and restart the switch") from error
 
 
 def _switches(config: DaemonConfig, earlier: State | None) -> tuple[Switches, bool]:

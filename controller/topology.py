@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from controller.errors import ControllerError
+from hostlib.protocol.addresses import SWITCH_MAC
 
-SWITCH_MAC = 0x0200_0000_0001
 LEAF_RANK = 0x8000  # What switch i of a topology is to its parent: rank LEAF_RANK + i, above every worker's.
 
 
@@ -162,11 +162,11 @@ class Topology:
                     for switch in described
                 )
             )
-        except (TypeError, ValueError, KeyError, AttributeError) as wrong:
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise ControllerError(
-                f"topology: {wrong}; a switch has name, p4rt, device_id, address, ports, hosts, "
+                f"topology: {error}; a switch has name, p4rt, device_id, address, ports, hosts, "
                 "macs and, below another, parent, uplink, downlink"
-            ) from wrong
+            ) from error
 
     @classmethod
     def read(cls, path: Path) -> Topology:
@@ -177,8 +177,8 @@ class Topology:
         """
         try:
             described = json.loads(path.read_text())["switches"]
-        except (OSError, ValueError, KeyError, TypeError) as wrong:
-            raise ControllerError(f'{path} is not a JSON object {{"switches": [...]}}: {wrong}') from wrong
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ControllerError(f'{path} is not a JSON object {{"switches": [...]}}: {error}') from error
         return cls.of_json(described)
 
 

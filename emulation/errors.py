@@ -4,10 +4,10 @@ EmulationError
 ├── ProgramError        the P4 program uses a construct that the embedded switch does not know, or is not BMv2 JSON
 ├── CompilerError       no C compiler, or it refused the generated code
 ├── PortError           a port's specification is wrong or its address is taken
-├── TopologyError       (emulation/topology/declaration.py)
-├── LedgerError         (emulation/topology/ledger.py)
-├── DemoError           (emulation/demo.py)
-└── ReportError         a file of an experiment is missing or malformed (emulation/page/record.py)
+├── SwitchMemoryError   the system has no memory for what a program or a controller wants
+├── LedgerError         (emulation/networks/cleanup.py)
+├── DemoError           (emulation/demo/training_demo.py)
+└── ReportError         a file of an experiment is missing or malformed (emulation/report/result_files.py)
 """
 
 from __future__ import annotations
@@ -27,3 +27,7 @@ class CompilerError(EmulationError):
 
 class PortError(EmulationError):
     """A switch port could not be opened."""
+
+
+class SwitchMemoryError(EmulationError):
+    """There was no memory; nothing has changed."""

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import click
 
-from hostlib.commands.bench import bench
-from hostlib.commands.cgdp import cgdp
-from hostlib.commands.converge import converge
-from hostlib.commands.doctor import doctor
-from hostlib.commands.ending import end_with
-from hostlib.commands.mechanisms import mechanisms, schedule
-from hostlib.commands.models import models
-from hostlib.commands.overlap import overlap
-from hostlib.commands.poseidon import poseidon
-from hostlib.commands.profile import profile
-from hostlib.commands.ralp import ralp
-from hostlib.commands.train import train
+from hostlib import commands
+from hostlib.errors import HostlibError
+from hostlib.system.command_group import FolderGroup
+from hostlib.system.exit_status import end_with
+
+FIRST = (
+    "train",
+    "mechanisms",
+    "schedule",
+    "bench",
+    "models",
+    "profile",
+    "converge",
+    "poseidon",
+    "ralp",
+    "cgdp",
+    "overlap",
+)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=FolderGroup,
+    package=commands,
+    first=FIRST,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 def main() -> None:
     """Train with a collective mechanism, and look at what it does.
 
@@ -40,23 +51,6 @@ def main() -> None:
     """
 
 
-for command in (
-    train,
-    mechanisms,
-    schedule,
-    bench,
-    models,
-    profile,
-    converge,
-    poseidon,
-    ralp,
-    cgdp,
-    overlap,
-    doctor,
-):
-    main.add_command(command)
-
-
 def run() -> None:
     """Entry point of `hostlib`."""
-    end_with(lambda: main(standalone_mode=False))
+    end_with(lambda: main(standalone_mode=False), HostlibError, at_once=True)

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from hostlib.errors import HostlibError
-from simulation.commands.paper import paper
-from simulation.commands.run import run_
-from simulation.commands.sweep import sweep
-from simulation.commands.trace import trace
+from hostlib.system.command_group import FolderGroup
+from hostlib.system.exit_status import end_with
+from simulation import commands
 from simulation.errors import SimulationError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=FolderGroup,
+    package=commands,
+    first=("run", "trace", "paper", "sweep"),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 def main() -> None:
     """What a mechanism would take on a network that is not here."""
 
 
-for command in (run_, trace, paper, sweep):
-    main.add_command(command)
-
-
 def run() -> None:
     """Entry point: errors of netfold become one line and exit code 1."""
-    try:
-        main(standalone_mode=False)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    except click.ClickException as wrong:
-        wrong.show()
-        sys.exit(wrong.exit_code)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
-    except (SimulationError, HostlibError) as wrong:
-        click.echo(f"error: {wrong}", err=True)
-        sys.exit(1)
+    end_with(lambda: main(standalone_mode=False), SimulationError, HostlibError)

@@ -3,6 +3,7 @@
 SimulationError
 ├── ArchitectureError   a network that does not exist, or does not fit its input
 ├── NetworkError        a topology that cannot be
+├── ExperimentError     a file that is no experiment
 └── ClusterError        a sweep's cluster that is not there
 """
 
@@ -23,3 +24,7 @@ class NetworkError(SimulationError):
 
 class ClusterError(SimulationError):
     """The engine of a sweep on many machines is missing or does not answer."""
+
+
+class ExperimentError(SimulationError):
+    """A file that is no experiment; one line that names file and key."""

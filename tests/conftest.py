@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import settings
 
-from controller.process import STATE_FILE, State
+from controller.state_file import STATE_FILE, State
+from hostlib.system.process import start_and_wait_ready
+from tests.prerequisites import PREREQUISITES, missing
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("netfold", deadline=None)
@@ -34,9 +33,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
-FABRIC_S = 90.0
+MPIRUN = Path(sys.executable).with_name("mpirun")
+MPI = {  # in the environment of mpirun: everything by TCP on loopback
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "self,tcp",
+    "OMPI_MCA_btl_tcp_if_include": "lo",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a network namespace and packet sockets")
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in PREREQUISITES:
+        if item.get_closest_marker(marker) is not None and (reason := missing(marker)) is not None:
+            pytest.skip(reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +60,8 @@ class Fabric:
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
         """One HTTP call; (status code, decoded body), errors included."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.http + path, data, {"Content-Type": "application/json"}, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=10) as reply:
-                return reply.status, json.loads(reply.read() or b"null")
-        except urllib.error.HTTPError as refused:
-            return refused.code, json.loads(refused.read() or b"null")
+        reply = httpx.request(method, self.http + path, json=body, timeout=10)
+        return reply.status_code, reply.json() if reply.content else None
 
     def status(self) -> dict[str, Any]:
         return self.call("GET", "/status")[1]
@@ -78,22 +84,17 @@ def running_fabric(state_dir: Path, *options: str) -> Iterator[Fabric]:
     state_dir.mkdir(parents=True, exist_ok=True)
     log = state_dir / "controller.log"
     told = ["--foreground", "--http", "127.0.0.1:0", "--state-dir", state_dir, *options]
-    with log.open("wb") as said:
-        # As `controller start` does it, without another Python that waits for it.
-        child = subprocess.Popen(
-            [sys.executable, "-m", "controller", "start", *told],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
+    # As `controller start` does it, without another Python that waits for it. Not to die with the thread that starts it.
+    child, described = start_and_wait_ready(
+        [sys.executable, "-m", "controller", "start", *map(str, told)],
+        state_dir / STATE_FILE,
+        log,
+        what="the controller",
+        dies_by=None,
+        folder=ROOT,
+    )
     try:
-        give_up = time.monotonic() + FABRIC_S
-        while (state := State.read(state_dir)) is None or state.controller.pid != child.pid:
-            assert child.poll() is None and time.monotonic() < give_up, log.read_text()
-            time.sleep(0.02)
-        yield Fabric(state.http, state_dir, json.loads((state_dir / STATE_FILE).read_text()))
+        yield Fabric(described["http"], state_dir, described)
     finally:
         stop_fabric(state_dir)
         child.kill()
@@ -107,6 +108,13 @@ def stop_fabric(state_dir: Path) -> None:
         for process in (state.controller, *state.processes.values()):
             process.stop()
         State.forget(state_dir)
+
+
+@pytest.fixture(scope="session")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """One for each worker process: for tests that leave it as they found it, but for what it has counted."""
+    with running_fabric(tmp_path_factory.mktemp("fabric") / "state") as started:
+        yield started
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 from tests.conftest import ROOT, Fabric
 from tests.forked import Ranks
 
-SCRIPT = ROOT / "tests" / "integration" / "device_ranks.py"
+SCRIPT = ROOT / "tests" / "integration" / "pytorch" / "device_ranks.py"
 PATIENCE_S = 100.0
 
 

@@ -15,24 +15,26 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from hostlib.zygote import Zygote, zygote
+from hostlib.launch.fork_server import ForkServer, fork_server
 from tests.conftest import ROOT
 
 COMMAND_VARIABLE = "NETFOLD_TEST_COMMAND"
-LOADED = ("torch._dynamo", "torch.distributed.fsdp", "hostlib.backend")
+LOADED = ("torch._dynamo", "torch.distributed.fsdp", "hostlib.pytorch.backend")
 
 
 @contextmanager
-def loaded() -> Iterator[Zygote]:
+def loaded() -> Iterator[ForkServer]:
     """Whoever forks them."""
-    with zygote(__name__, *LOADED, folder=ROOT) as forks:
+    with fork_server(__name__, *LOADED, folder=ROOT) as forks:
         yield forks
 
 
 class Ranks:
     """Two of them; of subprocess.Popen what one needs of torchrun's."""
 
-    def __init__(self, forks: Zygote, folder: Path, script: Path, *arguments: str | Path, **environment: str) -> None:
+    def __init__(
+        self, forks: ForkServer, folder: Path, script: Path, *arguments: str | Path, **environment: str
+    ) -> None:
         self._forks, self._said = forks, folder / "said"
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         told = {

@@ -19,9 +19,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from hostlib import _engine, layout
-from hostlib.device import SPECIAL_CODE, device_of
+from hostlib import _engine
 from hostlib.errors import RunError
+from hostlib.protocol import constants
+from hostlib.protocol.block_float import SPECIAL_CODE
+from hostlib.staging.find_device import device_of
 
 LATENCY_S = 0.0005
 PATIENCE_S = 30
@@ -57,8 +59,8 @@ class ThreadedStream:
             time.sleep(LATENCY_S)
             try:
                 job()
-            except Exception as wrong:
-                self._wrong = self._wrong or wrong
+            except Exception as error:
+                self._wrong = self._wrong or error
 
     def ask(self, job: Callable[[], None]) -> None:
         self._asked.put(job)
@@ -95,7 +97,7 @@ class ThreadedStream:
     def block_codes(self, values: Tensor, codes: Tensor, elements: int) -> None:
         def kernel() -> None:
             found = _engine.own_codes(values, elements, 1, [-1])
-            found[found == layout.EXPONENT_SPECIAL] = SPECIAL_CODE
+            found[found == constants.EXPONENT_SPECIAL] = SPECIAL_CODE
             codes.copy_(torch.from_numpy(found.astype(np.int16)))
 
         self.launched["block_codes"] += 1
@@ -166,7 +168,7 @@ def noise(count: int, dtype: torch.dtype) -> Tensor:
 
 def _engines(codes: Tensor) -> np.ndarray:
     found = codes.numpy().astype(np.uint16)
-    found[found == SPECIAL_CODE] = layout.EXPONENT_SPECIAL
+    found[found == SPECIAL_CODE] = constants.EXPONENT_SPECIAL
     return found
 
 
@@ -177,6 +179,12 @@ def install(patch: pytest.MonkeyPatch) -> ThreadedDevice:
     def found(tensor: Tensor) -> Any:
         return device if device.on and tensor.device.type == "cpu" else device_of(tensor)
 
-    for module in ("hostlib.collective", "hostlib.library", "hostlib.shared", "hostlib.backend", "hostlib.staged"):
+    for module in (
+        "hostlib.collectives.scheduled_collective",
+        "hostlib.collectives.vendor",
+        "hostlib.collectives.shared_memory",
+        "hostlib.pytorch.backend",
+        "hostlib.staging.staged_gloo",
+    ):
         patch.setattr(f"{module}.device_of", found)
     return device

@@ -6,7 +6,6 @@ import _ctypes
 import ctypes
 import os
 import shutil
-import socket
 import struct
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from emulation.errors import PortError
-from emulation.switch.language.program import WORD, Program, Register, in_words, words
-from emulation.switch.port import Endpoint, OpenPort, PortSpec
+from emulation.errors import CompilerError, SwitchMemoryError
+from emulation.switch.compiler.bmv2_json import WORD, Program, Register, in_words, words
+from emulation.switch.ports.open_port import OpenPort
+from emulation.switch.ports.port_spec import Endpoint
 
 PORT_STATS = (
     "packets_in",
@@ -41,8 +41,9 @@ PORT_STATS = (
 )
 # What the program itself lost.
 LOSSES = (
-    "endless",  # packets resubmitted or recirculated so often that they were given up
+    "endless",  # packets given up: resubmitted or recirculated so often, or their parser came to no end
     "untold",  # digests and packets for the controllers that came faster than they were fetched
+    "no_memory",  # frames that should have waited, and packets recirculated, when there was no memory
 )
 CAPTURED_BYTES = 1 << 20
 # What the data plane tells, of runtime.h: a digest's words, a frame for the CPU port.
@@ -67,35 +68,15 @@ class _Counter(ctypes.Structure):
     _fields_ = [("packets", ctypes.c_uint64), ("bytes", ctypes.c_uint64)]
 
 
-class _Link(ctypes.Structure):
-    """link_t of runtime/shape.h."""
-
-    _fields_ = [
-        *((name, ctypes.c_double) for name in ("loss", "duplicate", "reorder", "corrupt", "rate")),
-        *((name, ctypes.c_uint64) for name in ("delay_ns", "burst", "queue", "seed")),
-    ]
-
-    @classmethod
-    def of(cls, spec: PortSpec) -> _Link:
-        faults, shape = spec.faults, spec.shape
-        return cls(
-            faults.loss,
-            faults.duplicate,
-            faults.reorder,
-            faults.corrupt,
-            shape.rate or 0.0,
-            shape.delay_ns,
-            shape.burst,
-            shape.queue,
-            faults.seed,
-        )
-
-
 class Dataplane:
     """One loaded program. All writes go through `writing()`, which keeps packets out meanwhile.
 
     Args:
         library: from compiler.compile_program; loaded under a name of its own, so that its state is fresh.
+
+    Raises:
+        CompilerError: the library cannot be loaded.
+        SwitchMemoryError: there is no memory for the program's own table entries, or no descriptor.
     """
 
     def __init__(self, library: Path, program: Program) -> None:
@@ -109,8 +90,11 @@ class Dataplane:
         self._lib.nf_bench_program.restype = self._lib.nf_bench_sums.restype = ctypes.c_uint64
         for function in (self._lib.nf_table_insert, self._lib.nf_process, self._lib.nf_told):
             function.restype = ctypes.c_uint32
-        if self._lib.nf_init() < 0:
-            raise PortError("out of file descriptors")
+        for name in ("member", "choice", "value_set", "group", "session"):
+            getattr(self._lib, f"nf_{name}").restype = ctypes.c_bool
+        if error := self._lib.nf_init():
+            self._unload()
+            raise SwitchMemoryError(f"the program cannot be set up: {os.strerror(error)}")
         self._out = ctypes.create_string_buffer(CAPTURED_BYTES)  # what the program hands over, under writing()
         self._thread: threading.Thread | None = None
         self._closing = threading.Lock()
@@ -122,22 +106,11 @@ class Dataplane:
         """Give the program its ports; `destination` is what rebuilt headers carry, else each port's own address.
 
         Raises:
-            PortError: there is no memory for an interface's ring.
+            PortError: there is no memory for one.
         """
         self._ports = tuple(ports)  # What leaves waits in their memory.
         for port in ports:
-            link = _Link.of(port.spec)
-            given = (ctypes.c_uint32(port.number), ctypes.c_int(port.socket.fileno()), ctypes.byref(link))
-            if port.interface is not None:
-                refused = self._lib.nf_packet_port(*given, *port.interface.as_packet_open())
-                if refused:
-                    raise PortError(
-                        f"port {port.number}: no receive ring on {port.spec.interface}: {os.strerror(refused)}"
-                    )
-            elif port.spec.wire:
-                self._lib.nf_wire_port(*given, *_address(port.spec.peer or Endpoint("0.0.0.0", 0)))
-            else:
-                self._lib.nf_udp_port(*given, *_address(destination or port.endpoint))
+            port.attach(self._lib, destination)
 
     def start(self) -> None:
         """Let packets through."""
@@ -154,9 +127,12 @@ class Dataplane:
                 self._lib.nf_stop()
                 self._thread.join()
                 self._thread = None
-            self._lib.nf_close()
-            # Python never unloads a library by itself, and each one holds all registers of its program.
-            _ctypes.dlclose(self._lib._handle)
+            self._unload()
+
+    def _unload(self) -> None:
+        self._lib.nf_close()
+        # Python never unloads a library by itself, and each one holds all registers of its program.
+        _ctypes.dlclose(self._lib._handle)
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """One frame through the program, without sockets and faults; (port, frame) for each that leaves."""
@@ -189,18 +165,22 @@ class Dataplane:
     # ---- tables: all under writing() --------------------------------------------------------------------------
 
     def insert(self, table: int, value: Sequence[int], mask: Sequence[int], priority: int, chosen: Chosen) -> int:
-        """Add an entry; its handle. Values and masks in key order (of a range: its ends)."""
+        """Add an entry; its handle. Values and masks in key order (of a range: its ends).
+
+        Raises:
+            SwitchMemoryError: there is no memory for it.
+        """
         self._dirty.add(table)
         described = self._program.tables[table]
-        return int(
-            self._lib.nf_table_insert(
-                ctypes.c_uint32(table),
-                _array(described.laid_out(value)),
-                _array(described.laid_out(mask)),
-                ctypes.c_int32(priority),
-                *self._chosen(chosen),
-            )
+        handle = self._lib.nf_table_insert(
+            ctypes.c_uint32(table),
+            _array(described.laid_out(value)),
+            _array(described.laid_out(mask)),
+            ctypes.c_int32(priority),
+            *self._chosen(chosen),
         )
+        _require(handle, f"an entry of table {described.name}")
+        return int(handle)
 
     def modify(self, table: int, handle: int, chosen: Chosen) -> None:
         """Give an entry (handle 0: the default) another action."""
@@ -233,25 +213,40 @@ class Dataplane:
         return int(self._lib.nf_table_idle(ctypes.c_uint32(table), ctypes.c_uint32(handle)))
 
     def member(self, profile: int, handle: int, chosen: Chosen) -> None:
-        """Make or change member `handle` (from 1) of an action profile."""
-        self._lib.nf_member(ctypes.c_uint32(profile), ctypes.c_uint32(handle), *self._action(chosen))
+        """Make or change member `handle` (from 1) of an action profile.
+
+        Raises:
+            SwitchMemoryError: there is no memory for a new one.
+        """
+        done = self._lib.nf_member(ctypes.c_uint32(profile), ctypes.c_uint32(handle), *self._action(chosen))
+        _require(done, "a member of an action profile")
 
     def choice(self, profile: int, handle: int, members: Sequence[tuple[int, int | None]]) -> None:
-        """Let group `handle` (from 1) choose among (member, port that it depends on); one of weight w is given w times."""
-        given = (ctypes.c_uint32 * max(1, len(members)))(*(member for member, _ in members))
+        """Let group `handle` (from 1) choose among (member, port that it depends on); one of weight w stands w times.
+
+        Raises:
+            SwitchMemoryError: there is no memory for that, which cannot be without members.
+        """
+        handles = (ctypes.c_uint32 * max(1, len(members)))(*(member for member, _ in members))
         ports = [NO_PORT if port is None else port for _, port in members]
         watched = (ctypes.c_uint16 * len(ports))(*ports) if any(port != NO_PORT for port in ports) else None
-        self._lib.nf_choice(
-            ctypes.c_uint32(profile), ctypes.c_uint32(handle), given, watched, ctypes.c_uint32(len(members))
+        done = self._lib.nf_choice(
+            ctypes.c_uint32(profile), ctypes.c_uint32(handle), handles, watched, ctypes.c_uint32(len(members))
         )
+        _require(done, "a group of an action profile")
 
     def value_set(self, index: int, members: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
-        """Set what a parser value set holds: (value, mask) pairs in words."""
+        """Set what a parser value set holds: (value, mask) pairs in words.
+
+        Raises:
+            SwitchMemoryError: there is no memory for them.
+        """
         size = len(members[0][0]) if members else 0
         flat = [word for value, mask in members for word in (*value, *mask)]
-        self._lib.nf_value_set(
+        done = self._lib.nf_value_set(
             ctypes.c_uint32(index), _array(flat), ctypes.c_uint32(size), ctypes.c_uint32(len(members))
         )
+        _require(done, "a value set")
 
     # ---- counters, meters, registers --------------------------------------------------------------------------
 
@@ -312,20 +307,29 @@ class Dataplane:
     # ---- replication ------------------------------------------------------------------------------------------
 
     def group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
-        """Set a multicast group's (egress port, instance) pairs; none removes it."""
-        self._lib.nf_group(ctypes.c_uint32(group), *_replicas(replicas))
+        """Set a multicast group's (egress port, instance) pairs; none removes it.
+
+        Raises:
+            SwitchMemoryError: there is no memory for them.
+        """
+        _require(self._lib.nf_group(ctypes.c_uint32(group), *_replicas(replicas)), "a multicast group")
 
     def session(
         self, session: int, replicas: Sequence[tuple[int, int]] | None, group: int = 0, bytes_: int = 0
     ) -> None:
-        """Set a clone session's replicas, multicast group (0: none) and length to cut to (0: whole); None removes it."""
-        self._lib.nf_session(
+        """Set a clone session's replicas, multicast group (0: none) and length to cut to (0: whole); None removes it.
+
+        Raises:
+            SwitchMemoryError: there is no memory for the replicas.
+        """
+        done = self._lib.nf_session(
             ctypes.c_uint32(session),
             ctypes.c_bool(replicas is not None),
             *_replicas(replicas or ()),
             ctypes.c_uint32(group),
             ctypes.c_uint32(bytes_),
         )
+        _require(done, "a clone session")
 
     # ---- to the controller ------------------------------------------------------------------------------------
 
@@ -381,7 +385,7 @@ class Dataplane:
                 ctypes.c_uint32(generation_at),
                 ctypes.c_uint32(rounds),
             )
-        return float(spent) / (count * rounds)
+        return float(spent / (count * rounds))
 
     def time_sums(self, frames: np.ndarray, payload_at: int, vectors: int, rounds: int) -> float:
         """Nanoseconds per frame to turn its elements to host order and add them up in one of `vectors` sums."""
@@ -397,7 +401,7 @@ class Dataplane:
                 ctypes.c_uint32(vectors),
                 ctypes.c_uint32(rounds),
             )
-        return float(spent) / (count * rounds)
+        return float(spent / (count * rounds))
 
     def activity(self) -> int:
         """Grows while packets arrive; 0 when closed."""
@@ -405,9 +409,9 @@ class Dataplane:
             return 0 if self._closed else int(self._lib.nf_activity())
 
 
-def _address(endpoint: Endpoint) -> tuple[ctypes.c_uint32, ctypes.c_uint16]:
-    (address,) = struct.unpack(">I", socket.inet_aton(endpoint.address))
-    return ctypes.c_uint32(address), ctypes.c_uint16(endpoint.port)
+def _require(done: int, what: str) -> None:
+    if not done:
+        raise SwitchMemoryError(f"there is no memory for {what}")
 
 
 def _records(buffer: ctypes.Array[ctypes.c_char], used: int, numbers: int) -> Iterator[tuple[Any, ...]]:
@@ -435,9 +439,13 @@ def _array(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
 
 def _load_fresh(library: Path) -> ctypes.CDLL:
     """dlopen gives the same instance for the same file: through a private descriptor it is another file each time."""
-    fd = os.memfd_create(library.name)
-    with library.open("rb") as source, os.fdopen(os.dup(fd), "wb") as copy:
-        shutil.copyfileobj(source, copy)
-    loaded = ctypes.CDLL(f"/proc/self/fd/{fd}")
-    os.close(fd)
-    return loaded
+    try:
+        fd = os.memfd_create(library.name)
+        try:
+            with library.open("rb") as source, os.fdopen(os.dup(fd), "wb") as copy:
+                shutil.copyfileobj(source, copy)
+            return ctypes.CDLL(f"/proc/self/fd/{fd}")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise CompilerError(f"the compiled program {library} cannot be loaded: {error}") from error

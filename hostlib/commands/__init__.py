@@ -1,1 +1,1 @@
-"""Commands of `hostlib`, a module each; hostlib/cli.py registers them."""
+"""Commands of `hostlib`: each module has its own as COMMANDS (hostlib.system.command_group)."""

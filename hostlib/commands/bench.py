@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from hostlib.commands.ending import end_on_term
 from hostlib.commands.tables import PLAIN_WIDTH
 from hostlib.errors import RunError
+from hostlib.system.exit_status import interrupt_on
 
 KERNELS_S = 2.0
 
@@ -95,7 +96,7 @@ def bench(
         hostlib bench --hosts netns:8 --rate 100mbit --mechanisms inagg+mcast --loss 0.01
         hostlib bench --kernels --device cuda
     """
-    from hostlib.bench import (
+    from hostlib.bench.allreduce import (
         BenchOptions,
         BenchProgress,
         measurable,
@@ -104,12 +105,12 @@ def bench(
         print_rows,
         run_bench,
     )
-    from hostlib.own_fabric import Faults
+    from hostlib.bench.local_fabric import Faults
 
     if device == "cuda":
         _cuda_figures(kernels, as_json)
         return
-    end_on_term()
+    interrupt_on(signal.SIGTERM)
     faults = Faults(
         **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
     )
@@ -131,7 +132,7 @@ def bench(
         longest = max(map(len, asked.mechanisms))
         print_rows(asked, rows, console if console.is_terminal else Console(width=PLAIN_WIDTH + longest))
         if kernels:
-            from hostlib.kernelbench import print_table
+            from hostlib.bench.kernels import print_table
 
             print_table(rates, console)
     if any(row.wrong for row in rows):
@@ -141,7 +142,7 @@ def bench(
 def _cuda_figures(kernels: bool, as_json: bool) -> None:
     if not kernels:
         raise RunError("--device cuda measures kernels alone: add --kernels (ranks' tensors are on the CPU)")
-    from hostlib.devicebench import measure_cuda, print_tables
+    from hostlib.bench.device_bench import measure_cuda, print_tables
 
     figures = measure_cuda(KERNELS_S)
     if as_json:
@@ -151,10 +152,13 @@ def _cuda_figures(kernels: bool, as_json: bool) -> None:
 
 
 def _kernel_rates() -> list[Any]:
-    from hostlib.kernelbench import run
+    from hostlib.bench.kernels import run
 
     return run(KERNELS_S)
 
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+COMMANDS = (bench,)

@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hostlib.chunks import (
+from hostlib.errors import RunError
+from hostlib.strategies.builtin.cgdp.cost_model import (
     ACCUMULATION_GB_S,
     BROADCAST_GB_S,
     SYNCHRONISATION_US,
@@ -23,11 +24,10 @@ from hostlib.chunks import (
     search,
     without_overlap,
 )
-from hostlib.errors import RunError
-from hostlib.trace import read
+from hostlib.traces.trace import read
 
 if TYPE_CHECKING:
-    from hostlib.chunkcheck import Check, CheckOptions
+    from hostlib.bench.cgdp_rank import Check, CheckOptions
 
 MS = 1e3
 US = 1e6
@@ -78,7 +78,7 @@ def _trained(model: str | None, layers: int | None) -> list[str]:
             raise RunError(f"--layers must be at least 1, not {layers}")
         return [str(number) for number in range(1, layers + 1)]
     assert model is not None
-    from hostlib.inspection import load
+    from hostlib.models.inspection import load
 
     return [layer.name for layer in load(model).layers if layer.params]
 
@@ -128,15 +128,15 @@ def _times(name: str) -> dict[int, float]:
     try:
         with click.open_file(name) as file:
             text = file.read()
-    except OSError as wrong:
-        raise RunError(f"{name} cannot be read: {wrong.strerror}") from None
+    except OSError as error:
+        raise RunError(f"{name} cannot be read: {error.strerror}") from None
     try:
-        told = {int(size): float(seconds) for size, seconds in json.loads(text).items()}
+        times = {int(size): float(seconds) for size, seconds in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError):
         raise RunError(f'{name} must be one JSON object of chunk sizes and seconds: {{"1": 2.5, "2": 2.1}}') from None
-    if not told or any(size < 1 or not seconds > 0 for size, seconds in told.items()):
+    if not times or any(size < 1 or not seconds > 0 for size, seconds in times.items()):
         raise RunError(f"{name}: chunk sizes must be at least 1, and seconds above 0")
-    return told
+    return times
 
 
 def _print_search(done: Search) -> None:
@@ -227,14 +227,14 @@ def check(model: str, workers: int, batch: int, shape: str | None, wanted: str, 
     Example
         hostlib cgdp check cifar10_quick --workers 2 --chunks 1,2,3
     """
-    from hostlib.chunkcheck import CheckOptions
-    from hostlib.chunkcheck import check as measure
+    from hostlib.bench.cgdp_rank import CheckOptions
+    from hostlib.bench.cgdp_rank import check as measure
 
     options = CheckOptions(model, parse_chunks(wanted, 0), _extents(shape), workers, batch, steps)
     with Console(stderr=True).status(f"{workers} workers measure {model}"):
         done = measure(options)
     if as_json:
-        click.echo(json.dumps(_told(done), indent=2))
+        click.echo(json.dumps(_described(done), indent=2))
     else:
         _print_check(options, done)
 
@@ -247,7 +247,7 @@ def _extents(shape: str | None) -> tuple[int, ...] | None:
     return tuple(map(int, shape.split("x")))
 
 
-def _told(done: Check) -> dict[str, Any]:
+def _described(done: Check) -> dict[str, Any]:
     return {
         "layers": [{"layer": number, **asdict(cost)} for number, cost in enumerate(done.costs, 1)],
         "backward": [{**asdict(row), "error": row.error} for row in done.rows],
@@ -266,3 +266,6 @@ def _print_check(options: CheckOptions, done: Check) -> None:
         times = (f"{row.predicted_s * MS:.2f}", f"{row.measured_s * MS:.2f}", f"{100 * row.error:+.0f} %")
         table.add_row(name, f"{row.chunks}", *times)
     Console().print(table)
+
+
+COMMANDS = (cgdp,)

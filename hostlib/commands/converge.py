@@ -10,10 +10,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hostlib.convergence import Curve, draw, smoothed
-from hostlib.options import TrainOptions
-from hostlib.picture import require_drawable
-from hostlib.progress import TrainingProgress
+from hostlib.system.plot_file import require_drawable
+from hostlib.train.convergence import Curve, draw, smoothed
+from hostlib.train.options import TrainOptions
+from hostlib.train.progress import TrainingProgress
 
 DEFAULTS = TrainOptions()
 
@@ -36,14 +36,14 @@ def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json
     Examples
         hostlib converge hybcomm/ring onebit/ring --plot convergence.svg
     """
-    from hostlib.launch import TRAINING, launch
-    from hostlib.zygote import zygote
+    from hostlib.launch.fork_server import fork_server
+    from hostlib.train.local import TRAINING, launch
 
     require_drawable(plot)
     runs = [TrainOptions(mechanism=name, steps=steps, epochs=steps, **options) for name in mechanisms]
     curves = []
     console = Console(stderr=True)
-    with zygote(*TRAINING) as forks:
+    with fork_server(*TRAINING) as forks:
         for run in runs:
             losses: list[float] = []
             with TrainingProgress(console, run.mechanism, console.is_terminal) as report:
@@ -66,3 +66,6 @@ def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json
         means = smoothed(curve.losses)
         table.add_row(curve.mechanism, *(f"{means[mark - 1]:.4f}" for mark in marks), f"{curve.test_error:.4f}")
     Console().print(table)
+
+
+COMMANDS = (converge,)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 import click
 from rich.console import Console
 
-from hostlib.options import TrainOptions
+from hostlib.train.options import TrainOptions
 
 DEFAULTS = TrainOptions()
 PATIENCE_S = 15.0  # three heartbeats
@@ -33,7 +33,7 @@ PATIENCE_S = 15.0  # three heartbeats
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def doctor(controller: str, address: str, patience: float, as_json: bool) -> None:
     """Check this host, a fabric, and its jobs, and say what to change; exit code 1 if anything fails."""
-    from hostlib.doctor import examine, print_checks
+    from hostlib.bench.checkup import examine, print_checks
 
     checks = examine(controller, address, patience)
     if as_json:
@@ -42,3 +42,6 @@ def doctor(controller: str, address: str, patience: float, as_json: bool) -> Non
         print_checks(checks, Console())
     if any(check.state == "fail" for check in checks):
         sys.exit(1)
+
+
+COMMANDS = (doctor,)

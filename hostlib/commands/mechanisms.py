@@ -10,14 +10,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hostlib.checker import check
 from hostlib.commands.tables import PLAIN_WIDTH
-from hostlib.drawing import picture
-from hostlib.drawing import table as table_of
 from hostlib.errors import RunError
-from hostlib.registry import Mechanism, describe_option, find, registered
-from hostlib.schedule import describe, link_elements
-from hostlib.strategy import describe_options, registered_strategies
+from hostlib.mechanisms.mechanism import Mechanism, broken_mechanisms, find, registered
+from hostlib.schedules.checker import check
+from hostlib.schedules.schedule import describe, link_elements
+from hostlib.schedules.timeline import picture
+from hostlib.schedules.timeline import table as table_of
+from hostlib.strategies.strategy import broken_strategies, describe_options, registered_strategies
+from hostlib.text.name_options import describe_option
 
 BYTES_PER_ELEMENT = 4
 
@@ -26,10 +27,12 @@ BYTES_PER_ELEMENT = 4
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def mechanisms(as_json: bool) -> None:
     """Which mechanisms and strategies `--mechanism` takes."""
+    for each in (*broken_mechanisms(), *broken_strategies()):
+        click.echo(f"warning: {each.line}", err=True)
     known = registered()
     options = {name: [describe_option(option) for option in m.options.values()] for name, m in known.items()}
     if as_json:
-        told = {
+        described = {
             name: {
                 "summary": m.summary,
                 "needs_fabric": m.needs_fabric,
@@ -42,7 +45,7 @@ def mechanisms(as_json: bool) -> None:
             for name, m in known.items()
         }
         strategies = {name: strategy.summary for name, strategy in registered_strategies().items()}
-        click.echo(json.dumps({"mechanisms": told, "strategies": strategies}, indent=2))
+        click.echo(json.dumps({"mechanisms": described, "strategies": strategies}, indent=2))
         return
     table = Table("mechanism", "options", "runs on", "what it does")
     for name, mechanism in known.items():
@@ -94,7 +97,7 @@ def schedule(
         for node, (sent, received) in link_elements(made, size // BYTES_PER_ELEMENT).items()
     }
     if as_json:
-        told = {
+        proven = {
             "mechanism": mechanism,
             "world_size": world_size,
             "pieces": made.pieces,
@@ -102,7 +105,7 @@ def schedule(
             "links": carried,
             "nodes": {node: [describe(op) for op in ops] for node, ops in made.nodes.items()},
         }
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(proven, indent=2))
         return
     title = f"{mechanism}, {world_size} workers, {made.pieces} pieces: verified"
     if draw:
@@ -114,3 +117,9 @@ def schedule(
     for node, operations in made.nodes.items():
         table.add_row(node, "\n".join(f"{i + 1}. {describe(op)}" for i, op in enumerate(operations)))
     Console().print(table)
+
+
+COMMANDS = (
+    mechanisms,
+    schedule,
+)

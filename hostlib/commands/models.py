@@ -11,10 +11,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hostlib.zoo.names import ENTRIES
+from hostlib.models.zoo.catalogue import ENTRIES
 
 if TYPE_CHECKING:
-    from hostlib.inspection import Inspected
+    from hostlib.models.inspection import Inspected
 
 PLAIN_WIDTH = 140  # of tables that go to a file
 
@@ -35,12 +35,12 @@ def models(model: str | None, shape: str | None, as_json: bool) -> None:
         hostlib models resnet50:norm=group:classes=10 --input 3x32x32
         hostlib models my.models:network --json
     """
-    from hostlib.loading import describe, parse_shape
+    from hostlib.models.loading import describe, parse_shape
 
     if model is None:
         _all(as_json)
         return
-    from hostlib.inspection import load
+    from hostlib.models.inspection import load
 
     seen = load(model, None if shape is None else parse_shape(shape))
     if as_json:
@@ -59,17 +59,17 @@ def models(model: str | None, shape: str | None, as_json: bool) -> None:
 
 
 def _all(as_json: bool) -> None:
-    from hostlib.inspection import load
-    from hostlib.loading import describe
-    from hostlib.zoo import options_of
+    from hostlib.models.inspection import load
+    from hostlib.models.loading import describe
+    from hostlib.models.zoo import options_of
 
     found = {name: load(name) for name in ENTRIES}
     if as_json:
-        told = [
+        described = [
             {**_summary(seen), "layers": len(seen.layers), "options": list(options_of(name)), "source": entry.source}
             for (name, entry), seen in zip(ENTRIES.items(), found.values(), strict=True)
         ]
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(described, indent=2))
         return
     table = Table("model", "input", "classes", "layers", "parameters", "GFLOP per example", "described by")
     for column in table.columns[2:6]:
@@ -92,3 +92,6 @@ def _summary(seen: Inspected) -> dict[str, Any]:
 
 def _print(table: Table) -> None:
     Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+
+
+COMMANDS = (models,)

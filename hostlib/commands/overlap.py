@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.errors import RunError
-from hostlib.options import TrainOptions
+from hostlib.system.exit_status import interrupt_on
+from hostlib.train.options import TrainOptions
 
 DEFAULTS = TrainOptions()
 FIGURES = ("iteration_ms_median", "communication_ms_median", "exposed_ms_median")
@@ -68,7 +69,7 @@ def overlap(mechanisms: str, steps: int, repeats: int, as_json: bool, **options:
     if not names:
         raise RunError("--mechanisms names nothing to compare; see `hostlib mechanisms`")
     asked = [TrainOptions(mechanism=name, steps=steps, epochs=steps, **options) for name in names]
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on(signal.SIGTERM)
     rows = compared(asked, repeats)
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
@@ -76,17 +77,13 @@ def overlap(mechanisms: str, steps: int, repeats: int, as_json: bool, **options:
         _print(asked[0], rows)
 
 
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def compared(asked: list[TrainOptions], repeats: int) -> list[Hidden]:
     """A row for each: they take turns, so that what disturbs the machine disturbs all of them."""
-    from hostlib.launch import TRAINING, launch
-    from hostlib.zygote import zygote
+    from hostlib.launch.fork_server import fork_server
+    from hostlib.train.local import TRAINING, launch
 
     runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    with Console(stderr=True).status("") as status, zygote(*TRAINING) as forks:
+    with Console(stderr=True).status("") as status, fork_server(*TRAINING) as forks:
         for number in range(1, repeats + 1):
             for options in asked:
                 status.update(f"{options.mechanism}, run {number} of {repeats}")
@@ -95,7 +92,10 @@ def compared(asked: list[TrainOptions], repeats: int) -> list[Hidden]:
         name: [statistics.median(run[figure] for run in some) for figure in FIGURES] for name, some in runs.items()
     }
     first_ms = figures[asked[0].mechanism][-1]
-    return [Hidden(name, *times, times[-1] / first_ms if first_ms else None) for name, times in figures.items()]
+    return [
+        Hidden(name, iteration, communication, exposed, exposed / first_ms if first_ms else None)
+        for name, (iteration, communication, exposed) in figures.items()
+    ]
 
 
 def _print(options: TrainOptions, rows: list[Hidden]) -> None:
@@ -106,3 +106,6 @@ def _print(options: TrainOptions, rows: list[Hidden]) -> None:
         times = (f"{ms:.1f}" for ms in (row.iteration_ms, row.communication_ms, row.exposed_ms))
         table.add_row(row.mechanism, *times, "-" if row.ratio is None else f"{100 * row.ratio:.0f} %")
     Console().print(table)
+
+
+COMMANDS = (overlap,)

@@ -8,8 +8,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hostlib.poseidon import InformationBook, Scheme, best_scheme, costs
-from hostlib.traffic import Traffic, per_node
+from hostlib.strategies.builtin.poseidon.traffic import Traffic, per_node
+from hostlib.strategies.common.sync_cost import InformationBook, Scheme, best_scheme, costs
 
 
 @click.command()
@@ -30,7 +30,7 @@ def poseidon(model: str, workers: int, servers: int | None, batch: int, as_bytes
         hostlib poseidon vgg19 --bytes
         hostlib poseidon my.models:network --workers 16 --servers 4 --json
     """
-    from hostlib.inspection import load
+    from hostlib.models.inspection import load
 
     book = InformationBook(load(model).layers, workers, workers if servers is None else servers, batch)
     if as_bytes:
@@ -76,11 +76,11 @@ def _why(kind: str, scheme: Scheme, cost: dict[Scheme, float | None]) -> str:
 def _traffic(model: str, book: InformationBook, as_json: bool) -> None:
     found = {scheme: per_node(book, scheme) for scheme in ("ps", "sfb", "adam", "hybcomm")}
     if as_json:
-        told = {
+        described = {
             scheme: {node: {"sent": each.sent, "received": each.received} for node, each in nodes.items()}
             for scheme, nodes in found.items()
         }
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(described, indent=2))
         return
     table = Table(
         "node",
@@ -95,3 +95,6 @@ def _traffic(model: str, book: InformationBook, as_json: bool) -> None:
 
 def _megabytes(traffic: Traffic) -> str:
     return f"{traffic.sent / 1e6:.1f} + {traffic.received / 1e6:.1f}"
+
+
+COMMANDS = (poseidon,)

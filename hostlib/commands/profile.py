@@ -41,16 +41,16 @@ def profile(
         hostlib profile --model torchvision.models:vit_b_16 --input 3x224x224 --device cuda --output vit.trace
         hostlib profile --import profile.json --output mine.trace
     """
-    from hostlib.trace import as_text, write
+    from hostlib.traces.trace import as_text, write
 
     if source is not None:
-        from hostlib.kineto import import_profile
+        from hostlib.traces.kineto import import_profile
 
         trace = import_profile(source)
     else:
-        from hostlib.inspection import input_of
-        from hostlib.loading import load_model, parse_shape
-        from hostlib.profile import profile as record
+        from hostlib.models.inspection import input_of
+        from hostlib.models.loading import load_model, parse_shape
+        from hostlib.traces.recorder import profile as record
 
         asked = None if shape is None else parse_shape(shape)
         made = load_model(model, asked)
@@ -60,5 +60,8 @@ def profile(
         return
     try:
         write(trace, output)
-    except OSError as wrong:
-        raise RunError(f"{output} cannot be written: {wrong.strerror}") from None
+    except OSError as error:
+        raise RunError(f"{output} cannot be written: {error.strerror}") from None
+
+
+COMMANDS = (profile,)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.errors import RunError
-from hostlib.skew import THRESHOLD, Placement, place, shares, volume
+from hostlib.strategies.builtin.ralp.placement import THRESHOLD, Placement, place, shares, volume
 
 BYTES_PER_ELEMENT = 4
 GIB = 1 << 30
@@ -74,7 +74,7 @@ def ralp(
     traffic = volume(placement, workers)
     shared = None if gpus is None else _shares(placement, gpus)
     if as_json:
-        click.echo(json.dumps(told(placement), indent=2))
+        click.echo(json.dumps(described(placement), indent=2))
         return
     console.print(_layers(model, placement))
     for line in (
@@ -97,13 +97,13 @@ def profiled(model: str, batch: int = 1, threshold: float = THRESHOLD, shape: st
     Raises:
         HostlibError: no such model, or one that cannot be looked at.
     """
-    from hostlib.inspection import load
-    from hostlib.loading import parse_shape
+    from hostlib.models.inspection import load
+    from hostlib.models.loading import parse_shape
 
     return place(load(model, None if shape is None else parse_shape(shape)).layers, batch, threshold)
 
 
-def told(placement: Placement) -> dict[str, Any]:
+def described(placement: Placement) -> dict[str, Any]:
     """The decision, as JSON has it."""
     split = placement.split if placement.partition else None
     return {
@@ -208,3 +208,6 @@ def _tables(console: Console, as_json: bool) -> None:
 
 def _gib(elements: int) -> float:
     return BYTES_PER_ELEMENT * elements / GIB
+
+
+COMMANDS = (ralp,)

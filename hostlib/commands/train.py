@@ -1,123 +1,21 @@
-"""`hostlib train`, and the command line of one rank (`python -m hostlib.train`)."""
+"""`hostlib train`: a training run on this machine."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import fields
+import signal
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
-from hostlib.commands.ending import end_on_term
 from hostlib.errors import RunError
-from hostlib.options import TRANSPORTS, TrainOptions
-from hostlib.progress import TrainingProgress
-
-DEFAULTS = {f.name: f.default for f in fields(TrainOptions)}
-
-
-def train_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that `hostlib train` and `python -m hostlib.train` share."""
-    for option in reversed(
-        [
-            click.option(
-                "--mechanism",
-                default=DEFAULTS["mechanism"],
-                show_default=True,
-                metavar="[STRATEGY/]NAME",
-                help="What is summed when, and how; see `hostlib mechanisms`. STRATEGY is wfbp by default; alone, it takes its "
-                "paper's mechanism.",
-            ),
-            click.option(
-                "--model",
-                default=DEFAULTS["model"],
-                show_default=True,
-                metavar="NAME",
-                help="See `hostlib models`; of lenet, resnet18 and vgg there are versions for the digits. Or MODULE:FACTORY.",
-            ),
-            click.option(
-                "--data",
-                default=DEFAULTS["data"],
-                show_default=True,
-                help="digits, mnist:FOLDER, cifar10:FOLDER, or synthetic[:examples=N] of what the model takes.",
-            ),
-            click.option(
-                "--world-size", type=int, help="Number of workers [default: 4; under torchrun, what it started]."
-            ),
-            click.option("--epochs", default=DEFAULTS["epochs"], show_default=True),
-            click.option("--steps", type=int, help="No more steps than these [default: all of the epochs']."),
-            click.option("--batch-size", default=DEFAULTS["batch_size"], show_default=True, help="Per worker."),
-            click.option("--lr", default=DEFAULTS["lr"], show_default=True, help="Learning rate (SGD, momentum 0.9)."),
-            click.option("--seed", default=DEFAULTS["seed"], show_default=True, help="Of weights, split and batches."),
-            click.option(
-                "--bucket-mb", default=DEFAULTS["bucket_mb"], show_default=True, help="DDP's bucket size in MiB."
-            ),
-            click.option(
-                "--controller",
-                default=DEFAULTS["controller"],
-                show_default=True,
-                metavar="URL",
-                help="Where ranks join, for mechanisms that need the fabric.",
-            ),
-            click.option(
-                "--deadline",
-                "deadline_s",
-                default=DEFAULTS["deadline_s"],
-                show_default=True,
-                metavar="SECONDS",
-                help="How long a rank waits without progress before it says who is missing.",
-            ),
-            click.option(
-                "--address",
-                default=DEFAULTS["address"],
-                show_default=True,
-                help="This host's IPv4 address towards the switch.",
-            ),
-            click.option(
-                "--fallback",
-                default=DEFAULTS["fallback"],
-                show_default=True,
-                metavar="NAME",
-                help="The mechanism that goes on when the switch fails.",
-            ),
-            click.option(
-                "--lanes",
-                default=DEFAULTS["lanes"],
-                show_default=True,
-                help="Sockets and threads per worker towards the switch.",
-            ),
-            click.option(
-                "--transport",
-                type=click.Choice(TRANSPORTS),
-                default=DEFAULTS["transport"],
-                show_default=True,
-                help="What messages between hosts go by; mpi under mpirun.",
-            ),
-            click.option(
-                "--profile",
-                type=click.Path(file_okay=False),
-                metavar="FOLDER",
-                help="Write a Chrome trace per worker of the steps after the warm-up.",
-            ),
-            click.option(
-                "--save",
-                type=click.Path(dir_okay=False),
-                metavar="FILE",
-                help="Write the weights that the run ends with here (torch.save's form).",
-            ),
-            click.option(
-                "--result", type=click.Path(dir_okay=False, path_type=Path), help="Write the result (JSON) here."
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
+from hostlib.system.exit_status import interrupt_on
+from hostlib.train.command_line import print_result, train_options, write_result
+from hostlib.train.options import TrainOptions
+from hostlib.train.progress import TrainingProgress
 
 
 @click.command()
@@ -133,76 +31,20 @@ def train(result: Path | None, as_json: bool, progress: bool | None, **options: 
         hostlib train --mechanism ring --model cifar10_quick --data cifar10:/data/cifar --steps 200
         controller start && hostlib train --mechanism inagg+mcast --model vgg --world-size 8
     """
-    from hostlib.launch import launch
+    from hostlib.train.local import launch
 
-    end_on_term()
+    interrupt_on(signal.SIGTERM)
     if result is not None and not os.access(result.absolute().parent, os.W_OK):
         raise RunError(f"cannot write {result}: its folder does not exist or is not writable")
     console = Console(stderr=True)
     shown = console.is_terminal if progress is None else progress
     with TrainingProgress(console, options["mechanism"], shown) as report:
         done = launch(TrainOptions(**options), report)
-    _write(result, done)
+    write_result(result, done)
     if as_json:
         click.echo(json.dumps(done, indent=2))
     else:
-        _print_result(done)
+        print_result(done)
 
 
-def _write(path: Path | None, result: dict[str, Any]) -> None:
-    if path is None:
-        return
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(json.dumps(result, indent=2) + "\n")
-        os.replace(partial, path)
-    except OSError as wrong:
-        raise RunError(f"cannot write {path}: {wrong.strerror}") from wrong
-
-
-def _print_result(result: dict[str, Any]) -> None:
-    table = Table(
-        title=f"{result['model']} over {result['mechanism']}, {result['world_size']} workers",
-        title_justify="left",
-        show_header=False,
-    )
-    sent = max(link["sent"] for link in result["link_bytes"].values())
-    table.add_row("steps", f"{result['steps']}")
-    table.add_row("iteration (median)", f"{result['iteration_ms_median']:.1f} ms")
-    table.add_row("communication (median)", f"{result['communication_ms_median']:.1f} ms")
-    table.add_row(
-        "exposed (median)", f"{result['exposed_ms_median']:.1f} ms, {100 * result['overlap']:.0f} % overlapped"
-    )
-    for what, told in result["strategy"].items():
-        table.add_row(what.replace("_", " "), str(told))
-    table.add_row("test accuracy", f"{result['test_accuracy']:.4f}")
-    table.add_row("sent per worker", f"{sent / 1e6:.2f} MB")
-    table.add_row(
-        "weights", "identical on all ranks" if len(set(result["weights_sha256"])) == 1 else "[red]DIFFER[/red]"
-    )
-    Console().print(table)
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@train_options
-def rank_command(result: Path | None, **options: Any) -> None:
-    """One rank of a training run, under torchrun or mpirun; with parameter servers, the last processes are those.
-
-    \b
-    Examples
-        torchrun --nproc-per-node 4 -m hostlib.train --mechanism ring
-        torchrun --nproc-per-node 5 -m hostlib.train --mechanism ps
-        mpirun -n 4 python -m hostlib.train --transport mpi --mechanism ring
-    """
-    told = TrainOptions(**options)
-    # What cannot be is refused before torch is loaded.
-    from hostlib.rank import Surroundings, under_mpi
-    from hostlib.train import train
-
-    with under_mpi() if told.transport == "mpi" else nullcontext(Surroundings.from_environment()) as here:
-        console = Console(stderr=True)
-        with TrainingProgress(console, told.mechanism, here.rank == 0 and console.is_terminal) as report:
-            done = train(told, here, report if here.rank == 0 else lambda event: None)
-    if here.rank == 0:
-        _write(result, done)
-        _print_result(done)
+COMMANDS = (train,)

@@ -1,1 +1,1 @@
-"""What is synchronised when, and where layers live: each file registers one strategy (see hostlib.strategy). Torch-free."""
+"""Training strategies by name; `builtin/` has one folder for each."""

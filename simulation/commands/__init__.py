@@ -1,1 +1,1 @@
-"""Commands of `simulation`, a module each; simulation/cli.py registers them."""
+"""Commands of `simulation`: each module has its own as COMMANDS (hostlib.system.command_group)."""

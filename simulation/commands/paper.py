@@ -10,8 +10,9 @@ from dataclasses import asdict, fields
 import click
 from rich.table import Table
 
-from simulation.commands.given import console
-from simulation.paper import NOTES, TABLES, Cell, find_table, title_of
+from simulation.commands.options import console
+from simulation.models.published_times import Cell
+from simulation.papers.network_operator import NOTES, TABLES, find_table, title_of
 
 
 @click.command()
@@ -76,3 +77,6 @@ def _markdown(name: str, cells: list[Cell]) -> str:
         "|---|---|---:|---:|---:|---|",
     ]
     return "\n".join(lines + ["| " + " | ".join(_told(cell)) + " |" for cell in cells])
+
+
+COMMANDS = (paper,)

@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from hostlib.registry import registered
-from simulation.architecture import BUILDERS
-from simulation.commands.given import (
+from hostlib.mechanisms.mechanism import registered
+from simulation.commands.options import (
     console,
     job_of,
     job_options,
@@ -23,10 +22,12 @@ from simulation.commands.given import (
     network_options,
     subject_of,
 )
-from simulation.engine import Played, play
 from simulation.errors import SimulationError
-from simulation.experiment import Cell, read_experiment
-from simulation.network import Network
+from simulation.experiments.experiment_file import Cell, read_experiment
+from simulation.models.architectures import BUILDERS
+from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, predictors
+from simulation.simulator.network import Network
+from simulation.simulator.play import Played, play
 
 
 @click.command("run")
@@ -47,6 +48,13 @@ from simulation.network import Network
 @model_options
 @network_options
 @job_options
+@click.option(
+    "--predictor",
+    default=DEFAULT_PREDICTOR,
+    show_default=True,
+    metavar="NAME",
+    help=f"What predicts an experiment's cells: {', '.join(predictors().specs)}.",
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def run_(
     experiment: Path | None,
@@ -58,22 +66,23 @@ def run_(
     bandwidth: str,
     jobs: int,
     apart: bool,
+    predictor: str,
     as_json: bool,
     **given: Any,
 ) -> None:
     """Play an iteration of training a model, or one bare all-reduce; or every cell of an EXPERIMENT's file, which then
-    says all but --json.
+    says all but --predictor and --json.
 
     \b
     Examples
-        simulation run emulation/experiments/fabric-vs-host.toml
+        simulation run emulation/experiments/ready/fabric-vs-host.toml
         simulation run --workers 32 --size 528MiB --bandwidth 25gbit
         simulation run --model vgg16 --mechanism ring --workers 32 --bandwidth 25gbit
         simulation run --model vgg19 --mechanism ring --mechanism hybcomm/ring --mechanism poseidon --mechanism cgdp
         simulation run --model resnet50 --workers 64 --racks 4 --oversubscription 3
     """
     if experiment is not None:
-        _run_experiment(experiment, as_json)
+        _run_experiment(experiment, predictor, as_json)
         return
     if jobs < 1:
         raise SimulationError(f"--jobs must be at least 1, not {jobs}")
@@ -99,15 +108,16 @@ def run_(
     console().print(table)
 
 
-def _run_experiment(path: Path, as_json: bool) -> None:
+def _run_experiment(path: Path, name: str, as_json: bool) -> None:
     """All cells; what the command line says besides is refused, since the file says it."""
     context = click.get_current_context()
     source = click.core.ParameterSource.COMMANDLINE
     besides = [p.opts[0] for p in context.command.params if context.get_parameter_source(p.name or "") is source]
-    if extra := [name for name in besides if name not in ("experiment", "--json")]:
+    if extra := [name for name in besides if name not in ("experiment", "--predictor", "--json")]:
         raise SimulationError(
-            f"{', '.join(extra)}: an experiment's file says this itself; with one, only --json is legal"
+            f"{', '.join(extra)}: an experiment's file says this itself; with one, --predictor and --json are legal"
         )
+    predictor = find_predictor(name)
     experiment = read_experiment(path)
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
@@ -116,8 +126,8 @@ def _run_experiment(path: Path, as_json: bool) -> None:
     with progress:
         bar = progress.add_task("simulating", total=len(experiment.cells))
         for cell in experiment.cells:
-            seconds = experiment.simulated_s(cell)
-            rows.append({**asdict(cell), "iteration_ms": None if seconds is None else seconds * 1e3})
+            predicted = predictor.predict(experiment, cell)
+            rows.append({**asdict(cell), "iteration_ms": None if predicted is None else predicted.iteration_s * 1e3})
             progress.advance(bar)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -153,3 +163,6 @@ def _result(played: Played, iterations: int) -> dict[str, Any]:
     if len(played.outcomes) > 1:
         result["jobs_iteration_s"] = [outcome.iteration_s for outcome in played.outcomes]
     return result
+
+
+COMMANDS = (run_,)

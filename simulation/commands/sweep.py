@@ -13,9 +13,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hostlib.registry import registered
-from simulation.architecture import BUILDERS
-from simulation.commands.given import (
+from hostlib.mechanisms.mechanism import registered
+from simulation.commands.options import (
     console,
     job_of,
     job_options,
@@ -24,7 +23,8 @@ from simulation.commands.given import (
     network_options,
     subject_of,
 )
-from simulation.engine import play
+from simulation.models.architectures import BUILDERS
+from simulation.simulator.play import play
 
 
 @click.command()
@@ -53,7 +53,7 @@ def sweep(**given: Any) -> None:
     Example
         simulation sweep --models vgg16,resnet50 --bandwidths 10gbit,100gbit --workers 8,64,512 --plot sweep.png
     """
-    from simulation.sweep import Grid, Point, draw, require_plot, run_sweep
+    from simulation.experiments.parameter_sweep import Grid, Point, draw, require_plot, run_sweep
 
     as_json, as_csv = given.pop("as_json"), given.pop("as_csv")
     output, plot, value = given.pop("output"), given.pop("plot"), given.pop("plot_value")
@@ -99,3 +99,6 @@ def play_point(point: Any) -> dict[str, Any]:
         "kernel_s": played.kernel_s,
         "wall_s": played.wall_s,
     }
+
+
+COMMANDS = (sweep,)

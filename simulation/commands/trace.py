@@ -10,10 +10,10 @@ from typing import Any
 import click
 from rich.table import Table
 
-from hostlib.trace import Trace, as_text, read, write
-from simulation.architecture import BUILDERS
-from simulation.commands.given import console, model_options, trace_of
+from hostlib.traces.trace import Trace, as_text, read, write
+from simulation.commands.options import console, model_options, trace_of
 from simulation.errors import SimulationError
+from simulation.models.architectures import BUILDERS
 
 
 @click.group(invoke_without_command=True)
@@ -22,7 +22,7 @@ from simulation.errors import SimulationError
 @click.option("--output", type=click.Path(path_type=Path), help="Write it here [default: print it].")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.pass_context
-def trace(context: click.Context, model: str | None, output: Path | None, as_json: bool, **given: Any) -> None:
+def trace(context: click.Context, /, model: str | None, output: Path | None, as_json: bool, **given: Any) -> None:
     """Make a trace from an architecture and its compute times; edit one; look at one.
 
     \b
@@ -99,9 +99,12 @@ def _put(made: Trace, output: Path | None, as_json: bool) -> None:
     if output is not None:
         try:
             write(made, output)
-        except OSError as wrong:
-            raise SimulationError(f"{output} cannot be written: {wrong.strerror}") from None
+        except OSError as error:
+            raise SimulationError(f"{output} cannot be written: {error.strerror}") from None
     if as_json:
         click.echo(json.dumps({each.name: [asdict(row) for row in getattr(made, each.name)] for each in fields(made)}))
     elif output is None:
         click.echo(as_text(made), nl=False)
+
+
+COMMANDS = (trace,)

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch.distributed as dist
 
-from controller.process import State
+from controller.state_file import State
 from hostlib.errors import HostlibError
-from hostlib.launch import OPTIONS_VARIABLE
-from hostlib.options import TrainOptions
-from hostlib.zygote import Zygote, zygote
+from hostlib.launch.fork_server import ForkServer, fork_server
+from hostlib.launch.launcher import OPTIONS_VARIABLE
+from hostlib.train.options import TrainOptions
 from tests.chaos.scenario import DEADLINE_S, KINDS, NONE, Blow, Equipment, Scenario, Workload
 from tests.conftest import ROOT, Fabric, controller
 
@@ -159,7 +159,7 @@ class Player:
     def __enter__(self) -> Player:
         self.fabrics = Fabrics(self._directory)
         self._stack.callback(self.fabrics.close)
-        self._zygote = self._stack.enter_context(zygote(RANK, folder=ROOT))
+        self._fork_server = self._stack.enter_context(fork_server(RANK, folder=ROOT))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -169,10 +169,10 @@ class Player:
         """Play it, and before it, once, what it trains without any disturbance."""
         try:
             return self._play(scenario)
-        except (OSError, RuntimeError, HostlibError) as wrong:
-            # The fabric, or the zygote: another run does not depend on it.
+        except (OSError, RuntimeError, HostlibError) as error:
+            # The fabric, or the fork_server: another run does not depend on it.
             said = self.fabrics.give_up(scenario.equipment)
-            return Outcome(scenario, "failed", 0.0, [str(wrong)], said)
+            return Outcome(scenario, "failed", 0.0, [str(error)], said)
 
     def _play(self, scenario: Scenario) -> Outcome:
         key = scenario.workload, scenario.equipment.elements
@@ -192,7 +192,7 @@ class Player:
         for old in said.iterdir():
             old.unlink()
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        run = _Run(scenario, said, self._zygote, lambda: self.fabrics.state(scenario.equipment))
+        run = _Run(scenario, said, self._fork_server, lambda: self.fabrics.state(scenario.equipment))
         try:
             run.start(store.port, fabric.http)
             run.watch()
@@ -213,8 +213,8 @@ class Player:
 class _Run:
     """One run on its way."""
 
-    def __init__(self, scenario: Scenario, said: Path, forks: Zygote, state: Any) -> None:
-        self.scenario, self._said, self._zygote, self._state = scenario, said, forks, state
+    def __init__(self, scenario: Scenario, said: Path, forks: ForkServer, state: Any) -> None:
+        self.scenario, self._said, self._fork_server, self._state = scenario, said, forks, state
         self._pids: list[int] = []
         self._events = (said / "rank0.out").open("ab+")
         self._events.seek(0)
@@ -257,7 +257,7 @@ class _Run:
             paths = (self._said / f"rank{rank}.{kind}" for kind in ("err", "out"))
             with ExitStack() as opened:
                 errors, output = (opened.enter_context(path.open("ab")).fileno() for path in paths)
-                self._pids.append(self._zygote.fork(RANK, environment, None, errors, output, f"rank {rank}"))
+                self._pids.append(self._fork_server.fork(RANK, environment, None, errors, output, f"rank {rank}"))
 
     @property
     def took_away(self) -> bool:
@@ -272,10 +272,10 @@ class _Run:
     def watch(self) -> None:
         """Until every rank that can end has ended, or hangs."""
         while True:
-            self._zygote.listen(LOOK_S)
+            self._fork_server.listen(LOOK_S)
             now = time.monotonic()
             for rank, pid in enumerate(self._pids):
-                if pid in self._zygote.ended:
+                if pid in self._fork_server.ended:
                     self._gone_s.setdefault(rank, now)
             left = [rank for rank in range(len(self._pids)) if rank not in self._gone_s and rank not in self._lethal]
             if not left:
@@ -355,11 +355,11 @@ class _Run:
             for process in state.processes.values():
                 _signal(process.pid, signal.SIGCONT)  # Nobody else would wake it.
         for pid in self._pids:
-            if pid not in self._zygote.ended:
+            if pid not in self._fork_server.ended:
                 _signal(pid, signal.SIGKILL)
         give_up = time.monotonic() + 10
-        while any(pid not in self._zygote.ended for pid in self._pids) and time.monotonic() < give_up:
-            self._zygote.listen(0.1)
+        while any(pid not in self._fork_server.ended for pid in self._pids) and time.monotonic() < give_up:
+            self._fork_server.listen(0.1)
         self._listen()
         self._events.close()
 
@@ -370,7 +370,7 @@ class _Run:
         weights = set(self._result["weights_sha256"]) if self._result is not None else set()
         wrong = list(self._complaints(weights, expected))
         errors = {rank: self._error_text(rank).strip() for rank in range(len(self._pids))}
-        named = bool(self._lethal) and any(self._zygote.ended.get(pid) == 1 for pid in self._pids)
+        named = bool(self._lethal) and any(self._fork_server.ended.get(pid) == 1 for pid in self._pids)
         return Outcome(
             self.scenario,
             "failed" if wrong else "named" if named else "finished",
@@ -387,7 +387,7 @@ class _Run:
         for rank, pid in enumerate(self._pids):
             if rank in self._lethal or rank in self._hung:
                 continue
-            status, text = self._zygote.ended.get(pid), self._error_text(rank).strip()
+            status, text = self._fork_server.ended.get(pid), self._error_text(rank).strip()
             if status is None:
                 yield f"rank {rank} (pid {pid}) was left over"
             elif status == 1 and self._lethal:

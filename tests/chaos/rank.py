@@ -7,13 +7,13 @@ import signal
 
 import torch._dynamo  # noqa: F401  what takes so long
 
-import hostlib.train  # noqa: F401
-from hostlib.data import digits
-from hostlib.entry import run_rank
+import hostlib.train.loop  # noqa: F401
+from hostlib.datasets.batches import digits
+from hostlib.train.__main__ import main as train
 
 digits(1)
 
 
 def main() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # where it hangs
-    run_rank()
+    train()

@@ -35,7 +35,9 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
         yield player
 
 
-@pytest.mark.parametrize("kind", ["kill-rank", "pause-rank", "pause-switch", TWO])
+@pytest.mark.parametrize(
+    "kind", ["kill-rank", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("pause-rank", "pause-switch", TWO))]
+)
 def test_a_run_ends_well_or_says_who_is_missing(kind: str, player: Player) -> None:
     number = [*KINDS, TWO].index(kind)
     outcome = player.play(replace(draw(SEED, number, kind), equipment=CALM, workload=SMALL))
@@ -45,9 +47,9 @@ def test_a_run_ends_well_or_says_who_is_missing(kind: str, player: Player) -> No
 @pytest.mark.parametrize(
     "workload, blows, failures, returns",
     [
-        pytest.param(SMALL, killed(0.02, 0.8), 2, 1, id="killed twice"),
+        pytest.param(SMALL, killed(0.02, 0.8), 2, 1, id="killed twice", marks=pytest.mark.slow),
         pytest.param(LARGE_BUCKETS, killed(0.3), 1, 0, id="killed half-way through a bucket"),
-        pytest.param(SMALL, STALLED, 1, 1, id="stopped"),
+        pytest.param(SMALL, STALLED, 1, 1, id="stopped", marks=pytest.mark.slow),
     ],
 )
 def test_weights_do_not_tell_that_the_switch_failed(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.process import State
+from controller.state_file import State
 from tests.conftest import ROOT, Fabric
 
 # Starting torch in all ranks takes the longest.
@@ -63,7 +63,7 @@ class TrainingRun:
         return dict(enumerate(pid for _, pid in sorted(named.items())))
 
     def _forked(self) -> list[int]:
-        return [pid for zygote in children_of(self.process.pid) for pid in children_of(zygote)]
+        return [pid for fork_server in children_of(self.process.pid) for pid in children_of(fork_server)]
 
     def end(self, within_s: float) -> int:
         """Its exit code; everything it started is gone by then."""

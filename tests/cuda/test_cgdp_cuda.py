@@ -12,29 +12,26 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hostlib.group import Group
-from hostlib.options import TrainOptions
-from hostlib.registry import find
-from hostlib.shared import SharedMemoryCollective
-from hostlib.strategies.cgdp import Options
-from hostlib.training.cgdp import HostAccumulating
-from hostlib.training.setting import Setting
+from hostlib.collectives.shared_memory import SharedMemoryCollective
+from hostlib.mechanisms.mechanism import find
+from hostlib.strategies.builtin.cgdp.cgdp_options import Options
+from hostlib.strategies.builtin.cgdp.cgdp_trainer import HostAccumulating
+from hostlib.strategies.trainer import TrainerContext
+from hostlib.transport.rank_context import RankContext
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a CUDA device and torch built with CUDA (docs/torch.md, CUDA tensors)"
-)
+pytestmark = pytest.mark.gpu
 
 LAYERS, WIDTH, BATCH, STEPS = 6, 512, 64, 10
 LR = 0.1
 
 
 @pytest.fixture
-def alone() -> Iterator[Group]:
+def alone() -> Iterator[RankContext]:
     """A group of this process."""
     store = dist.HashStore()
     dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=20))
     gloo = dist.ProcessGroupGloo(dist.PrefixStore("own", store), 0, 1, timedelta(seconds=20))
-    yield Group(0, 1, gloo, cast(Any, None), 20.0, lambda: None, lambda: None)
+    yield RankContext(0, 1, gloo, cast(Any, None), 20.0, lambda: None, lambda: None, cast(Any, None))
     dist.destroy_process_group()
 
 
@@ -52,7 +49,7 @@ def batches() -> Iterator[tuple[Tensor, Tensor]]:
 
 
 @pytest.mark.parametrize("options", [Options(chunk=1), Options(chunk=3), Options(step=2, range=1, interval=2)])
-def test_weights_are_torchs_own(options: Options, alone: Group) -> None:
+def test_weights_are_torchs_own(options: Options, alone: RankContext) -> None:
     plain, loss = network(), nn.CrossEntropyLoss()
     optimiser = torch.optim.SGD(plain.parameters(), lr=LR)
     for inputs, labels in batches():
@@ -60,10 +57,10 @@ def test_weights_are_torchs_own(options: Options, alone: Group) -> None:
         loss(plain(inputs), labels).backward()
         optimiser.step()
     sums = SharedMemoryCollective(alone)
-    told = TrainOptions(mechanism="cgdp", world_size=1)
-    model = network()
-    setting = Setting(told, alone, find("shm"), model, loss, partial(torch.optim.SGD, lr=LR), sums)
-    trainer = HostAccumulating(setting, options)
+    model, sgd = network(), partial(torch.optim.SGD, lr=LR)
+    first = next(iter(batches()))[0]
+    context = TrainerContext(alone, find("shm"), model, loss, sgd, sums, len(first), 1.0, lambda: first[:1])
+    trainer = HostAccumulating(context, options)
     for inputs, labels in batches():
         trainer.step(inputs, labels)
     sums.close()

@@ -1,6 +1,7 @@
-"""CUDA tensors on a real device: `python -m pytest tests/cuda tests/unit/test_cuda_kernel.py`, as root or not.
+"""CUDA tensors on a real device: `python -m pytest tests/cuda tests/unit/hostlib/staging/test_cuda_kernel.py`, as root or not.
 
-tests/integration/test_device.py has the same without a GPU; tests/unit/test_cuda_kernel.py has the kernels, on either.
+tests/integration/pytorch/test_device.py has the same without a GPU; tests/unit/hostlib/staging/test_cuda_kernel.py has
+the kernels, on either.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ import torch
 from tests.conftest import Fabric, running_fabric
 from tests.device_run import ended, start, wait_for
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a CUDA device and torch built with CUDA (docs/torch.md, CUDA tensors)"
-)
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +56,13 @@ def test_a_dead_switch_changes_no_bit(start_fabric: Callable[..., Fabric], tmp_p
 
 def test_asking_does_not_wait_for_the_compute_stream() -> None:
     """A bucket that takes a second to compute: the caller goes on at once, and the bucket comes out right."""
-    from hostlib.device import device_of
-    from hostlib.device_sum import Cut, DeviceSums
+    from hostlib.staging.device_reduction import BlockLayout, DeviceReduction
+    from hostlib.staging.find_device import device_of
 
     tensor = torch.zeros(1 << 20, device="cuda")
     device = device_of(tensor)
     assert device is not None
-    sums = DeviceSums(device, 2, Cut(256, 128, 1), lambda codes: None)
+    sums = DeviceReduction(device, 2, BlockLayout(256, 128, 1), lambda codes: None)
     for late in (False, True):  # The first time Triton compiles.
         tensor.zero_()
         if late:
@@ -81,7 +80,7 @@ def test_asking_does_not_wait_for_the_compute_stream() -> None:
 
 
 def test_the_figures_are_those_of_the_device() -> None:
-    from hostlib.devicebench import measure_cuda
+    from hostlib.bench.device_bench import measure_cuda
 
     figures = measure_cuda(0.5)
     assert figures.name == torch.cuda.get_device_name()

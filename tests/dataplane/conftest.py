@@ -13,7 +13,12 @@ from tests.dataplane.target import BMV2, KINDS, Target, absent
 
 @pytest.fixture(
     scope="session",
-    params=["embedded-64", "embedded-256", "bmv2-64", "bmv2-256", "tna-32", "tna-64", "tofino-64"],
+    params=[
+        "embedded-64",
+        "embedded-256",
+        *(pytest.param(name, marks=pytest.mark.bmv2) for name in ("bmv2-64", "bmv2-256")),
+        *(pytest.param(name, marks=pytest.mark.tofino) for name in ("tna-32", "tna-64", "tofino-64")),
+    ],
 )
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     kind, elements = request.param.split("-")

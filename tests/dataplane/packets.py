@@ -16,16 +16,16 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
-from controller.share import Above, Member, Share
-from hostlib import layout
-from hostlib.wire import Header, check_word, doubled
+from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header, check_word, doubled
 from tests.dataplane.scapy_layer import Netfold
 from tests.dataplane.target import DELETE, FABRIC, INSERT, SWITCH_MAC, Frames, Target
 
 ABOVE_PORT, ABOVE_ADDRESS, ABOVE_MAC = 9, "10.0.9.9", 0x0200_0009_0909
-PARENT = Above("parent", ABOVE_PORT, ABOVE_MAC, ABOVE_ADDRESS, layout.NETFOLD_UDP_PORT, 0x8002)
-SERVER = Above("server", ABOVE_PORT, ABOVE_MAC, ABOVE_ADDRESS, 7000)
-Sender = Member | Above
+PARENT = Upstream("parent", ABOVE_PORT, ABOVE_MAC, ABOVE_ADDRESS, constants.NETFOLD_UDP_PORT, 0x8002)
+SERVER = Upstream("server", ABOVE_PORT, ABOVE_MAC, ABOVE_ADDRESS, 7000)
+Sender = Member | Upstream
 _numbers = itertools.count(1)
 
 
@@ -48,10 +48,10 @@ def members(count: int, ports: Sequence[int] = range(1, 9)) -> tuple[Member, ...
     )
 
 
-def share(count: int = 3, **changes: Any) -> Share:
+def share(count: int = 3, **changes: Any) -> SwitchShare:
     """A job of its own: another id, epoch, group and replicas than any before."""
     number = next(_numbers)
-    base = Share(number % 60000 + 1, 10_000 + number, 0, 128, number % 4000 + 1, members(count))
+    base = SwitchShare(number % 60000 + 1, 10_000 + number, 0, 128, number % 4000 + 1, members(count))
     return replace(base, **changes)
 
 
@@ -76,7 +76,7 @@ class Made:
     ttl: int = 64
 
     def frame(self, udp_length: int | None = None, ip_length: int | None = None, checksum: int | None = None) -> bytes:
-        fields = {name: getattr(self.header, name) for name in layout.HEADER_FIELDS}
+        fields = {name: getattr(self.header, name) for name in constants.HEADER_FIELDS}
         return bytes(
             Ether(src=self.source[0], dst=self.destination[0])
             / IP(src=self.source[1], dst=self.destination[1], ttl=self.ttl, id=0, len=ip_length, chksum=checksum)
@@ -85,32 +85,32 @@ class Made:
         )
 
 
-def ends(job: Share) -> tuple[Sender, ...]:
+def ends(job: SwitchShare) -> tuple[Sender, ...]:
     """Everybody who sends to the switch for this job."""
     return (*job.members, *([job.above] if job.above is not None else []))
 
 
-FABRIC_END = (SWITCH_MAC, FABRIC, layout.NETFOLD_UDP_PORT)
+FABRIC_END = (SWITCH_MAC, FABRIC, constants.NETFOLD_UDP_PORT)
 
 
 def end(sender: Sender) -> tuple[str, str, int]:
     return mac(sender.mac), sender.address, sender.udp_port
 
 
-def packet(job: Share, sender: Sender, elements: np.ndarray, /, of: int = 1, **fields: int) -> Made:
+def packet(job: SwitchShare, sender: Sender, elements: np.ndarray, /, of: int = 1, **fields: int) -> Made:
     """What `sender` sends to the fabric: right in everything that `fields` does not change.
 
     Args:
         of: how many contributions the elements are the sum of.
     """
     operation = {
-        ("sum", False): layout.OPERATION_CONTRIBUTION,
-        ("shared", False): layout.OPERATION_CONTRIBUTION,
-        ("chunk", False): layout.OPERATION_NACK,
-        ("sum", True): layout.OPERATION_RESULT,
-        ("shared", True): layout.OPERATION_RESULT,
-        ("chunk", True): layout.OPERATION_CHUNK,
-    }[job.policy, isinstance(sender, Above)]
+        ("sum", False): constants.OPERATION_CONTRIBUTION,
+        ("shared", False): constants.OPERATION_CONTRIBUTION,
+        ("chunk", False): constants.OPERATION_NACK,
+        ("sum", True): constants.OPERATION_RESULT,
+        ("shared", True): constants.OPERATION_RESULT,
+        ("chunk", True): constants.OPERATION_CHUNK,
+    }[job.policy, isinstance(sender, Upstream)]
     header = Header(
         operation=operation,
         job=job.job_id,
@@ -152,7 +152,7 @@ class Bench:
     def elements(self) -> int:
         return self.target.elements
 
-    def install(self, *shares: Share) -> None:
+    def install(self, *shares: SwitchShare) -> None:
         self.install_entities(self.target.names.job(shares))
 
     def install_entities(self, entities: list[p4rt.Entity]) -> None:
@@ -170,7 +170,7 @@ class Bench:
     @contextmanager
     def counting(self, events: dict[str, int], egress: dict[str, int] | None = None) -> Iterator[None]:
         """Exactly these are counted inside: names as in layout.EVENTS and layout.DROPS."""
-        names = {index: name for name, index in [*layout.EVENTS.items(), *layout.DROPS.items()]}
+        names = {index: name for name, index in [*constants.EVENTS.items(), *constants.DROPS.items()]}
         before = self.target.counts()
         yield
         after = self.target.counts()

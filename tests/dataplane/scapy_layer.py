@@ -1,4 +1,4 @@
-"""The aggregation header for scapy, made from hostlib/layout.py. For tests and for looking at captures.
+"""The aggregation header for scapy, made from hostlib/protocol/constants.py. For tests and for looking at captures.
 
 >>> from scapy.layers.inet import IP, UDP
 >>> packet = IP() / UDP() / Netfold(job=7, rank=1, element_count=2, elements=[5, -5])
@@ -16,13 +16,13 @@ from scapy.fields import ByteField, FieldListField, IntField, ShortField, Signed
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_bottom_up, bind_layers
 
-from hostlib import layout
+from hostlib.protocol import constants
 
 _FIELDS = {"B": ByteField, "H": ShortField, "I": IntField}
 _DEFAULTS = {
-    "magic": layout.NETFOLD_MAGIC,
-    "version": layout.NETFOLD_VERSION,
-    "operation": layout.OPERATION_CONTRIBUTION,
+    "magic": constants.NETFOLD_MAGIC,
+    "version": constants.NETFOLD_VERSION,
+    "operation": constants.OPERATION_CONTRIBUTION,
 }
 
 
@@ -33,7 +33,7 @@ class Netfold(Packet):  # type: ignore[misc]
     fields_desc: ClassVar = [
         *(
             _FIELDS[code](name, _DEFAULTS.get(name, 0))
-            for code, name in zip(layout.HEADER_FORMAT.lstrip(">"), layout.HEADER_FIELDS, strict=True)
+            for code, name in zip(constants.HEADER_FORMAT.lstrip(">"), constants.HEADER_FIELDS, strict=True)
         ),
         FieldListField(
             "elements",
@@ -45,5 +45,5 @@ class Netfold(Packet):  # type: ignore[misc]
     ]
 
 
-bind_layers(UDP, Netfold, dport=layout.NETFOLD_UDP_PORT)
-bind_bottom_up(UDP, Netfold, sport=layout.NETFOLD_UDP_PORT)
+bind_layers(UDP, Netfold, dport=constants.NETFOLD_UDP_PORT)
+bind_bottom_up(UDP, Netfold, sport=constants.NETFOLD_UDP_PORT)

@@ -40,8 +40,8 @@ class Node:
     def __getattr__(self, name: str) -> Any:
         try:
             return self._wrapped(self._raw[name])
-        except KeyError as wrong:
-            raise AttributeError(f"{self.kind} has no {name}") from wrong
+        except KeyError as error:
+            raise AttributeError(f"{self.kind} has no {name}") from error
 
     def __contains__(self, name: str) -> bool:
         return name in self._raw

@@ -7,7 +7,6 @@ A target takes whole frames on its ports and says which frames left, on which po
 from __future__ import annotations
 
 import functools
-import os
 import select
 import shutil
 import socket
@@ -26,14 +25,15 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 
-from controller.artifact import load_artifact
-from controller.entry import Names
-from controller.share import HOSTS_PER_SWITCH
+from controller.jobs.switch_share import HOSTS_PER_SWITCH
+from controller.switches.program import load_artifact
+from controller.switches.table_entries import Names
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
-from hostlib import layout
-from hostlib.namespace import inside, veths
+from hostlib.protocol import constants
+from hostlib.system.network_namespace import inside, veths
 from tests.dataplane import source
 from tests.dataplane.tofino import Tofino
+from tests.prerequisites import missing
 
 Frames = list[tuple[int, bytes]]
 PORTS = range(1, 11)
@@ -83,7 +83,7 @@ class Embedded:
         program: other BMv2 JSON than the committed one, with the same P4Info.
     """
 
-    slots, ranks = layout.SLOTS, HOSTS_PER_SWITCH
+    slots, ranks = constants.SLOTS, HOSTS_PER_SWITCH
 
     def __init__(self, elements: int, program: bytes | None = None) -> None:
         self.name, self.elements, self.names = "embedded", elements, _names(elements)
@@ -144,7 +144,7 @@ MARK, MARK_BYTES = MARK_MAC + bytes.fromhex("06fe00000002") + b"\x88\xb5", 60
 class Bmv2:
     """`simple_switch_grpc` between veth pairs, in a network namespace of its own. Needs root."""
 
-    slots, ranks = layout.SLOTS, HOSTS_PER_SWITCH
+    slots, ranks = constants.SLOTS, HOSTS_PER_SWITCH
 
     def __init__(self, elements: int) -> None:
         self.name, self.elements, self.names = "bmv2", elements, _names(elements)
@@ -296,11 +296,7 @@ def absent(name: str) -> str | None:
     if name == "embedded":
         return None
     if name == "bmv2":
-        if shutil.which(BMV2) is None:
-            return f"needs {BMV2} on PATH (package p4lang-bmv2): docs/p4c.md says where it is packaged"
-        if os.geteuid() != 0:
-            return f"needs root, for the network namespace that {BMV2} runs in"
-        return None
+        return missing("bmv2") or missing("root")
     if name == "tna":
         compiler = source.missing()
         return compiler and f"needs {compiler} on PATH (p4test reads the program, bf-p4c has tna.p4): docs/tofino.md"

@@ -6,26 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from controller.share import Above, Member, Share
-from hostlib import layout
+from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from hostlib.protocol import constants
 from tests.dataplane.packets import PARENT, SERVER, Bench, Made, codes, packet, share, told, vector
 from tests.dataplane.test_hierarchy import copies
 
 
 @pytest.fixture(params=["parent", "server"])
-def above(request: pytest.FixtureRequest) -> Above:
+def above(request: pytest.FixtureRequest) -> Upstream:
     return {"parent": PARENT, "server": SERVER}[request.param]
 
 
-def chunks(above: Above, count: int = 3) -> Share:
+def chunks(above: Upstream, count: int = 3) -> SwitchShare:
     return share(count, above=above, policy="chunk")
 
 
-def nack(bench: Bench, job: Share, member: Member, **fields: int) -> Made:
+def nack(bench: Bench, job: SwitchShare, member: Member, **fields: int) -> Made:
     return packet(job, member, vector(bench.elements, 77), **fields)
 
 
-def passed_up(made: Made, member: Member, above: Above) -> tuple[int, Made]:
+def passed_up(made: Made, member: Member, above: Upstream) -> tuple[int, Made]:
     rank = above.rank if above.kind == "parent" else member.rank
     return above.port, told(made, replace(above, rank=rank), made.elements, made.header.check)
 
@@ -37,13 +37,13 @@ def repair(asked: Made, chunk: Made, member: Member) -> tuple[int, Made]:
         member,
         chunk.elements,
         chunk.header.check,
-        operation=layout.OPERATION_CHUNK,
+        operation=constants.OPERATION_CHUNK,
         next_exponent=chunk.header.next_exponent,
         flags=0,
     )
 
 
-def test_a_chunk_goes_to_everybody_once(bench: Bench, above: Above) -> None:
+def test_a_chunk_goes_to_everybody_once(bench: Bench, above: Upstream) -> None:
     job = chunks(above)
     bench.install(job)
     chunk = packet(job, above, vector(bench.elements, 1), next_exponent=codes(9)[0])
@@ -54,7 +54,7 @@ def test_a_chunk_goes_to_everybody_once(bench: Bench, above: Above) -> None:
     bench.expect(above.port, chunk, [], "stale")
 
 
-def test_a_nack_is_answered_from_the_store(bench: Bench, above: Above) -> None:
+def test_a_nack_is_answered_from_the_store(bench: Bench, above: Upstream) -> None:
     job = chunks(above)
     bench.install(job)
     sent = {}
@@ -64,11 +64,11 @@ def test_a_nack_is_answered_from_the_store(bench: Bench, above: Above) -> None:
         sent[generation] = chunk
     for generation, chunk in sent.items():
         for member in job.members:
-            asked = nack(bench, job, member, generation=generation, flags=layout.FLAG_AGAIN)
+            asked = nack(bench, job, member, generation=generation, flags=constants.FLAG_AGAIN)
             bench.expect(member.port, asked, [repair(asked, chunk, member)], "answered")
 
 
-def test_a_nack_for_what_is_not_here_goes_up(bench: Bench, above: Above) -> None:
+def test_a_nack_for_what_is_not_here_goes_up(bench: Bench, above: Upstream) -> None:
     job = chunks(above)
     bench.install(job)
     for member in job.members:
@@ -115,9 +115,9 @@ def test_who_may_send_chunks_and_who_may_ask(bench: Bench) -> None:
     first = job.members[0]
     forged = packet(job, SERVER, vector(bench.elements, 1))
     bench.expect(first.port, forged, [], "source")
-    own = packet(job, first, vector(bench.elements, 1), operation=layout.OPERATION_CHUNK)
+    own = packet(job, first, vector(bench.elements, 1), operation=constants.OPERATION_CHUNK)
     bench.expect(first.port, own, [], "operation")
-    contribution = packet(job, first, vector(bench.elements, 1), operation=layout.OPERATION_CONTRIBUTION)
+    contribution = packet(job, first, vector(bench.elements, 1), operation=constants.OPERATION_CONTRIBUTION)
     bench.expect(first.port, contribution, [], "operation")
-    result = packet(job, SERVER, vector(bench.elements, 1), operation=layout.OPERATION_RESULT)
+    result = packet(job, SERVER, vector(bench.elements, 1), operation=constants.OPERATION_RESULT)
     bench.expect(SERVER.port, result, [], "operation")

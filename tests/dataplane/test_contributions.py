@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from controller.share import Member
-from hostlib import layout
-from hostlib.wire import check_word
+from controller.jobs.switch_share import Member
+from hostlib.protocol import constants
+from hostlib.protocol.header import check_word
 from tests.dataplane.packets import SERVER, Bench, Made, codes, members, packet, share, told, total, vector
 
-RESULT = {"operation": layout.OPERATION_RESULT}
+RESULT = {"operation": constants.OPERATION_RESULT}
 
 
 def result(made: Made, receiver: Member, vectors: list[np.ndarray], **fields: int) -> tuple[int, Made]:
@@ -60,7 +60,9 @@ def test_a_duplicate_is_dropped_while_open_and_answered_when_finished(bench: Ben
     made = [packet(job, member, vectors[rank], exponent=5) for rank, member in enumerate(job.members)]
     bench.expect(first.port, made[0], [], "absorbed")
     # Whatever the duplicate carries: it is not looked at.
-    other = packet(job, first, vector(bench.elements, 9), exponent=5, flags=layout.FLAG_AGAIN, next_exponent=0xFFFFFFFF)
+    other = packet(
+        job, first, vector(bench.elements, 9), exponent=5, flags=constants.FLAG_AGAIN, next_exponent=0xFFFFFFFF
+    )
     bench.expect(first.port, other, [], "duplicate")
     bench.expect(
         second.port, made[1], [result(made[1], member, vectors) for member in job.members], "completed", replica=2
@@ -177,7 +179,7 @@ def test_pools_of_several_kinds_in_one_job(bench: Bench) -> None:
     bench.expect(second.port, made, [result(made, each, vectors) for each in own.members], "completed", replica=2)
     made = packet(served, second, vectors[1])
     check = check_word(made.header, total(vectors), 2)
-    up = told(made, replace(SERVER, rank=second.rank), total(vectors), check, operation=layout.OPERATION_SUM)
+    up = told(made, replace(SERVER, rank=second.rank), total(vectors), check, operation=constants.OPERATION_SUM)
     bench.expect(second.port, made, [(SERVER.port, up)], "sent_up")
     chunk = packet(chunks, SERVER, vectors[0])
     copies = [(each.port, told(chunk, each, vectors[0], chunk.header.check)) for each in own.members]

@@ -14,18 +14,23 @@ from dataclasses import replace
 import pytest
 from scapy.layers.l2 import Ether
 
-from controller.share import Share
-from hostlib import layout
+from controller.jobs.switch_share import SwitchShare
+from hostlib.protocol import constants
 from tests.dataplane.target import DELETE, INSERT, KINDS, Embedded, Frames, Target, absent
 from tests.dataplane.traffic import Traffic, forwarding
 
 PACKETS = int(os.environ.get("NETFOLD_DIFFERENTIAL_PACKETS", "2500"))
 RENEW_EVERY, COUNT_EVERY = 200, 500
-NAMES = {index: name for name, index in [*layout.EVENTS.items(), *layout.DROPS.items()]}
+NAMES = {index: name for name, index in [*constants.EVENTS.items(), *constants.DROPS.items()]}
 INGRESS = set(NAMES.values()) - {"replica", "reflected", "no_replica"}
 
 
-@pytest.fixture(params=["bmv2-64", "bmv2-256", "tna-64"])
+@pytest.fixture(
+    params=[
+        *(pytest.param(name, marks=pytest.mark.bmv2) for name in ("bmv2-64", "bmv2-256")),
+        pytest.param("tna-64", marks=pytest.mark.tofino),
+    ]
+)
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Target, Target]]:
     kind, elements = request.param.split("-")
     reason = absent(kind)
@@ -35,7 +40,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Target, Target]]:
         yield embedded, other
 
 
-def write(pair: tuple[Target, Target], how: int, shares: list[Share]) -> None:
+def write(pair: tuple[Target, Target], how: int, shares: list[SwitchShare]) -> None:
     for target in pair:
         entities = target.names.job(shares)
         target.write(how, entities if how == INSERT else reversed(entities))

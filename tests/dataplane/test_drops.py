@@ -10,8 +10,8 @@ import pytest
 from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 
-from controller.share import Above, Member, Share
-from hostlib import layout
+from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from hostlib.protocol import constants
 from tests.dataplane.packets import PARENT, SERVER, Bench, Made, mac, packet, share, total, vector
 from tests.dataplane.test_chunks import repair
 from tests.dataplane.test_contributions import result
@@ -24,9 +24,9 @@ WRONG = {
     "operation 0": ({"operation": 0}, "operation"),
     "operation 6": ({"operation": 6}, "operation"),
     "operation 255": ({"operation": 255}, "operation"),
-    "a result from a rank": ({"operation": layout.OPERATION_RESULT}, "operation"),
-    "a sum from a rank": ({"operation": layout.OPERATION_SUM}, "operation"),
-    "a chunk from a rank": ({"operation": layout.OPERATION_CHUNK}, "operation"),
+    "a result from a rank": ({"operation": constants.OPERATION_RESULT}, "operation"),
+    "a sum from a rank": ({"operation": constants.OPERATION_SUM}, "operation"),
+    "a chunk from a rank": ({"operation": constants.OPERATION_CHUNK}, "operation"),
     "element count": ({"element_count": 16}, "size"),
     "element count 0": ({"element_count": 0}, "size"),
     "job": ({"job": 0xFFFF}, "job"),
@@ -34,7 +34,7 @@ WRONG = {
     "epoch after": ({"epoch": 0xFFFFFFFF}, "epoch"),
     "rank": ({"rank": 3}, "rank"),
     "rank of a leaf": ({"rank": 0x8000}, "rank"),
-    "rank of everybody": ({"rank": layout.RANK_ALL}, "rank"),
+    "rank of everybody": ({"rank": constants.RANK_ALL}, "rank"),
     "another's rank": ({"rank": 1}, "source"),
     "slot after": ({"slot": 128}, "slot"),
     "slot far": ({"slot": 0xFFFF}, "slot"),
@@ -43,7 +43,7 @@ WRONG = {
 
 
 @pytest.fixture
-def half(bench: Bench) -> Share:
+def half(bench: Bench) -> SwitchShare:
     """A job of two, of which rank 0 has contributed."""
     job = share(2)
     bench.install(job)
@@ -51,7 +51,7 @@ def half(bench: Bench) -> Share:
     return job
 
 
-def finish(bench: Bench, job: Share) -> None:
+def finish(bench: Bench, job: SwitchShare) -> None:
     """Nothing was touched: the other rank's contribution completes the sum."""
     second = job.members[1]
     vectors = [vector(bench.elements, 0), vector(bench.elements, 1)]
@@ -60,7 +60,7 @@ def finish(bench: Bench, job: Share) -> None:
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_field(bench: Bench, half: Share, case: str) -> None:
+def test_a_wrong_field(bench: Bench, half: SwitchShare, case: str) -> None:
     fields, reason = WRONG[case]
     first = half.members[0]
     bench.expect(first.port, packet(half, first, vector(bench.elements, 5), **fields), [], reason)
@@ -78,7 +78,7 @@ TWICE_WRONG = [
 
 
 @pytest.mark.parametrize(("fields", "reason"), TWICE_WRONG)
-def test_the_first_reason_counts(bench: Bench, half: Share, fields: dict[str, int], reason: str) -> None:
+def test_the_first_reason_counts(bench: Bench, half: SwitchShare, fields: dict[str, int], reason: str) -> None:
     """Of what is wrong with its fields, and cut short on top of that."""
     first = half.members[0]
     frame = packet(half, first, vector(bench.elements, 5), **fields).frame()
@@ -86,7 +86,7 @@ def test_the_first_reason_counts(bench: Bench, half: Share, fields: dict[str, in
     finish(bench, half)
 
 
-def test_a_spoofed_address_and_a_wrong_port(bench: Bench, half: Share) -> None:
+def test_a_spoofed_address_and_a_wrong_port(bench: Bench, half: SwitchShare) -> None:
     first, second = half.members
     bad = packet(half, first, vector(bench.elements, 5))
     bench.expect(first.port, replace(bad, source=(mac(first.mac), "10.0.1.77", first.udp_port)), [], "source")
@@ -95,14 +95,14 @@ def test_a_spoofed_address_and_a_wrong_port(bench: Bench, half: Share) -> None:
     finish(bench, half)
 
 
-def test_a_nack_where_there_are_no_chunks(bench: Bench, half: Share) -> None:
+def test_a_nack_where_there_are_no_chunks(bench: Bench, half: SwitchShare) -> None:
     first = half.members[0]
-    nack = packet(half, first, vector(bench.elements, 5), operation=layout.OPERATION_NACK)
+    nack = packet(half, first, vector(bench.elements, 5), operation=constants.OPERATION_NACK)
     bench.expect(first.port, nack, [], "operation")
     finish(bench, half)
 
 
-def test_a_truncated_packet(bench: Bench, half: Share) -> None:
+def test_a_truncated_packet(bench: Bench, half: SwitchShare) -> None:
     """Cut in the header, between header and vector, inside the vector - with lengths that say so."""
     first = half.members[0]
     whole = packet(half, first, vector(bench.elements, 5)).frame()
@@ -116,7 +116,7 @@ def test_a_truncated_packet(bench: Bench, half: Share) -> None:
     finish(bench, half)
 
 
-def test_lengths_that_leave_a_part_of_the_vector_out(bench: Bench, half: Share) -> None:
+def test_lengths_that_leave_a_part_of_the_vector_out(bench: Bench, half: SwitchShare) -> None:
     """The bytes are there, but behind the datagram's end."""
     first = half.members[0]
     made = packet(half, first, vector(bench.elements, 5))
@@ -125,7 +125,7 @@ def test_lengths_that_leave_a_part_of_the_vector_out(bench: Bench, half: Share) 
     finish(bench, half)
 
 
-def test_lengths_that_promise_more_than_there_is(bench: Bench, half: Share) -> None:
+def test_lengths_that_promise_more_than_there_is(bench: Bench, half: SwitchShare) -> None:
     first = half.members[0]
     made = packet(half, first, vector(bench.elements, 5))
     for more in (1, 4, 4 * bench.elements):
@@ -134,7 +134,7 @@ def test_lengths_that_promise_more_than_there_is(bench: Bench, half: Share) -> N
     finish(bench, half)
 
 
-def test_what_follows_the_datagram_is_not_looked_at(bench: Bench, half: Share) -> None:
+def test_what_follows_the_datagram_is_not_looked_at(bench: Bench, half: SwitchShare) -> None:
     """Ethernet pads and some NICs leave a trailer: the lengths say where the datagram ends."""
     second = half.members[1]
     vectors = [vector(bench.elements, 0), vector(bench.elements, 1)]
@@ -145,15 +145,15 @@ def test_what_follows_the_datagram_is_not_looked_at(bench: Bench, half: Share) -
     assert sorted((port, frame[: len(made.frame())]) for port, frame in got) == wanted
 
 
-def test_another_udp_port_of_the_fabric_is_not_the_protocols(bench: Bench, half: Share) -> None:
+def test_another_udp_port_of_the_fabric_is_not_the_protocols(bench: Bench, half: SwitchShare) -> None:
     first = half.members[0]
     made = packet(half, first, vector(bench.elements, 5))
-    for port in (layout.NETFOLD_UDP_PORT - 1, layout.NETFOLD_UDP_PORT + 1):
+    for port in (constants.NETFOLD_UDP_PORT - 1, constants.NETFOLD_UDP_PORT + 1):
         bench.expect(first.port, replace(made, destination=(*made.destination[:2], port)), [], "no_route")
     finish(bench, half)
 
 
-def test_a_packet_with_a_tail(bench: Bench, half: Share) -> None:
+def test_a_packet_with_a_tail(bench: Bench, half: SwitchShare) -> None:
     first = half.members[0]
     made = packet(half, first, vector(bench.elements, 5))
     size = 32 + 4 * bench.elements
@@ -162,14 +162,14 @@ def test_a_packet_with_a_tail(bench: Bench, half: Share) -> None:
 
 
 @pytest.mark.parametrize("difference", [-4, -1, 1, 4, 200])
-def test_lengths_that_contradict_each_other(bench: Bench, half: Share, difference: int) -> None:
+def test_lengths_that_contradict_each_other(bench: Bench, half: SwitchShare, difference: int) -> None:
     first = half.members[0]
     made = packet(half, first, vector(bench.elements, 5))
     bench.expect(first.port, made.frame(ip_length=60 + 4 * bench.elements + difference), [], "malformed")
     finish(bench, half)
 
 
-def test_a_wrong_header_checksum(bench: Bench, half: Share) -> None:
+def test_a_wrong_header_checksum(bench: Bench, half: SwitchShare) -> None:
     first = half.members[0]
     bench.expect(first.port, packet(half, first, vector(bench.elements, 5)).frame(checksum=0x1234), [], "checksum")
     finish(bench, half)
@@ -191,7 +191,7 @@ def test_a_packet_of_an_ended_job(bench: Bench) -> None:
 
 @pytest.mark.parametrize("fields", [{"flags": "MF"}, {"frag": 185}, {"version": 6}, {"options": b"\x01" * 4}])
 def test_what_is_not_a_whole_plain_datagram_is_not_the_fabrics(
-    bench: Bench, half: Share, fields: dict[str, Any]
+    bench: Bench, half: SwitchShare, fields: dict[str, Any]
 ) -> None:
     """It is forwarded like anything else, if somebody has its MAC."""
     first = half.members[0]
@@ -213,7 +213,7 @@ UP = {
 
 
 def wrong_packets(
-    elements: int, job: Share, sender: Member | Above, other: Member | Above
+    elements: int, job: SwitchShare, sender: Member | Upstream, other: Member | Upstream
 ) -> list[tuple[int, Made, str]]:
     """What `sender` must not send: (port, packet, reason)."""
     good = packet(job, sender, vector(elements, 5))
@@ -261,7 +261,7 @@ def test_wrong_results_do_not_touch_a_slot_that_waits_for_one(bench: Bench, kind
     for port, made, reason in wrong_packets(bench.elements, job, job.above, job.members[0]):
         bench.expect(port, made, [], reason)
     # It still waits, with its sum.
-    again = packet(job, job.members[0], vectors[0], flags=layout.FLAG_AGAIN)
+    again = packet(job, job.members[0], vectors[0], flags=constants.FLAG_AGAIN)
     up = sum_up(again, job.above, vectors, rank_up(job.above, job.members[0]))
     bench.expect(job.members[0].port, again, [up], "up_again")
     good = packet(job, job.above, total(vectors), of=2)
@@ -270,7 +270,7 @@ def test_wrong_results_do_not_touch_a_slot_that_waits_for_one(bench: Bench, kind
 
 
 @pytest.mark.parametrize("above", [PARENT, SERVER], ids=["parent", "server"])
-def test_wrong_chunks_and_nacks_do_not_touch_a_chunk(bench: Bench, above: Above) -> None:
+def test_wrong_chunks_and_nacks_do_not_touch_a_chunk(bench: Bench, above: Upstream) -> None:
     job = share(2, above=above, policy="chunk")
     bench.install(job)
     chunk = packet(job, above, vector(bench.elements, 1))

@@ -9,8 +9,8 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
-from hostlib import layout
-from hostlib.wire import Header
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header
 from tests.dataplane.packets import Bench, packet, share, vector
 from tests.dataplane.target import FABRIC, SWITCH_MAC
 
@@ -54,7 +54,7 @@ def routed(bench: Bench) -> Bench:
             entry(bench, "router_mac", "dst_mac", number(ROUTER), "NoAction"),
             route(bench, "10.1.0.0", 16, "ipv4_forward", port=4, src_mac=number(ROUTER), dst_mac=number(OTHER)),
             route(bench, "10.1.2.0", 24, "ipv4_forward", port=5, src_mac=number(ROUTER), dst_mac=number(HOST)),
-            route(bench, "10.1.3.3", 32, "forwarding.drop", reason=layout.DROP_NO_ROUTE),
+            route(bench, "10.1.3.3", 32, "forwarding.drop", reason=constants.DROP_NO_ROUTE),
             route(bench, "239.1.1.0", 24, "ipv4_replicate", group=GROUP),
         ]
     )
@@ -86,14 +86,14 @@ SWITCHED = {
     "a fragment": IP(src="10.0.1.1", dst="10.0.1.2", frag=100, flags="MF") / Raw(b"f" * 64),
     "TTL 1": IP(src="10.0.1.1", dst="10.0.1.2", ttl=1) / UDP(dport=53) / Raw(b"t" * 20),
     "options": IP(src="10.0.1.1", dst="10.0.1.2", options=b"\x01" * 4) / UDP(dport=53),
-    "a short datagram to the protocol's port": HERE / UDP(dport=layout.NETFOLD_UDP_PORT) / Raw(b"short"),
+    "a short datagram to the protocol's port": HERE / UDP(dport=constants.NETFOLD_UDP_PORT) / Raw(b"short"),
     **{
         f"a header without its {size} elements": HERE
-        / UDP(dport=layout.NETFOLD_UDP_PORT)
+        / UDP(dport=constants.NETFOLD_UDP_PORT)
         / Raw(Header(element_count=size).pack())
         for size in (32, 64, 256)
     },
-    "IPv6": IPv6(dst="fd00::2") / UDP(dport=layout.NETFOLD_UDP_PORT) / Raw(b"six"),
+    "IPv6": IPv6(dst="fd00::2") / UDP(dport=constants.NETFOLD_UDP_PORT) / Raw(b"six"),
     "an ARP reply": ARP(op=2, hwsrc=HOST, psrc="10.0.1.1", pdst=FABRIC),
     "nothing known": Raw(b"0123456789" * 6),
 }
@@ -123,7 +123,7 @@ def test_packets_are_routed_by_the_longest_prefix(routed: Bench, destination: st
 ROUTED = {
     "ICMP": ({}, ICMP() / Raw(b"ping")),
     "a later fragment": ({"frag": 100, "flags": "MF"}, Raw(b"f" * 64)),
-    "a short datagram to the protocol's port": ({}, UDP(dport=layout.NETFOLD_UDP_PORT) / Raw(b"short")),
+    "a short datagram to the protocol's port": ({}, UDP(dport=constants.NETFOLD_UDP_PORT) / Raw(b"short")),
 }
 
 

@@ -9,8 +9,8 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from controller.share import Share
-from hostlib import layout
+from controller.jobs.switch_share import SwitchShare
+from hostlib.protocol import constants
 from tests.dataplane.packets import PARENT, SERVER, Bench, Made, Sender, ends, mac, packet, share, vector
 from tests.dataplane.scapy_layer import Netfold
 from tests.dataplane.target import FABRIC, SWITCH_MAC, Frames
@@ -18,7 +18,7 @@ from tests.dataplane.target import FABRIC, SWITCH_MAC, Frames
 SHARED = {"above": SERVER, "policy": "shared", "offset": 384}
 CHUNKS = {"above": SERVER, "policy": "chunk"}
 # What makes a packet leave: the job, who sends to it one after the other, and the last one's event.
-WAYS_OUT: dict[str, tuple[dict[str, Any], Callable[[Share], list[Sender]], str]] = {
+WAYS_OUT: dict[str, tuple[dict[str, Any], Callable[[SwitchShare], list[Sender]], str]] = {
     "a result": ({}, lambda job: [*job.members], "completed"),
     "an answer": ({}, lambda job: [*job.members, job.members[0]], "answered"),
     "a sum to a parent": ({"above": PARENT}, lambda job: [*job.members], "sent_up"),
@@ -43,7 +43,7 @@ def strange(made: Made) -> bytes:
     return bytes(frame)
 
 
-def last_leaves(bench: Bench, way: str, flags: int) -> tuple[Share, Frames]:
+def last_leaves(bench: Bench, way: str, flags: int) -> tuple[SwitchShare, Frames]:
     """A new job, and what leaves at the end of one way out."""
     changes, sequence, event = WAYS_OUT[way]
     bench.reset()
@@ -61,25 +61,25 @@ def last_leaves(bench: Bench, way: str, flags: int) -> tuple[Share, Frames]:
 
 @pytest.mark.parametrize("way", WAYS_OUT)
 def test_what_leaves_is_a_right_datagram(bench: Bench, way: str) -> None:
-    job, frames = last_leaves(bench, way, layout.FLAG_AGAIN if way == "a collision" else 0)
+    job, frames = last_leaves(bench, way, constants.FLAG_AGAIN if way == "a collision" else 0)
     receivers = {(each.port, mac(each.mac), each.address, each.udp_port) for each in ends(job)}
     addressed = {(port, Ether(f).dst, Ether(f)[IP].dst, Ether(f)[UDP].dport) for port, f in frames}
     assert len(addressed) == len(frames)
     assert addressed <= receivers
     for _, frame in frames:
         got = Ether(frame)
-        assert (got.src, got[IP].src, got[UDP].sport) == (SWITCH_MAC, FABRIC, layout.NETFOLD_UDP_PORT)
+        assert (got.src, got[IP].src, got[UDP].sport) == (SWITCH_MAC, FABRIC, constants.NETFOLD_UDP_PORT)
         assert len(frame) == 14 + got[IP].len == 14 + 20 + got[UDP].len == 42 + 32 + 4 * bench.elements
         assert (got[IP].version, got[IP].ihl, got[IP].ttl, got[IP].frag, got[UDP].chksum) == (4, 5, 64, 0, 0)
         header = got[Netfold]
-        assert (header.magic, header.version) == (layout.NETFOLD_MAGIC, layout.NETFOLD_VERSION)
+        assert (header.magic, header.version) == (constants.NETFOLD_MAGIC, constants.NETFOLD_VERSION)
         assert header.element_count == bench.elements == len(header.elements)
         checksum = got[IP].chksum
         del got[IP].chksum
         assert Ether(bytes(got))[IP].chksum == checksum
 
 
-@pytest.mark.parametrize("flags", [layout.FLAG_AGAIN, 0x8000, 0xFFFF])
+@pytest.mark.parametrize("flags", [constants.FLAG_AGAIN, 0x8000, 0xFFFF])
 @pytest.mark.parametrize("way", [way for way, (*_, event) in WAYS_OUT.items() if event in (*TO_ALL, "answered")])
 def test_results_and_chunks_have_no_flags(bench: Bench, way: str, flags: int) -> None:
     _, frames = last_leaves(bench, way, flags)

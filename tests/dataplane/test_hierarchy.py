@@ -10,9 +10,9 @@ import pytest
 from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 
-from controller.share import Above, Member, Share
-from hostlib import layout
-from hostlib.wire import check_word
+from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from hostlib.protocol import constants
+from hostlib.protocol.header import check_word
 from tests.dataplane.packets import (
     FABRIC_END,
     PARENT,
@@ -31,31 +31,31 @@ from tests.dataplane.scapy_layer import Netfold
 from tests.dataplane.target import FABRIC, INSERT, Embedded
 
 
-def sum_up(made: Made, above: Above, vectors: list[np.ndarray], rank: int, **fields: int) -> tuple[int, Made]:
+def sum_up(made: Made, above: Upstream, vectors: list[np.ndarray], rank: int, **fields: int) -> tuple[int, Made]:
     """The sum on its way to the parent or server."""
     elements = total(vectors)
-    operation = layout.OPERATION_CONTRIBUTION if above.kind == "parent" else layout.OPERATION_SUM
+    operation = constants.OPERATION_CONTRIBUTION if above.kind == "parent" else constants.OPERATION_SUM
     check = check_word(made.header, elements, len(vectors))
     up = told(made, replace(above, rank=rank), elements, check, operation=operation, **fields)
     return above.port, up
 
 
-def copies(made: Made, job: Share) -> list[tuple[int, Made]]:
+def copies(made: Made, job: SwitchShare) -> list[tuple[int, Made]]:
     """A result from above, on its way to every member."""
     return [(member.port, told(made, member, made.elements, made.header.check)) for member in job.members]
 
 
 @pytest.fixture(params=["parent", "server"])
-def above(request: pytest.FixtureRequest) -> Above:
+def above(request: pytest.FixtureRequest) -> Upstream:
     return {"parent": PARENT, "server": SERVER}[request.param]
 
 
-def rank_up(above: Above, member: Member) -> int:
+def rank_up(above: Upstream, member: Member) -> int:
     """A parent knows the switch as one rank; a server is told whose packet it was."""
     return above.rank if above.kind == "parent" else member.rank
 
 
-def send_up(bench: Bench, job: Share) -> list[np.ndarray]:
+def send_up(bench: Bench, job: SwitchShare) -> list[np.ndarray]:
     """Both members contribute; what they did."""
     first, second = job.members
     vectors = [vector(bench.elements, job.job_id + rank) for rank in range(2)]
@@ -67,13 +67,13 @@ def send_up(bench: Bench, job: Share) -> list[np.ndarray]:
     return vectors
 
 
-def test_partial_sent_up_done(bench: Bench, above: Above) -> None:
+def test_partial_sent_up_done(bench: Bench, above: Upstream) -> None:
     job = share(2, above=above)
     bench.install(job)
     vectors = send_up(bench, job)
     # Sent up: whoever asks again makes the stored sum go up again.
     for member, own in zip(job.members, vectors, strict=True):
-        again = packet(job, member, own, exponent=2, flags=layout.FLAG_AGAIN)
+        again = packet(job, member, own, exponent=2, flags=constants.FLAG_AGAIN)
         up = sum_up(again, above, vectors, rank_up(above, member), next_exponent=codes(4)[0])
         bench.expect(member.port, again, [up], "up_again")
     # Down: stored, and on to the group as it came, whatever it is.
@@ -88,14 +88,14 @@ def test_partial_sent_up_done(bench: Bench, above: Above) -> None:
             member,
             whole,
             result.header.check,
-            operation=layout.OPERATION_RESULT,
+            operation=constants.OPERATION_RESULT,
             next_exponent=codes(7)[0],
         )
         bench.expect(member.port, again, [(member.port, answer)], "answered")
     bench.expect(above.port, result, [], "unasked")
 
 
-def test_a_result_nobody_waits_for_is_dropped(bench: Bench, above: Above) -> None:
+def test_a_result_nobody_waits_for_is_dropped(bench: Bench, above: Upstream) -> None:
     job = share(2, above=above)
     bench.install(job)
     first, second = job.members
@@ -113,7 +113,7 @@ def test_a_result_nobody_waits_for_is_dropped(bench: Bench, above: Above) -> Non
     bench.expect(above.port, result, copies(result, job), "down", replica=2)
 
 
-def test_the_next_generation_is_partial_again(bench: Bench, above: Above) -> None:
+def test_the_next_generation_is_partial_again(bench: Bench, above: Upstream) -> None:
     job = share(2, above=above)
     bench.install(job)
     send_up(bench, job)
@@ -125,7 +125,7 @@ def test_the_next_generation_is_partial_again(bench: Bench, above: Above) -> Non
     bench.expect(first.port, again, [], "duplicate")
 
 
-def test_a_leaf_of_one_rank(bench: Bench, above: Above) -> None:
+def test_a_leaf_of_one_rank(bench: Bench, above: Upstream) -> None:
     job = share(1, above=above)
     bench.install(job)
     (only,) = job.members
@@ -138,7 +138,7 @@ def test_a_leaf_of_one_rank(bench: Bench, above: Above) -> None:
 
 def test_the_parent_treats_leaves_as_ranks(bench: Bench) -> None:
     leaves = tuple(
-        Member(0x8001 + n, 1 + n, 0x0200_0000_0001, f"10.255.255.{n + 1}", layout.NETFOLD_UDP_PORT, 900 + n)
+        Member(0x8001 + n, 1 + n, 0x0200_0000_0001, f"10.255.255.{n + 1}", constants.NETFOLD_UDP_PORT, 900 + n)
         for n in range(2)
     )
     job = share(2, members=leaves)
@@ -149,13 +149,13 @@ def test_the_parent_treats_leaves_as_ranks(bench: Bench) -> None:
     bench.expect(1, made[0], [], "absorbed")
     check = check_word(made[1].header, total(vectors), 6)
     result = [
-        (leaf.port, told(made[1], leaf, total(vectors), check, operation=layout.OPERATION_RESULT)) for leaf in leaves
+        (leaf.port, told(made[1], leaf, total(vectors), check, operation=constants.OPERATION_RESULT)) for leaf in leaves
     ]
     bench.expect(2, made[1], result, "completed", replica=2)
 
 
 @pytest.mark.parametrize("fewer", [0, 1])
-def test_a_leaf_of_all_the_ranks_that_a_switch_takes(bench: Bench, above: Above, fewer: int) -> None:
+def test_a_leaf_of_all_the_ranks_that_a_switch_takes(bench: Bench, above: Upstream, fewer: int) -> None:
     """The highest rank's bit and the one beside it, that says where the values came from."""
     count = bench.target.ranks - fewer
     job = share(count, above=above)
@@ -175,7 +175,7 @@ def test_a_leaf_of_all_the_ranks_that_a_switch_takes(bench: Bench, above: Above,
     down = packet(job, above, vector(bench.elements, 99))
     bench.expect(above.port, down, copies(down, job), "down", replica=count)
     again = packet(job, last, vectors[-1])
-    answer = told(again, last, down.elements, down.header.check, operation=layout.OPERATION_RESULT)
+    answer = told(again, last, down.elements, down.header.check, operation=constants.OPERATION_RESULT)
     bench.expect(last.port, again, [(last.port, answer)], "answered")
 
 
@@ -196,13 +196,13 @@ class Tree:
         base = share(1, policy=policy, above=SERVER if policy == "chunk" else None)
         job = {"job_id": base.job_id, "epoch": base.epoch, "group": base.group, "policy": policy}
         tops = tuple(
-            Member(0x8000 + leaf, leaf, 0x0200_0000_0001, self.addresses[leaf], layout.NETFOLD_UDP_PORT, 500 + leaf)
+            Member(0x8000 + leaf, leaf, 0x0200_0000_0001, self.addresses[leaf], constants.NETFOLD_UDP_PORT, 500 + leaf)
             for leaf in range(1, leaves + 1)
         )
         self.shares = [replace(base, members=tops)]
         for leaf in range(1, leaves + 1):
             own = tuple(replace(m, rank=m.rank + (leaf - 1) * ranks) for m in members(ranks))
-            up = Above("parent", ROOT_PORT, 0x0200_0000_0001, FABRIC, layout.NETFOLD_UDP_PORT, 0x8000 + leaf)
+            up = Upstream("parent", ROOT_PORT, 0x0200_0000_0001, FABRIC, constants.NETFOLD_UDP_PORT, 0x8000 + leaf)
             self.shares.append(share(1, members=own, above=up, **job))
         for switch, address, each in zip(self.switches, self.addresses, self.shares, strict=True):
             switch.write(INSERT, [switch.names.fabric_address(address), *switch.names.job([each])])
@@ -215,7 +215,7 @@ class Tree:
         """A rank's packet, and what hosts got because of it. What takes a `lost` link is lost."""
         leaf, member = self.member(rank)
         made = packet(self.shares[leaf], member, elements, **fields)
-        made = replace(made, destination=(*FABRIC_END[:1], self.addresses[leaf], layout.NETFOLD_UDP_PORT))
+        made = replace(made, destination=(*FABRIC_END[:1], self.addresses[leaf], constants.NETFOLD_UDP_PORT))
         return self.travel(leaf, member.port, made.frame(), lost)
 
     def travel(self, at: int, port: int, frame: bytes, lost: Collection[Link] = ()) -> dict[int, Netfold]:
@@ -243,7 +243,7 @@ class Tree:
 
     def counted(self) -> list[dict[str, int]]:
         """By switch: ingress events by name, since the last call."""
-        names = {index: name for name, index in [*layout.EVENTS.items(), *layout.DROPS.items()]}
+        names = {index: name for name, index in [*constants.EVENTS.items(), *constants.DROPS.items()]}
         now = [switch.counts()["events"] for switch in self.switches]
         before, self._before = self._before, now
         return [
@@ -274,7 +274,7 @@ def check_results(got: dict[int, Netfold], ranks: Collection[int], tree: Tree, c
     for rank, answer in got.items():
         assert np.array_equal(answer.elements, expected), rank
         header = packet(tree.shares[1], tree.shares[1].members[0], expected).header
-        assert (answer.operation, answer.check) == (layout.OPERATION_RESULT, check_word(header, expected, count))
+        assert (answer.operation, answer.check) == (constants.OPERATION_RESULT, check_word(header, expected, count))
 
 
 @pytest.mark.parametrize("asks", range(4))
@@ -282,11 +282,11 @@ def test_a_sum_lost_on_the_way_up_is_sent_again_by_any_rank(two_by_two: Tree, as
     tree = two_by_two
     assert tree.send(3, vector(tree.elements, 3), lost=[(2, "up")]) == {}
     assert tree.counted() == [{}, {}, {"sent_up": 1}]
-    again = tree.send(asks, vector(tree.elements, asks), flags=layout.FLAG_AGAIN)
+    again = tree.send(asks, vector(tree.elements, asks), flags=constants.FLAG_AGAIN)
     if asks < 2:  # It knows of no loss: its leaf's sum has arrived, the other's has not.
         assert again == {}
         assert tree.counted() == [{"duplicate": 1}, {"up_again": 1}, {}]
-        again = tree.send(2, vector(tree.elements, 2), flags=layout.FLAG_AGAIN)
+        again = tree.send(2, vector(tree.elements, 2), flags=constants.FLAG_AGAIN)
     check_results(again, range(4), tree)
     assert tree.counted() == [{"completed": 1}, {"down": 1}, {"down": 1, "up_again": 1}]
 
@@ -299,7 +299,7 @@ def test_a_result_lost_on_the_way_down_is_asked_for_by_its_leaf(two_by_two: Tree
     check_results(got, own[3 - leaf], tree)
     tree.counted()
     for asks in own[leaf]:
-        again = tree.send(asks, vector(tree.elements, asks), flags=layout.FLAG_AGAIN)
+        again = tree.send(asks, vector(tree.elements, asks), flags=constants.FLAG_AGAIN)
         # The first one brings it to both; the second finds it here.
         check_results(again, own[leaf] if asks == own[leaf][0] else [asks], tree)
     counted = tree.counted()
@@ -313,7 +313,7 @@ def test_a_lost_replica_is_answered_by_the_leaf_alone(two_by_two: Tree) -> None:
     check_results(tree.send(3, vector(tree.elements, 3), lost=[(1, "host")]), [2, 3], tree)
     tree.counted()
     for asks in (1, 0, 1):
-        check_results(tree.send(asks, vector(tree.elements, asks), flags=layout.FLAG_AGAIN), [asks], tree)
+        check_results(tree.send(asks, vector(tree.elements, asks), flags=constants.FLAG_AGAIN), [asks], tree)
     assert tree.counted() == [{}, {"answered": 3}, {}]
 
 
@@ -336,7 +336,7 @@ def sum_of_leaf(tree: Tree, leaf: int) -> bytes:
     first = 2 * leaf - 2
     elements = total([vector(tree.elements, first), vector(tree.elements, first + 1)])
     made = packet(tree.shares[0], tree.shares[0].members[leaf - 1], elements, of=2)
-    assert (made.header.rank, made.header.operation) == (above.rank, layout.OPERATION_CONTRIBUTION)
+    assert (made.header.rank, made.header.operation) == (above.rank, constants.OPERATION_CONTRIBUTION)
     return made.frame()
 
 
@@ -354,7 +354,7 @@ def test_a_chunk_lost_between_switches_is_repaired_once() -> None:
         assert tree.counted() == [{"answered": 1}, {"answered": 1}, {"nack_up": 1, "chunk": 1, "answered": 1}]
         for answer in got.values():
             assert answer.elements == chunk.elements.tolist()
-            assert (answer.operation, answer.exponent, answer.flags) == (layout.OPERATION_CHUNK, 0, 0)
+            assert (answer.operation, answer.exponent, answer.flags) == (constants.OPERATION_CHUNK, 0, 0)
             assert (answer.check, answer.next_exponent) == (chunk.header.check, chunk.header.next_exponent)
     finally:
         tree.close()

@@ -1,4 +1,4 @@
-"""The scapy layer says what hostlib/wire.py says."""
+"""The scapy layer says what hostlib/protocol/header.py says."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
-from hostlib import layout
-from hostlib.wire import Header
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header
 from tests.dataplane import scapy_layer
 from tests.dataplane.scapy_layer import Netfold
 
 WIDTHS = dict(
-    zip(layout.HEADER_FIELDS, (8 * {"B": 1, "H": 2, "I": 4}[c] for c in layout.HEADER_FORMAT[1:]), strict=True)
+    zip(constants.HEADER_FIELDS, (8 * {"B": 1, "H": 2, "I": 4}[c] for c in constants.HEADER_FORMAT[1:]), strict=True)
 )
 FIELDS = st.fixed_dictionaries({name: st.integers(0, 2**bits - 1) for name, bits in WIDTHS.items()})
 ELEMENTS = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=8)
@@ -45,7 +45,7 @@ def test_a_vector_of_any_size(count: int) -> None:
 
 
 def test_it_is_found_behind_the_protocols_port_in_both_directions() -> None:
-    for ports in ({"dport": layout.NETFOLD_UDP_PORT}, {"sport": layout.NETFOLD_UDP_PORT}):
+    for ports in ({"dport": constants.NETFOLD_UDP_PORT}, {"sport": constants.NETFOLD_UDP_PORT}):
         packet = IP(bytes(IP() / UDP(**ports) / Raw(Header(job=7).pack())))
         assert packet[Netfold].job == 7
 

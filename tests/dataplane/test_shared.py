@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from controller.share import Member, Share
-from hostlib import layout
+from controller.jobs.switch_share import Member, SwitchShare
+from hostlib.protocol import constants
 from tests.dataplane.packets import SERVER, Bench, Made, packet, share, told, vector
 from tests.dataplane.target import Target
 from tests.dataplane.test_hierarchy import copies, sum_up
 
-AGAIN = {"flags": layout.FLAG_AGAIN}
+AGAIN = {"flags": constants.FLAG_AGAIN}
 POOL = 256  # an offset's high bits: where the pool begins
 
 
@@ -27,7 +27,7 @@ def bench(target: Target) -> Iterator[Bench]:
     made.clear()
 
 
-def shared(count: int = 2, offset: int = POOL) -> Share:
+def shared(count: int = 2, offset: int = POOL) -> SwitchShare:
     return share(count, above=SERVER, policy="shared", offset=offset)
 
 
@@ -37,7 +37,7 @@ def passed_on(made: Made) -> tuple[int, Made]:
     return SERVER.port, up
 
 
-def contribute(bench: Bench, job: Share, member: Member, seed: int, **fields: int) -> Made:
+def contribute(bench: Bench, job: SwitchShare, member: Member, seed: int, **fields: int) -> Made:
     made = packet(job, member, vector(bench.elements, seed), **fields)
     bench.expect(member.port, made, [], "absorbed")
     return made
@@ -113,7 +113,7 @@ def test_only_one_of_the_flags_counts(bench: Bench) -> None:
     first = job.members[0]
     late = packet(job, first, vector(bench.elements, 1), flags=0xFFFF)
     bench.expect(first.port, late, [passed_on(late)], "collision")
-    contribute(bench, job, first, 1, flags=0xFFFF ^ layout.FLAG_AGAIN)
+    contribute(bench, job, first, 1, flags=0xFFFF ^ constants.FLAG_AGAIN)
 
 
 def test_another_generation_in_its_own_set_is_a_collision(bench: Bench) -> None:
@@ -136,7 +136,7 @@ def test_an_owner_that_is_gone_loses_its_slot(bench: Bench) -> None:
     contribute(bench, gone, gone.members[0], 1)
     first = job.members[0]
     made = packet(job, first, vector(bench.elements, 2))
-    for _ in range(layout.CREDIT):
+    for _ in range(constants.CREDIT):
         bench.expect(first.port, made, [passed_on(made)], "collision")
     again = packet(job, first, vector(bench.elements, 2), **AGAIN)
     bench.expect(first.port, again, [passed_on(again)], "collision")  # neither claims nor counts
@@ -153,13 +153,13 @@ def test_an_owner_that_speaks_keeps_its_slot(bench: Bench) -> None:
     first = job.members[0]
     made = packet(job, first, vector(bench.elements, 2))
     for _ in range(3):
-        for _ in range(layout.CREDIT - 1):
+        for _ in range(constants.CREDIT - 1):
             bench.target.send(first.port, made.frame())
         bench.expect(one.port, packet(owner, one, vector(bench.elements, 1)), [], "duplicate")
     bench.expect(first.port, made, [passed_on(made)], "collision")
 
 
-def collide(bench: Bench, job: Share, times: int, **fields: int) -> None:
+def collide(bench: Bench, job: SwitchShare, times: int, **fields: int) -> None:
     """A packet of the job's first rank, that many times; each is passed on."""
     first = job.members[0]
     made = packet(job, first, vector(bench.elements, 2), **fields)
@@ -174,7 +174,7 @@ def test_what_an_owner_sends_again_does_not_renew_its_credit(bench: Bench) -> No
     bench.install_entities([e for each in (owner, job) for e in bench.target.names.job([each])])
     one = owner.members[0]
     contribute(bench, owner, one, 1)
-    collide(bench, job, layout.CREDIT - 1)
+    collide(bench, job, constants.CREDIT - 1)
     again = packet(owner, one, vector(bench.elements, 1), **AGAIN)
     bench.expect(one.port, again, [passed_on(again)], "collision")
     collide(bench, job, 1)
@@ -186,7 +186,7 @@ def test_what_another_sends_again_does_not_cost_the_owner_credit(bench: Bench) -
     bench.install_entities([e for each in (owner, job) for e in bench.target.names.job([each])])
     contribute(bench, owner, owner.members[0], 1)
     collide(bench, job, 3, **AGAIN)
-    collide(bench, job, layout.CREDIT)
+    collide(bench, job, constants.CREDIT)
     contribute(bench, job, job.members[0], 2)
 
 
@@ -211,10 +211,10 @@ def test_an_owners_next_generation_renews_its_credit(bench: Bench) -> None:
     bench.install_entities([e for each in (owner, job) for e in bench.target.names.job([each])])
     one = owner.members[0]
     contribute(bench, owner, one, 1)
-    collide(bench, job, layout.CREDIT - 1)
+    collide(bench, job, constants.CREDIT - 1)
     ahead = packet(owner, one, vector(bench.elements, 1), generation=2)
     bench.expect(one.port, ahead, [passed_on(ahead)], "collision")
-    collide(bench, job, layout.CREDIT)
+    collide(bench, job, constants.CREDIT)
     contribute(bench, job, job.members[0], 2)
 
 

@@ -56,10 +56,9 @@ def left_behind() -> list[str]:
     return [*spaces, *(line for line in children.split() if BMV2.startswith(line))]
 
 
+@pytest.mark.bmv2
+@pytest.mark.root
 def test_bmv2_goes_with_its_namespace() -> None:
-    reason = absent("bmv2")
-    if reason is not None:
-        pytest.skip(reason)
     before = left_behind()
     started = Bmv2(64)
     assert len(left_behind()) == len(before) + 2
@@ -67,12 +66,11 @@ def test_bmv2_goes_with_its_namespace() -> None:
     assert left_behind() == before
 
 
+@pytest.mark.bmv2
+@pytest.mark.root
 def test_a_bmv2_that_does_not_start_says_why_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    reason = absent("bmv2")
-    if reason is not None:
-        pytest.skip(reason)
     fake = tmp_path / BMV2
     fake.write_text("#!/bin/sh\necho no such device; exit 3\n")
     fake.chmod(0o755)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scapy.layers.l2 import Ether
 
-from controller.share import Share
-from hostlib import layout
-from hostlib.wire import Header, check_word
+from controller.jobs.switch_share import SwitchShare
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header, check_word
 from tests.dataplane.packets import SERVER, Bench, packet, share, vector
 from tests.dataplane.scapy_layer import Netfold
 from tests.dataplane.target import Frames, absent
@@ -36,7 +36,7 @@ def once(bench: Bench, port: int, frame: bytes) -> Frames:
     return list(bench.target.once(port, frame))
 
 
-def leaves(bench: Bench, job: Share, rank: int, **fields: Any) -> list[int]:
+def leaves(bench: Bench, job: SwitchShare, rank: int, **fields: Any) -> list[int]:
     """Where a rank's packet goes in its first pass."""
     member = job.members[rank]
     made = packet(job, member, vector(bench.elements, rank), **fields)
@@ -81,7 +81,7 @@ def test_a_mixture_of_two_generations_is_told_by_its_check_word(tofino: Make) ->
     assert port == only.port
     got = Ether(mixed)[Netfold]
     assert np.array_equal(got.elements, np.concatenate([old[:32], new[32:]]))
-    header = Header(**{name: getattr(got, name) for name in layout.HEADER_FIELDS})
+    header = Header(**{name: getattr(got, name) for name in constants.HEADER_FIELDS})
     assert got.check == check_word(header, old) != check_word(header, np.array(got.elements, np.int32))
 
 

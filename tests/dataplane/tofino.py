@@ -14,7 +14,7 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.entry import Names
+from controller.switches.table_entries import Names
 from tests.dataplane.source import P4, Block, Entry, Node, Packet, Types, frontend, ternary
 
 

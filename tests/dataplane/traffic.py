@@ -15,10 +15,10 @@ from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
-from controller.entry import Names
-from controller.share import Above, Member, Share
-from hostlib import layout
-from hostlib.wire import Header
+from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from controller.switches.table_entries import Names
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header
 from tests.dataplane.packets import PARENT, SERVER, Made, ends, packet, share
 from tests.dataplane.target import FABRIC, PORTS, SWITCH_MAC, Frames
 
@@ -29,7 +29,7 @@ EDGES = {16: (0, 1, 2, 63, 64, 127, 255, 256, 511, 512, 0x7FFF, 0x8000, 0xFFFF),
 VLANS = (b"\x81\x00", b"\x88\xa8", b"\x91\x00")  # the kernel takes these tags off a frame that a socket reads
 
 
-def pools(number: int, count: int, *changes: dict) -> list[Share]:
+def pools(number: int, count: int, *changes: dict) -> list[SwitchShare]:
     """A job with a pool for each of `changes`, all with the same ranks; numbers that depend on nothing else."""
     members = tuple(
         Member(
@@ -46,7 +46,7 @@ def pools(number: int, count: int, *changes: dict) -> list[Share]:
     return [replace(base, group=number * 8 + n, **changes_) for n, changes_ in enumerate(changes)]
 
 
-def jobs() -> list[list[Share]]:
+def jobs() -> list[list[SwitchShare]]:
     """Every kind, in slots of their own, but for two that share theirs."""
     shared = {"above": SERVER, "policy": "shared"}
     return [
@@ -92,7 +92,7 @@ def forwarding(names: Names) -> list[p4rt.Entity]:
         names.entry("router_mac", {"dst_mac": number(ROUTER)}, "NoAction", {}),
         route("10.1.0.0", 16, "ipv4_forward", port=4, **macs),
         route("10.1.2.0", 24, "ipv4_forward", port=5, **macs),
-        route("10.1.2.128", 25, "forwarding.drop", reason=layout.DROP_NO_ROUTE),
+        route("10.1.2.128", 25, "forwarding.drop", reason=constants.DROP_NO_ROUTE),
         route("239.1.0.0", 16, "ipv4_replicate", group=FLOOD),
     ]
 
@@ -101,7 +101,7 @@ def forwarding(names: Names) -> list[p4rt.Entity]:
 class Pool:
     """A share, and where its ranks are in their streams."""
 
-    share: Share
+    share: SwitchShare
     generation: int
     slot: int = 0
     turn: int = 0
@@ -154,10 +154,10 @@ class Traffic:
         return port, frame
 
     def heard(self, frames: Frames) -> None:
-        whole = 42 + layout.HEADER_BYTES + 4 * self.elements
+        whole = 42 + constants.HEADER_BYTES + 4 * self.elements
         self._waiting.extend(each for each in frames if each[0] == SERVER.port and len(each[1]) >= whole)
 
-    def renew(self) -> tuple[list[Share], list[Share]]:
+    def renew(self) -> tuple[list[SwitchShare], list[SwitchShare]]:
         """A job ends; its next life begins in the same slots. (Both as shares.)"""
         number = self.draw.randrange(len(self.jobs))
         old = [pool.share for pool in self.jobs[number]]
@@ -175,10 +175,10 @@ class Traffic:
     def _vector(self) -> np.ndarray:
         return self._numbers.integers(-(2**31), 2**31, self.elements, dtype=np.int64).astype(np.int32)
 
-    def _packet(self, pool: Pool, sender: Member | Above, **fields: int) -> Made:
+    def _packet(self, pool: Pool, sender: Member | Upstream, **fields: int) -> Made:
         fields = {
             **pool.place(self.draw),
-            "flags": self.draw.choice((0, 0, 0, layout.FLAG_AGAIN)),
+            "flags": self.draw.choice((0, 0, 0, constants.FLAG_AGAIN)),
             "exponent": self.draw.randrange(4),
             "next_exponent": self.draw.randrange(1 << 32),
             **fields,
@@ -219,7 +219,7 @@ class Traffic:
         draw, pool = self.draw, self._pool()
         sender = draw.choice(ends(pool.share))
         wrong = {}
-        for name in draw.sample(layout.HEADER_FIELDS, draw.choice((1, 1, 2))):
+        for name in draw.sample(constants.HEADER_FIELDS, draw.choice((1, 1, 2))):
             if name in ("version", "operation"):
                 wrong[name] = draw.choice(EDGES[8])
             elif name in ("epoch", "generation", "next_exponent", "check"):
@@ -277,7 +277,7 @@ class Traffic:
             if draw.random() < 0.1:
                 ip.frag, ip.flags = draw.choice((0, 100)), "MF"
             payload = Raw(draw.randbytes(draw.choice((0, 5, 31, 32, 100))))
-            udp = UDP(sport=5000, dport=draw.choice((53, layout.NETFOLD_UDP_PORT)))
+            udp = UDP(sport=5000, dport=draw.choice((53, constants.NETFOLD_UDP_PORT)))
             frame = bytes(ether / ip / draw.choice((udp, udp, ICMP())) / payload)
         if draw.random() < 0.1:
             frame = frame[: draw.randrange(14, len(frame))]

@@ -17,8 +17,9 @@ from p4.v1 import p4runtime_pb2_grpc
 
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from emulation.switch.p4runtime.server import SwitchService, serve
-from emulation.switch.port import PortSpec, open_ports
-from hostlib.namespace import inside
+from emulation.switch.ports.open_port import open_ports
+from emulation.switch.ports.registry import parse_port
+from hostlib.system.network_namespace import inside
 from tests.conftest import ROOT
 
 DATA = ROOT / "tests" / "data"
@@ -79,8 +80,8 @@ class Controller:
             for response in self._call:
                 kind = response.WhichOneof("update")
                 self._queue(kind).put(getattr(response, kind))
-        except grpc.RpcError as wrong:
-            self.ended.put(refused(wrong))
+        except grpc.RpcError as error:
+            self.ended.put(refused(error))
 
     def next(self, kind: str, wait_s: float = WAIT_S) -> Any:
         """The next stream message of a kind: arbitration, packet, digest, idle_timeout_notification or error."""
@@ -123,8 +124,8 @@ class Controller:
     def call(self, method: Any, request: Any) -> Any:
         try:
             return method(request)
-        except grpc.RpcError as wrong:
-            raise refused(wrong) from None
+        except grpc.RpcError as error:
+            raise refused(error) from None
 
     def write(self, how: int, *entities: Any, atomicity: int = p4rt.WriteRequest.CONTINUE_ON_ERROR) -> None:
         """Write entities, all in the same way."""
@@ -259,7 +260,7 @@ def switch(
 ) -> Iterator[Switch]:
     """A switch that runs tests/data/PROGRAM, with ports as `emulation switch --port` has them, opened in a network
     namespace."""
-    specs = [PortSpec.parse(text) for text in ports]
+    specs = [parse_port(text) for text in ports]
     opened = open_ports(specs) if namespace is None else inside(namespace, lambda: open_ports(specs))
 
     def replace(new: Pipeline, old: Pipeline | None) -> None:

@@ -13,11 +13,12 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.artifact import load_artifact
-from controller.entry import Names
+from controller.switches.program import load_artifact
+from controller.switches.table_entries import Names
 from emulation.switch.dataplane import Dataplane
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
-from emulation.switch.port import Endpoint, OpenPort
+from emulation.switch.ports.open_port import OpenPort
+from emulation.switch.ports.port_spec import Endpoint
 
 SWITCH_MAC = 0x0200_0000_0001  # what rebuilt headers are sent to
 SO_TIMESTAMPNS, UDP_SEGMENT, UDP_GRO = 35, 103, 104

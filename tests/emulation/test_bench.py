@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from controller.entry import host_mac
-from emulation import bench
-from tests.conftest import ROOT, needs_root
+from emulation.benchmarks import switch_rates
+from hostlib.protocol.addresses import udp_host_mac
+from tests.conftest import ROOT
 
 BENCH = [sys.executable, "-m", "emulation", "bench", "--seconds", "0.2"]
 WITHOUT_BMV2 = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -27,58 +27,64 @@ def namespaces(pid: int) -> list[str]:
 
 
 def test_one_packet_takes_longer_than_its_sums() -> None:
-    program, sums = bench.in_process(64, 0.1)
+    program, sums = switch_rates.in_process(64, 0.1)
     assert program > sums > 0
 
 
 def test_two_ranks_on_loopback() -> None:
-    assert bench.on_loopback(0.2) > 0
+    assert switch_rates.on_loopback(0.2) > 0
 
 
 def test_wrong_results_are_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Contributions of another job are dropped: nothing is completed."""
-    monkeypatch.setattr(bench, "_load", lambda elements, share, load=bench._load: load(elements, other_job(share)))
-    with pytest.raises(bench.BenchError, match="the switch completed 0 slots where"):
-        bench.in_process(64, 0.1)
+    monkeypatch.setattr(
+        switch_rates, "_load", lambda elements, share, load=switch_rates._load: load(elements, other_job(share))
+    )
+    with pytest.raises(switch_rates.BenchError, match="the switch completed 0 slots where"):
+        switch_rates.in_process(64, 0.1)
 
 
-@needs_root
+@pytest.mark.root
 def test_wrong_sums_between_interfaces_are_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = bench.Contributions.of
-    monkeypatch.setattr(bench.Contributions, "of", lambda *a, **k: replace(sent := of(*a, **k), total=sent.total[::-1]))
-    with pytest.raises(bench.BenchError, match=r"^(\d+) of \1 results were wrong"):
-        bench.between_interfaces(bench.embedded_switch, 64, 0.2)
+    of = switch_rates.Contributions.of
+    monkeypatch.setattr(
+        switch_rates.Contributions, "of", lambda *a, **k: replace(sent := of(*a, **k), total=sent.total[::-1])
+    )
+    with pytest.raises(switch_rates.BenchError, match=r"^(\d+) of \1 results were wrong"):
+        switch_rates.between_interfaces(switch_rates.embedded_switch, 64, 0.2)
 
 
-@needs_root
+@pytest.mark.root
 def test_no_results_between_interfaces_are_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "_load", lambda elements, share, load=bench._load: load(elements, other_job(share)))
-    with pytest.raises(bench.BenchError, match="no slot of 8 was completed"):
-        bench.between_interfaces(bench.embedded_switch, 64, 0.2)
+    monkeypatch.setattr(
+        switch_rates, "_load", lambda elements, share, load=switch_rates._load: load(elements, other_job(share))
+    )
+    with pytest.raises(switch_rates.BenchError, match="no slot of 8 was completed"):
+        switch_rates.between_interfaces(switch_rates.embedded_switch, 64, 0.2)
 
 
-def other_job(share: bench.Share) -> bench.Share:
-    return bench.replace(share, job_id=share.job_id + 1)
+def other_job(share: switch_rates.Share) -> switch_rates.Share:
+    return switch_rates.replace(share, job_id=share.job_id + 1)
 
 
 def test_without_root_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(bench.BenchError, match="needs root"):
-        bench.run_bench(0.1, Console(stderr=True))
+    with pytest.raises(switch_rates.BenchError, match="needs root"):
+        switch_rates.run_bench(0.1, Console(stderr=True))
 
 
 def test_frames_of_the_ranks() -> None:
-    share = bench._share(bench._members(2))
-    made = bench.Contributions.of(share, 64, slots=3, generation=5)
-    assert made.frames.shape == (2, 3, bench.PAYLOAD_AT + 256)
+    share = switch_rates._share(switch_rates._members(2))
+    made = switch_rates.Contributions.of(share, 64, slots=3, generation=5)
+    assert made.frames.shape == (2, 3, switch_rates.PAYLOAD_AT + 256)
     assert made.checks.shape == (2, 3)
     second = made.frames[1, 2].tobytes()
-    assert second[6:12] == host_mac(2).to_bytes(6, "big")
-    assert int.from_bytes(second[bench._at("generation") :][:4], "big") == 5
-    assert int.from_bytes(second[bench._at("slot") :][:2], "big") == 2
+    assert second[6:12] == udp_host_mac(2).to_bytes(6, "big")
+    assert int.from_bytes(second[switch_rates._at("generation") :][:4], "big") == 5
+    assert int.from_bytes(second[switch_rates._at("slot") :][:2], "big") == 2
 
 
-@needs_root
+@pytest.mark.root
 def test_the_command_prints_its_contract() -> None:
     with subprocess.Popen(
         [*BENCH, "--json"], cwd=ROOT, env=WITHOUT_BMV2, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -96,7 +102,7 @@ def test_the_command_prints_its_contract() -> None:
     assert namespaces(running.pid) == []
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("reached", ["one packet of 64", "switch between interfaces, 64", "two ranks on loopback"])
 def test_it_can_be_interrupted_anywhere(reached: str, number: signal.Signals) -> None:

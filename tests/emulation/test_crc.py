@@ -10,14 +10,15 @@ from dataclasses import astuple
 import pytest
 
 from emulation.errors import ProgramError
+from emulation.switch.compiler.bmv2_json import Program
+from emulation.switch.compiler.cc import compile_library, compile_program
+from emulation.switch.compiler.crc import DEFAULTS, Crc, CrcSetting
+from emulation.switch.compiler.program_writer import Generator
 from emulation.switch.dataplane import Dataplane
-from emulation.switch.language.codegen import Generator
-from emulation.switch.language.compiler import compile_library, compile_program
-from emulation.switch.language.crc import DEFAULTS, Crc, CrcSetting
-from emulation.switch.language.program import Program
 from tests.emulation.p4runtime import DATA
 
 CODE = """
+#include "hash.h"
 uint32_t crc(const crc_t *k, const uint8_t *p, uint32_t bytes) { return crc_custom(k, p, bytes); }
 """
 CHECKED = b"123456789"
@@ -34,7 +35,7 @@ class _Crc(ctypes.Structure):
 
 @pytest.fixture(scope="module")
 def computed() -> Callable[[Crc, bytes], int]:
-    library = ctypes.CDLL(str(compile_library(("runtime.h",), CODE, (), ("-O0",))))
+    library = ctypes.CDLL(str(compile_library(CODE, (), ("-O0",))))
     return lambda crc, data: library.crc(ctypes.byref(_Crc(*astuple(crc))), data, len(data)) & 0xFFFFFFFF
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from hostlib.registry import find
-from hostlib.schedule import link_elements
-from hostlib.trace import Layer, Parameter, synthesise, write
-from hostlib.wire import frame_bytes
-from simulation.experiment import TCP_FRAME, TCP_PAYLOAD
-from simulation.synthesis import model_layers
+from hostlib.mechanisms.mechanism import find
+from hostlib.protocol.header import frame_bytes
+from hostlib.schedules.schedule import link_elements
+from hostlib.traces.trace import Layer, Parameter, synthesise, write
+from simulation.models.synthetic_trace import model_layers
+from simulation.predictors.builtin.discrete_event import TCP_FRAME, TCP_PAYLOAD
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="hosts in network namespaces need root: run pytest as root")
+pytestmark = pytest.mark.root
 
 VALUES = 200_000
 EXPERIMENT = """
@@ -109,6 +108,20 @@ def test_every_cell_is_measured_and_its_bytes_are_the_schedules(experiment: Path
     refused = run(str(other), "--output", str(output))
     assert refused.returncode == 1
     assert refused.stderr == f"error: {output} holds another experiment, or an earlier version: name another --output\n"
+
+
+def test_cells_of_several_networks_are_measured_one_network_after_the_other(experiment: Path, tmp_path: Path) -> None:
+    """The process that forks workers serves them all."""
+    text = experiment.read_text().replace('["1gbit"]', '["1gbit", "2gbit"]').replace("iterations = 2", "iterations = 1")
+    experiment.write_text(text)
+    before = leftovers()
+    done = run(str(experiment), "--only", "two-ring-", "--output", str(tmp_path / "out"), "--json")
+    assert done.returncode == 0, done.stderr
+    assert [(row["mechanism"], row["bandwidth"]) for row in json.loads(done.stdout)] == [
+        ("ring", "1gbit"),
+        ("ring", "2gbit"),
+    ]
+    assert leftovers() == before
 
 
 def test_strategies_messages_are_real(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from emulation.switch.language.compiler import compile_library
+from emulation.switch.compiler.cc import compile_library
 
 # One meter; `passed_us` go by before a packet that takes `amount`.
 CODE = """
+#include "runtime.h"
 static meter_t meter;
 void set(const uint64_t *r) { meter_set(&meter, r[0], r[1], r[2], r[3], r[4]); }
 uint32_t execute(uint64_t passed_us, uint64_t amount) {
@@ -24,7 +25,7 @@ Meter = Callable[..., Callable[[int, int], int]]
 
 @pytest.fixture(scope="module")
 def meter() -> Meter:
-    library = ctypes.CDLL(str(compile_library(("runtime.h",), CODE, (), ("-O0",))))
+    library = ctypes.CDLL(str(compile_library(CODE, (), ("-O0",))))
     library.execute.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
 
     def configured(*rates: int) -> Callable[[int, int], int]:

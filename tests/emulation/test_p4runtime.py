@@ -26,8 +26,7 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4data_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from hostlib.namespace import veths
-from tests.conftest import needs_root
+from hostlib.system.network_namespace import veths
 from tests.emulation.p4runtime import (
     CONFIG,
     CPU_PORT,
@@ -270,7 +269,10 @@ def test_a_batch_goes_on_or_is_undone(control: tuple[Switch, Controller]) -> Non
     digest = p4rt.DigestEntry(digest_id=controller.id("learned_t"))
     batch = [
         (UPDATE.INSERT, group),
-        (UPDATE.MODIFY, controller.entry("destinations", exact(HOST), action=controller.action("forward", 2))),
+        (
+            UPDATE.MODIFY,
+            controller.entry("destinations", exact(HOST), action=controller.action("forward", 2)),
+        ),
         (UPDATE.MODIFY, values),
         (UPDATE.DELETE, gone),
         (UPDATE.INSERT, digest),
@@ -601,7 +603,7 @@ def test_one_shot_action_sets(resources: tuple[Switch, Controller]) -> None:
     assert set(picked(running, 20)) == {2}
 
 
-@needs_root
+@pytest.mark.root
 def test_members_whose_port_is_down_are_skipped() -> None:
     """Port 1 loses its link and gets it back; port 2 is a socket, which is always up; there is no port 3."""
     with veths(1, "watch") as space, switch("resources", "1=s1", "2=udp:127.0.0.1:0", namespace=space) as running:

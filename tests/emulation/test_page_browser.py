@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from emulation.page.answer import answer
-from emulation.page.build import write_report
-from emulation.page.record import read
-from emulation.page.summary import Summary
-from tests.unit.example_experiment import write_experiment
+from emulation.report.build import write_report
+from emulation.report.headline import answer
+from emulation.report.result_files import read
+from emulation.report.summary import Summary
+from tests.unit.emulation.report.example_experiment import write_experiment
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PHONE_WIDTH = 375

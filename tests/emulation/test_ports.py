@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import struct
@@ -17,10 +18,17 @@ import pytest
 
 from emulation.errors import PortError
 from emulation.switch.dataplane import Dataplane
-from emulation.switch.port import Endpoint, Faults, OpenPort, PortSpec, Shape, open_ports
-from hostlib.namespace import inside, ip, veths
-from tests.conftest import ROOT, needs_root
+from emulation.switch.ports.open_port import OpenPort, open_ports
+from emulation.switch.ports.packet_socket import PacketSocket
+from emulation.switch.ports.port_spec import Endpoint, Faults, PortSpec, Shape
+from emulation.switch.ports.registry import parse_port
+from emulation.switch.ports.udp import UdpSocket
+from emulation.switch.ports.wire import Wire
+from hostlib.system.network_namespace import inside, veths
+from hostlib.system.process import Starting
+from tests.conftest import ROOT
 from tests.emulation.patch import UDP_SEGMENT, frame, host, mac, number, patched, receive, stats
+from tests.iproute import ip
 
 SOL_PACKET, PACKET_AUXDATA = 263, 8
 ANY = Endpoint("127.0.0.1", 0)
@@ -31,29 +39,29 @@ ANY = Endpoint("127.0.0.1", 0)
 
 def test_an_interface_with_its_link() -> None:
     text = "3=eth:veth1,rate=2.5gbit,delay=150us,queue=10,burst=3000,loss=0.1,corrupt=0.2,seed=7"
-    spec = PortSpec.parse(text)
-    assert (spec.number, spec.interface, spec.bind) == (3, "veth1", None)
+    spec = parse_port(text)
+    assert (spec.number, spec.place) == (3, PacketSocket("veth1"))
     assert spec.shape == Shape(2.5e9, 150_000, 10, 3000)
     assert spec.faults == Faults(loss=0.1, corrupt=0.2, seed=7)
-    assert PortSpec.parse("3=veth1") == PortSpec(3, interface="veth1")
-    assert PortSpec.parse("3=veth1,direct=yes,direct=no") == PortSpec(3, interface="veth1", direct=False)
+    assert parse_port("3=veth1") == PortSpec(3, PacketSocket("veth1"))
+    assert parse_port("3=veth1,direct=yes,direct=no") == PortSpec(3, PacketSocket("veth1", direct=False))
 
 
 def test_a_port_has_the_defaults_that_it_does_not_change() -> None:
-    spec = PortSpec.parse("1=wire:127.0.0.1:1,127.0.0.1:2,delay=1s", Faults(loss=0.5, seed=3), Shape(1e6, 5, 7))
+    spec = parse_port("1=wire:127.0.0.1:1,127.0.0.1:2,delay=1s", Faults(loss=0.5, seed=3), Shape(1e6, 5, 7))
     assert spec.faults == Faults(loss=0.5, seed=3)
     assert spec.shape == Shape(1e6, 10**9, 7)
-    assert spec.peer == Endpoint("127.0.0.1", 2)
+    assert spec.place == Wire(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 2))
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("1=", "WHERE one of udp:ADDRESS:PORT"),
-        ("1=tcp:127.0.0.1:1", "WHERE one of udp:ADDRESS:PORT"),
-        ("1=eth:", "WHERE one of udp:ADDRESS:PORT"),
+        ("1=", "is not WHERE, which is one of udp:ADDRESS:PORT"),
+        ("1=tcp:127.0.0.1:1", "is not WHERE, which is one of udp:ADDRESS:PORT"),
+        ("1=eth:", "is not WHERE, which is one of udp:ADDRESS:PORT"),
         ("1=a-name-that-is-too-long", "cannot be the name of a network interface"),
-        ("1=veth1,veth2", "only a wire has another end"),
+        ("1=veth1,veth2", "'veth2' is not NAME=VALUE, and is too much for eth:INTERFACE or INTERFACE"),
         ("1=veth1,rate=fast", "rate 'fast' is not a number and one of bit, kbit, mbit, gbit, tbit (as in 25gbit)"),
         ("1=veth1,rate=0mbit", "is not above 0"),
         ("1=veth1,rate=0.5bit", "less than 1bit"),
@@ -65,19 +73,19 @@ def test_a_port_has_the_defaults_that_it_does_not_change() -> None:
         ("1=veth1,queue=0", "at least 1 frame"),
         ("1=veth1,queue=-1", "not a whole number"),
         ("1=veth1,direct=often", "direct is yes or no"),
-        ("1=udp:127.0.0.1:1,direct=no", "direct is yes or no, and of a network interface alone"),
+        ("1=udp:127.0.0.1:1,direct=no", "direct is only for eth:INTERFACE or INTERFACE"),
         ("1=veth1,jitter=1ms", "there is no 'jitter'; there are rate, delay, queue, burst, loss"),
     ],
 )
 def test_what_is_wrong_with_a_port_is_one_line(text: str, says: str) -> None:
     with pytest.raises(PortError) as wrong:
-        PortSpec.parse(text)
+        parse_port(text)
     assert says in str(wrong.value) and "\n" not in str(wrong.value)
 
 
 def test_an_interface_that_is_not_there_is_named() -> None:
     with pytest.raises(PortError, match=r"port 1: there is no network interface nowhere; there are .*lo"):
-        open_ports([PortSpec.parse("1=nowhere")])
+        open_ports([parse_port("1=nowhere")])
 
 
 # ---- UDP and wires ----------------------------------------------------------------------------------------------
@@ -90,7 +98,7 @@ def test_datagrams_that_leave_as_one_arrive_as_they_were() -> None:
     sent = [bytes([n % 256]) * size for n, size in enumerate(SIZES)]
     with ExitStack() as stack:
         sender, receiver = stack.enter_context(host()), stack.enter_context(host())
-        ports = _opened(stack, PortSpec(1, ANY), PortSpec(2, ANY))
+        ports = _opened(stack, PortSpec(1, UdpSocket(ANY)), PortSpec(2, UdpSocket(ANY)))
         dataplane = stack.enter_context(patched(ports, Endpoint(*receiver.getsockname())))
         with dataplane.writing():  # They wait together.
             for data in sent:
@@ -104,7 +112,7 @@ def test_datagrams_that_leave_as_one_arrive_as_they_were() -> None:
 def test_datagrams_of_one_size_leave_as_one() -> None:
     with ExitStack() as stack:
         sender, receiver = stack.enter_context(host()), stack.enter_context(host(gro=1))
-        ports = _opened(stack, PortSpec(1, ANY), PortSpec(2, ANY))
+        ports = _opened(stack, PortSpec(1, UdpSocket(ANY)), PortSpec(2, UdpSocket(ANY)))
         dataplane = stack.enter_context(patched(ports, Endpoint(*receiver.getsockname())))
         with dataplane.writing():
             for n in range(30):
@@ -116,7 +124,7 @@ def test_datagrams_of_one_size_leave_as_one() -> None:
 def test_datagrams_that_arrive_as_one_are_told_apart() -> None:
     with ExitStack() as stack:
         sender, receiver = stack.enter_context(host(segment=700)), stack.enter_context(host())
-        ports = _opened(stack, PortSpec(1, ANY), PortSpec(2, ANY))
+        ports = _opened(stack, PortSpec(1, UdpSocket(ANY)), PortSpec(2, UdpSocket(ANY)))
         dataplane = stack.enter_context(patched(ports, Endpoint(*receiver.getsockname())))
         sent = [bytes([n]) * 700 for n in range(20)] + [b"short"]
         sender.sendto(b"".join(sent), ports[0].socket.getsockname())
@@ -128,7 +136,7 @@ def test_frames_on_wires() -> None:
     with ExitStack() as stack:
         first, second = (stack.enter_context(host(segment=200)) for _ in range(2))
         end = Endpoint(*second.getsockname())
-        ports = _opened(stack, PortSpec(1, ANY, wire=True), PortSpec(2, ANY, wire=True, peer=end))
+        ports = _opened(stack, PortSpec(1, Wire(ANY)), PortSpec(2, Wire(ANY, end)))
         assert receive(second, 1)[0][1] == b""  # The wire says where it begins.
         stack.enter_context(patched(ports))
         sent = [frame(2, n, 200) for n in range(40)]
@@ -139,7 +147,7 @@ def test_frames_on_wires() -> None:
 def test_what_is_not_udp_cannot_leave_a_udp_port() -> None:
     with ExitStack() as stack:
         end = stack.enter_context(host())
-        ports = _opened(stack, PortSpec(1, ANY, wire=True), PortSpec(2, ANY))
+        ports = _opened(stack, PortSpec(1, Wire(ANY)), PortSpec(2, UdpSocket(ANY)))
         dataplane = stack.enter_context(patched(ports))
         end.sendto(frame(2), ports[0].socket.getsockname())
         counted = stats(dataplane, 2, not_udp=1)
@@ -181,7 +189,7 @@ def cabled(request: pytest.FixtureRequest) -> Iterator[Cabled]:
     """Whichever way frames leave, the rest is the same."""
     with ExitStack() as stack:
         space = stack.enter_context(veths(2, "test"))
-        specs = [PortSpec(n, interface=f"s{n}", direct=request.param) for n in (1, 2)]
+        specs = [PortSpec(n, PacketSocket(f"s{n}", direct=request.param)) for n in (1, 2)]
         ports = inside(space, lambda: open_ports(specs))
         hosts = inside(space, lambda: {n: raw(f"h{n}") for n in (1, 2)})
         for each in [*ports, *hosts.values()]:
@@ -189,7 +197,7 @@ def cabled(request: pytest.FixtureRequest) -> Iterator[Cabled]:
         yield Cabled(space, stack.enter_context(patched(ports)), ports, hosts)
 
 
-@needs_root
+@pytest.mark.root
 def test_frames_between_interfaces(cabled: Cabled) -> None:
     sent = [frame(2, n, 60 + 17 * n % 1455) for n in range(500)]
     for data in sent:
@@ -203,7 +211,7 @@ def test_frames_between_interfaces(cabled: Cabled) -> None:
     assert number(cabled.hosts[1].recv(4096)) == 7
 
 
-@needs_root
+@pytest.mark.root
 def test_frames_that_come_faster_than_they_are_read_are_counted(cabled: Cabled) -> None:
     count = 5000
     with cabled.dataplane.writing():
@@ -217,7 +225,7 @@ def test_frames_that_come_faster_than_they_are_read_are_counted(cabled: Cabled) 
     assert (counted["packets_in"], counted["missed"]) == (count - missed + 1, missed)
 
 
-@needs_root
+@pytest.mark.root
 def test_frames_that_an_interface_cannot_take_are_counted(cabled: Cabled) -> None:
     """Longer than its MTU; the others of the batch leave."""
     for end in ("s1", "h1"):
@@ -232,7 +240,7 @@ def test_frames_that_an_interface_cannot_take_are_counted(cabled: Cabled) -> Non
     assert stats(cabled.dataplane, 2, oversized=3)["oversized"] == 3
 
 
-@needs_root
+@pytest.mark.root
 def test_vlan_tags_survive(cabled: Cabled) -> None:
     plain = frame(2, 5)
     cabled.hosts[1].send(plain[:12] + struct.pack(">HH", 0x8100, 0x6123) + plain[12:])
@@ -251,7 +259,7 @@ def local_socket(cabled: Cabled) -> socket.socket:
     return inside(cabled.space, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
 
 
-@needs_root
+@pytest.mark.root
 def test_checksums_that_hardware_would_have_filled_in(cabled: Cabled) -> None:
     with local_socket(cabled) as sender:
         for size in (0, 1, 2, 999, 1400):
@@ -263,7 +271,7 @@ def test_checksums_that_hardware_would_have_filled_in(cabled: Cabled) -> None:
             assert udp[6:8] != b"\0\0" and total % 0xFFFF == 0
 
 
-@needs_root
+@pytest.mark.root
 def test_bursts_that_hardware_would_have_cut_are_dropped_and_counted(cabled: Cabled) -> None:
     with local_socket(cabled) as sender:
         sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1000)
@@ -274,7 +282,7 @@ def test_bursts_that_hardware_would_have_cut_are_dropped_and_counted(cabled: Cab
     assert number(cabled.hosts[2].recv(4096)) == 9
 
 
-@needs_root
+@pytest.mark.root
 def test_an_interface_that_goes_down_and_comes_back(cabled: Cabled) -> None:
     ip("-n", cabled.space, "link", "set", "s2", "down")
     stats(cabled.dataplane, 2, link_down=1)
@@ -289,7 +297,7 @@ def test_an_interface_that_goes_down_and_comes_back(cabled: Cabled) -> None:
     assert number(cabled.hosts[2].recv(4096)) == 3
 
 
-@needs_root
+@pytest.mark.root
 def test_an_interface_that_is_taken_away(cabled: Cabled) -> None:
     ip("-n", cabled.space, "link", "delete", "s2")
     stats(cabled.dataplane, 2, link_down=1)
@@ -310,7 +318,7 @@ def asleep(dataplane: Dataplane) -> None:
     raise AssertionError("the packet loop spins")
 
 
-@needs_root
+@pytest.mark.root
 def test_another_program_takes_over_the_ports(cabled: Cabled) -> None:
     cabled.hosts[1].send(frame(2, 1))
     assert number(cabled.hosts[2].recv(4096)) == 1
@@ -331,14 +339,14 @@ def jumbo(stack: ExitStack, space: str) -> None:
 
 
 def taken(stack: ExitStack, space: str) -> None:
-    others = inside(space, lambda: open_ports([PortSpec(1, interface="s2")]))
+    others = inside(space, lambda: open_ports([PortSpec(1, PacketSocket("s2"))]))
     stack.callback(others[0].close)
     stack.enter_context(patched(others))
 
 
 def unknown(stack: ExitStack, space: str) -> None:
     """To the kernel."""
-    stack.enter_context(pytest.MonkeyPatch.context()).setattr("emulation.switch.interface.AF_XDP", 255)
+    stack.enter_context(pytest.MonkeyPatch.context()).setattr("emulation.switch.ports.packet_socket.AF_XDP", 255)
 
 
 def left(stack: ExitStack, space: str) -> None:
@@ -348,7 +356,7 @@ def left(stack: ExitStack, space: str) -> None:
             taken(before, space)
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize(
     ("prepare", "option", "seen"),
     [
@@ -368,7 +376,7 @@ def test_frames_leave_past_taps_where_that_can_be(
         space = stack.enter_context(veths(2, "test"))
         if prepare is not None:
             prepare(stack, space)
-        specs = [PortSpec.parse(f"2=s2{option}"), PortSpec.parse("1=s1")]
+        specs = [parse_port(f"2=s2{option}"), parse_port("1=s1")]
         ports = inside(space, lambda: open_ports(specs))
         hosts = inside(space, lambda: [raw("h1"), raw("h2"), raw("s2", outgoing=True)])
         for each in [*ports, *hosts]:
@@ -386,7 +394,7 @@ def test_frames_leave_past_taps_where_that_can_be(
         assert heard == ([*range(100), 1000] if seen else [1000])
 
 
-@needs_root
+@pytest.mark.root
 def test_the_next_program_leaves_as_directly_as_it_can() -> None:
     def seen() -> list[int]:
         """What a tap at s2 hears of a frame that leaves there, and of one that comes in."""
@@ -401,8 +409,8 @@ def test_the_next_program_leaves_as_directly_as_it_can() -> None:
 
     with ExitStack() as stack:
         space = stack.enter_context(veths(2, "test"))
-        other = inside(space, lambda: open_ports([PortSpec.parse("1=s2")]))
-        ports = inside(space, lambda: open_ports([PortSpec.parse("1=s1"), PortSpec.parse("2=s2")]))
+        other = inside(space, lambda: open_ports([parse_port("1=s2")]))
+        ports = inside(space, lambda: open_ports([parse_port("1=s1"), parse_port("2=s2")]))
         hosts = inside(space, lambda: [raw("h1"), raw("h2")])
         for each in (*other, *ports, *hosts):
             stack.callback(each.close)
@@ -414,7 +422,7 @@ def test_the_next_program_leaves_as_directly_as_it_can() -> None:
                 assert seen() == [2]
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_switch_on_interfaces_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     ready, build = tmp_path / "ready.json", ROOT / "p4" / "build" / "netfold-v1model-64"
@@ -424,10 +432,7 @@ def test_a_switch_on_interfaces_leaves_nothing_behind(tmp_path: Path, number: si
         command += ["--port", "1=s1,rate=100mbit,delay=2ms", "--port", "2=eth:s2"]
         ip("-n", space, "link", "set", "lo", "up")
         switch = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
-        give_up = time.monotonic() + 60
-        while not ready.exists():
-            assert switch.poll() is None and time.monotonic() < give_up
-            time.sleep(0.02)
+        Starting("the switch", switch, ready, Path(os.devnull)).wait()
         assert _promiscuity(space) == 1
         switch.send_signal(number)
         _, said = switch.communicate(timeout=20)

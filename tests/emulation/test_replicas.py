@@ -10,13 +10,13 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.artifact import load_artifact
-from controller.entry import Names
-from emulation import bench
-from emulation.switch.language import headers
-from emulation.switch.language.program import Program
+from controller.switches.program import load_artifact
+from controller.switches.table_entries import Names
+from emulation.benchmarks import switch_rates
+from emulation.switch.compiler import header_writer
+from emulation.switch.compiler.bmv2_json import Program
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
-from hostlib.wire import Header
+from hostlib.protocol.header import Header
 
 ELEMENTS, GROUP, PORTS = 64, 5, (2, 3, 4)
 COUNTED = "counters21"  # an action that each replica gets
@@ -39,27 +39,31 @@ def fields(program: bytes, name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("header", "place", "at", "kept"),
     [
-        pytest.param("vector", 0, bench.PAYLOAD_AT, "sizeof(context_t)", id="an element"),
+        pytest.param("vector", 0, switch_rates.PAYLOAD_AT, "sizeof(context_t)", id="an element"),
         pytest.param(
-            "vector", ELEMENTS - 1, bench.PAYLOAD_AT + 4 * ELEMENTS - 4, "sizeof(context_t)", id="the last one"
+            "vector", ELEMENTS - 1, switch_rates.PAYLOAD_AT + 4 * ELEMENTS - 4, "sizeof(context_t)", id="the last one"
         ),
-        pytest.param("netfold", 12, bench.PAYLOAD_AT - 4, "offsetof(context_t, h.vector)", id="a small header's field"),
+        pytest.param(
+            "netfold", 12, switch_rates.PAYLOAD_AT - 4, "offsetof(context_t, h.vector)", id="a small header's field"
+        ),
     ],
 )
 def test_each_replica_is_changed_by_itself(header: str, place: int, at: int, kept: str) -> None:
     artifact = load_artifact(ELEMENTS)
     program = adding([header, fields(artifact.program, header)[place]])
-    assert headers.kept(Program(program)) == kept
+    assert header_writer.kept(Program(program)) == kept
     pipeline = Pipeline(load_config(program, artifact.p4info))
     try:
         names = Names(text_format.Parse(artifact.p4info, p4info_pb2.P4Info()))
-        entity: Any = names.entry("l2", {"dst_mac": bench.SWITCH_MAC}, "l2_flood", {"group": GROUP})
+        entity: Any = names.entry("l2", {"dst_mac": switch_rates.SWITCH_MAC}, "l2_flood", {"group": GROUP})
         with pipeline.dataplane.writing():
             pipeline.update(p4rt.Update(type=p4rt.Update.INSERT, entity=entity))
             pipeline.dataplane.group(GROUP, [(port, 0) for port in PORTS])
-        (member,) = bench._members(1)
+        (member,) = switch_rates._members(1)
         payload = bytes(range(256))[: 4 * ELEMENTS]
-        frame = bench._frame(bench._share((member,)), member, Header(job=1, element_count=ELEMENTS), payload)
+        frame = switch_rates._frame(
+            switch_rates._share((member,)), member, Header(job=1, element_count=ELEMENTS), payload
+        )
         value = int.from_bytes(frame[at : at + 4], "big")
         expected = [
             (port, frame[:at] + ((value + port) % 2**32).to_bytes(4, "big") + frame[at + 4 :]) for port in PORTS

@@ -12,11 +12,14 @@ from socket import socket
 
 import pytest
 
+from emulation.switch.compiler.bmv2_json import Program
+from emulation.switch.compiler.cc import compile_program
+from emulation.switch.compiler.program_writer import Generator
 from emulation.switch.dataplane import Dataplane
-from emulation.switch.language.codegen import Generator
-from emulation.switch.language.compiler import compile_program
-from emulation.switch.language.program import Program
-from emulation.switch.port import Endpoint, PortSpec, open_ports
+from emulation.switch.ports.open_port import open_ports
+from emulation.switch.ports.port_spec import Endpoint, PortSpec
+from emulation.switch.ports.registry import parse_port
+from emulation.switch.ports.wire import Wire
 from tests.conftest import ROOT
 from tests.emulation.patch import frame, host, number, patched, receive, stats
 
@@ -47,7 +50,7 @@ def link(options: str) -> Iterator[Link]:
     with ExitStack() as stack:
         first, second = (stack.enter_context(host()) for _ in range(2))
         address, port = second.getsockname()
-        specs = [PortSpec(1, ANY, wire=True), PortSpec.parse(f"2=wire:127.0.0.1:0,{address}:{port},{options}")]
+        specs = [PortSpec(1, Wire(ANY)), parse_port(f"2=wire:127.0.0.1:0,{address}:{port},{options}")]
         ports = open_ports(specs)
         for each in ports:
             stack.callback(each.socket.close)
@@ -99,7 +102,7 @@ def test_a_delay_is_at_least_what_was_asked_and_keeps_order() -> None:
 def test_hosts_are_delayed_both_ways() -> None:
     with ExitStack() as stack:
         end = stack.enter_context(host())
-        ports = open_ports([PortSpec.parse("2=udp:127.0.0.1:0,delay=30ms")])
+        ports = open_ports([parse_port("2=udp:127.0.0.1:0,delay=30ms")])
         stack.callback(ports[0].socket.close)
         stack.enter_context(patched(ports, Endpoint(*end.getsockname())))
         before = time.time()
@@ -151,7 +154,7 @@ def test_a_corrupted_datagram_still_reaches_its_host() -> None:
     """Rebuilt headers are none that a link could damage: they say whom the datagram is for."""
     with ExitStack() as stack:
         end = stack.enter_context(host())
-        ports = open_ports([PortSpec.parse("2=udp:127.0.0.1:0,corrupt=0.999,seed=3")])
+        ports = open_ports([parse_port("2=udp:127.0.0.1:0,corrupt=0.999,seed=3")])
         stack.callback(ports[0].socket.close)
         dataplane = stack.enter_context(patched(ports, Endpoint(*end.getsockname())))
         for _ in range(50):
@@ -170,7 +173,7 @@ def test_a_program_sees_the_queue_that_its_packet_will_wait_in() -> None:
         first, second = (stack.enter_context(host()) for _ in range(2))
         address, port = second.getsockname()
         wires = ["1=wire:127.0.0.1:0", f"2=wire:127.0.0.1:0,{address}:{port},rate=800kbit"]
-        ports = open_ports([PortSpec.parse(text) for text in wires])
+        ports = open_ports([parse_port(text) for text in wires])
         for each in ports:
             stack.callback(each.close)
         dataplane = Dataplane(library, program)

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from hostlib import layout
-from hostlib.wire import Header, check_word, doubled
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header, check_word, doubled
 from tests.conftest import Fabric, running_fabric
 
 QUIET_S = 0.3
@@ -53,7 +53,7 @@ class Member:
 
     def receive(self) -> tuple[Header, np.ndarray]:
         data = self.socket.recv(2048)
-        return Header.unpack(data), np.frombuffer(data, ">i4", offset=layout.HEADER_BYTES).astype(np.int32)
+        return Header.unpack(data), np.frombuffer(data, ">i4", offset=constants.HEADER_BYTES).astype(np.int32)
 
     def hears_nothing(self) -> bool:
         self.socket.settimeout(QUIET_S)
@@ -135,7 +135,7 @@ def test_the_last_contribution_becomes_everybodys_result(job: Job) -> None:
     for rank, member in enumerate(job.members):
         header, got = member.receive()
         assert np.array_equal(got, sum(vectors))
-        assert (header.operation, header.rank) == (layout.OPERATION_RESULT, rank)
+        assert (header.operation, header.rank) == (constants.OPERATION_RESULT, rank)
         assert (header.generation, header.slot) == (0, member.place["pools"][0]["first_slot"])
         assert header.next_exponent == doubled(102)
         assert header.check == check_word(header, got, ranks=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -13,10 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from emulation.switch.compiler.bmv2_json import Program
+from emulation.switch.compiler.cc import compile_program
+from emulation.switch.compiler.program_writer import Generator
 from emulation.switch.dataplane import LOSSES, PORT_STATS, Dataplane
-from emulation.switch.language.codegen import Generator
-from emulation.switch.language.compiler import compile_program
-from emulation.switch.language.program import Program
+from hostlib.system.process import Starting
 from tests.conftest import ROOT
 from tests.emulation.test_switch_process import PROGRAM, SWITCH
 
@@ -31,16 +33,16 @@ def test_what_the_program_loses_is_counted() -> None:
     program = Program(endless.encode())
     dataplane = Dataplane(compile_program(Generator(program).generate(), ("-O0",)), program)
     try:
-        assert dataplane.losses() == {"endless": 0, "untold": 0}
+        assert dataplane.losses() == {"endless": 0, "untold": 0, "no_memory": 0}
         assert dataplane.process(1, bytes([RECIRCULATE]) + bytes(19)) == []
-        assert dataplane.losses() == {"endless": 1, "untold": 0}
+        assert dataplane.losses() == {"endless": 1, "untold": 0, "no_memory": 0}
         dataplane.cpu_port(1)
         with dataplane.writing():  # A megabyte is kept for the controllers.
             for _ in range(20):
                 dataplane.process_locked(1, bytes(60_000))
             told = len(dataplane.told())
         assert told == 17
-        assert dataplane.losses() == {"endless": 1, "untold": 3}
+        assert dataplane.losses() == {"endless": 1, "untold": 3, "no_memory": 0}
     finally:
         dataplane.close()
     assert dataplane.statistics([]) is None
@@ -53,11 +55,7 @@ def reporting(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[by
     command = [*SWITCH, "--p4rt", "127.0.0.1:0", "--ready-file", str(ready), "--stats-every", "0.1", *options]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as switch:
         try:
-            give_up = time.monotonic() + 60
-            while not ready.exists():
-                assert switch.poll() is None and time.monotonic() < give_up
-                time.sleep(0.02)
-            yield switch, json.loads(ready.read_text())
+            yield switch, Starting("the switch", switch, ready, Path(os.devnull)).wait()
         finally:
             switch.kill()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import signal
 import socket
 import subprocess
@@ -21,6 +21,7 @@ from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 
+from hostlib.system.process import Starting
 from tests.conftest import ROOT
 
 BUILD = ROOT / "p4" / "build"
@@ -39,11 +40,7 @@ def start_switch(folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], 
     switch = subprocess.Popen(
         [*SWITCH, "--p4rt", "127.0.0.1:0", "--ready-file", ready, *options], cwd=ROOT, stderr=subprocess.PIPE
     )
-    give_up = time.monotonic() + 60
-    while not ready.exists():
-        assert switch.poll() is None and time.monotonic() < give_up
-        time.sleep(0.02)
-    return switch, json.loads(ready.read_text())
+    return switch, Starting("the switch", switch, ready, Path(os.devnull)).wait()
 
 
 @dataclass(slots=True)
@@ -305,3 +302,76 @@ def test_signals_end_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     assert switch.stderr.read() == b""
     switch.stderr.close()
     assert not (tmp_path / "ready.json").exists()
+
+
+# ---- signals while it starts ------------------------------------------------------------------------------------
+
+
+def start_slowly(folder: Path) -> tuple[subprocess.Popen[str], int]:
+    """A switch that waits for its compiler, and the process that the compiler waits for."""
+    compiler, waits = folder / "cc", folder / "waits"
+    compiler.write_text(
+        '#!/bin/sh\nif [ "$1" = --version ]; then echo slow; exit; fi\n'
+        f"sleep 300 & echo $! > {waits}.new; mv {waits}.new {waits}; wait\n"
+    )
+    compiler.chmod(0o755)
+    environment = {**os.environ, "CC": str(compiler), "XDG_CACHE_HOME": str(folder)}
+    command = [
+        *SWITCH,
+        "--p4rt",
+        "127.0.0.1:0",
+        "--ready-file",
+        str(folder / "ready.json"),
+        "--udp-ports",
+        "1",
+        *PROGRAM,
+    ]
+    switch = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+    give_up = time.monotonic() + 60
+    while not waits.exists():
+        assert switch.poll() is None and time.monotonic() < give_up
+        time.sleep(0.02)
+    return switch, int(waits.read_text())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_while_its_program_is_compiled(tmp_path: Path, number: signal.Signals) -> None:
+    switch, waiting = start_slowly(tmp_path)
+    switch.send_signal(number)
+    _, told = switch.communicate(timeout=10)
+    assert (switch.returncode, told) == (0, "")
+    assert not Path(f"/proc/{waiting}").exists() or "zombie" in Path(f"/proc/{waiting}/status").read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"cc", "waits", "netfold"}
+    assert list((tmp_path / "netfold").iterdir()) == []
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8])
+def test_sigterm_ends_it_whenever_it_comes(tmp_path: Path, delay_s: float) -> None:
+    command = [*SWITCH, "--p4rt", "127.0.0.1:0", "--ready-file", str(tmp_path / "ready.json"), "--udp-ports", "500"]
+    with subprocess.Popen([*command, *PROGRAM], cwd=ROOT, stderr=subprocess.PIPE, text=True) as switch:
+        time.sleep(delay_s)
+        switch.terminate()
+        _, told = switch.communicate(timeout=10)
+    # Before it has taken the signal over, there is nothing to clean up.
+    assert switch.returncode in (0, -signal.SIGTERM) and told == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("ports", "says"),
+    [
+        (100_000, "--udp-ports 100000: a switch has ports 0 to 510"),
+        (200, "Too many open files: a process may have 128 (ulimit -n)"),
+        (100, "100 ports leave too few files: Too many open files: a process may have 128 (ulimit -n)"),
+    ],
+)
+def test_more_ports_than_can_be_are_refused(ports: int, says: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -n 128; exec "$@"', "sh", *SWITCH, "--udp-ports", str(ports)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and done.stderr.endswith(f"{says}\n") and done.stderr.count("\n") == 1

@@ -13,10 +13,10 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.entry import Names
+from controller.switches.table_entries import Names
 from emulation.switch.p4runtime import pipeline
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
-from emulation.switch.p4runtime.translate import RequestError
+from emulation.switch.p4runtime.status import RequestError
 from tests.dataplane.traffic import Traffic, forwarding
 
 ROOT = Path(__file__).resolve().parents[2]

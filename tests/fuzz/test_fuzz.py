@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from emulation.switch.language.compiler import find_compiler
+from emulation.switch.compiler.cc import find_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKETS = int(os.environ.get("NETFOLD_FUZZ_PACKETS", "20000"))
@@ -38,7 +38,7 @@ def run(what: str, program: str, count: int) -> None:
 
 
 @pytest.mark.timeout(max(300, PACKETS // 5000))
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [PROGRAMS[0], *(pytest.param(p, marks=pytest.mark.slow) for p in PROGRAMS[1:])])
 def test_mutated_packets(program: str) -> None:
     run("packets", program, PACKETS)
 

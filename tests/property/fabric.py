@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hostlib import layout
 from hostlib._engine import Engine, Server
-from hostlib.schedule import FabricUse
+from hostlib.protocol import constants
+from hostlib.schedules.schedule import FabricUse
 
-_HEADER = struct.Struct(layout.HEADER_FORMAT)
+_HEADER = struct.Struct(constants.HEADER_FORMAT)
 _BATCH = 256  # packets per wakeup, before held ones are looked at again
 _DELAYS_S = (0.0005, 0.002, 0.01, 0.05)
 
@@ -142,8 +142,8 @@ class FakeFabric:
                 while self._held and self._held[0][0] <= now:
                     _, _, upwards, data, end = heapq.heappop(self._held)
                     self._deliver(upwards, data, end)
-        except BaseException as wrong:
-            self.broken = wrong
+        except BaseException as error:
+            self.broken = error
 
     def _carry(self, upwards: bool, data: bytes, end: End) -> None:
         faults, draw = self.up if upwards else self.down, self._random.random
@@ -184,22 +184,22 @@ class FakeFabric:
             self.counts[self._judged(tapped, source)] += 1
 
     def _judged(self, data: bytes, source: End) -> str:
-        if len(data) != layout.HEADER_BYTES + 4 * self.elements:
+        if len(data) != constants.HEADER_BYTES + 4 * self.elements:
             return "truncated"
         fields = _HEADER.unpack_from(data)
         magic, version, operation, job, rank, epoch, generation, slot, count, _, _, next_exponent, check = fields
-        if magic != layout.NETFOLD_MAGIC:
+        if magic != constants.NETFOLD_MAGIC:
             return "malformed"
-        if version != layout.NETFOLD_VERSION:
+        if version != constants.NETFOLD_VERSION:
             return "version"
         if count != self.elements:
             return "size"
         pools = self._jobs.get((job, epoch))
         if pools is None:
             return "epoch"
-        if operation == layout.OPERATION_RESULT:
+        if operation == constants.OPERATION_RESULT:
             return self._result(fields, data, [pool for pool in pools if pool.server == source])
-        if operation != layout.OPERATION_CONTRIBUTION:
+        if operation != constants.OPERATION_CONTRIBUTION:
             return "operation"
         if rank >= len(pools[0].ends):
             return "rank"
@@ -209,7 +209,7 @@ class FakeFabric:
         (pool,) = pools
         if not pool.first_slot <= slot < pool.first_slot + pool.slots:
             return "slot"
-        words = np.frombuffer(data, ">u4", self.elements, layout.HEADER_BYTES)
+        words = np.frombuffer(data, ">u4", self.elements, constants.HEADER_BYTES)
         key = slot, generation & 1
         held = self._sets.get(key)
         ahead = 1 if held is None or held.epoch != epoch else (generation - held.generation) & 0xFFFFFFFF
@@ -221,9 +221,9 @@ class FakeFabric:
             if len(held.seen) < len(pool.ends):
                 return "duplicate"
             if pool.server is not None and not held.done:
-                self._send(fields, held, layout.OPERATION_SUM, rank, pool.server)
+                self._send(fields, held, constants.OPERATION_SUM, rank, pool.server)
                 return "up_again"
-            self._send(fields, held, layout.OPERATION_RESULT, rank, source)
+            self._send(fields, held, constants.OPERATION_RESULT, rank, source)
             return "answered"
         else:
             held.seen.add(rank)
@@ -233,7 +233,7 @@ class FakeFabric:
         if len(held.seen) < len(pool.ends):
             return "absorbed"
         if pool.server is not None:
-            self._send(fields, held, layout.OPERATION_SUM, rank, pool.server)
+            self._send(fields, held, constants.OPERATION_SUM, rank, pool.server)
             return "sent_up"
         self._to_all(fields, held, pool)
         return "completed"
@@ -249,14 +249,14 @@ class FakeFabric:
             return "unasked"
         if len(held.seen) < len(pools[0].ends):
             return "unasked"
-        words = np.frombuffer(data, ">u4", self.elements, layout.HEADER_BYTES).astype(np.uint32)
+        words = np.frombuffer(data, ">u4", self.elements, constants.HEADER_BYTES).astype(np.uint32)
         held.words, held.check, held.next_exponent, held.done = words, check, next_exponent, True
         self._to_all(fields, held, pools[0])
         return "down"
 
     def _to_all(self, fields: tuple[int, ...], held: Set, pool: Pool) -> None:
         for receiver, end in enumerate(pool.ends):
-            self._send(fields, held, layout.OPERATION_RESULT, receiver, end)
+            self._send(fields, held, constants.OPERATION_RESULT, receiver, end)
 
     def _send(self, fields: tuple[int, ...], held: Set, operation: int, rank: int, end: End) -> None:
         magic, version, _, job, _, epoch, generation, slot, count, exponent, _, _, _ = fields

@@ -9,12 +9,12 @@ from ipaddress import IPv4Address
 import numpy as np
 import numpy.typing as npt
 
-from hostlib import layout
-from hostlib.wire import Header
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header
 
 ELEMENTS = 64
 ADDRESSED_BYTES = 42  # Ethernet, IPv4 and UDP
-VECTOR_AT = ADDRESSED_BYTES + layout.HEADER_BYTES
+VECTOR_AT = ADDRESSED_BYTES + constants.HEADER_BYTES
 FRAME_BYTES = VECTOR_AT + 4 * ELEMENTS
 Words = npt.NDArray[np.uint32]  # shape (ELEMENTS,); int32 on the wire, summed mod 2^32
 
@@ -72,10 +72,10 @@ def parsed(data: bytes) -> Datagram:
 
 
 def check(header: Header, words: Words, ranks: int = 1) -> int:
-    """docs/protocol.md, "Check word", written down once more: the tests do not believe hostlib.wire either."""
+    """docs/protocol.md, "Check word", written down once more: the tests do not believe hostlib.protocol.header either."""
     vector = sum((2 * i + 1) * int(word) for i, word in enumerate(words.tolist()))
-    where = layout.CHECK_SLOT * header.slot + layout.CHECK_GENERATION * header.generation
-    where += layout.CHECK_EXPONENT * header.exponent + layout.CHECK_EPOCH * header.epoch
+    where = constants.CHECK_SLOT * header.slot + constants.CHECK_GENERATION * header.generation
+    where += constants.CHECK_EXPONENT * header.exponent + constants.CHECK_EPOCH * header.epoch
     return (vector + ranks * where) & 0xFFFFFFFF
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from controller.share import Above, Member, Share
-from hostlib import layout
-from hostlib.wire import Header, doubled
+from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header, doubled
 from tests.property.frame import ELEMENTS, Datagram, End, Words, check, frame
 from tests.property.model import end_of
 from tests.property.switch import Wrong
@@ -48,7 +48,7 @@ class Job:
     def __init__(
         self,
         number: int,
-        shares: dict[str, Share],
+        shares: dict[str, SwitchShare],
         window: int,
         first_generation: int,
         ranks: dict[int, tuple[str, Member]],
@@ -118,7 +118,7 @@ class Job:
     def expected(self, position: int) -> tuple[Words, int]:
         """The words and the next exponent that every rank must be given."""
         if self.chunked:
-            return self.values(layout.RANK_ALL, position), self.announced(layout.RANK_ALL, position)
+            return self.values(constants.RANK_ALL, position), self.announced(constants.RANK_ALL, position)
         code = max(self.announced(rank, position) for rank in self.ranks)
         words = self.summed(position)
         return (words if self.server is None else self.finished(position, words)), code
@@ -141,7 +141,7 @@ class Flight:
 
 @dataclass
 class Host:
-    """One rank, as hostlib/native/engine.cpp has it: window, prologue, retransmission, what it believes."""
+    """One rank, as hostlib/native/aggregation/engine.cpp has it: window, prologue, retransmission, what it believes."""
 
     job: Job
     rank: int
@@ -183,7 +183,7 @@ class Host:
         return self._packet(self.flights[slot])
 
     def _packet(self, flight: Flight) -> bytes:
-        flags = layout.FLAG_AGAIN if flight.resent else 0
+        flags = constants.FLAG_AGAIN if flight.resent else 0
         fields = {"rank": self.rank, "exponent": flight.exponent, "flags": flags}
         header = self.job.header(flight.position, next_exponent=doubled(flight.next_code), **fields)
         words = self.job.values(self.rank, flight.position)
@@ -196,7 +196,7 @@ class Host:
             Wrong: believed, and not true.
         """
         header, flight = arrived.header, self.flights.get(arrived.header.slot)
-        if not _understood(header, self.job, layout.OPERATION_RESULT) or flight is None:
+        if not _understood(header, self.job, constants.OPERATION_RESULT) or flight is None:
             return False
         if header.generation != self.job.place(flight.position)[1]:
             return False
@@ -226,13 +226,13 @@ class ChunkHost(Host):
             self.next += 1
 
     def _packet(self, flight: Flight) -> bytes:
-        nack = {"operation": layout.OPERATION_NACK, "rank": self.rank}
+        nack = {"operation": constants.OPERATION_NACK, "rank": self.rank}
         header, words = self.job.header(flight.position, **nack), np.zeros(ELEMENTS, np.uint32)
         return frame(self.end, self.fabric, replace(header, check=check(header, words)), words)
 
     def accept(self, arrived: Datagram) -> bool:
         header, flight = arrived.header, self.flights.get(arrived.header.slot)
-        if not _understood(header, self.job, layout.OPERATION_CHUNK) or flight is None:
+        if not _understood(header, self.job, constants.OPERATION_CHUNK) or flight is None:
             return False
         if header.generation != self.job.place(flight.position)[1] or header.exponent != 0:
             return False
@@ -273,8 +273,8 @@ class Server:
     def handle(self, arrived: Datagram) -> list[bytes]:
         """What it sends on a packet."""
         header, job = arrived.header, self.job
-        summed = header.operation == layout.OPERATION_SUM
-        operation = layout.OPERATION_SUM if summed else layout.OPERATION_CONTRIBUTION
+        summed = header.operation == constants.OPERATION_SUM
+        operation = constants.OPERATION_SUM if summed else constants.OPERATION_CONTRIBUTION
         if not _understood(header, job, operation) or (not summed and job.policy != "shared"):
             return []
         position = job.position(header)
@@ -301,7 +301,12 @@ class Server:
         if not np.array_equal(words, self.job.summed(position)):
             raise Wrong(f"life {self.job.number}, position {position}: the server was given {words[:4]}...")
         words = self.job.finished(position, words)
-        fields = {"operation": layout.OPERATION_RESULT, "rank": layout.RANK_ALL, "flags": 0, "next_exponent": code}
+        fields = {
+            "operation": constants.OPERATION_RESULT,
+            "rank": constants.RANK_ALL,
+            "flags": 0,
+            "next_exponent": code,
+        }
         header = replace(last.header, **fields)
         header = replace(header, check=check(header, words, len(self.job.ranks)))
         self._results[position] = header, words
@@ -333,18 +338,18 @@ class ChunkServer(Server):
 
     def _chunk(self, position: int) -> bytes:
         words, code = self.job.expected(position)
-        fields = {"operation": layout.OPERATION_CHUNK, "rank": layout.RANK_ALL, "next_exponent": doubled(code)}
+        fields = {"operation": constants.OPERATION_CHUNK, "rank": constants.RANK_ALL, "next_exponent": doubled(code)}
         header = self.job.header(position, **fields)
         return frame(self._end, self._fabric, replace(header, check=check(header, words)), words)
 
     def handle(self, arrived: Datagram) -> list[bytes]:
         header = arrived.header
         position = self.job.position(header)
-        if not _understood(header, self.job, layout.OPERATION_NACK) or position >= self.sent:
+        if not _understood(header, self.job, constants.OPERATION_NACK) or position >= self.sent:
             return []
         return [self._chunk(position)]
 
 
-def server_above(port: int, seat: int) -> Above:
+def server_above(port: int, seat: int) -> Upstream:
     """The server of a seat's jobs."""
-    return Above("server", port, 0x0200_0009_0000 | seat, f"10.9.0.{seat + 1}", 7000 + seat)
+    return Upstream("server", port, 0x0200_0009_0000 | seat, f"10.9.0.{seat + 1}", 7000 + seat)

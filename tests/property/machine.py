@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from hostlib import layout
+from hostlib.protocol import constants
 from tests.property.frame import ELEMENTS
 from tests.property.model import Fault, ModelSwitch
 from tests.property.network import UP_PORT, Network, Shape
@@ -16,7 +16,7 @@ from tests.property.switch import Switch, Twin
 # Where streams begin: at 0 as real hosts do, and so that generations pass 2^31 and 2^32.
 BEGINNINGS = (0, 2**31 - 3, 2**31 - 2, 2**32 - 2, 2**32 - 1)
 TENSORS = st.sampled_from([1, 1, ELEMENTS, ELEMENTS + 1, 3 * ELEMENTS, 9 * ELEMENTS - 5])
-HEADER_BITS, PAYLOAD_BITS = 8 * layout.HEADER_BYTES, 8 * (layout.HEADER_BYTES + 4 * ELEMENTS)
+HEADER_BITS, PAYLOAD_BITS = 8 * constants.HEADER_BYTES, 8 * (constants.HEADER_BYTES + 4 * ELEMENTS)
 SEEDS = st.integers(0, 2**32 - 1)
 DATA = st.data()
 
@@ -175,7 +175,9 @@ class SlotMachine(RuleBasedStateMachine):
                 f"settled after {rounds} rounds": 1,
             }
         )
-        names = {index: name for name, index in [*layout.EVENTS.items(), *layout.DROPS.items(), ("passing by", -1)]}
+        names = {
+            index: name for name, index in [*constants.EVENTS.items(), *constants.DROPS.items(), ("passing by", -1)]
+        }
         totals.update({names[index]: n for index, n in self.network.counts.items()})
 
 
@@ -203,7 +205,7 @@ class Shared(SlotMachine):
     hammered = False
 
     @precondition(lambda self: not self.hammered and any(flying.to for flying in self.net.flying))
-    @rule(data=DATA, times=st.integers(layout.CREDIT - 2, layout.CREDIT + 2))
+    @rule(data=DATA, times=st.integers(constants.CREDIT - 2, constants.CREDIT + 2))
     def hammer(self, data: st.DataObject, times: int) -> None:
         """Until an owner that is silent loses its slot; once, for it takes time."""
         self.hammered = True

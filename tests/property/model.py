@@ -12,12 +12,12 @@ from ipaddress import IPv4Address
 
 import numpy as np
 
-from controller.share import Above, Member, Share
-from hostlib import layout
-from hostlib.wire import Header
+from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header
 from tests.property.frame import ELEMENTS, Datagram, End, Words, check, frame, parsed
 
-Sender = Member | Above
+Sender = Member | Upstream
 
 
 class Fault(enum.Enum):
@@ -78,13 +78,13 @@ class ModelSwitch:
 
     def __init__(self, address: str, hosts: dict[int, int], fault: Fault | None = None) -> None:
         self._address, self._hosts, self._fault = int(IPv4Address(address)), hosts, fault
-        self._shares: list[Share] = []
+        self._shares: list[SwitchShare] = []
         self._sets: dict[tuple[int, int], Set] = {}
 
-    def install(self, share: Share) -> None:
+    def install(self, share: SwitchShare) -> None:
         self._shares.append(share)
 
-    def remove(self, share: Share) -> None:
+    def remove(self, share: SwitchShare) -> None:
         if self._fault is not Fault.ADMITS_ENDED_JOBS:
             self._shares.remove(share)
 
@@ -92,59 +92,59 @@ class ModelSwitch:
         arrived = parsed(data)
         if arrived.destination.address != self._address:
             known = self._hosts.get(arrived.destination.mac)
-            return Outcome((layout.DROP_NO_ROUTE,)) if known is None else Outcome((), ((known, data),))
+            return Outcome((constants.DROP_NO_ROUTE,)) if known is None else Outcome((), ((known, data),))
         admitted = self._admit(port, arrived)
         if isinstance(admitted, int):
             return Outcome((admitted,))
         share, sender = admitted
         header = arrived.header
-        index = (header.slot ^ share.offset) % layout.SLOTS
+        index = (header.slot ^ share.offset) % constants.SLOTS
         stored = self._sets.setdefault((index, header.generation & 1), Set())
         if share.policy == "chunk":
-            if isinstance(sender, Above):
+            if isinstance(sender, Upstream):
                 return self._chunk(share, arrived, stored)
             return self._nack(share, sender, arrived, stored)
-        if isinstance(sender, Above):
+        if isinstance(sender, Upstream):
             return self._result_from_above(share, arrived, stored)
         return self._contribution(share, sender, arrived, stored)
 
     # ---- who may send what ------------------------------------------------------------------------------------------
 
-    def _admit(self, port: int, arrived: Datagram) -> tuple[Share, Sender] | int:
+    def _admit(self, port: int, arrived: Datagram) -> tuple[SwitchShare, Sender] | int:
         header = arrived.header
-        if header.magic != layout.NETFOLD_MAGIC:
-            return layout.DROP_MALFORMED
-        if header.version != layout.NETFOLD_VERSION:
-            return layout.DROP_VERSION
-        if not layout.OPERATION_CONTRIBUTION <= header.operation <= layout.OPERATION_NACK:
-            return layout.DROP_OPERATION
+        if header.magic != constants.NETFOLD_MAGIC:
+            return constants.DROP_MALFORMED
+        if header.version != constants.NETFOLD_VERSION:
+            return constants.DROP_VERSION
+        if not constants.OPERATION_CONTRIBUTION <= header.operation <= constants.OPERATION_NACK:
+            return constants.DROP_OPERATION
         if header.element_count != ELEMENTS:
-            return layout.DROP_SIZE
+            return constants.DROP_SIZE
         shares = [share for share in self._shares if share.job_id == header.job]
         if not shares:
-            return layout.DROP_JOB
+            return constants.DROP_JOB
         shares = [share for share in shares if share.epoch == header.epoch]
         if not shares:
-            return layout.DROP_EPOCH
+            return constants.DROP_EPOCH
         found = [(share, each) for share in shares for each in _senders(share) if each.rank == header.rank]
         if not found:
-            return layout.DROP_RANK
+            return constants.DROP_RANK
         if self._fault is not Fault.ADMITS_ANY_SOURCE:
             at = (port, arrived.source.address)
             found = [(share, each) for share, each in found if (each.port, int(IPv4Address(each.address))) == at]
         if not found:
-            return layout.DROP_SOURCE
+            return constants.DROP_SOURCE
         found = [(share, each) for share, each in found if _operation(share, each) == header.operation]
         if not found:
-            return layout.DROP_OPERATION
+            return constants.DROP_OPERATION
         for share, each in found:
             if share.first_slot <= header.slot < share.first_slot + share.slots:
                 return share, each
-        return layout.DROP_SLOT
+        return constants.DROP_SLOT
 
     # ---- what it does to its set ------------------------------------------------------------------------------------
 
-    def _contribution(self, share: Share, sender: Member, arrived: Datagram, stored: Set) -> Outcome:
+    def _contribution(self, share: SwitchShare, sender: Member, arrived: Datagram, stored: Set) -> Outcome:
         header = arrived.header
         ahead = self._ahead(header, stored)
         same_epoch = stored.epoch == header.epoch or self._fault in (Fault.IGNORES_EPOCHS, Fault.IGNORES_OWNERS)
@@ -157,7 +157,7 @@ class ModelSwitch:
                 return self._collision(share, arrived)
             equal, fresh = gate == "owner", gate == "claim"
         if not equal and not fresh:
-            return Outcome((layout.DROP_STALE,))
+            return Outcome((constants.DROP_STALE,))
         bit, full = 1 << share.members.index(sender), (1 << len(share.members)) - 1
         if equal and stored.seen & bit and self._fault not in (Fault.ADDS_DUPLICATES, Fault.VOUCHES_FOR_DUPLICATES):
             return self._duplicate(share, sender, arrived, stored, full)
@@ -168,10 +168,12 @@ class ModelSwitch:
             stored.seen |= bit
             self._add(arrived, stored)
         if stored.seen != full:
-            return Outcome((layout.EVENT_ABSORBED,))
+            return Outcome((constants.EVENT_ABSORBED,))
         if share.above is None:
-            return self._to_group(share, _holding(arrived, stored), layout.OPERATION_RESULT, layout.EVENT_COMPLETED)
-        return self._sum_up(share, sender, _holding(arrived, stored), layout.EVENT_SENT_UP)
+            return self._to_group(
+                share, _holding(arrived, stored), constants.OPERATION_RESULT, constants.EVENT_COMPLETED
+            )
+        return self._sum_up(share, sender, _holding(arrived, stored), constants.EVENT_SENT_UP)
 
     def _ahead(self, header: Header, stored: Set) -> int:
         """RFC 1982: how many generations the packet is ahead of the set."""
@@ -194,47 +196,49 @@ class ModelSwitch:
         largest = max(stored.next_exponent, header.next_exponent)
         stored.next_exponent = header.next_exponent if self._fault is Fault.LAST_EXPONENT else largest
 
-    def _duplicate(self, share: Share, sender: Member, arrived: Datagram, stored: Set, full: int) -> Outcome:
+    def _duplicate(self, share: SwitchShare, sender: Member, arrived: Datagram, stored: Set, full: int) -> Outcome:
         if stored.seen != full:
-            if share.policy == "shared" and arrived.header.flags & layout.FLAG_AGAIN:
+            if share.policy == "shared" and arrived.header.flags & constants.FLAG_AGAIN:
                 # The set may be the claim of a late packet, and nobody else come: the server knows.
                 return self._collision(share, arrived)
-            return Outcome(() if self._fault is Fault.DROPS_SILENTLY else (layout.DROP_DUPLICATE,))
+            return Outcome(() if self._fault is Fault.DROPS_SILENTLY else (constants.DROP_DUPLICATE,))
         if share.above is not None and not stored.done:
             if self._fault is Fault.NEVER_SENDS_UP_AGAIN:
-                return Outcome((layout.DROP_DUPLICATE,))
-            return self._sum_up(share, sender, _holding(arrived, stored), layout.EVENT_UP_AGAIN)
+                return Outcome((constants.DROP_DUPLICATE,))
+            return self._sum_up(share, sender, _holding(arrived, stored), constants.EVENT_UP_AGAIN)
         if self._fault is Fault.NEVER_ANSWERS:
-            return Outcome((layout.DROP_DUPLICATE,))
+            return Outcome((constants.DROP_DUPLICATE,))
         held = arrived if self._fault is Fault.ANSWERS_WITH_QUESTION else _holding(arrived, stored)
-        return self._answer(sender, held, layout.OPERATION_RESULT)
+        return self._answer(sender, held, constants.OPERATION_RESULT)
 
-    def _result_from_above(self, share: Share, arrived: Datagram, stored: Set) -> Outcome:
+    def _result_from_above(self, share: SwitchShare, arrived: Datagram, stored: Set) -> Outcome:
         header = arrived.header
         if share.policy == "shared":
             if stored.owner == header.epoch:
                 stored.owner = stored.credit = 0
-            return self._to_group(share, arrived, header.operation, layout.EVENT_RELAYED)
+            return self._to_group(share, arrived, header.operation, constants.EVENT_RELAYED)
         equal = stored.epoch == header.epoch and stored.generation == header.generation
         asked = equal and stored.seen == (1 << len(share.members)) - 1 and not stored.done
         if not asked and self._fault is not Fault.ACCEPTS_UNASKED:
-            return Outcome((layout.DROP_UNASKED,))
+            return Outcome((constants.DROP_UNASKED,))
         self._store(arrived, stored, seen=stored.seen)
-        return self._to_group(share, arrived, header.operation, layout.EVENT_DOWN)
+        return self._to_group(share, arrived, header.operation, constants.EVENT_DOWN)
 
-    def _chunk(self, share: Share, arrived: Datagram, stored: Set) -> Outcome:
+    def _chunk(self, share: SwitchShare, arrived: Datagram, stored: Set) -> Outcome:
         header = arrived.header
         if stored.epoch == header.epoch and self._ahead(header, stored) <= 0:
             older = self._ahead(header, stored) < 0
-            return Outcome((layout.DROP_STALE if older else layout.DROP_DUPLICATE,))
+            return Outcome((constants.DROP_STALE if older else constants.DROP_DUPLICATE,))
         self._store(arrived, stored, seen=0)
-        return self._to_group(share, arrived, header.operation, layout.EVENT_CHUNK)
+        return self._to_group(share, arrived, header.operation, constants.EVENT_CHUNK)
 
-    def _nack(self, share: Share, sender: Member, arrived: Datagram, stored: Set) -> Outcome:
+    def _nack(self, share: SwitchShare, sender: Member, arrived: Datagram, stored: Set) -> Outcome:
         equal = stored.epoch == arrived.header.epoch and stored.generation == arrived.header.generation
         if (equal or self._fault is Fault.ANSWERS_NACK_WITH_ANY) and stored.done:
-            return self._answer(sender, _holding(arrived, stored), layout.OPERATION_CHUNK)
-        return self._up(share, arrived, layout.OPERATION_NACK, self._rank_above(share, sender), layout.EVENT_NACK_UP)
+            return self._answer(sender, _holding(arrived, stored), constants.OPERATION_CHUNK)
+        return self._up(
+            share, arrived, constants.OPERATION_NACK, self._rank_above(share, sender), constants.EVENT_NACK_UP
+        )
 
     @staticmethod
     def _store(arrived: Datagram, stored: Set, seen: int) -> None:
@@ -245,31 +249,31 @@ class ModelSwitch:
     @staticmethod
     def _gate(header: Header, stored: Set) -> str:
         """Whose a shared slot is: "owner" - this epoch's, "claim" - from now on, "collision" - another's."""
-        again = bool(header.flags & layout.FLAG_AGAIN)
+        again = bool(header.flags & constants.FLAG_AGAIN)
         if stored.owner == header.epoch:
             if not again:
-                stored.credit = layout.CREDIT
+                stored.credit = constants.CREDIT
             return "owner"
         if again:
             return "collision"
         if stored.credit:
             stored.credit -= 1
             return "collision"
-        stored.owner, stored.credit = header.epoch, layout.CREDIT
+        stored.owner, stored.credit = header.epoch, constants.CREDIT
         return "claim"
 
-    def _collision(self, share: Share, arrived: Datagram) -> Outcome:
+    def _collision(self, share: SwitchShare, arrived: Datagram) -> Outcome:
         if self._fault is Fault.LOSES_COLLISIONS:
-            return Outcome((layout.EVENT_COLLISION,))
-        operation, rank = layout.OPERATION_CONTRIBUTION, arrived.header.rank
-        return self._up(share, arrived, operation, rank, layout.EVENT_COLLISION)
+            return Outcome((constants.EVENT_COLLISION,))
+        operation, rank = constants.OPERATION_CONTRIBUTION, arrived.header.rank
+        return self._up(share, arrived, operation, rank, constants.EVENT_COLLISION)
 
     # ---- where it leaves to -----------------------------------------------------------------------------------------
 
     def _fabric(self, arrived: Datagram) -> End:
-        return End(arrived.destination.mac, self._address, layout.NETFOLD_UDP_PORT)
+        return End(arrived.destination.mac, self._address, constants.NETFOLD_UDP_PORT)
 
-    def _to_group(self, share: Share, held: Datagram, operation: int, event: int) -> Outcome:
+    def _to_group(self, share: SwitchShare, held: Datagram, operation: int, event: int) -> Outcome:
         copies = []
         members = share.members[:-1] if self._fault is Fault.FORGETS_REPLICA else share.members
         for member in members:
@@ -280,14 +284,14 @@ class ModelSwitch:
     def _answer(self, sender: Member, held: Datagram, operation: int) -> Outcome:
         header = replace(held.header, operation=operation, flags=0)
         back = frame(self._fabric(held), held.source, header, held.words)
-        return Outcome((layout.EVENT_ANSWERED,), ((sender.port, back),))
+        return Outcome((constants.EVENT_ANSWERED,), ((sender.port, back),))
 
-    def _sum_up(self, share: Share, sender: Member, held: Datagram, event: int) -> Outcome:
+    def _sum_up(self, share: SwitchShare, sender: Member, held: Datagram, event: int) -> Outcome:
         parent = share.above is not None and share.above.kind == "parent"
-        operation = layout.OPERATION_CONTRIBUTION if parent else layout.OPERATION_SUM
+        operation = constants.OPERATION_CONTRIBUTION if parent else constants.OPERATION_SUM
         return self._up(share, held, operation, self._rank_above(share, sender), event)
 
-    def _up(self, share: Share, held: Datagram, operation: int, rank: int, event: int) -> Outcome:
+    def _up(self, share: SwitchShare, held: Datagram, operation: int, rank: int, event: int) -> Outcome:
         above = share.above
         if above is None:
             raise ValueError("nothing is above this share")
@@ -295,7 +299,7 @@ class ModelSwitch:
         return Outcome((event,), ((above.port, frame(self._fabric(held), end_of(above), header, held.words)),))
 
     @staticmethod
-    def _rank_above(share: Share, sender: Member) -> int:
+    def _rank_above(share: SwitchShare, sender: Member) -> int:
         return share.above.rank if share.above is not None and share.above.kind == "parent" else sender.rank
 
 
@@ -303,14 +307,14 @@ def end_of(each: Sender) -> End:
     return End.at(each.mac, each.address, each.udp_port)
 
 
-def _senders(share: Share) -> list[Sender]:
+def _senders(share: SwitchShare) -> list[Sender]:
     return [*share.members, *([share.above] if share.above is not None else [])]
 
 
-def _operation(share: Share, sender: Sender) -> int:
+def _operation(share: SwitchShare, sender: Sender) -> int:
     if share.policy == "chunk":
-        return layout.OPERATION_CHUNK if isinstance(sender, Above) else layout.OPERATION_NACK
-    return layout.OPERATION_RESULT if isinstance(sender, Above) else layout.OPERATION_CONTRIBUTION
+        return constants.OPERATION_CHUNK if isinstance(sender, Upstream) else constants.OPERATION_NACK
+    return constants.OPERATION_RESULT if isinstance(sender, Upstream) else constants.OPERATION_CONTRIBUTION
 
 
 def _holding(arrived: Datagram, stored: Set) -> Datagram:

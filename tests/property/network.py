@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from controller.share import Above, Member, Share
-from hostlib import layout
+from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from hostlib.protocol import constants
 from tests.property.frame import Datagram, End, parsed, with_flipped_bit
 from tests.property.job import ChunkHost, ChunkServer, Host, Job, Server, server_above
 from tests.property.model import Outcome, end_of
@@ -26,11 +26,11 @@ FIRST_EPOCH = 1000
 SETTLING_ROUNDS = 3
 SETTLING_PACKETS = 50_000
 
-_TO_GROUP = {layout.EVENT_COMPLETED, layout.EVENT_DOWN, layout.EVENT_RELAYED, layout.EVENT_CHUNK}
+_TO_GROUP = {constants.EVENT_COMPLETED, constants.EVENT_DOWN, constants.EVENT_RELAYED, constants.EVENT_CHUNK}
 # A slot without owners gets to these once in each generation: whatever is repeated, nothing is multicast twice.
-_ONCE = {layout.EVENT_COMPLETED, layout.EVENT_SENT_UP, layout.EVENT_DOWN, layout.EVENT_CHUNK}
-_NOWHERE = {layout.EVENT_ABSORBED, *layout.DROPS.values()}
-_DROPS = frozenset(layout.DROPS.values())
+_ONCE = {constants.EVENT_COMPLETED, constants.EVENT_SENT_UP, constants.EVENT_DOWN, constants.EVENT_CHUNK}
+_NOWHERE = {constants.EVENT_ABSORBED, *constants.DROPS.values()}
+_DROPS = frozenset(constants.DROPS.values())
 # A flipped bit in these shows to nobody who could tell: a contribution's next exponent may hide under another rank's
 # larger one (its own sender then waits for ever), and no check word covers the rank of what a server sums singly.
 _NEXT_EXPONENT_BITS = range(8 * 24, 8 * 28)
@@ -102,7 +102,7 @@ class Network:
         self.shape = shape
         self.names = ["top", *(f"leaf{n}" for n in range(shape.leaves))]
         self.fabric = {
-            name: End.at(0x0200_0000_0001 + n, f"10.255.255.{n + 1}", layout.NETFOLD_UDP_PORT)
+            name: End.at(0x0200_0000_0001 + n, f"10.255.255.{n + 1}", constants.NETFOLD_UDP_PORT)
             for n, name in enumerate(self.names)
         }
         self.flying: list[Flying] = []
@@ -139,8 +139,8 @@ class Network:
         placed = POOL ^ offset % shape.window if shape.kind == "shared" else 0
         above = server_above(UP_PORT, seat) if served else None
 
-        def share(own: tuple[Member, ...], up: Above | None) -> Share:
-            return Share(job_id, epoch, first, shape.window, seat + 1, own, up, policy, placed)
+        def share(own: tuple[Member, ...], up: Upstream | None) -> SwitchShare:
+            return SwitchShare(job_id, epoch, first, shape.window, seat + 1, own, up, policy, placed)
 
         if shape.leaves:
             leaves = tuple(
@@ -150,7 +150,7 @@ class Network:
             shares = {"top": share(leaves, above)}
             for n, name in enumerate(self.names[1:]):
                 own = tuple(member for at, member in members.values() if at == name)
-                up = Above("parent", UP_PORT, *_where(self.fabric["top"]), TOP_RANKS + n)
+                up = Upstream("parent", UP_PORT, *_where(self.fabric["top"]), TOP_RANKS + n)
                 shares[name] = share(own, up)
         else:
             shares = {"top": share(tuple(member for _, member in members.values()), above)}
@@ -237,9 +237,9 @@ class Network:
 
     def _may_spoil(self, flying: Flying, job: Job, bit: int) -> bool:
         operation = parsed(flying.frame).header.operation
-        if operation == layout.OPERATION_NACK:
+        if operation == constants.OPERATION_NACK:
             return True
-        if job.spoiled or (operation == layout.OPERATION_CONTRIBUTION and bit in _NEXT_EXPONENT_BITS):
+        if job.spoiled or (operation == constants.OPERATION_CONTRIBUTION and bit in _NEXT_EXPONENT_BITS):
             return False
         job.spoiled = True
         return True
@@ -308,7 +308,7 @@ class Network:
         elif event in _TO_GROUP:
             expected = [member.port for member in job.shares[flying.to].members]
         else:
-            expected = [flying.port] if event == layout.EVENT_ANSWERED else [UP_PORT]
+            expected = [flying.port] if event == constants.EVENT_ANSWERED else [UP_PORT]
         if sorted(left) != sorted(expected) or outcome.replicas != (len(expected) if event in _TO_GROUP else 0):
             raise Wrong(f"{said}, left by ports {left} with {outcome.replicas} replicas; expected ports {expected}")
 

@@ -1,4 +1,4 @@
-"""What hostlib/fabric.py does when the ranks leave the fabric, for all ranks of a test at once and checked at each step.
+"""What hostlib/fabric/aggregation.py does when the ranks leave the fabric, for all ranks of a test at once and checked at each step.
 
 Written beside it, with numpy for the process group, so that one thread can be all ranks.
 """

@@ -8,18 +8,18 @@ from typing import Protocol
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.artifact import load_artifact
-from controller.entry import Names
-from controller.share import Share
+from controller.jobs.switch_share import SwitchShare
+from controller.switches.program import load_artifact
+from controller.switches.table_entries import Names
+from emulation.switch.compiler.cc import compile_program
+from emulation.switch.compiler.program_writer import Generator
 from emulation.switch.dataplane import Dataplane
-from emulation.switch.language.codegen import Generator
-from emulation.switch.language.compiler import compile_program
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
-from hostlib import layout
+from hostlib.protocol import constants
 from tests.property.frame import ELEMENTS
 from tests.property.model import ModelSwitch, Outcome
 
-COUNTED = (*layout.EVENTS.values(), *layout.DROPS.values())
+COUNTED = (*constants.EVENTS.values(), *constants.DROPS.values())
 
 
 class Wrong(AssertionError):
@@ -29,9 +29,9 @@ class Wrong(AssertionError):
 class Switch(Protocol):
     """Something that runs shares of jobs."""
 
-    def install(self, share: Share) -> None: ...
+    def install(self, share: SwitchShare) -> None: ...
 
-    def remove(self, share: Share) -> None: ...
+    def remove(self, share: SwitchShare) -> None: ...
 
     def process(self, port: int, data: bytes) -> Outcome: ...
 
@@ -81,11 +81,11 @@ class ProgramSwitch:
             for entity in entities:
                 self._pipeline.update(p4rt.Update(type=how, entity=entity))
 
-    def install(self, share: Share) -> None:
+    def install(self, share: SwitchShare) -> None:
         self._installed[share.epoch] = self._names.job([share])
         self._write(p4rt.Update.INSERT, self._installed[share.epoch])
 
-    def remove(self, share: Share) -> None:
+    def remove(self, share: SwitchShare) -> None:
         self._write(p4rt.Update.DELETE, self._installed.pop(share.epoch)[::-1])
 
     def _clear(self) -> None:
@@ -101,7 +101,7 @@ class ProgramSwitch:
         grown = [now - was for now, was in zip(self._counts, before, strict=True)]
         events = [index for index, times in zip(COUNTED, grown[: len(COUNTED)], strict=True) for _ in range(times)]
         egress = {index: n for index, n in zip(COUNTED, grown[len(COUNTED) :], strict=True) if n}
-        replicas = egress.pop(layout.EVENT_REPLICA, 0)
+        replicas = egress.pop(constants.EVENT_REPLICA, 0)
         if egress:
             raise Wrong(f"egress counted {egress}")
         return Outcome(tuple(events), tuple(left), replicas)
@@ -121,11 +121,11 @@ class Twin:
     def __init__(self, number: int, address: str, hosts: dict[int, int]) -> None:
         self._program, self._model = ProgramSwitch(number, address, hosts), ModelSwitch(address, hosts)
 
-    def install(self, share: Share) -> None:
+    def install(self, share: SwitchShare) -> None:
         self._program.install(share)
         self._model.install(share)
 
-    def remove(self, share: Share) -> None:
+    def remove(self, share: SwitchShare) -> None:
         self._program.remove(share)
         self._model.remove(share)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hostlib import kernel
+from hostlib.protocol import block_float
 
 STYLES = ("spread", "narrow", "specials", "edges", "zeros")
 _SMALLEST = {"float32": -149, "float16": -24, "bfloat16": -133}
@@ -54,10 +54,10 @@ class Kind:
         elif self.style == "edges":
             edges = [largest, -largest, 2.0**low, -(2.0**low), -0.0, 2.0**-126]
             wide = np.where(few, draw.choice(np.array(edges, np.float32), self.count), wide)
-        return kernel.narrowed(self.dtype, np.ascontiguousarray(wide, np.float32))
+        return block_float.narrowed(self.dtype, np.ascontiguousarray(wide, np.float32))
 
     def _integers(self, draw: np.random.Generator, world_size: int) -> np.ndarray:
-        bits = 31 - kernel.headroom(world_size)
+        bits = 31 - block_float.headroom(world_size)
         top = {"zeros": 1, "narrow": 1 << 10}.get(self.style, 1 << bits)
         values = draw.integers(-(top - 1), top, self.count, dtype=np.int64)
         if self.style == "edges" and self.count and draw.random() < 0.3:
@@ -67,7 +67,7 @@ class Kind:
     def wanted(self, inputs: list[np.ndarray], elements: int, slots: int, lanes: int) -> np.ndarray | None:
         """What all ranks must end with; None where all must refuse."""
         try:
-            return kernel.allreduce(inputs, elements, slots, self.average, self.dtype, lanes)
+            return block_float.allreduce(inputs, elements, slots, self.average, self.dtype, lanes)
         except OverflowError:
             return None
 

@@ -18,8 +18,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from hostlib import _engine, kernel, layout
-from hostlib.schedule import FabricUse
+from hostlib import _engine
+from hostlib.protocol import block_float, constants
+from hostlib.schedules.schedule import FabricUse
 from tests.property.fabric import HARMLESS_UP, End, Faults, Ranks, flipped, ranks_at_a_fabric, totals
 from tests.property.recovery import Summing, recover
 from tests.property.tensor import STYLES, Kind, bits, handed
@@ -140,8 +141,8 @@ class Rank:
     def _guard(self, work) -> None:
         try:
             work()
-        except BaseException as wrong:
-            self.wrong.append(wrong)
+        except BaseException as error:
+            self.wrong.append(error)
             self._stop.set()
 
     def _submit(self) -> None:
@@ -224,12 +225,12 @@ def test_a_million_elements_and_the_errors_bound(dtype: str) -> None:
             thread.join()
     for summing in row:
         untouched_or_summed(summing)
-    inputs = [kernel.widened(dtype, summing.own).astype(np.float64) for summing in row]
-    got = kernel.widened(dtype, row[0].values).astype(np.float64)
-    code = max(kernel.block_code(dtype, summing.own) for summing in row)
+    inputs = [block_float.widened(dtype, summing.own).astype(np.float64) for summing in row]
+    got = block_float.widened(dtype, row[0].values).astype(np.float64)
+    code = max(block_float.block_code(dtype, summing.own) for summing in row)
     digits = {"float32": 24, "float16": 11, "bfloat16": 8}[dtype]
     rounding = np.ldexp(1.0, np.frexp(np.abs(got))[1] - digits)  # half a unit is enough but at powers of two
-    assert (np.abs(got - sum(inputs)) <= kernel.error_bound(code, 2) + rounding).all()
+    assert (np.abs(got - sum(inputs)) <= block_float.error_bound(code, 2) + rounding).all()
 
 
 @pytest.mark.parametrize("average", [False, True])
@@ -260,7 +261,7 @@ def test_specials_are_what_the_page_says(average: bool) -> None:
 
 # ---- damage ----------------------------------------------------------------------------------------------------------
 
-DATAGRAM_BITS = 8 * (layout.HEADER_BYTES + 4 * 16)
+DATAGRAM_BITS = 8 * (constants.HEADER_BYTES + 4 * 16)
 # The receiver and the flags of a result are not looked at: the sum is everybody's. Another slot or generation may make it the duplicate of another result.
 UNCOUNTED = len(range(8 * 6, 8 * 8)) + len(range(8 * 22, 8 * 24)) + len(range(8 * 12, 8 * 18))
 

@@ -33,8 +33,9 @@ def test_commands_parse(page: str, line: str) -> None:
     room, *words = shlex.split(line)
     command: click.Command = importlib.import_module(f"{room}.cli").main
     while isinstance(command, click.Group) and not (command.invoke_without_command and words[0].startswith("-")):
-        assert words and words[0] in command.commands, f"{page}: {line}"
-        command = command.commands[words.pop(0)]
+        found = command.get_command(click.Context(command), words.pop(0)) if words else None
+        assert found is not None, f"{page}: {line}"
+        command = found
     command.make_context(line, words)
 
 
@@ -48,3 +49,13 @@ def test_the_two_commands_are_make_targets() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^ {4}make (\w+)", (ROOT / "README.md").read_text(), re.M):
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+IMPORT = re.compile(r"^\s*from ((?:controller|emulation|hostlib|simulation)[\w.]*) import ([\w, ]+)", re.M)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_examples_import_exists(page: Path) -> None:
+    for module, names in IMPORT.findall(page.read_text()):
+        found = importlib.import_module(module)
+        assert [name for name in names.split(", ") if not hasattr(found, name.strip())] == [], module

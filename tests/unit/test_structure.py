@@ -3,136 +3,174 @@
 from __future__ import annotations
 
 import ast
-import json
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+import re
+from collections import Counter
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Section = dict[str, Any]  # of p4/build/lock.json
-ROOT = Path(__file__).resolve().parents[2]
+from tests import structure_page
+from tests.conftest import ROOT
+
 ROOMS = ("controller", "hostlib", "emulation", "simulation")
 
-# Who may import what of netfold, as docs/structure.md says; prefixes of module names.
-ARROWS = {
-    "controller": ("controller", "hostlib.wire", "hostlib.layout"),
-    "hostlib": ("hostlib",),
-    "emulation": ("emulation", "hostlib", "controller", "simulation"),
+# Which packages of the others a room may import, as docs/structure.md says; a prefix stands for what is in it.
+ARROWS: dict[str, tuple[str, ...]] = {
+    "controller": ("hostlib.protocol", "hostlib.system", "hostlib.topology"),
+    "hostlib": (),
+    "emulation": ("hostlib", "controller", "simulation"),
     "simulation": (
-        "simulation",
-        "hostlib.schedule",
-        "hostlib.checker",
-        "hostlib.registry",
-        "hostlib.mechanisms",
-        "hostlib.strategy",
-        "hostlib.strategies",
         "hostlib.errors",
-        "hostlib.layers",
-        "hostlib.layout",
-        "hostlib.picture",
-        "hostlib.plan",
-        "hostlib.quantity",
-        "hostlib.trace",
-        "hostlib.wire",
+        "hostlib.system.plot_file",
+        "hostlib.mechanisms",
+        "hostlib.models.layer_info",
+        "hostlib.protocol",
+        "hostlib.schedules",
+        "hostlib.strategies",
+        "hostlib.system",
+        "hostlib.text",
+        "hostlib.topology",
+        "hostlib.traces",
     ),
+}
+# A package of hostlib imports those of the lines above its own, and itself.
+ORDER = [
+    "errors",
+    "protocol system text",
+    "topology",
+    "schedules",
+    "mechanisms transport",
+    "fabric staging",
+    "collectives",
+    "launch",
+    "pytorch",
+    "models",
+    "datasets traces",
+    "strategies",
+    "train",
+    "bench",
+    "commands",
+    "cli",
+    "__main__",
+]
+MOST_MODULES = 20
+STARTERS = {
+    "hostlib/bench/local_fabric.py",
+    "controller/switches/embedded.py",
 }
 
 
-def imports(path: Path) -> list[str]:
-    """Dotted names a module imports; `from hostlib import wire` counts as hostlib.wire."""
-    names = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            if node.module in ROOMS:
-                names += [f"{node.module}.{alias.name}" for alias in node.names]
-            else:
-                names.append(node.module)
-    return names
+def name_of(path: Path) -> str:
+    """A module's dotted name; a package's is its folder's."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 def modules(room: str) -> list[Path]:
     return sorted((ROOT / room).rglob("*.py"))
 
 
+@cache
+def graph() -> dict[str, set[str]]:
+    """What each module of the rooms imports of them: at the top, within functions, and for types alone."""
+    known = {name_of(path): path for room in ROOMS for path in modules(room)}
+    found: dict[str, set[str]] = {}
+    for name, path in known.items():
+        edges = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                edges |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                whole = {f"{node.module}.{alias.name}" for alias in node.names}
+                edges |= whole & known.keys()
+                if whole - known.keys():
+                    edges.add(node.module)
+        found[name] = (edges & known.keys()) - {name}
+    return found
+
+
+def cycles() -> set[tuple[str, ...]]:
+    """The modules that import each other, by way of others or not (Tarjan's strongly connected components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []
+    found = set()
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        path.append(name)
+        for other in graph()[name]:
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in path:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            component = path[path.index(name) :]
+            del path[path.index(name) :]
+            if len(component) > 1:
+                found.add(tuple(sorted(component)))
+
+    for name in graph():
+        if name not in index:
+            visit(name)
+    return found
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_imports_go_one_way(room: str) -> None:
-    found = [(p, name) for p in modules(room) for name in imports(p) if name.split(".")[0] in ROOMS]
-    wrong = [
-        f"{p.relative_to(ROOT)} imports {name}"
-        for p, name in found
-        if not any(name == allowed or name.startswith(allowed + ".") for allowed in ARROWS[room])
+    upwards = [
+        f"{name} imports {other}"
+        for name, others in graph().items()
+        for other in others
+        if name.split(".")[0] == room != other.split(".")[0]
+        and not any(other == allowed or other.startswith(allowed + ".") for allowed in ARROWS[room])
     ]
     assert modules(room), f"{room}/ holds no module"
-    assert wrong == []
+    assert upwards == []
 
 
-@pytest.mark.parametrize(
-    "package",
-    [
-        "hostlib.schedule",
-        "hostlib.registry",
-        "hostlib.strategy",
-        "hostlib.plan",
-        "hostlib.join",
-        "hostlib.cli",
-        "hostlib.trace",
-        "hostlib.traffic",
-        "simulation.cli",
-        "emulation.run",
-    ],
-)
-def test_torch_stays_out_of_what_does_not_need_it(package: str) -> None:
-    code = f"import sys, {package}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+def test_packages_of_hostlib_import_those_above_them() -> None:
+    level = {package: number for number, line in enumerate(ORDER) for package in line.split()}
+    packages = {name.split(".")[1] for name in graph() if name.startswith("hostlib.")}
+    assert packages == level.keys(), "every package has its place in ORDER"
+    upwards = set()
+    for name, others in graph().items():
+        for other in others:
+            if name.startswith("hostlib.") and other.startswith("hostlib."):
+                mine, its = name.split(".")[1], other.split(".")[1]
+                if mine != its and level[its] >= level[mine]:
+                    upwards.add((name, other))
+    assert upwards == set()
 
 
-@pytest.mark.parametrize("command", [["p4/generate.py", "--check"], ["p4/build.py", "--verify"]])
-def test_generated_files_and_pages_fit_the_p4_sources(command: list[str]) -> None:
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_no_modules_import_each_other() -> None:
+    assert cycles() == set()
 
 
-@pytest.mark.skipif(
-    shutil.which("p4c-bm2-ss") is None, reason="needs p4c-bm2-ss on PATH: docs/p4c.md says where it is packaged"
-)
-@pytest.mark.timeout(900)
-def test_the_artifacts_are_reproducible(tmp_path: Path) -> None:
-    """Those of TNA, too, if its compiler bf-p4c is on PATH."""
-    copy = tmp_path / "p4"
-    shutil.copytree(ROOT / "p4", copy)
-    shutil.rmtree(copy / "build")
-    subprocess.run([sys.executable, copy / "build.py"], check=True, capture_output=True)
-    again = json.loads((copy / "build/lock.json").read_text())
-    for made, committed in by_compiler(again, json.loads((ROOT / "p4/build/lock.json").read_text())):
-        if made["p4c"] != committed["p4c"]:
-            pytest.skip(f"the p4c on PATH is not {committed['p4c']}, which compiled the committed artifacts")
-        assert made["artifacts"].keys() == committed["artifacts"].keys()
-        for name in committed["artifacts"]:
-            assert (copy / "build" / name).read_bytes() == (ROOT / "p4/build" / name).read_bytes(), name
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_modules_name_stands_for_one_module_of_its_room(room: str) -> None:
+    count = Counter(path.stem for path in modules(room) if not path.stem.startswith("__"))
+    assert [name for name, times in count.items() if times > 1] == []
 
 
-def by_compiler(made: Section, committed: Section) -> Iterator[tuple[Section, Section]]:
-    """The two locks' sections, of the compilers that ran."""
-    yield made, committed
-    if "tofino" in made:
-        yield made["tofino"], committed["tofino"]
+def test_folders_can_be_taken_in_at_a_glance() -> None:
+    count: Counter[str] = Counter()
+    for top in (*ROOMS, "p4", "tests"):
+        count.update(str(path.parent.relative_to(ROOT)) for path in modules(top) if path.stem != "__init__")
+    assert {folder for folder, times in count.items() if times > MOST_MODULES} == set()
 
 
-def test_a_changed_artifact_is_named(tmp_path: Path) -> None:
-    copy = tmp_path / "p4"
-    subprocess.run(["cp", "-r", str(ROOT / "p4"), str(copy)], check=True)
-    victim = copy / "build" / "netfold-v1model-64.json"
-    victim.write_text(victim.read_text() + " ")
-    done = subprocess.run([sys.executable, copy / "build.py", "--verify"], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: artifact netfold-v1model-64.json does not fit")
-    assert len(done.stderr.splitlines()) == 1
+def test_no_command_line_goes_up_either() -> None:
+    """`python -m controller` and the like, in a list of words."""
+    starting = re.compile(rf'"-m",\s*"({"|".join(ROOMS)})[".]')
+    found = set()
+    for room in ROOMS:
+        for path in modules(room):
+            for other in starting.findall(path.read_text()):
+                if other != room and other not in ARROWS[room]:
+                    found.add(str(path.relative_to(ROOT)))
+    assert found <= STARTERS
 
 
 def test_no_module_prints_or_exits_outside_the_commands() -> None:
@@ -144,3 +182,10 @@ def test_no_module_prints_or_exits_outside_the_commands() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.exit"):
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node.func)}")
     assert wrong == []
+
+
+def test_the_page_says_where_things_are() -> None:
+    page = structure_page.PAGE.read_text()
+    assert structure_page.with_packages(page) == page, "python -m tests.structure_page writes it"
+    named = re.findall(rf"`((?:{'|'.join((*ROOMS, 'p4', 'tests', 'docs'))})/[\w./-]*)`", page)
+    assert len(named) > 60 and [path for path in named if not (ROOT / path).exists()] == []

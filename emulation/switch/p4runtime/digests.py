@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import grpc
 from p4.v1 import p4data_pb2, p4runtime_pb2
 
-from emulation.switch.p4runtime.loaded import DELETE, INSERT, Loaded
+from emulation.switch.p4runtime.context import DELETE, INSERT, Loaded
 from emulation.switch.p4runtime.p4data import Reader, reader
-from emulation.switch.p4runtime.translate import RequestError, invalid, missing
+from emulation.switch.p4runtime.status import RequestError, invalid, missing
 
 # A list of more is sent before its time (max_list_size 0 leaves it to the server).
 LONGEST_LIST = 1000

@@ -9,8 +9,9 @@ import grpc
 from p4.config.v1 import p4types_pb2
 from p4.v1 import p4data_pb2
 
-from emulation.switch.language.program import WORD, words
-from emulation.switch.p4runtime.translate import RequestError, canonical, invalid, number
+from emulation.switch.compiler.bmv2_json import WORD, words
+from emulation.switch.p4runtime.bytestrings import canonical, number
+from emulation.switch.p4runtime.status import RequestError, invalid
 
 Reader = Callable[[Iterator[int]], p4data_pb2.P4Data]
 Writer = Callable[[p4data_pb2.P4Data, str], int]
@@ -98,7 +99,7 @@ def _signed(data: bytes, width: int, what: str) -> int:
     value = int.from_bytes(data, "big", signed=True)
     if not -(2 ** (width - 1)) <= value < 2 ** (width - 1):
         raise RequestError(grpc.StatusCode.OUT_OF_RANGE, f"{what}: {value} does not fit int<{width}>")
-    return value & (2**width - 1)
+    return int(value & (2**width - 1))
 
 
 def _canonical_signed(value: int, width: int) -> bytes:

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2
 
-from emulation.errors import EmulationError
+from emulation.errors import EmulationError, SwitchMemoryError
+from emulation.switch.compiler.bmv2_json import Program
+from emulation.switch.compiler.cc import compile_program
+from emulation.switch.compiler.crc import CrcSetting
+from emulation.switch.compiler.program_writer import Generator
 from emulation.switch.dataplane import TOLD_PACKET, Dataplane
-from emulation.switch.language.codegen import Generator
-from emulation.switch.language.compiler import compile_program
-from emulation.switch.language.crc import CrcSetting
-from emulation.switch.language.program import Program
-from emulation.switch.p4runtime.cells import Cells
+from emulation.switch.p4runtime.action_profiles import Profiles
+from emulation.switch.p4runtime.codec import Schema
+from emulation.switch.p4runtime.context import DELETE, INSERT, MODIFY, Loaded
+from emulation.switch.p4runtime.counters_meters import Cells
 from emulation.switch.p4runtime.digests import Digests
-from emulation.switch.p4runtime.loaded import DELETE, INSERT, MODIFY, Loaded
-from emulation.switch.p4runtime.names import translations
-from emulation.switch.p4runtime.packetio import PacketHeaders
-from emulation.switch.p4runtime.profiles import Profiles
+from emulation.switch.p4runtime.packet_io import PacketHeaders
 from emulation.switch.p4runtime.registers import Registers
 from emulation.switch.p4runtime.replication import Replication
+from emulation.switch.p4runtime.sdn_strings import translations
+from emulation.switch.p4runtime.status import RequestError, invalid
 from emulation.switch.p4runtime.tables import Tables
-from emulation.switch.p4runtime.translate import RequestError, Schema, invalid
-from emulation.switch.p4runtime.valuesets import ValueSets
+from emulation.switch.p4runtime.value_sets import ValueSets
 
 # In an order in which they can be written: what is pointed to comes before what points to it.
 KINDS = (
@@ -65,8 +66,10 @@ class Pipeline:
             dataplane = Dataplane(compile_program(Generator(program, crcs).generate(), flags), program)
         except RequestError:
             raise
-        except EmulationError as wrong:
-            raise invalid(str(wrong)) from wrong
+        except SwitchMemoryError as error:
+            raise _exhausted(error) from error
+        except EmulationError as error:
+            raise invalid(str(error)) from error
         self.config = config
         self.program = program
         self.schema = schema
@@ -99,7 +102,12 @@ class Pipeline:
         """
         if update.type not in (INSERT, MODIFY, DELETE):
             raise invalid("an update is an INSERT, a MODIFY or a DELETE")
-        how, entity = update.type, update.entity
+        try:
+            self._update(update.type, update.entity)
+        except SwitchMemoryError as error:
+            raise _exhausted(error) from error
+
+    def _update(self, how: int, entity: p4runtime_pb2.Entity) -> None:
         kind = entity.WhichOneof("entity")
         if kind == "table_entry":
             self.tables.update(how, entity.table_entry)
@@ -185,7 +193,7 @@ class Pipeline:
             return self._value_sets.read(entity.value_set_entry)
         if kind == "digest_entry":
             return self.digests.read(entity.digest_entry)
-        return _refuse(kind)
+        _refuse(kind)
 
     # ---- reconciliation (section 14) --------------------------------------------------------------------------
 
@@ -218,15 +226,19 @@ class Pipeline:
         return list(self.read(wanted))
 
 
+def _exhausted(error: SwitchMemoryError) -> RequestError:
+    return RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+
+
 def _is_fixed(pipeline: Pipeline, entity: p4runtime_pb2.Entity) -> bool:
     """Whether a table entry is there from the beginning."""
     entry = entity.table_entry
     if entity.WhichOneof("entity") != "table_entry":
         return False
-    return entry.is_default_action or pipeline.schema.tables[entry.table_id].info.is_const_table
+    return bool(entry.is_default_action or pipeline.schema.tables[entry.table_id].info.is_const_table)
 
 
-def _refuse(kind: str | None) -> Any:
+def _refuse(kind: str | None) -> NoReturn:
     if kind is None:
         raise invalid("an entity is empty: say which kind it is")
     raise RequestError(grpc.StatusCode.UNIMPLEMENTED, f"{kind} is not supported: v1model has no externs of one's own")
@@ -241,6 +253,6 @@ def load_config(program: bytes, p4info: str) -> p4runtime_pb2.ForwardingPipeline
     config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=program)
     try:
         text_format.Parse(p4info, config.p4info, allow_unknown_field=True)
-    except text_format.ParseError as wrong:
-        raise EmulationError(f"the P4Info file is not in text format: {wrong}") from wrong
+    except text_format.ParseError as error:
+        raise EmulationError(f"the P4Info file is not in text format: {error}") from error
     return config

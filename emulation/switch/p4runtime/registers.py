@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from p4.config.v1 import p4types_pb2
 from p4.v1 import p4data_pb2, p4runtime_pb2
 
-from emulation.switch.language.program import Register, in_words
-from emulation.switch.p4runtime.loaded import Loaded, only_modify
+from emulation.switch.compiler.bmv2_json import Register, in_words
+from emulation.switch.p4runtime.codec import the_cells
+from emulation.switch.p4runtime.context import Loaded, only_modify
 from emulation.switch.p4runtime.p4data import reader, writer
-from emulation.switch.p4runtime.translate import invalid, missing, the_cells
+from emulation.switch.p4runtime.status import invalid, missing
 
 
 class Registers:

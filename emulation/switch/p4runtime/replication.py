@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 import grpc
 from p4.v1 import p4runtime_pb2
 
-from emulation.switch.p4runtime.loaded import DELETE, INSERT, Loaded
-from emulation.switch.p4runtime.translate import RequestError, invalid, missing
-from emulation.switch.port import HIGHEST_PORT
+from emulation.switch.p4runtime.context import DELETE, INSERT, Loaded
+from emulation.switch.p4runtime.status import RequestError, invalid, missing
+from emulation.switch.ports.port_spec import HIGHEST_PORT
 
 LARGEST_GROUP_ID = 65535
 LARGEST_SESSION_ID = 32767

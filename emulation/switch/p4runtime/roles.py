@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf import any_pb2
 from p4.v1 import p4runtime_pb2
 
-from emulation.switch.p4runtime.translate import invalid
+from emulation.switch.p4runtime.status import invalid
 
 TYPE_NAME = "P4RoleConfig"
 EXCLUSIVE, SHARED, FILTER, PACKET_INS, PIPELINE = range(1, 6)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from operator import methodcaller
 from typing import Any
 
 import grpc
@@ -17,13 +18,13 @@ from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from emulation.errors import PortError
+from emulation.switch.compiler.crc import CrcSetting
 from emulation.switch.dataplane import TOLD_PACKET
-from emulation.switch.language.crc import CrcSetting
-from emulation.switch.p4runtime.notify import Notifier
+from emulation.switch.p4runtime.notifier import Notifier
 from emulation.switch.p4runtime.pipeline import Pipeline
 from emulation.switch.p4runtime.roles import RoleConfig, p4_id
+from emulation.switch.p4runtime.status import RequestError, invalid
 from emulation.switch.p4runtime.stream import Arbiter, Client, stream_error
-from emulation.switch.p4runtime.translate import RequestError, invalid
 
 P4RUNTIME_VERSION = "1.4.0"
 VERIFY = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY
@@ -173,7 +174,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                     lists += pipeline.digests.learn(number, data)
             for found in lists + pipeline.digests.due():
                 response = p4runtime_pb2.StreamMessageResponse(digest=found)
-                self._arbiter.tell_primaries(response, lambda role, n=found.digest_id: role.allows(n))
+                self._arbiter.tell_primaries(response, methodcaller("allows", found.digest_id))
             self._tell_idle(pipeline.tables.expired())
         return True
 
@@ -227,6 +228,8 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                 self._notifier.wake()
         except RequestError as refused:
             context.abort(refused.code, str(refused))
+        except PortError as error:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
     def _set_pipeline(self, request: Any) -> None:
@@ -260,13 +263,22 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             raise
 
     def commit(self, pipeline: Pipeline) -> None:
-        """Make a pipeline the running one."""
+        """Make a pipeline the running one.
+
+        Raises:
+            PortError: it cannot have the ports; then none runs any more.
+        """
         with self._lock:
             if self._saved is not pipeline:
                 self._discard_saved()
             old, self.pipeline, self._saved = self.pipeline, pipeline, None
             pipeline.dataplane.cpu_port(self._cpu_port)
-            self._replaced(pipeline, old)
+            try:
+                self._replaced(pipeline, old)
+            except PortError:
+                self.pipeline = None
+                pipeline.dataplane.close()
+                raise
 
     def _discard_saved(self) -> None:
         if self._saved is not None:
@@ -373,7 +385,8 @@ def _attempt_all(pipeline: Pipeline, updates: Any, role: RoleConfig) -> list[p4r
             undo += reversed(inverse)
             continue
         for each in reversed(undo):
-            pipeline.update(each)
+            # Only memory can be missing for it, as it may be for the update itself: then as much is undone as can be.
+            _attempt(pipeline, each, role)
         undone = p4runtime_pb2.Error(
             canonical_code=code_pb2.ABORTED, message=f"not done: update {number} failed", space="netfold"
         )

@@ -13,7 +13,7 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
 from emulation.switch.p4runtime.roles import FULL_ACCESS, RoleConfig, parse_role
-from emulation.switch.p4runtime.translate import RequestError, invalid
+from emulation.switch.p4runtime.status import RequestError, invalid
 
 # A controller that reads so slowly loses packets, digests and notifications; never arbitration.
 MOST_WAITING = 10000

@@ -11,21 +11,14 @@ from typing import NoReturn
 import grpc
 from p4.v1 import p4runtime_pb2
 
+from emulation.errors import SwitchMemoryError
 from emulation.switch.dataplane import Chosen
-from emulation.switch.p4runtime.loaded import INSERT, MODIFY, Loaded, only_modify
-from emulation.switch.p4runtime.metering import counted, marked, rates
-from emulation.switch.p4runtime.profiles import Profiles
-from emulation.switch.p4runtime.translate import (
-    Match,
-    RequestError,
-    TableInfo,
-    invalid,
-    match_fields,
-    missing,
-    shorten_action,
-    shorten_match,
-    shortest,
-)
+from emulation.switch.p4runtime.action_profiles import Profiles
+from emulation.switch.p4runtime.bytestrings import shortest
+from emulation.switch.p4runtime.codec import Match, TableInfo, match_fields, shorten_action, shorten_match
+from emulation.switch.p4runtime.context import INSERT, MODIFY, Loaded, only_modify
+from emulation.switch.p4runtime.meter_config import counted, marked, rates
+from emulation.switch.p4runtime.status import RequestError, invalid, missing
 
 
 @dataclass(slots=True)
@@ -158,7 +151,11 @@ class Tables:
         if self._counts[entry.table_id] >= size > 0:
             raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"table {name} is full: {size} entries")
         chosen = self._choose(table, entry)
-        handle = self._loaded.dataplane.insert(table.table.index, match.value, match.mask, match.priority, chosen)
+        try:
+            handle = self._loaded.dataplane.insert(table.table.index, match.value, match.mask, match.priority, chosen)
+        except SwitchMemoryError:
+            self._release(table, entry.action, chosen)
+            raise
         made = self._entries[(entry.table_id, match)] = Entry(_stripped(entry), handle, match, chosen)
         self._counts[entry.table_id] += 1
         self._set_resources(table, made, entry)
@@ -168,7 +165,7 @@ class Tables:
         if entry.HasField("action"):
             chosen = self._choose(table, entry, known.chosen)
             self._loaded.dataplane.modify(table.table.index, known.handle, chosen)
-            self._release(table, known)
+            self._release(table, known.message.action, known.chosen)
             known.chosen = chosen
         else:
             stored.action.CopyFrom(known.message.action)
@@ -179,7 +176,7 @@ class Tables:
     def _delete(self, table: TableInfo, known: Entry) -> None:
         assert known.match is not None
         self._loaded.dataplane.delete(table.table.index, known.handle)
-        self._release(table, known)
+        self._release(table, known.message.action, known.chosen)
         key = (known.message.table_id, known.match)
         del self._entries[key]
         self._aging.pop(key, None)
@@ -195,9 +192,9 @@ class Tables:
             raise invalid(f"table {table.table.name} has no action profile: an entry has an action of its own")
         return Chosen(*self._loaded.schema.action(table, entry.action.action))
 
-    def _release(self, table: TableInfo, known: Entry) -> None:
+    def _release(self, table: TableInfo, action: p4runtime_pb2.TableAction, chosen: Chosen) -> None:
         if table.table.profile is not None:
-            self._profiles.release(table, known.message.action, known.chosen)
+            self._profiles.release(table, action, chosen)
 
     def _set_resources(self, table: TableInfo, known: Entry, entry: p4runtime_pb2.TableEntry) -> None:
         dataplane, index = self._loaded.dataplane, table.table.index

@@ -1,11 +1,16 @@
-// What one packet costs, without any port. Follows control.h in the translation unit. Exported: nf_bench_* (called from
+// What one packet costs, without any port. Exported: nf_bench_* (called from
 // dataplane.py under nf_lock).
 #pragma once
 
-#include <time.h>
+#include "base.h"
+
+#include "v1model.h"
 
 static void discard(void *to, uint32_t port, const uint8_t *frame, uint32_t bytes) {
-    (void)to; (void)port; (void)frame; (void)bytes;
+    (void)to;
+    (void)port;
+    (void)frame;
+    (void)bytes;
 }
 
 static uint64_t cpu_ns(void) {

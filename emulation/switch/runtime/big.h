@@ -2,7 +2,15 @@
 // of its expressions overflows but where p4c cuts the result anyhow.
 #pragma once
 
-typedef struct { uint64_t w[LIMBS]; } big_t;
+#include "base.h"
+
+#ifndef LIMBS  // Opened by itself.
+#define LIMBS 4
+#endif
+
+typedef struct {
+    uint64_t w[LIMBS];
+} big_t;
 
 static inline big_t big_of(i128 value) {
     big_t r;
@@ -23,7 +31,8 @@ static inline bool big_truth(big_t a) {
 
 // As an index: what is no 64-bit number is beyond any size.
 static inline uint64_t big_index(big_t a) {
-    for (int i = 1; i < LIMBS; i++) if (a.w[i] != 0) return UINT64_MAX;
+    for (int i = 1; i < LIMBS; i++)
+        if (a.w[i] != 0) return UINT64_MAX;
     return a.w[0];
 }
 
@@ -36,15 +45,31 @@ static inline big_t big_words(const uint64_t *words, uint32_t count) {
 
 static inline big_t big_add(big_t a, big_t b) {
     u128 carry = 0;
-    for (int i = 0; i < LIMBS; i++) { carry += (u128)a.w[i] + b.w[i]; a.w[i] = (uint64_t)carry; carry >>= 64; }
+    for (int i = 0; i < LIMBS; i++) {
+        carry += (u128)a.w[i] + b.w[i];
+        a.w[i] = (uint64_t)carry;
+        carry >>= 64;
+    }
     return a;
 }
-static inline big_t big_not(big_t a) { for (int i = 0; i < LIMBS; i++) a.w[i] = ~a.w[i]; return a; }
+static inline big_t big_not(big_t a) {
+    for (int i = 0; i < LIMBS; i++) a.w[i] = ~a.w[i];
+    return a;
+}
 static inline big_t big_neg(big_t a) { return big_add(big_not(a), big_of(1)); }
 static inline big_t big_subtract(big_t a, big_t b) { return big_add(a, big_neg(b)); }
-static inline big_t big_and(big_t a, big_t b) { for (int i = 0; i < LIMBS; i++) a.w[i] &= b.w[i]; return a; }
-static inline big_t big_or(big_t a, big_t b) { for (int i = 0; i < LIMBS; i++) a.w[i] |= b.w[i]; return a; }
-static inline big_t big_xor(big_t a, big_t b) { for (int i = 0; i < LIMBS; i++) a.w[i] ^= b.w[i]; return a; }
+static inline big_t big_and(big_t a, big_t b) {
+    for (int i = 0; i < LIMBS; i++) a.w[i] &= b.w[i];
+    return a;
+}
+static inline big_t big_or(big_t a, big_t b) {
+    for (int i = 0; i < LIMBS; i++) a.w[i] |= b.w[i];
+    return a;
+}
+static inline big_t big_xor(big_t a, big_t b) {
+    for (int i = 0; i < LIMBS; i++) a.w[i] ^= b.w[i];
+    return a;
+}
 
 static inline big_t big_multiply(big_t a, big_t b) {
     big_t r = {{0}};
@@ -83,7 +108,8 @@ static inline big_t big_right(big_t a, uint32_t count) {
 
 static inline int big_compare(big_t a, big_t b) {
     if (big_negative(a) != big_negative(b)) return big_negative(a) ? -1 : 1;
-    for (int i = LIMBS - 1; i >= 0; i--) if (a.w[i] != b.w[i]) return a.w[i] < b.w[i] ? -1 : 1;
+    for (int i = LIMBS - 1; i >= 0; i--)
+        if (a.w[i] != b.w[i]) return a.w[i] < b.w[i] ? -1 : 1;
     return 0;
 }
 static inline big_t big_between(big_t value, big_t low, big_t high) {
@@ -93,8 +119,10 @@ static inline big_t big_between(big_t value, big_t low, big_t high) {
 // The low `width` bits, unsigned and signed.
 static inline big_t big_cut(big_t a, uint32_t width) {
     for (uint32_t i = 0; i < LIMBS; i++) {
-        if (64 * i >= width) a.w[i] = 0;
-        else if (width - 64 * i < 64) a.w[i] &= (UINT64_C(1) << (width - 64 * i)) - 1;
+        if (64 * i >= width)
+            a.w[i] = 0;
+        else if (width - 64 * i < 64)
+            a.w[i] &= (UINT64_C(1) << (width - 64 * i)) - 1;
     }
     return a;
 }

@@ -1,18 +1,29 @@
 // The ranks of a job on network interfaces: each contributes to a window of slots, and to a slot's next generation when
 // it has the result of the one before. For `emulation bench`, which writes the offsets (..._AT) and CHECK_GENERATION in
-// front. Rank r is on port r. Follows port.h in the translation unit.
+// front. Rank r is on port r, which nf_packet_port() opens.
 #pragma once
+
+#include "base.h"
+
+#include <poll.h>
+
+#include "ports/packet.h"
+#include "ports/port.h"
+
+#ifndef SLOT_AT  // Opened by itself.
+enum { OPERATION_AT, SLOT_AT, GENERATION_AT, CHECK_AT, PAYLOAD_AT, OPERATION_RESULT, CHECK_GENERATION };
+#endif
 
 typedef struct {
     uint32_t ranks, slots, bytes;
-    uint8_t *frames;           // [rank][slot]: the contribution that is under way
-    uint32_t *checks;          // [rank][slot]: the check word of its result
-    const uint8_t *sum;        // the elements of every result
-    uint64_t again_ns;         // without a result for so long, everything is sent again
+    uint8_t *frames;     // [rank][slot]: the contribution that is under way
+    uint32_t *checks;    // [rank][slot]: the check word of its result
+    const uint8_t *sum;  // the elements of every result
+    uint64_t again_ns;   // without a result for so long, everything is sent again
     uint64_t results, wrong, resent, ns;
 } generator_t;
 
-static generator_t *generator;           // the one that runs
+static generator_t *generator;  // the one that runs
 
 static void send_slot(uint32_t rank, uint32_t slot) {
     const generator_t *g = generator;
@@ -41,12 +52,6 @@ static void incoming(port_t *p, const uint8_t *frame, uint32_t bytes) {
     store32(own + CHECK_AT, load32(own + CHECK_AT) + CHECK_GENERATION);
     g->checks[at] += g->ranks * CHECK_GENERATION;
     send_slot(p->number, slot);
-}
-
-// As packet_open.
-int ng_open(uint32_t rank, int fd, uint32_t longest, int xdp, uint8_t *tx, size_t tx_bytes) {
-    ports[rank] = (port_t){.kind = &packet_kind, .number = rank, .fd = fd};
-    return packet_open(&ports[rank], longest, xdp, tx, tx_bytes);
 }
 
 void ng_close(uint32_t rank) { packet_close(&ports[rank]); }

@@ -1,6 +1,8 @@
 // v1model's hash algorithms over bytes.
 #pragma once
 
+#include "base.h"
+
 // The Internet checksum (RFC 1071): the complement of the one's complement sum of 16-bit words. That is the number as a
 // whole modulo 0xffff, so that pieces of it can be summed at any multiple of 16 bits.
 static inline uint16_t csum_fold(uint64_t sum) {
@@ -46,7 +48,10 @@ static inline uint32_t crc32(const uint8_t *p, uint32_t bytes) {
 }
 
 // Any CRC of up to 32 bits, as catalogues describe them.
-typedef struct { uint32_t width, polynomial, initial, final_xor; bool reflect_data, reflect_remainder; } crc_t;
+typedef struct {
+    uint32_t width, polynomial, initial, final_xor;
+    bool reflect_data, reflect_remainder;
+} crc_t;
 
 static inline uint32_t reflected(uint32_t value, uint32_t bits) {
     uint32_t turned = 0;
@@ -89,9 +94,14 @@ static inline uint64_t random_between(uint64_t low, uint64_t high) {
     uint64_t span = high - low + 1;
     return span == 0 ? random_next() : low + random_next() % span;
 }
-static inline uint64_t random_hash(const uint8_t *p, uint32_t bytes) { (void)p; (void)bytes; return random_next(); }
+static inline uint64_t random_hash(const uint8_t *p, uint32_t bytes) {
+    (void)p;
+    (void)bytes;
+    return random_next();
+}
 static inline uint64_t round_robin(const uint8_t *p, uint32_t bytes) {
     static uint64_t turn;
-    (void)p; (void)bytes;
+    (void)p;
+    (void)bytes;
     return turn++;
 }

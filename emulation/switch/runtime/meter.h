@@ -1,12 +1,18 @@
 // Two-rate three-colour meters (RFC 2698), and single-rate ones with an excess burst (RFC 2697); colour-blind.
 #pragma once
 
+#include "base.h"
+
 enum { GREEN, YELLOW, RED, COLOURS };
 
-typedef struct { uint64_t packets, bytes; } counter_t;
+typedef struct {
+    uint64_t packets, bytes;
+} counter_t;
 
 // Rates in bytes or packets per second. Tokens are counted from one moment on, so that nothing is rounded twice.
-typedef struct { uint64_t rate, burst, tokens, given; } bucket_t;
+typedef struct {
+    uint64_t rate, burst, tokens, given;
+} bucket_t;
 // `excess`: a single rate; `peak` gets what the committed bucket has no room for.
 typedef struct {
     bool configured, excess;

@@ -1,12 +1,12 @@
 // What lies between a port and its other end: seeded faults, a delay, a rate. Frames that wait for their time are kept
-// in one heap. Follows control.h in the translation unit; port.h and loop.h use it.
+// in one heap.
 #pragma once
 
-#include <time.h>
+#include "base.h"
 
 enum { FRAME_BYTES = 9728, MAX_HELD = 1 << 18 };
 
-// As dataplane.py fills it in: one for each port.
+// As ports/opened.py fills it in: one for each port.
 typedef struct {
     double loss, duplicate, reorder, corrupt;  // probabilities
     double rate;                               // bits of frames per second; 0: no limit
@@ -23,7 +23,7 @@ typedef struct {
 // A token bucket as its equivalent in time: `free_ns` is when a link of this rate has sent all that it was given, and a
 // frame leaves when that is at most the bucket's depth ahead.
 typedef struct {
-    double ns_per_byte;                        // 0: no limit
+    double ns_per_byte;  // 0: no limit
     double burst_ns, free_ns;
     uint64_t limit, depth, deepest, dropped;
 } shaper_t;
@@ -46,8 +46,12 @@ static bool happens(fault_t *f, double probability) {
 }
 
 static fault_t fault_of(const link_t *l, uint64_t state) {
-    return (fault_t){.loss = l->loss, .duplicate = l->duplicate, .reorder = l->reorder, .corrupt = l->corrupt,
-                     .delay_ns = l->delay_ns, .state = state};
+    return (fault_t){.loss = l->loss,
+                     .duplicate = l->duplicate,
+                     .reorder = l->reorder,
+                     .corrupt = l->corrupt,
+                     .delay_ns = l->delay_ns,
+                     .state = state};
 }
 
 static bool untouched(const fault_t *f) {
@@ -77,7 +81,12 @@ static uint64_t turn_ns(const shaper_t *s, uint64_t now) {
 
 // SHAPED: for the link to be free, then `further_ns` more. DELAYED_OUT and DELAYED_IN: for their time to come.
 typedef enum { SHAPED, DELAYED_OUT, DELAYED_IN } wait_t;
-typedef struct { uint64_t due_ns, sequence, further_ns; uint8_t *frame; uint32_t port, bytes; wait_t wait; } held_t;
+typedef struct {
+    uint64_t due_ns, sequence, further_ns;
+    uint8_t *frame;
+    uint32_t port, bytes;
+    wait_t wait;
+} held_t;
 
 static held_t *heap;
 static uint32_t heap_count, heap_room;
@@ -88,15 +97,18 @@ static bool sooner(const held_t *a, const held_t *b) {
     return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->sequence < b->sequence;
 }
 
-static void heap_push(held_t h) {
+// False: there is no memory for it.
+static bool heap_push(held_t h) {
     if (heap_count == heap_room) {
-        heap_room = heap_room == 0 ? 1024 : 2 * heap_room;
-        heap = realloc(heap, heap_room * sizeof *heap);
+        uint32_t room = heap_room == 0 ? 1024 : 2 * heap_room;
+        if (!grown(&heap, room * sizeof *heap)) return false;
+        heap_room = room;
     }
     h.sequence = heap_sequence++;
     uint32_t i = heap_count++;
     for (; i > 0 && sooner(&h, &heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
     heap[i] = h;
+    return true;
 }
 
 static held_t heap_pop(void) {

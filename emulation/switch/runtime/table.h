@@ -1,7 +1,12 @@
 // Match tables, action profiles and parser value sets. Keys are 64-bit words, the highest of each key first.
 #pragma once
 
-#ifndef KEY_WORDS
+#include "base.h"
+
+#include "link.h"
+#include "meter.h"
+
+#ifndef KEY_WORDS  // Opened by itself.
 #define KEY_WORDS 1
 #define PARAM_WORDS 1
 #define TABLES 1
@@ -9,14 +14,17 @@
 #define VALUE_SETS 1
 #endif
 
-typedef struct { int32_t action; uint64_t params[PARAM_WORDS]; } action_t;
+typedef struct {
+    int32_t action;
+    uint64_t params[PARAM_WORDS];
+} action_t;
 
 typedef struct entry {
-    uint64_t value[KEY_WORDS], mask[KEY_WORDS];     // of a range: its ends
+    uint64_t value[KEY_WORDS], mask[KEY_WORDS];  // of a range: its ends
     action_t own;
-    uint32_t member, group;     // of the table's action profile, instead of an action of its own; from 1
-    struct entry *next_same;    // the same masked key, lower priority
-    int32_t priority;           // higher wins; the prefix length for lpm
+    uint32_t member, group;   // of the table's action profile, instead of an action of its own; from 1
+    struct entry *next_same;  // the same masked key, lower priority
+    int32_t priority;         // higher wins; the prefix length for lpm
     uint32_t handle;
     counter_t hits;
     uint64_t hit_us;
@@ -26,21 +34,24 @@ typedef struct entry {
 // Entries that share a mask: one hash table, probed linearly (tuple space search).
 typedef struct {
     uint64_t mask[KEY_WORDS];
-    int32_t best;               // highest priority inside
-    uint32_t slots, shift;      // 2^n, and 64 - n
-    entry_t **slot;
+    int32_t best;           // highest priority inside
+    uint32_t members;       // entries with this mask
+    uint32_t slots, shift;  // 2^n, and 64 - n: at most SLOTS_EACH for each member
+    entry_t **slot;         // in the table's slots
 } tuple_t;
+
+enum { SLOTS_EACH = 4 };
 
 typedef struct {
     uint32_t words;
-    bool ordered;               // a list by priority instead: a range has no mask
-    entry_t **entries;          // all of them, by handle - 1; NULL where deleted
+    bool ordered;       // a list by priority instead: a range has no mask
+    entry_t **entries;  // all of them, by handle - 1; NULL where deleted
     uint32_t count, room;
-    tuple_t *tuples;            // by descending best priority
+    tuple_t *tuples;  // by descending best priority
     uint32_t tuple_count;
-    entry_t **order;
+    entry_t **slots;  // the tuples' one behind the other; of an ordered table, the list
     uint32_t order_count;
-    entry_t fallback;           // the default action
+    entry_t fallback;  // the default action
 } table_t;
 
 static table_t tables[TABLES];
@@ -86,17 +97,21 @@ static inline __attribute__((always_inline)) entry_t *table_lookup(const table_t
 
 // ---- tables with range keys -------------------------------------------------------------------------------------
 
-typedef struct { uint8_t words; bool range; } key_part_t;
+typedef struct {
+    uint8_t words;
+    bool range;
+} key_part_t;
 
 static inline int compare_words(const uint64_t *a, const uint64_t *b, uint32_t words) {
-    for (uint32_t i = 0; i < words; i++) if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
+    for (uint32_t i = 0; i < words; i++)
+        if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
     return 0;
 }
 
 static inline entry_t *table_lookup_ranges(const table_t *t, const uint64_t *key, const key_part_t *parts,
                                            uint32_t count) {
     for (uint32_t i = 0; i < t->order_count; i++) {
-        entry_t *e = t->order[i];
+        entry_t *e = t->slots[i];
         uint32_t at = 0, k = 0;
         for (; k < count; at += parts[k++].words) {
             if (parts[k].range) {
@@ -121,14 +136,8 @@ static int by_priority(const void *a, const void *b) {
 
 // ---- building ---------------------------------------------------------------------------------------------------
 
-static void table_forget(table_t *t) {
-    for (uint32_t i = 0; i < t->tuple_count; i++) free(t->tuples[i].slot);
-    free(t->tuples);
-    free(t->order);
-    t->tuples = NULL;
-    t->order = NULL;
-    t->tuple_count = t->order_count = 0;
-}
+// Until it is built anew, nothing is found.
+static void table_forget(table_t *t) { t->tuple_count = t->order_count = 0; }
 
 static int by_best(const void *a, const void *b) {
     int32_t x = ((const tuple_t *)a)->best, y = ((const tuple_t *)b)->best;
@@ -136,48 +145,60 @@ static int by_best(const void *a, const void *b) {
 }
 
 static void table_order(table_t *t) {
-    t->order = calloc(t->count + 1, sizeof *t->order);
     for (uint32_t i = 0; i < t->count; i++)
-        if (t->entries[i] != NULL) t->order[t->order_count++] = t->entries[i];
-    qsort(t->order, t->order_count, sizeof *t->order, by_priority);
+        if (t->entries[i] != NULL) t->slots[t->order_count++] = t->entries[i];
+    qsort(t->slots, t->order_count, sizeof *t->slots, by_priority);
 }
 
-// Build the search structure anew from the entries. Writes are rare and batched, packets are not.
+// The tuple of an entry's mask, a new one with no slots if there is none yet.
+static tuple_t *table_tuple(table_t *t, const entry_t *e) {
+    size_t mask_bytes = t->words * sizeof(uint64_t);
+    uint32_t k = 0;
+    while (k < t->tuple_count && memcmp(t->tuples[k].mask, e->mask, mask_bytes) != 0) k++;
+    tuple_t *tuple = &t->tuples[k];
+    if (k == t->tuple_count) {
+        memcpy(tuple->mask, e->mask, mask_bytes);
+        tuple->best = e->priority;
+        tuple->members = 0;
+        t->tuple_count++;
+    }
+    return tuple;
+}
+
+// Build the search structure anew from the entries. Writes are rare and batched, packets are not. It takes no memory
+// but what table_grow() has taken: what was inserted cannot be refused any more.
 static void table_rebuild(table_t *t) {
     table_forget(t);
-    if (t->ordered) { table_order(t); return; }
-    t->tuples = calloc(t->count + 1, sizeof *t->tuples);
-    size_t mask_bytes = t->words * sizeof(uint64_t);
-    uint32_t *members = calloc(t->count + 1, sizeof *members);
-    for (uint32_t i = 0; i < t->count; i++) {
-        entry_t *e = t->entries[i];
-        if (e == NULL) continue;
-        uint32_t k = 0;
-        while (k < t->tuple_count && memcmp(t->tuples[k].mask, e->mask, mask_bytes) != 0) k++;
-        if (k == t->tuple_count) {
-            memcpy(t->tuples[k].mask, e->mask, mask_bytes);
-            t->tuples[k].best = e->priority;
-            t->tuple_count++;
-        }
-        if (e->priority > t->tuples[k].best) t->tuples[k].best = e->priority;
-        members[k]++;
+    if (t->count == 0) return;
+    if (t->ordered) {
+        table_order(t);
+        return;
     }
+    for (uint32_t i = 0; i < t->count; i++) {
+        const entry_t *e = t->entries[i];
+        if (e == NULL) continue;
+        tuple_t *tuple = table_tuple(t, e);
+        if (e->priority > tuple->best) tuple->best = e->priority;
+        tuple->members++;
+    }
+    entry_t **free_slots = t->slots;
     for (uint32_t k = 0; k < t->tuple_count; k++) {
         tuple_t *tuple = &t->tuples[k];
-        for (tuple->slots = 4, tuple->shift = 62; tuple->slots < 2 * members[k]; tuple->slots *= 2) tuple->shift--;
-        tuple->slot = calloc(tuple->slots, sizeof(entry_t *));
+        for (tuple->slots = 4, tuple->shift = 62; tuple->slots < 2 * tuple->members; tuple->slots *= 2) tuple->shift--;
+        tuple->slot = memset(free_slots, 0, tuple->slots * sizeof *free_slots);
+        free_slots += tuple->slots;
     }
-    free(members);
     for (uint32_t i = 0; i < t->count; i++) {
         entry_t *e = t->entries[i];
         if (e == NULL) continue;
-        uint32_t k = 0;
-        while (memcmp(t->tuples[k].mask, e->mask, mask_bytes) != 0) k++;
-        tuple_t *tuple = &t->tuples[k];
+        const tuple_t *tuple = table_tuple(t, e);
         e->next_same = NULL;
         for (uint64_t h = hash_key(e->value, tuple->mask, t->words) >> tuple->shift;; h++) {
             entry_t **at = &tuple->slot[h & (tuple->slots - 1)];
-            if (*at == NULL) { *at = e; break; }
+            if (*at == NULL) {
+                *at = e;
+                break;
+            }
             if (same_key(*at, e->value, tuple->mask, t->words)) {
                 while (*at != NULL && (*at)->priority >= e->priority) at = &(*at)->next_same;
                 e->next_same = *at;
@@ -189,25 +210,38 @@ static void table_rebuild(table_t *t) {
     qsort(t->tuples, t->tuple_count, sizeof *t->tuples, by_best);
 }
 
+// Room for more entries, and for all that table_rebuild() makes of them. False: there is no memory.
+static bool table_grow(table_t *t) {
+    size_t room = t->room == 0 ? 16 : 2 * (size_t)t->room;
+    table_forget(t);
+    if (!grown(&t->entries, room * sizeof *t->entries) || !grown(&t->tuples, room * sizeof *t->tuples)
+        || !grown(&t->slots, room * SLOTS_EACH * sizeof *t->slots))
+        return false;
+    t->room = (uint32_t)room;
+    return true;
+}
+
 static void action_set(action_t *a, int32_t action, const uint64_t *params, uint32_t words) {
     a->action = action;
     memset(a->params, 0, sizeof a->params);
     memcpy(a->params, params, words * sizeof *params);
 }
 
-// The new entry's handle, from 1. table_rebuild follows a batch.
+// The new entry's handle, from 1; 0: there is no memory for it. table_rebuild follows a batch.
 static uint32_t table_insert(uint32_t table, const uint64_t *value, const uint64_t *mask, int32_t priority,
                              int32_t action, const uint64_t *params, uint32_t words) {
     table_t *t = &tables[table];
     uint32_t i = 0;
     while (i < t->count && t->entries[i] != NULL) i++;
-    if (i == t->room) {
-        t->room = t->room == 0 ? 16 : 2 * t->room;
-        t->entries = realloc(t->entries, t->room * sizeof *t->entries);
-    }
+    if (i == t->room && !table_grow(t)) return 0;
+    entry_t *e = calloc(1, sizeof *e);
+    if (e == NULL) return 0;
+    t->entries[i] = e;
     if (i == t->count) t->count++;
-    entry_t *e = t->entries[i] = calloc(1, sizeof **t->entries);
-    for (uint32_t k = 0; k < t->words; k++) { e->mask[k] = mask[k]; e->value[k] = value[k]; }
+    for (uint32_t k = 0; k < t->words; k++) {
+        e->mask[k] = mask[k];
+        e->value[k] = value[k];
+    }
     e->priority = priority;
     e->handle = i + 1;
     e->hit_us = clock_us();
@@ -219,7 +253,11 @@ static uint32_t table_insert(uint32_t table, const uint64_t *value, const uint64
 
 // Handles; a member of weight w stands w times. `watched`: the port that each depends on, NO_PORT for none; NULL: none
 // depends on any.
-typedef struct { uint32_t count; uint32_t *members; uint16_t *watched; } choice_t;
+typedef struct {
+    uint32_t count;
+    uint32_t *members;
+    uint16_t *watched;
+} choice_t;
 typedef struct {
     action_t *members;
     choice_t *groups;
@@ -229,7 +267,6 @@ typedef struct {
 static profile_t profiles[PROFILES];
 
 enum { NO_PORT = UINT16_MAX };
-static bool port_up(uint32_t port);      // in loop.h
 
 // A member whose port is up, from 1; 0: there is none.
 static inline uint32_t pick_watched(const choice_t *g, uint64_t hash) {
@@ -253,8 +290,13 @@ static inline const action_t *profile_pick(const profile_t *p, const entry_t *e,
 
 // ---- parser value sets ------------------------------------------------------------------------------------------
 
-typedef struct { uint64_t value[KEY_WORDS], mask[KEY_WORDS]; } set_member_t;
-typedef struct { set_member_t *members; uint32_t count; } value_set_t;
+typedef struct {
+    uint64_t value[KEY_WORDS], mask[KEY_WORDS];
+} set_member_t;
+typedef struct {
+    set_member_t *members;
+    uint32_t count;
+} value_set_t;
 
 static value_set_t value_sets[VALUE_SETS];
 

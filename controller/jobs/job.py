@@ -1,0 +1,155 @@
+"""A job, its ranks, and its pools of slots; what a rank says when it joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from controller.errors import RequestError
+from controller.jobs.switch_share import HOSTS_PER_SWITCH
+from hostlib.protocol import constants
+
+LARGEST_WORLD = 512
+LARGEST_POOLS = 4
+SLOTS_PER_POOL = 128  # Unless a job asks for another number.
+
+# sum: the switches sum and multicast; server: they sum, a server finishes; shared: so, in slots that jobs overbook;
+# chunk: a server's chunks are multicast; peers: every rank's are, to the others, a pool of slots for each.
+POLICIES = ("sum", "server", "shared", "chunk", "peers")
+WITHOUT_SERVER = ("sum", "peers")
+
+
+@dataclass(slots=True)
+class Rank:
+    """One member of a job, or its server. Times are seconds of the injected clock; one UDP port per pool of slots.
+
+    Attributes:
+        replicas: one per pool; 0 in that of its own chunks.
+        progress: when its position last changed, as heartbeats tell; when it joined, before that.
+    """
+
+    rank: int
+    address: str
+    udp_ports: list[int]
+    mac: int | None
+    switch: str
+    switch_port: int
+    replicas: list[int]
+    heartbeat: float
+    progress: float
+    position: int = 0
+    state: str = "joined"  # joined, lost, left
+
+
+@dataclass(slots=True)
+class Pool:
+    """A range of slots with the multicast group of its results."""
+
+    first_slot: int
+    slots: int
+    group: int
+    offset: int = 0
+
+
+@dataclass(slots=True)
+class Job:
+    """One life of one job on the switches.
+
+    Attributes:
+        leaves: switch name -> its replica ids under its parent, one per pool.
+    """
+
+    name: str
+    job_id: int
+    epoch: int
+    world_size: int
+    policy: str
+    pools: list[Pool]
+    state: str = "waiting"  # waiting for ranks, ready
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    server: Rank | None = None
+    leaves: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def everybody(self) -> list[Rank]:
+        return [*self.ranks.values(), *([self.server] if self.server else [])]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.ranks) == self.world_size and (self.policy in WITHOUT_SERVER or self.server is not None)
+
+    @property
+    def over(self) -> bool:
+        return all(rank.state != "joined" for rank in self.everybody)
+
+
+class JobEntries(Protocol):
+    """What jobs need of the switches: entries. Errors are SwitchError; install is all or nothing."""
+
+    def install(self, job: Job) -> None: ...
+
+    def remove(self, job: Job) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What a rank, or a server (rank RANK_ALL), says of itself."""
+
+    rank: int
+    world_size: int
+    address: str
+    udp_ports: tuple[int, ...]
+    mac: int | None = None
+    policy: str = "sum"
+    slots: int = SLOTS_PER_POOL
+
+    def require_legal(self, switches: int) -> None:
+        """That it is possible with so many switches.
+
+        Raises:
+            RequestError: 422; it says what is legal.
+        """
+        alone = switches == 1
+        largest = HOSTS_PER_SWITCH if alone else LARGEST_WORLD
+        if not 1 <= self.world_size <= largest:
+            why = f": one switch sums {HOSTS_PER_SWITCH} ranks, more need a tree" if alone else ""
+            raise RequestError(422, f"world size {self.world_size} is not in 1..{largest}{why}")
+        if self.rank != constants.RANK_ALL and not 0 <= self.rank < self.world_size:
+            raise RequestError(
+                422,
+                f"rank {self.rank} is not in 0..{self.world_size - 1}, the ranks of world size {self.world_size}",
+            )
+        if self.policy not in POLICIES:
+            raise RequestError(422, f"no policy {self.policy}; there are {', '.join(POLICIES)}")
+        if self.policy in WITHOUT_SERVER and self.rank == constants.RANK_ALL:
+            raise RequestError(422, f"policy {self.policy} has no server; server, shared and chunk do")
+        if self.policy == "peers":
+            self._require_legal_peers()
+        elif not 1 <= len(self.udp_ports) <= LARGEST_POOLS:
+            raise RequestError(422, f"{len(self.udp_ports)} UDP ports: a job has 1 to {LARGEST_POOLS} pools of slots")
+        largest = constants.SLOTS // len(self.udp_ports)
+        if self.policy == "shared" and self.slots != SLOTS_PER_POOL:
+            raise RequestError(
+                422, f"{self.slots} slots: jobs of the shared policy have {SLOTS_PER_POOL}, all the same"
+            )
+        if not 1 <= self.slots <= largest or self.slots & (self.slots - 1):
+            raise RequestError(
+                422,
+                f"{self.slots} slots in each of {len(self.udp_ports)} pools: a power of two it must be, "
+                f"and a switch has {constants.SLOTS}",
+            )
+
+    def _require_legal_peers(self) -> None:
+        if not 2 <= self.world_size <= HOSTS_PER_SWITCH:
+            raise RequestError(
+                422, f"world size {self.world_size} is not in 2..{HOSTS_PER_SWITCH}, the ranks of policy peers"
+            )
+        if len(self.udp_ports) != self.world_size:
+            raise RequestError(
+                422, f"{len(self.udp_ports)} UDP ports: policy peers has a pool for each of {self.world_size} ranks"
+            )
+
+
+def member_name(rank: int) -> str:
+    """What a rank is called in messages."""
+    return "the server" if rank == constants.RANK_ALL else f"rank {rank}"

@@ -1,0 +1,112 @@
+"""What each switch of a tree is told of a job: its ranks, its leaves as ranks, and what is above."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from controller.jobs.job import Job, Rank
+from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from controller.topology import Switch, Topology
+from hostlib.protocol import constants
+from hostlib.protocol.addresses import udp_host_mac
+
+
+def shares(job: Job, topology: Topology) -> dict[str, list[SwitchShare]]:
+    """Per switch that the job uses, parents first, one share for each pool of slots.
+
+    The sum is taken where all ranks meet: at the lowest switch that has all of them below, or, when the job has a
+    server, at the root, where the server is.
+    """
+    paths = [topology.path(rank.switch) for rank in job.ranks.values()]
+    top = topology.root.name if job.server else next(s for s in paths[0] if all(s in path for path in paths))
+    used = {name for path in paths for name in path[: path.index(top) + 1]}
+    return {
+        switch.name: [_share(job, topology, switch, top, used, number) for number in range(len(job.pools))]
+        for switch in topology.switches
+        if switch.name in used
+    }
+
+
+def _share(job: Job, topology: Topology, switch: Switch, top: str, used: set[str], number: int) -> SwitchShare:
+    pool = job.pools[number]
+    source = job.ranks[number] if job.policy == "peers" else None
+    here = (rank for rank in job.ranks.values() if rank.switch == switch.name and rank is not source)
+    ranks = sorted(here, key=lambda rank: rank.rank)
+    # Of a rank's chunks the root is where that rank is: what is above for others may be below.
+    near = [leaf for leaf in topology.children(switch.name) if leaf.name in used]
+    below = [leaf for leaf in near if source is None or leaf.name not in topology.path(source.switch)]
+    if source is not None and switch.name != top and switch.name in topology.path(source.switch):
+        upwards = _parent(switch, topology, job.leaves[switch.name][number])
+    else:
+        upwards = None
+    return SwitchShare(
+        job_id=job.job_id,
+        epoch=job.epoch,
+        first_slot=pool.first_slot,
+        slots=pool.slots,
+        group=pool.group,
+        members=(
+            *(_worker(rank, number) for rank in ranks),
+            *(_leaf(leaf, topology, job.leaves[leaf.name][number]) for leaf in below),
+            *([upwards] if upwards is not None else []),
+        ),
+        above=_above(job, topology, switch, top, number)
+        if source is None
+        else _towards(source, topology, switch, number),
+        policy={"server": "sum", "peers": "chunk"}.get(job.policy, job.policy),
+        offset=pool.offset,
+        hosts=tuple(_hosts(job, topology, switch)),
+    )
+
+
+def _hosts(job: Job, topology: Topology, switch: Switch) -> Iterator[tuple[int, int]]:
+    """Of cables only: on loopback hosts reach each other without a switch, and have MACs that others have, too. To hosts
+    whose MACs the topology says there is a way already."""
+    for rank in job.everybody:
+        at = topology.switch(rank.switch)
+        if rank.mac is not None and rank.switch_port in at.hosts and rank.switch_port not in at.macs:
+            near = rank.switch == switch.name
+            yield rank.mac, rank.switch_port if near else topology.towards(switch.name, rank.switch)
+
+
+def _worker(rank: Rank, number: int) -> Member:
+    mac = udp_host_mac(rank.switch_port) if rank.mac is None else rank.mac
+    return Member(rank.rank, rank.switch_port, mac, rank.address, rank.udp_ports[number], rank.replicas[number])
+
+
+def _leaf(leaf: Switch, topology: Topology, replica: int) -> Member:
+    rank = topology.rank_of(leaf.name)
+    return Member(rank, leaf.downlink, leaf.mac, leaf.address, constants.NETFOLD_UDP_PORT, replica)
+
+
+def _parent(leaf: Switch, topology: Topology, replica: int) -> Member:
+    """The switch above as a member: it and the leaf call each other what the leaf is to it."""
+    above = topology.switch(leaf.parent or "")
+    rank = topology.rank_of(leaf.name)
+    return Member(rank, leaf.uplink, above.mac, above.address, constants.NETFOLD_UDP_PORT, replica)
+
+
+def _above(job: Job, topology: Topology, switch: Switch, top: str, number: int) -> Upstream | None:
+    if switch.name != top:
+        parent = topology.switch(switch.parent or "")
+        rank = topology.rank_of(switch.name)
+        return Upstream("parent", switch.uplink, parent.mac, parent.address, constants.NETFOLD_UDP_PORT, rank)
+    return None if job.server is None else _host(job.server, number)
+
+
+def _towards(source: Rank, topology: Topology, switch: Switch, number: int) -> Upstream:
+    """What is above where a rank's chunks come from: that rank, or the next switch on the way to it."""
+    path = topology.path(source.switch)
+    if switch.name == source.switch:
+        return _host(source, number)
+    if switch.name in path:
+        below = topology.switch(path[path.index(switch.name) - 1])
+        port, near, rank = below.downlink, below, topology.rank_of(below.name)
+    else:
+        port, near, rank = switch.uplink, topology.switch(switch.parent or ""), topology.rank_of(switch.name)
+    return Upstream("parent", port, near.mac, near.address, constants.NETFOLD_UDP_PORT, rank)
+
+
+def _host(host: Rank, number: int) -> Upstream:
+    mac = udp_host_mac(host.switch_port) if host.mac is None else host.mac
+    return Upstream("server", host.switch_port, mac, host.address, host.udp_ports[number], host.rank)

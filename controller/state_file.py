@@ -1,0 +1,105 @@
+"""What a controller leaves in its folder for whoever comes after it: itself, and the switches that it started."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from controller.errors import ControllerError, StateError
+from controller.topology import Topology
+from hostlib.system.process import Process, write_whole
+
+STATE_FILE = "controller.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """How an embedded switch was started.
+
+    Attributes:
+        options: of `emulation switch`, without those that say where its ports are.
+        wires: port to another switch -> ADDRESS:PORT of this switch's end.
+    """
+
+    options: list[str]
+    wires: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What STATE_DIR/controller.json says of a controller and its switches.
+
+    Attributes:
+        processes: the switches that the controller started, by name; none when it was given them.
+        embedded: the same, for who must start one of them again.
+        elements: per packet, of the program on the switches; None of a file that an earlier version wrote.
+    """
+
+    controller: Process
+    http: str
+    topology: Topology
+    processes: dict[str, Process]
+    log: str
+    embedded: dict[str, Embedded] = field(default_factory=dict)
+    elements: int | None = None
+
+    def write(self, directory: Path) -> None:
+        write_whole(
+            directory / STATE_FILE,
+            {
+                "pid": self.controller.pid,
+                "start_time": self.controller.start_time,
+                "http": self.http,
+                "switches": self.topology.as_json(),
+                "processes": {name: asdict(process) for name, process in self.processes.items()},
+                "embedded": {name: asdict(switch) for name, switch in self.embedded.items()},
+                "log": self.log,
+                "elements": self.elements,
+            },
+        )
+
+    @classmethod
+    def read(cls, directory: Path) -> State | None:
+        """What the state file says; None when there is none.
+
+        Raises:
+            StateError: there is one that no controller wrote.
+        """
+        path = directory / STATE_FILE
+        try:
+            said = json.loads(path.read_text())
+            return cls(
+                Process(said["pid"], said["start_time"]),
+                said["http"],
+                Topology.of_json(said["switches"]),
+                {name: Process(**process) for name, process in said["processes"].items()},
+                said["log"],
+                {name: _embedded(**switch) for name, switch in said["embedded"].items()},
+                said.get("elements"),
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ControllerError) as error:
+            raise StateError(f"{path} is not a controller's state file: {error}; remove it") from error
+
+    @property
+    def at_work(self) -> bool:
+        """Whether its switches are, as far as can be said from here: those that it was given may be."""
+        return not self.processes or any(process.alive for process in self.processes.values())
+
+    @staticmethod
+    def forget(directory: Path) -> None:
+        (directory / STATE_FILE).unlink(missing_ok=True)
+
+
+def _embedded(options: list[str], wires: dict[str, str]) -> Embedded:
+    return Embedded(options, {int(port): end for port, end in wires.items()})
+
+
+def running(state: State | None) -> StateError:
+    """The error for starting a controller where one runs."""
+    which = f"pid {state.controller.pid}, {state.http}" if state is not None else "it is just starting"
+    return StateError(
+        f"a controller is running already ({which}); stop it with controller stop, or choose another --state-dir"
+    )

@@ -1,0 +1,1 @@
+"""Switches: their programs, P4Runtime sessions, entries, and supervision."""

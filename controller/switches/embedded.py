@@ -1,0 +1,183 @@
+"""The embedded switches that a controller starts: processes of their own, which outlive a controller that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from controller.errors import ControllerError, SwitchError
+from controller.jobs.switch_share import HOSTS_PER_SWITCH
+from controller.state_file import Embedded
+from controller.topology import Switch, Topology
+from hostlib.protocol import constants
+from hostlib.system.process import Process, StartError, start_and_wait_ready
+
+START_TIMEOUT_S = 60.0
+LARGEST_TREE = 16
+UPLINK, FIRST_DOWNLINK = 100, 101
+IDLE_S = 60
+ANYWHERE = "127.0.0.1:0"
+
+
+@dataclass(slots=True)
+class Switches:
+    """The switches that the controller can reach.
+
+    Attributes:
+        processes: those that are its own to stop, and to start again; none when it was given its switches.
+        embedded: how each of those was started.
+        changed: called when a process has been started, so that somebody knows of it whatever happens next.
+    """
+
+    state_dir: Path
+    topology: Topology
+    processes: dict[str, Process] = field(default_factory=dict)
+    embedded: dict[str, Embedded] = field(default_factory=dict)
+    changed: Callable[[], None] = lambda: None
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.stop()
+
+    def restart(self, name: str, ended: threading.Event) -> None:
+        """Kill one and start it again where it was; when something else has its ports by now, start all of them anew
+        on other ports, which is another topology.
+
+        Args:
+            ended: set by another thread, it ends the waiting.
+
+        Raises:
+            SwitchError: it did not start.
+        """
+        self._kill(name)
+        try:
+            self._start(self.topology.switch(name), self._wires(name), ended)
+        except SwitchError:
+            if ended.is_set():
+                raise
+            for other in list(self.processes):
+                self._kill(other)
+            self._start_all(list(self.topology.switches), ended)
+
+    def _kill(self, name: str) -> None:
+        # Not SIGTERM: a stopped process would not hear it.
+        process = self.processes[name]
+        if process.alive:
+            os.kill(process.pid, signal.SIGKILL)
+            process.gone_within(START_TIMEOUT_S)
+
+    def _wires(self, name: str) -> dict[int, str]:
+        """port -> ADDRESS:PORT,ADDRESS:PORT: this switch's end of the wire there, and the other."""
+        switch, own = self.topology.switch(name), self.embedded[name].wires
+        others = {
+            child.downlink: self.embedded[child.name].wires[child.uplink] for child in self.topology.children(name)
+        }
+        if switch.parent is not None:
+            others[switch.uplink] = self.embedded[switch.parent].wires[switch.downlink]
+        return {port: f"{end},{others[port]}" for port, end in own.items()}
+
+    def _start_all(self, wanted: list[Switch], ended: threading.Event) -> None:
+        """Start all on any free ports, parents first, because a leaf is told where its parent's end of the wire is."""
+        started: dict[str, Switch] = {}
+        for switch in wanted:
+            wires = {child.downlink: ANYWHERE for child in wanted if child.parent == switch.name}
+            if switch.parent is not None:
+                wires[switch.uplink] = f"{ANYWHERE},{self.embedded[switch.parent].wires[switch.downlink]}"
+            anywhere = replace(switch, p4rt=ANYWHERE, ports=dict.fromkeys(switch.ports, ANYWHERE))
+            started[switch.name] = self._start(anywhere, wires, ended)
+        self.topology = Topology(tuple(started.values()))
+        self.changed()
+
+    def _start(self, switch: Switch, wires: dict[int, str], ended: threading.Event) -> Switch:
+        """Start one and enter it; what it is, with the ports that it got."""
+        ready, log = self.state_dir / f"{switch.name}.json", self.state_dir / f"{switch.name}.log"
+        ready.unlink(missing_ok=True)
+        options = self.embedded[switch.name].options
+        command = [
+            sys.executable,
+            "-m",
+            "emulation",
+            "switch",
+            "--p4rt",
+            switch.p4rt,
+            "--ready-file",
+            str(ready),
+            *options,
+        ]
+        command += [word for n, where in switch.ports.items() for word in ("--port", f"{n}=udp:{where}")]
+        command += [word for n, where in wires.items() for word in ("--port", f"{n}=wire:{where}")]
+        try:
+            child, described = start_and_wait_ready(
+                command,
+                ready,
+                log,
+                what="the embedded switch",
+                within_s=START_TIMEOUT_S,
+                cancelled=ended,
+                append=True,
+                dies_by=None,
+            )
+        except StartError as error:
+            raise SwitchError("the controller is ending" if ended.is_set() else str(error)) from error
+        # Reaped when it ends, so that it never looks alive as a zombie.
+        threading.Thread(target=child.wait, daemon=True).start()
+        process = Process.of(child.pid)
+        if process is None:
+            raise SwitchError("the embedded switch died right after it started")
+        self.processes[switch.name] = process
+        self.embedded[switch.name] = Embedded(options, {int(n): end for n, end in described["wires"].items()})
+        self.changed()
+        ports = {int(n): endpoint for n, endpoint in described["ports"].items()}
+        return replace(switch, p4rt=described["p4rt"], device_id=described["device_id"], ports=ports)
+
+
+def start_switches(
+    state_dir: Path, leaves: int, ports: int, fabric_address: str, seed: int, faults: dict[str, float]
+) -> Switches:
+    """Start a switch, or a root with leaves under it.
+
+    Args:
+        ports: of each switch that ranks are on.
+        fabric_address: of the root; its leaves have those below.
+        faults: loss, duplicate, reorder: probabilities.
+
+    Raises:
+        ControllerError: impossible numbers, or one did not start; none is left running.
+    """
+    if not 0 <= leaves <= LARGEST_TREE:
+        raise ControllerError(f"--tree {leaves} is not in 0..{LARGEST_TREE} leaves")
+    if not 1 <= ports <= HOSTS_PER_SWITCH:
+        raise ControllerError(f"--ports {ports} is not in 1..{HOSTS_PER_SWITCH}")
+    anywhere = dict.fromkeys(range(1, ports + 1), ANYWHERE)
+    address = IPv4Address(fabric_address)
+    wanted = [Switch("root" if leaves else "switch", ANYWHERE, 1, fabric_address, anywhere)]
+    wanted += [
+        Switch(f"leaf{n}", ANYWHERE, 1, str(address - n - 1), anywhere, "root", UPLINK, FIRST_DOWNLINK + n)
+        for n in range(leaves)
+    ]
+    options = {
+        switch.name: {
+            "--udp-destination": f"{switch.address}:{constants.NETFOLD_UDP_PORT}",
+            "--exit-when-idle": IDLE_S,
+            "--seed": seed * LARGEST_TREE + number,
+            **{f"--{fault}": probability for fault, probability in faults.items()},
+        }
+        for number, switch in enumerate(wanted)
+    }
+    embedded = {name: Embedded([str(word) for pair in said.items() for word in pair]) for name, said in options.items()}
+    state_dir.mkdir(parents=True, exist_ok=True)
+    for switch in wanted:
+        (state_dir / f"{switch.name}.log").unlink(missing_ok=True)
+    switches = Switches(state_dir, Topology((wanted[0],)), embedded=embedded)
+    try:
+        switches._start_all(wanted, threading.Event())
+    except BaseException:
+        switches.stop()
+        raise
+    return switches

@@ -1,0 +1,198 @@
+"""All switches of a topology as one fabric: jobs go to each in the right order, counters come from all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from controller.errors import SwitchError
+from controller.jobs.job import Job
+from controller.jobs.split_by_switch import shares
+from controller.switches.program import Artifact
+from controller.switches.session import P4RuntimeSession, Probe
+from controller.topology import Switch, Topology
+
+RECONNECT_TIMEOUT_S = 1.0
+NOTICE_S = 2.5  # A switch that has said nothing for so long does not answer.
+AWAY_S = 3.0  # Who has not asked for so long, because it was stopped or busy, has nobody's silence to complain of.
+
+
+@dataclass(slots=True)
+class SwitchState:
+    """One switch and the P4Runtime session with it.
+
+    Attributes:
+        answered_s: when it last answered a probe, on the network's clock.
+        answers: whether that was less than NOTICE_S ago.
+        asked: the probe that is on its way.
+        failed: it is to be started anew, or to be connected again.
+        restarts: how often that was done.
+    """
+
+    session: P4RuntimeSession
+    answered_s: float
+    answers: bool = True
+    asked: Probe | None = None
+    failed: bool = False
+    restarts: int = 0
+
+    @property
+    def up(self) -> bool:
+        return self.answers and not self.failed and self.session.up
+
+
+class SwitchFleet:
+    """A P4Runtime session with every switch.
+
+    Args:
+        connect: opens a session with one switch, which may take so many seconds to answer [default: its own].
+        clock: monotonic seconds.
+
+    Attributes:
+        suspended: why nobody may join, while switches are brought back; None when they are all at work. Nothing is
+            written to any switch meanwhile but by who brings them back.
+
+    Raises:
+        SwitchError: from `connect`; no session is left open.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        connect: Callable[[Switch, float | None], P4RuntimeSession],
+        clock: Callable[[], float],
+    ) -> None:
+        self.topology = topology
+        self.suspended: str | None = None
+        self.lines: dict[str, SwitchState] = {}
+        self._connect = connect
+        self._clock = clock
+        self._probed_s = clock()
+        try:
+            for switch in topology.switches:
+                self.lines[switch.name] = SwitchState(connect(switch, None), clock())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def clean(self) -> bool:
+        """Whether the switches have the entries of the jobs that there are, and no others."""
+        return self.suspended is None and not any(line.session.dirty for line in self.lines.values())
+
+    def close(self) -> None:
+        for line in self.lines.values():
+            line.session.close()
+
+    def reconnect(self, name: str) -> None:
+        """Open a new session with one switch.
+
+        Raises:
+            SwitchError: see P4RuntimeSession.
+        """
+        line = self.lines[name]
+        line.session.close()
+        line.session = self._connect(self.topology.switch(name), RECONNECT_TIMEOUT_S)
+        line.answered_s, line.answers, line.asked = self._clock(), True, None
+
+    def probe(self) -> None:
+        """Look what came of the last probes, and ask whoever has none on its way; waits for nothing."""
+        now = self._clock()
+        away_s, self._probed_s = now - self._probed_s, now
+        for line in self.lines.values():
+            if away_s > AWAY_S:
+                line.answered_s += away_s
+            if line.asked is None or line.asked.done():
+                if line.session.answered(line.asked):
+                    line.answered_s = now
+                line.asked = line.session.probe()
+            line.answers = now - line.answered_s < NOTICE_S
+            if not line.answers:
+                line.session.interrupt()
+
+    def push(self, artifact: Artifact, anew: bool) -> bool:
+        """Make every switch run the program; whether one was pushed, and the jobs of an earlier life are gone."""
+        pushed = [self._push(switch, artifact, anew) for switch in self.topology.switches]
+        if any(pushed) and not all(pushed):
+            # One switch was started anew: what the others still hold belongs to jobs that cannot go on.
+            for switch in self.topology.switches:
+                self._push(switch, artifact, anew=True)
+        return any(pushed)
+
+    def _push(self, switch: Switch, artifact: Artifact, anew: bool) -> bool:
+        line = self.lines[switch.name]
+        ways, flooded = self.topology.forwarding(switch.name), self.topology.flooded(switch)
+        pushed = line.session.push(artifact, switch.address, anew, switch.mac, ways, flooded)
+        line.answered_s = self._clock()
+        return pushed
+
+    def require_up(self) -> None:
+        """Raise SwitchError naming a switch that is gone."""
+        if self.suspended is not None:
+            raise SwitchError(self.suspended)
+        for line in self.lines.values():
+            if not line.up:
+                raise SwitchError(f"the switch at {line.session.p4rt} is gone, or does not answer: try again later")
+
+    # ---- jobs: JobEntries (controller/jobs/job.py) ---------------------------------------------------------------------
+
+    def install(self, job: Job) -> None:
+        """Parents first, so that a leaf's first sum finds its place; all switches or none."""
+        self.require_up()
+        told = shares(job, self.topology)
+        done: list[str] = []
+        try:
+            for name, parts in told.items():
+                self.lines[name].session.install(parts)
+                done.append(name)
+        except SwitchError:
+            for name in reversed(done):
+                self._remove(name, told[name])
+            raise
+
+    def remove(self, job: Job) -> None:
+        """Leaves first. A switch that cannot be told is dirty, and will be started anew."""
+        for name, parts in reversed(shares(job, self.topology).items()):
+            self._remove(name, parts)
+
+    def _remove(self, name: str, parts: list[Any]) -> None:
+        line = self.lines[name]
+        if self.suspended is not None or not line.up:
+            line.session.dirty = True
+            return
+        with contextlib.suppress(SwitchError):  # The session remembers.
+            line.session.remove(parts)
+
+    # ---- counters ---------------------------------------------------------------------------------------------
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Per switch: name, parent, p4rt, program, up, restarts, events, drops, ports. Empty counters when it is gone."""
+        return [self._describe(switch) for switch in self.topology.switches]
+
+    def _describe(self, switch: Switch) -> dict[str, Any]:
+        line = self.lines[switch.name]
+        events: dict[str, int] = {}
+        drops: dict[str, int] = {}
+        ports: dict[int, dict[str, int]] = {}
+        up = line.up
+        if up:
+            try:
+                events, drops = line.session.counts()
+                ports = line.session.ports()
+            except SwitchError:
+                # It does not answer, until it answers a probe.
+                up = line.answers = False
+                line.answered_s = min(line.answered_s, self._clock() - NOTICE_S)
+        return {
+            "name": switch.name,
+            "parent": switch.parent,
+            "p4rt": switch.p4rt,
+            "program": line.session.program,
+            "up": up,
+            "restarts": line.restarts,
+            "events": events,
+            "drops": drops,
+            "ports": {str(number): counts for number, counts in sorted(ports.items())},
+        }

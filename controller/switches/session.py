@@ -1,0 +1,310 @@
+"""The switch, over P4Runtime, through p4runtime-shell's client library."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf import text_format
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
+from p4runtime_sh.p4runtime import (
+    P4RuntimeClient,
+    P4RuntimeErrorFormatException,
+    P4RuntimeException,
+    P4RuntimeWriteException,
+    parse_p4runtime_write_error,
+)
+
+from controller.errors import SwitchError
+from controller.jobs.switch_share import SwitchShare
+from controller.switches.program import Artifact
+from controller.switches.table_entries import Names
+from hostlib.protocol import constants
+from hostlib.protocol.addresses import SWITCH_MAC
+
+CONNECT_TIMEOUT_S = 10.0
+HANDSHAKE_TIMEOUT_S = 2.0
+RPC_TIMEOUT_S = 3.0
+READ_TIMEOUT_S = 2.0
+PROBE_TIMEOUT_S = 4.0
+COMPILE_TIMEOUT_S = 60.0
+# Of gRPC: ValueError, for a call on a channel that another thread has closed; FutureCancelledError, see `interrupt`.
+RPC_ERRORS = (
+    grpc.RpcError,
+    grpc.FutureCancelledError,
+    P4RuntimeException,
+    P4RuntimeWriteException,
+    P4RuntimeErrorFormatException,
+    ValueError,
+)
+INSERT, DELETE = p4runtime_pb2.Update.INSERT, p4runtime_pb2.Update.DELETE
+
+
+def _mute(record: logging.LogRecord) -> bool:
+    return False
+
+
+class Probe(Protocol):
+    """A question to a switch that nobody waits for: gRPC's future of a call."""
+
+    def exception(self) -> Exception | None: ...
+
+    def code(self) -> grpc.StatusCode: ...
+
+    def done(self) -> bool: ...
+
+
+class Client(P4RuntimeClient):
+    """The library's client, but it raises where that one prints and exits, and closes when nobody answers, too."""
+
+    def handshake(self) -> None:
+        request = p4runtime_pb2.StreamMessageRequest()
+        request.arbitration.device_id = self.device_id
+        request.arbitration.election_id.high, request.arbitration.election_id.low = self.election_id
+        self.stream_out_q.put(request)
+        reply = self.get_stream_packet("arbitration", timeout=HANDSHAKE_TIMEOUT_S)
+        if reply is None:
+            self.tear_down()
+            raise SwitchError(f"closed the P4Runtime stream (is {self.device_id} its device id?)")
+        if reply.arbitration.status.code != code_pb2.OK:
+            self.tear_down()
+            raise SwitchError("has another controller as its primary")
+
+    def tear_down(self) -> None:
+        # Else the library waits for the end of a stream that a stopped switch does not end.
+        self.channel.close()
+        super().tear_down()
+
+
+class P4RuntimeSession:
+    """One switch that runs netfold's program.
+
+    Args:
+        election_id: higher than any earlier controller's, which then is no longer primary.
+        patience_s: how long to wait for somebody to answer at the address [default: CONNECT_TIMEOUT_S].
+
+    Attributes:
+        dirty: it may have entries of jobs that have ended, because a removal failed or nobody knows what became of a
+            write. A push cleans it.
+
+    Raises:
+        SwitchError: nobody answers at the address, or somebody with a higher election id is primary.
+    """
+
+    def __init__(self, p4rt: str, device_id: int, election_id: int, patience_s: float | None = None) -> None:
+        self.p4rt = p4rt
+        self.dirty = False
+        self._lock = threading.Lock()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._writing: grpc.Future[Any] | None = None
+        self._names: Names | None = None
+        self.program = ""
+        # A pool of its own: an earlier channel's patience with the address is none of this one's.
+        with grpc.insecure_channel(p4rt, [("grpc.use_local_subchannel_pool", 1)]) as probe:
+            try:
+                grpc.channel_ready_future(probe).result(CONNECT_TIMEOUT_S if patience_s is None else patience_s)
+            except grpc.FutureTimeoutError:
+                raise SwitchError(f"no switch answers P4Runtime at {p4rt}") from None
+        logging.getLogger().addFilter(_mute)  # The library logs what it raises.
+        try:
+            self._client = Client(device_id, p4rt, (election_id >> 64, election_id & (2**64 - 1)))
+        except SwitchError as error:
+            raise SwitchError(f"the switch at {p4rt} {error}") from None
+
+    def close(self) -> None:
+        """End the stream; what other threads are asking the switch fails at once."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._client.tear_down()
+
+    @property
+    def up(self) -> bool:
+        """Whether the P4Runtime stream to the switch is open."""
+        return not self._closed and bool(self._client.stream_recv_thread.is_alive())
+
+    def interrupt(self) -> None:
+        """End a write that is on its way: who waits for it may hold what others need."""
+        writing = self._writing
+        if writing is not None:
+            writing.cancel()
+
+    def probe(self) -> Probe | None:
+        """Ask whether it is still there, without waiting; see `answered`."""
+        try:
+            request = p4runtime_pb2.CapabilitiesRequest()
+            asked: Probe = self._client.stub.Capabilities.future(request, timeout=PROBE_TIMEOUT_S)
+            return asked
+        except ValueError:
+            return None
+
+    def answered(self, probe: Probe | None) -> bool:
+        """Whether the switch said anything, if only that it does not know the question."""
+        if probe is None:
+            return False
+        unanswered = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+        try:
+            return probe.exception() is None or probe.code() not in unanswered
+        except grpc.FutureCancelledError:
+            return False
+
+    def push(
+        self,
+        artifact: Artifact,
+        address: str,
+        anew: bool = False,
+        mac: int = SWITCH_MAC,
+        forwarding: Mapping[str, int] | None = None,
+        flooded: Sequence[int] = (),
+    ) -> bool:
+        """Make the switch run a program, unless it already does and need not start `anew`; whether it was pushed.
+
+        Args:
+            address, mac: the fabric's own.
+            forwarding: MAC address of a host -> port that leads there.
+            flooded: ports where hosts are, who may ask each other for their addresses.
+        """
+        config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=artifact.program)
+        text_format.Parse(artifact.p4info, config.p4info, allow_unknown_field=True)
+        self._names, self.program = Names(config.p4info), artifact.name
+        if not anew and self._running() == artifact.program:
+            return False
+        client = self._client
+        request = p4runtime_pb2.SetForwardingPipelineConfigRequest(
+            device_id=client.device_id, action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
+        )
+        request.election_id.high, request.election_id.low = client.election_id
+        request.config.CopyFrom(config)
+        try:
+            client.stub.SetForwardingPipelineConfig(request, timeout=COMPILE_TIMEOUT_S)
+        except RPC_ERRORS as refused:
+            raise SwitchError(f"the switch at {self.p4rt} did not take the program: {_reason(refused)}") from refused
+        self.dirty = False
+        own = [self._names.fabric_address(address), self._names.fabric_mac(address, mac)]
+        hosts = [self._names.host(mac, port) for mac, port in (forwarding or {}).items()]
+        everybody = self._names.flood(flooded) if flooded else []
+        self._write(INSERT, [*own, *hosts, *everybody])
+        return True
+
+    def _running(self) -> bytes:
+        request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
+            device_id=self._client.device_id,
+            response_type=p4runtime_pb2.GetForwardingPipelineConfigRequest.DEVICE_CONFIG_AND_COOKIE,
+        )
+        try:
+            return bytes(
+                self._client.stub.GetForwardingPipelineConfig(request, timeout=RPC_TIMEOUT_S).config.p4_device_config
+            )
+        except RPC_ERRORS:
+            return b""  # FAILED_PRECONDITION: none yet
+
+    def names(self) -> Names:
+        if self._names is None:
+            raise SwitchError("no program has been pushed to the switch")
+        return self._names
+
+    # ---- jobs -------------------------------------------------------------------------------------------------
+
+    def install(self, shares: Sequence[SwitchShare]) -> None:
+        """Insert what this switch is told of one job, all or nothing.
+
+        Raises:
+            SwitchError: the switch refused an entry, or is gone; what was inserted has been taken back.
+        """
+        self._write(INSERT, self.names().job(shares))
+
+    def remove(self, shares: Sequence[SwitchShare]) -> None:
+        """Delete it again: who may send goes first."""
+        self._write(DELETE, reversed(self.names().job(shares)))
+
+    def _write(self, how: int, entities: Iterable[p4runtime_pb2.Entity]) -> None:
+        # One update per request: the library's error iterator never ends on a batch in which an earlier one succeeded.
+        done: list[p4runtime_pb2.Entity] = []
+        with self._lock:
+            try:
+                for entity in entities:
+                    self._write_one(how, entity)
+                    done.append(entity)
+            except RPC_ERRORS as refused:
+                if how == INSERT and isinstance(refused, P4RuntimeWriteException):
+                    self._take_back(done)
+                else:
+                    self.dirty = True
+                raise SwitchError(f"the switch at {self.p4rt} {_reason(refused)}") from refused
+
+    @parse_p4runtime_write_error
+    def _write_one(self, how: int, entity: p4runtime_pb2.Entity) -> None:
+        # The library's own write has no deadline: a switch that hangs would hang the controller.
+        request = p4runtime_pb2.WriteRequest(device_id=self._client.device_id)
+        request.election_id.high, request.election_id.low = self._client.election_id
+        request.updates.add(type=how, entity=entity)
+        self._writing = self._client.stub.Write.future(request, timeout=RPC_TIMEOUT_S)
+        self._writing.result()
+
+    def _take_back(self, entities: list[p4runtime_pb2.Entity]) -> None:
+        try:
+            for entity in reversed(entities):
+                self._write_one(DELETE, entity)
+        except RPC_ERRORS:
+            self.dirty = True
+
+    # ---- counters ---------------------------------------------------------------------------------------------
+
+    def counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """(events, drops) by name, ingress and egress together.
+
+        Raises:
+            SwitchError: the switch is gone.
+        """
+        cells = {index: 0 for index in range(constants.EVENT_CELLS)}
+        for name in ("events", "egress_events"):
+            for index, packets, _ in self._cells(name):
+                cells[index] += packets
+        return (
+            {name: cells[index] for name, index in constants.EVENTS.items()},
+            {name: cells[index] for name, index in constants.DROPS.items()},
+        )
+
+    def ports(self) -> dict[int, dict[str, int]]:
+        """Packets and bytes by switch port, for ports that saw any; bytes are those of whole Ethernet frames."""
+        found: dict[int, dict[str, int]] = {}
+        for name, way in (("port_in", "in"), ("port_out", "out")):
+            for index, packets, bytes_ in self._cells(name):
+                if packets:
+                    port = found.setdefault(index, {"packets_in": 0, "bytes_in": 0, "packets_out": 0, "bytes_out": 0})
+                    port[f"packets_{way}"], port[f"bytes_{way}"] = packets, bytes_
+        return found
+
+    def _cells(self, counter: str) -> list[tuple[int, int, int]]:
+        request = p4runtime_pb2.ReadRequest(device_id=self._client.device_id)
+        request.entities.add().counter_entry.counter_id = self.names().counter_id(counter)
+        try:
+            with self._lock:
+                return [
+                    (e.counter_entry.index.index, e.counter_entry.data.packet_count, e.counter_entry.data.byte_count)
+                    for response in self._client.stub.Read(request, timeout=READ_TIMEOUT_S)
+                    for e in response.entities
+                ]
+        except RPC_ERRORS as refused:
+            raise SwitchError(f"the switch at {self.p4rt} {_reason(refused)}") from refused
+
+
+def _reason(refused: Exception) -> str:
+    """One line of why."""
+    if isinstance(refused, P4RuntimeWriteException):
+        return f"refused a write: {refused.errors[0][1].message}"
+    if isinstance(refused, P4RuntimeErrorFormatException):
+        return f"refused a write without a reason ({refused})"
+    error = refused.grpc_error if isinstance(refused, P4RuntimeException) else refused
+    if isinstance(error, grpc.FutureCancelledError):
+        return "did not answer in time"
+    if not isinstance(error, grpc.RpcError) or error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        return "is gone"
+    if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "did not answer in time"
+    return f"refused: {error.details()}"

@@ -1,0 +1,149 @@
+"""Notices that a switch died, stalls or may hold what is no longer true, and brings the fabric back.
+
+What is brought back is all of it: every switch gets the program anew, and jobs that were at work are over. A new epoch
+is a new world, so nothing has to be known of what became of the old one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from controller.errors import ControllerError, SwitchError
+from controller.http_api import Service
+from controller.switches.embedded import Switches
+from controller.switches.fleet import RECONNECT_TIMEOUT_S, SwitchFleet, SwitchState
+from controller.switches.program import Artifact
+
+PROBE_EVERY_S = 0.25
+RETRY_EVERY_S = 1.0
+SILENT_S = 5.0  # So long a switch may say nothing before it counts as dead.
+STOP_S = 15.0
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """A thread that looks after the switches.
+
+    Args:
+        switches: those of them that are ours are killed and started again; the others are waited for.
+        network: the sessions with them. Nobody else opens, closes or pushes while the thread runs.
+        service: its lock is held to end jobs and to announce what is new, never while waiting for a switch.
+        changed: called when a process was started.
+    """
+
+    def __init__(
+        self,
+        switches: Switches,
+        network: SwitchFleet,
+        artifact: Artifact,
+        service: Service,
+        changed: Callable[[], None],
+    ) -> None:
+        self._switches = switches
+        self._network = network
+        self._artifact = artifact
+        self._service = service
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+        switches.changed = changed
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; if it waits for a switch, by closing the sessions."""
+        self._ended.set()
+        self._thread.join(2 * RECONNECT_TIMEOUT_S)
+        give_up = time.monotonic() + STOP_S
+        while self._thread.is_alive() and time.monotonic() < give_up:
+            self._network.close()
+            self._thread.join(0.1)
+
+    def _run(self) -> None:
+        said = ""
+        pause_s = PROBE_EVERY_S
+        while not self._ended.wait(pause_s):
+            pause_s = PROBE_EVERY_S
+            try:
+                self.look()
+            except ControllerError as error:
+                if not self._ended.is_set() and str(error) != said:
+                    said = str(error)
+                    log.warning("%s; trying again", said)
+                pause_s = RETRY_EVERY_S
+            except Exception:
+                # Whatever it is, a fabric without supervision would be worse.
+                log.exception("cannot look after the switches; trying again")
+                pause_s = RETRY_EVERY_S
+
+    def look(self) -> None:
+        """Probe all switches once, and bring the fabric back when one needs it.
+
+        Raises:
+            SwitchError: it cannot be brought back yet.
+        """
+        self._network.probe()
+        for name, line in self._network.lines.items():
+            lost = self._dead(name, line) or not line.session.up
+            if lost:
+                # Who still waits for an answer, with the service's lock perhaps, is told at once.
+                line.session.close()
+            if lost or (line.session.dirty and line.answers):
+                if not line.failed and not self._ended.is_set():
+                    log.warning("the switch %s at %s failed: jobs at work end", name, line.session.p4rt)
+                line.failed = True
+        if any(line.failed for line in self._network.lines.values()):
+            self._suspend()
+            self._bring_back()
+
+    def _dead(self, name: str, line: SwitchState) -> bool:
+        process = self._switches.processes.get(name)
+        return (process is not None and not process.alive) or self._service.clock() - line.answered_s > SILENT_S
+
+    def _suspend(self) -> None:
+        if self._network.suspended is None:
+            gone = ", ".join(name for name, line in self._network.lines.items() if line.failed)
+            self._network.suspended = f"the switch {gone} failed and is not back yet: try again later"
+            with self._service.changing() as jobs:
+                jobs.abandon()
+
+    def _bring_back(self) -> None:
+        network, switches = self._network, self._switches
+        for name, line in network.lines.items():
+            if line.failed:
+                self._renew(name, line)
+        network.topology = switches.topology
+        for name, line in network.lines.items():
+            if not line.session.up:
+                self._require_going_on()
+                network.reconnect(name)
+        self._require_going_on()
+        network.push(self._artifact, anew=True)
+        with self._service.changing():
+            self._service.endpoints.clear()
+            self._service.endpoints.update(network.topology.endpoints)
+            for line in network.lines.values():
+                line.restarts += line.failed
+                line.failed = False
+            network.suspended = None
+        log.warning("all switches are back")
+
+    def _renew(self, name: str, line: SwitchState) -> None:
+        """Start a dead switch again if it is ours."""
+        if name in self._switches.processes and self._dead(name, line):
+            before = self._switches.topology
+            self._switches.restart(name, self._ended)
+            if self._switches.topology != before:
+                # All of them are others now.
+                for other in self._network.lines.values():
+                    other.session.close()
+                    other.failed, other.answered_s = True, self._service.clock()
+            line.answered_s = self._service.clock()
+
+    def _require_going_on(self) -> None:
+        if self._ended.is_set():
+            raise SwitchError("the controller is ending")

@@ -1,0 +1,188 @@
+"""A share of a job as P4Runtime updates: multicast group, replicas, and membership entries with their verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address
+from typing import Any
+
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+
+from controller.errors import ArtifactError
+from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from hostlib.protocol import constants
+
+# Priorities of membership entries: the more an entry says, the earlier it is asked (docs/adr/0004).
+ADMIT, WRONG_SLOT, WRONG_OPERATION, WRONG_SOURCE, WRONG_RANK, WRONG_EPOCH = 60, 50, 40, 30, 20, 10
+Field = tuple[int, int]  # value, mask
+BROADCAST_MAC = 0xFFFF_FFFF_FFFF
+FLOOD_GROUP = 0x1000  # above every job's
+
+
+def canonical(value: int) -> bytes:
+    """The shortest bytestring of a value, as P4Runtime wants it."""
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+class Names:
+    """P4Info by name.
+
+    Raises:
+        ArtifactError: from each look-up, when the program lacks what the controller installs.
+    """
+
+    def __init__(self, p4info: p4info_pb2.P4Info) -> None:
+        self._tables = {t.preamble.alias: t for t in p4info.tables}
+        self._actions = {a.preamble.alias: a for a in p4info.actions}
+        self._counters = {c.preamble.alias: c for c in p4info.counters}
+
+    @staticmethod
+    def _find(kind: str, known: dict[str, Any], name: str) -> Any:
+        if name not in known:
+            raise ArtifactError(f"the switch's program has no {kind} {name}: it is not netfold's")
+        return known[name]
+
+    def counter_id(self, name: str) -> int:
+        return int(self._find("counter", self._counters, name).preamble.id)
+
+    def entry(
+        self, table: str, match: dict[str, Any], action: str, params: dict[str, int], priority: int = 0
+    ) -> p4runtime_pb2.Entity:
+        """A table entry; `match` gives an int for exact fields and (value, mask) for ternary ones, 0 masks left out."""
+        info, chosen = self._find("table", self._tables, table), self._find("action", self._actions, action)
+        entry = p4runtime_pb2.TableEntry(table_id=info.preamble.id, priority=priority)
+        fields = {field.name: field.id for field in info.match_fields}
+        for name, wanted in match.items():
+            if isinstance(wanted, int):
+                field = entry.match.add(field_id=fields[name])
+                field.exact.value = canonical(wanted)
+            elif wanted[1]:
+                field = entry.match.add(field_id=fields[name])
+                field.ternary.value, field.ternary.mask = canonical(wanted[0] & wanted[1]), canonical(wanted[1])
+        entry.action.action.action_id = chosen.preamble.id
+        for param in chosen.params:
+            entry.action.action.params.add(param_id=param.id, value=canonical(params[param.name]))
+        return p4runtime_pb2.Entity(table_entry=entry)
+
+    def fabric_address(self, address: str) -> p4runtime_pb2.Entity:
+        """What is sent to this IPv4 address is for the fabric itself."""
+        return self.entry("fabric_address", {"hdr.ipv4.dst_addr": int(IPv4Address(address))}, "to_fabric", {})
+
+    def fabric_mac(self, address: str, mac: int) -> p4runtime_pb2.Entity:
+        """Who asks for this IPv4 address by ARP is told this MAC."""
+        return self.entry("arp", {"target_address": int(IPv4Address(address))}, "answer_arp", {"mac": mac})
+
+    def host(self, mac: str, port: int) -> p4runtime_pb2.Entity:
+        """Frames to this MAC address leave by this port."""
+        return self._way(int(mac.replace(":", ""), 16), port)
+
+    def job(self, shares: Iterable[SwitchShare]) -> list[p4runtime_pb2.Entity]:
+        """All of one job's pools on one switch, in the order to insert them: who may send comes last."""
+        shares = list(shares)
+        entities = [self._replica(member) for share in shares for member in share.members if member.replica]
+        entities += [self._group(share) for share in shares]
+        entities += [self._way(mac, port) for share in shares for mac, port in share.hosts]
+        entities += [entity for share in shares for entity in self._membership(share)]
+        # Pools of one job refuse the same things with the same entries.
+        return list({entity.SerializeToString(deterministic=True): entity for entity in entities}.values())
+
+    def flood(self, ports: Iterable[int]) -> list[p4runtime_pb2.Entity]:
+        """What is sent to everybody, as ARP's questions are, leaves by all of these ports but the one it came from."""
+        entity = p4runtime_pb2.Entity()
+        group = entity.packet_replication_engine_entry.multicast_group_entry
+        group.multicast_group_id = FLOOD_GROUP
+        for port in ports:
+            group.replicas.add(egress_port=port, instance=0)
+        return [entity, self.entry("l2", {"dst_mac": BROADCAST_MAC}, "l2_flood", {"group": FLOOD_GROUP})]
+
+    def _way(self, mac: int, port: int) -> p4runtime_pb2.Entity:
+        return self.entry("l2", {"dst_mac": mac}, "l2_forward", {"port": port})
+
+    def _group(self, share: SwitchShare) -> p4runtime_pb2.Entity:
+        entity = p4runtime_pb2.Entity()
+        group = entity.packet_replication_engine_entry.multicast_group_entry
+        group.multicast_group_id = share.group
+        for member in share.members:
+            if member.replica:
+                group.replicas.add(egress_port=member.port, instance=member.replica)
+        return entity
+
+    def _replica(self, member: Member) -> p4runtime_pb2.Entity:
+        params = {
+            "mac": member.mac,
+            "address": int(IPv4Address(member.address)),
+            "udp_port": member.udp_port,
+            "rank": member.rank,
+        }
+        return self.entry("replicas", {"egress_rid": member.replica}, "address_replica", params)
+
+    def _membership(self, share: SwitchShare) -> Iterator[p4runtime_pb2.Entity]:
+        this_job: dict[str, Field] = {"job": (share.job_id, 0xFFFF)}
+        this_epoch = {**this_job, "epoch": (share.epoch, 0xFFFFFFFF)}
+        yield self._refuse(this_job, WRONG_EPOCH, constants.DROP_EPOCH)
+        yield self._refuse(this_epoch, WRONG_RANK, constants.DROP_RANK)
+        for bit, member in enumerate(share.members):
+            operation, action, params = self._from_member(share, bit, member)
+            yield from self._sender(share, this_epoch, member, operation, action, params)
+        if share.above is not None:
+            operation, action, params = self._from_above(share)
+            yield from self._sender(share, this_epoch, share.above, operation, action, params)
+
+    def _sender(
+        self,
+        share: SwitchShare,
+        this_epoch: dict[str, Field],
+        sender: Member | Upstream,
+        operation: int,
+        action: str,
+        params: dict[str, int],
+    ) -> Iterator[p4runtime_pb2.Entity]:
+        """One sender's entry, and the wider ones under it."""
+        this_rank = {**this_epoch, "rank": (sender.rank, 0xFFFF)}
+        source = {
+            **this_rank,
+            "ingress_port": (sender.port, 0x1FF),
+            "src_addr": (int(IPv4Address(sender.address)), 0xFFFFFFFF),
+        }
+        asked = {**source, "operation": (operation, 0xFF)}
+        slots = {"slot": (share.first_slot, 0xFFFF ^ (share.slots - 1))}
+        yield self._refuse(this_rank, WRONG_SOURCE, constants.DROP_SOURCE)
+        yield self._refuse(source, WRONG_OPERATION, constants.DROP_OPERATION)
+        yield self._refuse(asked, WRONG_SLOT, constants.DROP_SLOT)
+        yield self.entry("membership", {**asked, **slots}, action, params, ADMIT)
+
+    @staticmethod
+    def _from_member(share: SwitchShare, bit: int, member: Member) -> tuple[int, str, dict[str, int]]:
+        """(operation, action, parameters) of what a member may send."""
+        bits = {"member": 1 << bit, "full": (1 << len(share.members)) - 1}
+        above = share.above
+        if above is None:
+            return constants.OPERATION_CONTRIBUTION, "contribute", {**bits, "group": share.group}
+        up = {
+            "port": above.port,
+            "mac": above.mac,
+            "address": int(IPv4Address(above.address)),
+            "udp_port": above.udp_port,
+        }
+        # A parent knows this switch as one rank; a server is told whose packet made it speak.
+        rank = above.rank if above.kind == "parent" else member.rank
+        if share.policy == "chunk":
+            return constants.OPERATION_NACK, "ask", {**up, "rank": rank}
+        if share.policy == "shared":
+            return constants.OPERATION_CONTRIBUTION, "contribute_shared", {**bits, **up, "offset": share.offset}
+        operation = constants.OPERATION_CONTRIBUTION if above.kind == "parent" else constants.OPERATION_SUM
+        return constants.OPERATION_CONTRIBUTION, "contribute_up", {**bits, **up, "operation": operation, "rank": rank}
+
+    @staticmethod
+    def _from_above(share: SwitchShare) -> tuple[int, str, dict[str, int]]:
+        """(operation, action, parameters) of what the parent or server may send."""
+        if share.policy == "chunk":
+            return constants.OPERATION_CHUNK, "chunk_down", {"group": share.group}
+        if share.policy == "shared":
+            return constants.OPERATION_RESULT, "result_shared", {"group": share.group, "offset": share.offset}
+        full = (1 << len(share.members)) - 1
+        return constants.OPERATION_RESULT, "result_down", {"full": full, "group": share.group}
+
+    def _refuse(self, match: dict[str, Field], priority: int, reason: int) -> p4runtime_pb2.Entity:
+        return self.entry("membership", match, "refuse", {"reason": reason}, priority)

@@ -1,0 +1,116 @@
+"""`emulation run`: an experiment with real packets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from hostlib.system.exit_status import interrupt_on
+
+
+@click.command("run")
+@click.argument("experiment", required=False)
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="[default: build/EXPERIMENT]")
+@click.option("--only", default="", metavar="TEXT", help="Only cells with this in their name.")
+@click.option(
+    "--on",
+    "how",
+    type=click.Choice(["loopback", "netns", "mininet"]),
+    default="netns",
+    show_default=True,
+    help="Where hosts are: without root, in network namespaces, or as Mininet's nodes.",
+)
+@click.option(
+    "--switch",
+    type=click.Choice(["embedded", "bmv2", "tofino-model"]),
+    default="embedded",
+    show_default=True,
+    help="What runs the P4 program.",
+)
+@click.option("--dilation", type=click.FloatRange(min=1.0), help="How many times slower all goes [default: enough].")
+@click.option("--auto-dilate", is_flag=True, help="Run a cell for which this machine was too slow again, more slowly.")
+@click.option(
+    "--miniature",
+    is_flag=True,
+    help="Each cell once, with tiny tensors and in a hurry: whether all works here; times mean nothing.",
+)
+@click.option(
+    "--hosts",
+    "hostfile",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Real hosts instead: a file of lines ADDRESS [interface=NAME] [python=PATH].",
+)
+@click.option("--launcher", default="ssh -o BatchMode=yes", show_default=True, help="Runs HOST COMMAND on one of them.")
+@click.option("--controller", default="", help="Of the fabric between real hosts.")
+@click.option("--list", "only_list", is_flag=True, help="Only say what would be run, or which experiments are ready.")
+@click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
+def run_experiment(
+    experiment: str | None,
+    output: Path | None,
+    only: str,
+    how: str,
+    switch: str,
+    dilation: float | None,
+    auto_dilate: bool,
+    miniature: bool,
+    hostfile: Path | None,
+    launcher: str,
+    controller: str,
+    only_list: bool,
+    as_json: bool,
+) -> None:
+    """Run every cell of an experiment with real packets; EXPERIMENT is a file, or the name of a ready one.
+
+    A directory holds what came of it. Run again, it goes on where it was interrupted.
+
+    \b
+    Examples
+        emulation run --list
+        emulation run fabric-vs-host
+        emulation run fabric-vs-host --miniature
+        emulation run fabric-vs-host --only vgg16 --switch bmv2 --output build/on-bmv2
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # that a namespace's addresses have no names
+    from emulation.experiments.progress import RunProgress, print_cells, print_ready, print_rows
+    from emulation.experiments.real_hosts import RealHosts, read_hostfile
+    from emulation.experiments.runner import Run, RunOptions, find_experiment, ready_experiments
+    from emulation.networks.realise import Realisation, SwitchKind
+    from simulation.experiments.experiment_file import read_experiment
+
+    interrupt_on(signal.SIGTERM)
+    if experiment is None:
+        if not only_list:
+            raise click.UsageError(f"name an experiment: a file, or one of {', '.join(ready_experiments())}")
+        print_ready({name: read_experiment(path) for name, path in ready_experiments().items()})
+        return
+    chosen = read_experiment(find_experiment(experiment))
+    if miniature:
+        if dilation or auto_dilate:
+            raise click.UsageError("--miniature has a pace of its own: leave out --dilation and --auto-dilate")
+        chosen = chosen.miniature()
+    real = None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller)
+    output = output or Path("build") / chosen.folder
+    options = RunOptions(output, Realisation(how), SwitchKind(switch), dilation, auto_dilate, only, real)
+    progress = RunProgress(Console(stderr=True, highlight=False), times=not miniature)
+    run = Run(chosen, options, progress.report)
+    if only_list:
+        print_cells(run)
+        return
+    with progress.of(run):
+        rows = run.go()
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    elif miniature:
+        click.echo(f"{len(rows)} cells ran to their end; in miniature: their times mean nothing")
+    else:
+        print_rows(chosen, rows)
+        click.echo(f"results: {options.output}; `emulation report {options.output}` makes a page of them")
+
+
+COMMANDS = (run_experiment,)

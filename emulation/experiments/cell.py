@@ -1,0 +1,248 @@
+"""One cell of an experiment on a fabric that stands: start the workers, watch over them, and say what was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from emulation.errors import EmulationError
+from emulation.experiments.measurement import Measured, Snapshot, measured
+from emulation.experiments.worker_options import (
+    DONE,
+    MEASURED,
+    PHASES,
+    WARM_UP,
+    ExchangeRole,
+    ReplayOptions,
+    TrainingOptions,
+    role_in,
+)
+from emulation.networks.realise import Host, RunningNetwork
+from hostlib.errors import from_json
+from hostlib.launch.fork_server import ForkServer
+from hostlib.launch.launcher import OPTIONS_VARIABLE
+from hostlib.schedules.schedule import server, worker
+from hostlib.strategies.strategy import Choice, choose
+from simulation.experiments.experiment_file import Cell, Experiment
+from simulation.simulator.workload import Workload
+
+CONTROL_INTERFACE = "control"  # of every host in a namespace
+GO_AFTER_S = 0.1  # from the last one's coming to the common start: every worker must have heard of it
+LOOK_S = 0.05
+START_S = 60.0
+END_S = 20.0
+REPLAY, TRAINING = "emulation.experiments.replay_worker", "emulation.experiments.training_worker"
+MANY_EPOCHS = 1_000_000  # steps end it
+
+
+def measure_cell(
+    experiment: Experiment, cell: Cell, dilation: float, fabric: RunningNetwork, fork_server: ForkServer
+) -> Measured:
+    """Replay one cell.
+
+    Raises:
+        EmulationError: a worker failed or died; all of them have been stopped.
+    """
+    with TemporaryDirectory(prefix=f"netfold-cell-{os.getpid()}-") as folder:
+        jobs = [
+            JobProcesses(experiment, cell, dilation, fabric, fork_server, Path(folder), number)
+            for number in range(cell.jobs)
+        ]
+        with _all(jobs):
+            for job in jobs:
+                job.start()
+            snapshots = {phase: _wait_for_all(jobs, fabric, phase, fork_server) for phase in PHASES}
+            _ended(jobs, fabric, fork_server)
+            reports = [report for job in jobs for report in job.reports()]
+    return measured(experiment, dilation, reports, snapshots[MEASURED].until(snapshots[DONE]))
+
+
+class JobProcesses:
+    """The processes of one job: workers, then servers."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        cell: Cell,
+        dilation: float,
+        fabric: RunningNetwork,
+        fork_server: ForkServer,
+        folder: Path,
+        number: int,
+    ) -> None:
+        self.cell, self._fork_server, self._folder, self._number = cell, fork_server, folder, number
+        self._fabric = fabric
+        choice = choose(cell.mechanism)
+        self._past = choice.mechanism.sends_messages or choice.strategy.own_messages
+        # Dealt out, so that each job is in every rack.
+        workers = fabric.hosts[number : cell.workers * cell.jobs : cell.jobs]
+        first = cell.workers * cell.jobs + number * choice.hosts
+        named = {worker(rank): host for rank, host in enumerate(workers)}
+        named |= {server(n): host for n, host in enumerate(fabric.hosts[first : first + choice.hosts])}
+        self.hosts: list[Host] = [*workers, *(named[name] for name in choice.server_hosts)]
+        self.store = fabric.store()
+        self._what = experiment, cell, dilation
+        self.pids: dict[int, int] = {}
+
+    def start(self) -> None:
+        for rank, host in enumerate(self.hosts):
+            result = str(self._result(rank))
+            module, options = process_options(*self._what, rank, self._fabric.controller, host.address, result)
+            environment = {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(len(self.hosts)),
+                "MASTER_ADDR": self.store.host,
+                "MASTER_PORT": str(self.store.port),
+                OPTIONS_VARIABLE: options,
+            }
+            if host.netns is not None:
+                # What goes through the switch by itself has Gloo only for meeting.
+                environment["GLOO_SOCKET_IFNAME"] = host.interface if self._past else CONTROL_INTERFACE
+            with self._errors(rank).open("ab") as errors:
+                pid = self._fork_server.fork(module, environment, host.netns, errors.fileno(), name=host.name)
+            self.pids[pid] = rank
+
+    def _result(self, rank: int) -> Path:
+        return self._folder / f"{self._number}-{rank}.json"
+
+    def _errors(self, rank: int) -> Path:
+        return self._folder / f"{self._number}-{rank}.err"
+
+    def waits_at(self, phase: str) -> bool:
+        """Whether all workers are there."""
+        return bool(self.store.check([f"{phase}/{rank}" for rank in range(self.cell.workers)]))
+
+    def go(self, phase: str, at_ns: int) -> None:
+        self.store.set(f"{phase}/go", str(at_ns))
+
+    def failure(self) -> str | None:
+        """What the first of them that ended badly said last."""
+        for pid, rank in self.pids.items():
+            status = self._fork_server.ended.get(pid)
+            if status is None or status == 0:
+                continue
+            if status < 0:
+                return f"{self.hosts[rank].name} (pid {pid}) was killed by {signal.Signals(-status).name}"
+            lines = [line for line in self._errors(rank).read_text().splitlines() if line.strip()]
+            return f"{self.hosts[rank].name}: " + (
+                lines[-1].removeprefix("error: ") if lines else f"exit code {status}"
+            )
+        return None
+
+    @property
+    def over(self) -> bool:
+        return all(self._fork_server.ended.get(pid) == 0 for pid in self.pids)
+
+    def reports(self) -> list[dict[str, Any]]:
+        return [json.loads(self._result(rank).read_text()) for rank in range(self.cell.workers)]
+
+    def stop(self) -> None:
+        for pid in self.pids:
+            if pid not in self._fork_server.ended:
+                os.kill(pid, signal.SIGKILL)
+
+
+def process_options(
+    experiment: Experiment, cell: Cell, dilation: float, rank: int, controller: str, address: str, result: str
+) -> tuple[str, str]:
+    """The module that a process runs, a worker's or a server's, and its options as JSON."""
+    common: dict[str, Any] = {
+        "mechanism": cell.mechanism,
+        "controller": controller,
+        "address": address,
+        "deadline_s": START_S,
+    }
+    if (training := experiment.training) is not None:
+        train = {"model": cell.model, "batch_size": training.batch_size, "bucket_mb": training.bucket_mb}
+        steps = {"steps": training.warm_up + training.iterations, "epochs": MANY_EPOCHS, "seed": experiment.seed}
+        return TRAINING, TrainingOptions({**common, **train, **steps}, training.warm_up, result).to_json()
+    workload = experiment.workload(cell)
+    # All workers compute as the trace's first does.
+    backward = zip(workload.backward_ns[0], workload.released, strict=True)
+    options = ReplayOptions(
+        **common,
+        elements=tuple(tensor.bytes // 4 if tensor.exchange is None else 0 for tensor in workload.tensors),
+        forward_ns=round(int(workload.forward_ns.sum()) * dilation),
+        backward=tuple((round(int(ns) * dilation), tensors) for ns, tensors in backward),
+        errands=workload.errands,
+        own_messages=any(tensor.exchange is not None for tensor in workload.tensors),
+        hosts=exchange_hosts(choose(cell.mechanism), cell.workers),
+        roles=roles_of(workload, choose(cell.mechanism), cell.workers, rank, dilation),
+        warm_up=experiment.replay.warm_up,
+        iterations=experiment.replay.iterations,
+        result=result,
+    )
+    return REPLAY, options.to_json()
+
+
+def exchange_hosts(choice: Choice, workers: int) -> dict[str, int]:
+    """The numbers of the nodes that a strategy's own messages go between; on a worker's host, the worker does the
+    server's part."""
+    own = choice.server_hosts[choice.mechanism.servers :]
+    return {name: workers + number for number, name in enumerate(own)} | {worker(r): r for r in range(workers)}
+
+
+def roles_of(workload: Workload, choice: Choice, workers: int, rank: int, dilation: float) -> tuple[ExchangeRole, ...]:
+    """What a process, a worker or a server of the strategy's own, does in the workload's exchanges."""
+    number = rank if rank < workers else rank - choice.mechanism.servers
+    hosts = exchange_hosts(choice, workers)
+    node = next((name for name, host in hosts.items() if host == number and (rank < workers or number >= workers)), "")
+    roles = [
+        role_in(place, tensor.exchange, node, dilation)
+        for place, tensor in enumerate(workload.tensors)
+        if tensor.exchange is not None
+    ]
+    return tuple(role for role in roles if role is not None)
+
+
+@contextmanager
+def _all(jobs: list[JobProcesses]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for job in jobs:
+            job.stop()
+
+
+def _wait_for_all(jobs: list[JobProcesses], fabric: RunningNetwork, phase: str, fork_server: ForkServer) -> Snapshot:
+    """Wait until all workers of all jobs are there, look at the counters, and let them go on together."""
+    give_up = time.monotonic() + START_S if phase == WARM_UP else math.inf
+    while not all(job.waits_at(phase) for job in jobs):
+        _check(jobs, fabric, fork_server)
+        if time.monotonic() > give_up:
+            raise EmulationError(f"workers did not begin within {START_S:.0f} s")
+    snapshot = Snapshot.of(fabric)
+    at_ns = time.monotonic_ns() + (0 if phase == DONE else round(GO_AFTER_S * 1e9))
+    for job in jobs:
+        job.go(phase, at_ns)
+    return snapshot
+
+
+def _ended(jobs: list[JobProcesses], fabric: RunningNetwork, fork_server: ForkServer) -> None:
+    give_up = time.monotonic() + END_S
+    while not all(job.over for job in jobs):
+        _check(jobs, fabric, fork_server)
+        if time.monotonic() > give_up:
+            raise EmulationError(f"workers did not end within {END_S:.0f} s")
+
+
+def _check(jobs: list[JobProcesses], fabric: RunningNetwork, fork_server: ForkServer) -> None:
+    # Training would go on over the hosts: but that is not what is to be measured.
+    if dead := [name for name, process in fabric.processes.items() if not process.alive]:
+        raise EmulationError(f"{', '.join(dead)} died; run the experiment again to go on")
+    failed = next((e for e in fork_server.events(LOOK_S) if e["event"] == "failed"), None)
+    if failed is not None:
+        error = from_json(failed["error"])
+        raise EmulationError(f"rank {failed['rank']}: {error}") from error
+    for job in jobs:
+        if (why := job.failure()) is not None:
+            raise EmulationError(why)

@@ -1,0 +1,110 @@
+"""What a person sees of an experiment while it runs, and of its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from emulation.experiments.runner import Run
+from simulation.experiments.experiment_file import Experiment
+
+PLAIN_WIDTH = 120
+
+Row = dict[str, Any]
+
+
+class RunProgress:
+    """The cell at work: a bar on a terminal, else a line for each.
+
+    Args:
+        times: whether those mean anything.
+    """
+
+    def __init__(self, console: Console, times: bool = True) -> None:
+        self._console, self._times = console, times
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        clocks = (TimeElapsedColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, *clocks, console=console, disable=not console.is_terminal, transient=True)
+        self._task = self._progress.add_task("starting", total=None)
+
+    @contextmanager
+    def of(self, run: Run) -> Iterator[None]:
+        self._progress.update(self._task, total=len(run.cells), completed=len(run.cells) - len(run.left))
+        with self._progress:
+            yield
+
+    def report(self, event: Row) -> None:
+        """See emulation.experiments.runner.Run."""
+        if event["event"] == "row":
+            self._progress.advance(self._task)
+            self._console.print(_line(event) if self._times else f"{event['cell']}: done", highlight=False)
+            return
+        what = f"{event['cell']}, {event['dilation']:g} times slower"
+        if event["event"] == "again":
+            self._console.print(f"{event['cell']} again: {event['why']}", highlight=False)
+        self._progress.update(self._task, description=what)
+
+
+def _line(row: Row) -> str:
+    simulated = "" if row["simulated_ms"] is None else f", simulated {row['simulated_ms']:.1f} ms"
+    wrong = "" if row["valid"] else f" [red]invalid[/red]: {row['bottleneck']}"
+    return f"{row['cell']}: {row['iteration_ms']:.1f} ms{simulated}{wrong}"
+
+
+def print_rows(experiment: Experiment, rows: list[Row]) -> None:
+    """results.json as a table."""
+    table = Table("model", "mechanism", title=experiment.title, title_justify="left", box=None)
+    headings = ("workers", "bandwidth", "loss", "jobs", "iteration", "spread", "simulated", "error", "again", "valid")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for row in rows:
+        simulated_ms, error = row["simulated_ms"], error_of(row)
+        table.add_row(
+            row["model"],
+            row["mechanism"],
+            str(row["workers"]),
+            row["bandwidth"],
+            f"{row['loss']:g}",
+            str(row["jobs"]),
+            f"{row['iteration_ms']:.1f} ms",
+            f"{row['iteration_ms_spread'] / row['iteration_ms']:.1%}",
+            "-" if simulated_ms is None else f"{simulated_ms:.1f} ms",
+            "-" if error is None else f"{error:+.1%}",
+            str(row["retransmits"]),
+            "yes" if row["valid"] else "[red]no[/red]",
+        )
+    _console().print(table)
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+
+
+def error_of(row: Mapping[str, Any]) -> float | None:
+    """The simulated time's deviation from the emulated one; None where nothing was simulated."""
+    return None if row["simulated_ms"] is None else row["simulated_ms"] / row["iteration_ms"] - 1
+
+
+def print_cells(run: Run) -> None:
+    """What would be run."""
+    table = Table("cell", box=None)
+    table.add_column("dilation", justify="right")
+    table.add_column("done")
+    left = set(run.left)
+    for cell in run.cells:
+        table.add_row(cell.name, f"{run.dilation(cell):g}", "" if cell in left else "yes")
+    _console().print(table)
+
+
+def print_ready(experiments: Mapping[str, Experiment]) -> None:
+    """The experiments that come with netfold."""
+    table = Table("name", "cells", "what it asks", box=None)
+    for name, experiment in experiments.items():
+        table.add_row(name, str(len(experiment.cells)), experiment.title)
+    _console().print(table)

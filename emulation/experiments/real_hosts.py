@@ -1,0 +1,203 @@
+"""The same cells on real hosts: one rank on each, started by a launcher (ssh) through torchrun.
+
+There, nothing is dilated or shrunk that the experiment does not shrink itself, and the network is what it is: a cell's
+bandwidth is only what it is called.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+from emulation.errors import EmulationError
+from emulation.experiments.cell import process_options
+from emulation.experiments.measurement import Measured, Usage, measured
+from hostlib.errors import from_json
+from hostlib.launch.launcher import OPTIONS_VARIABLE
+from hostlib.schedules.schedule import server, worker
+from hostlib.strategies.strategy import Choice, choose
+from hostlib.system.process import dying_with_us, stop
+from simulation.experiments.experiment_file import Cell, Experiment
+
+SSH = "ssh -o BatchMode=yes"
+PORT = 29531  # of torchrun's store, on the first host
+END_S = 10.0
+LOOK_S = 0.2
+ONE_OF = re.compile(r"[\w.:-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class RealHost:
+    """A line of a hostfile.
+
+    Attributes:
+        address: where the launcher, and the other hosts, reach it.
+        interface: what its data goes through; None for what its routes say.
+        python: its interpreter that has netfold.
+    """
+
+    address: str
+    interface: str | None = None
+    python: str = sys.executable
+
+
+@dataclass(frozen=True, slots=True)
+class RealHosts:
+    """The hosts of a run.
+
+    Attributes:
+        launcher: the command that runs `HOST COMMAND`, as ssh does.
+        controller: of the fabric, for mechanisms that need one.
+    """
+
+    hosts: tuple[RealHost, ...]
+    launcher: str = SSH
+    controller: str = ""
+
+
+def read_hostfile(path: Path) -> tuple[RealHost, ...]:
+    """Hosts, one a line: `ADDRESS [interface=NAME] [python=PATH]`; # begins a comment.
+
+    Raises:
+        EmulationError: it cannot be read, or a line is not of that form.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise EmulationError(f"{path} cannot be read: {error}") from None
+    hosts = []
+    for number, line in enumerate(lines, start=1):
+        words = line.partition("#")[0].split()
+        if words:
+            hosts.append(_host(f"{path}, line {number}", *words))
+    if not hosts:
+        raise EmulationError(f"{path} names no host: one a line, ADDRESS [interface=NAME] [python=PATH]")
+    return tuple(hosts)
+
+
+def _host(where: str, address: str, *options: str) -> RealHost:
+    if not ONE_OF.fullmatch(address):
+        raise EmulationError(f"{where}: {address!r} is no address")
+    given = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if name not in ("interface", "python") or not equals or not value:
+            raise EmulationError(f"{where}: {option!r} is not one of interface=NAME, python=PATH")
+        given[name] = value
+    return RealHost(address, **given)
+
+
+def measure_on(real: RealHosts, experiment: Experiment, cell: Cell) -> Measured:
+    """One cell on the first of the hosts.
+
+    Raises:
+        EmulationError: too few hosts, or a rank failed; the others have been stopped.
+    """
+    choice = choose(cell.mechanism)
+    needed = cell.workers + choice.hosts
+    if cell.jobs > 1 or cell.loss:
+        raise EmulationError(f"{cell.name}: real hosts have no jobs or loss to be set; leave those cells out")
+    if needed > len(real.hosts):
+        raise EmulationError(f"{cell.name} needs {needed} hosts, with its servers; there are {len(real.hosts)}")
+    if choice.needs_fabric and not real.controller:
+        raise EmulationError(f"{cell.name} needs a fabric: name its --controller")
+    with _ranks(real, experiment, cell, _placed(real.hosts, cell.workers, choice)) as ranks:
+        reports = _reports(ranks)[: cell.workers]
+    links = {
+        f"worker{report['rank']}": (report["link_sent"], report["link_received"])
+        for report in reports
+        if report["link_sent"] is not None
+    }
+    return measured(experiment, 1.0, reports, Usage(links, {}))
+
+
+def _placed(hosts: tuple[RealHost, ...], workers: int, choice: Choice) -> list[RealHost]:
+    """Each process's host: workers on the first, servers behind them."""
+    named = {worker(rank): host for rank, host in enumerate(hosts[:workers])}
+    named |= {server(number): host for number, host in enumerate(hosts[workers:])}
+    return [*hosts[:workers], *(named[name] for name in choice.server_hosts)]
+
+
+@dataclass(slots=True)
+class Rank:
+    """One rank's launcher."""
+
+    host: RealHost
+    process: subprocess.Popen[str]
+    said: IO[str]
+    errors: IO[str]
+
+    def lines(self, of: IO[str]) -> list[str]:
+        of.seek(0)
+        return [line for line in of.read().splitlines() if line.strip()]
+
+    def why(self) -> str:
+        lines = self.lines(self.errors)
+        ours = [line for line in lines if line.startswith("error: ")]
+        return (ours or lines or [f"exit code {self.process.returncode}"])[-1].removeprefix("error: ")
+
+
+@contextmanager
+def _ranks(real: RealHosts, experiment: Experiment, cell: Cell, hosts: list[RealHost]) -> Iterator[list[Rank]]:
+    ranks: list[Rank] = []
+    with ExitStack() as files:
+        try:
+            for number, host in enumerate(hosts):
+                module, options = process_options(experiment, cell, 1.0, number, real.controller, host.address, "")
+                what = _command(hosts, number, module, options)
+                command = [*dying_with_us(), *shlex.split(real.launcher), host.address, what]
+                said, errors = (files.enter_context(TemporaryFile("w+")) for _ in range(2))
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=errors, text=True)
+                ranks.append(Rank(host, process, said, errors))
+            yield ranks
+        finally:
+            for rank in ranks:
+                stop(rank.process, END_S)
+
+
+def _command(hosts: list[RealHost], number: int, module: str, options: str) -> str:
+    """What a shell on the host runs."""
+    host = hosts[number]
+    environment = {OPTIONS_VARIABLE: options, "OMP_NUM_THREADS": "1"}
+    if host.interface is not None:
+        environment["GLOO_SOCKET_IFNAME"] = host.interface
+    torchrun = [
+        "exec", "env", *(f"{name}={value}" for name, value in environment.items()),
+        host.python, "-m", "torch.distributed.run", f"--nnodes={len(hosts)}", f"--node-rank={number}", "--nproc-per-node=1",
+        f"--master-addr={hosts[0].address}", f"--master-port={PORT}", "-m", module,
+    ]  # fmt: skip
+    return shlex.join(torchrun)
+
+
+def _reports(ranks: list[Rank]) -> list[dict[str, Any]]:
+    while any(rank.process.poll() is None for rank in ranks):
+        failed = next((rank for rank in ranks if rank.process.poll() not in (None, 0)), None)
+        if failed is not None:
+            break
+        time.sleep(LOOK_S)
+    found = {}
+    for rank in ranks:
+        for line in rank.lines(rank.said):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if event.get("event") == "failed":
+                error = from_json(event["error"])
+                raise EmulationError(f"rank {event['rank']}, {rank.host.address}: {error}") from error
+            if event.get("event") == "report":
+                found[event["report"]["rank"]] = event["report"]
+    for rank in ranks:
+        if rank.process.poll() not in (None, 0):
+            raise EmulationError(f"{rank.host.address}: {rank.why()}")
+    return [found[number] for number in sorted(found)]

@@ -1,0 +1,282 @@
+"""One virtual GPU worker: it computes by waiting, for as long as a trace says, and sums real tensors meanwhile.
+
+An iteration is one of data-parallel training: the forward pass, the backward pass whose steps hand their gradients to the
+mechanism, and the wait until all are summed. Torch-facing; started by emulation/experiments/cell.py through the fork_server.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from emulation.experiments.replayed_exchanges import Exchanges, serve_exchanges
+from emulation.experiments.worker_options import DONE, MEASURED, WARM_UP, ReplayOptions
+from hostlib.collectives.bootstrap import join_group
+from hostlib.collectives.collective import Collective
+from hostlib.collectives.create import create_collective
+from hostlib.collectives.serve import serve
+from hostlib.errors import HostlibError, RunError
+from hostlib.launch.fork_server import say
+from hostlib.launch.launcher import OPTIONS_VARIABLE
+from hostlib.strategies.strategy import choose
+from hostlib.system.process import write_whole
+from hostlib.system.tcp_counters import tcp_retransmits
+from hostlib.transport.launch_environment import LaunchEnvironment
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.transport import Multicast, Transport
+
+TOLERANCE = 1e-5  # of an average, relative: far above any rounding, far below any lost or doubled contribution
+
+
+@dataclass(slots=True)
+class Report:
+    """What a worker saw; times are time.monotonic_ns().
+
+    Attributes:
+        start_ns: when the measured iterations began, everywhere.
+        ends_ns: when each measured iteration ended here.
+        late_ns: by how much it woke up too late, over the measured iterations.
+        spans: of the last iteration: (kind, name, begin, end).
+        retransmits: during the measured iterations.
+        link_sent, link_received: bytes that Gloo's interface carried in them, where it is named.
+        wrong: elements that are not the average.
+    """
+
+    rank: int
+    start_ns: int = 0
+    ends_ns: list[int] = field(default_factory=list)
+    late_ns: int = 0
+    spans: list[tuple[str, str, int, int]] = field(default_factory=list)
+    retransmits: int = 0
+    link_sent: int | None = None
+    link_received: int | None = None
+    wrong: int = 0
+
+
+class Barrier:
+    """Where all workers, and whoever looks at the counters, are at the same point.
+
+    Args:
+        workers: how many; None where somebody else says when to go on.
+    """
+
+    def __init__(self, store: dist.Store, rank: int, workers: int | None) -> None:
+        self._store, self._rank, self._workers = store, rank, workers
+
+    def at(self, phase: str) -> int:
+        """Wait for the others, and until all go on; when that was: the same for all where clocks are."""
+        self._store.set(f"{phase}/{self._rank}", "")
+        if self._workers is None:
+            go_ns = int(self._store.get(f"{phase}/go"))
+            time.sleep(max(0, go_ns - time.monotonic_ns()) / 1e9)
+            return go_ns
+        self._store.wait([f"{phase}/{rank}" for rank in range(self._workers)])
+        return time.monotonic_ns()
+
+
+class Worker:
+    """A worker's iterations.
+
+    Args:
+        exchanges: the strategy's own messages; None where there are none.
+    """
+
+    def __init__(self, options: ReplayOptions, collective: Collective, exchanges: Exchanges | None, rank: int) -> None:
+        self.options, self.collective, self.report = options, collective, Report(rank)
+        self.exchanges = exchanges
+        self.tensors = [torch.full((count,), float(rank + 1)) for count in options.elements]
+
+    def iterate(self, begin_ns: int) -> int:
+        """One iteration; when it ended."""
+        spans: list[tuple[str, str, int, int]] = []
+        futures = []
+
+        def ask(number: int) -> None:
+            asked = time.monotonic_ns()
+            future, name = self._begin(number)
+            future.add_done_callback(lambda _: spans.append(("communication", name, asked, time.monotonic_ns())))
+            futures.append(future)
+
+        at = self._compute(begin_ns + self.options.forward_ns)
+        spans.append(("forward", "forward", begin_ns, at))
+        at = self._errands(at, ask, futures)
+        backward_begin = at
+        for duration_ns, tensors in self.options.backward:
+            at += duration_ns
+            if tensors:
+                self._compute(at)
+            for number in tensors:
+                ask(number)
+        self._compute(at)
+        spans.append(("backward", "backward", backward_begin, time.monotonic_ns()))
+        for future in futures:
+            future.wait()
+        self.report.spans = spans
+        return time.monotonic_ns()
+
+    def _begin(self, number: int) -> tuple[torch.futures.Future[Any], str]:
+        """Sum a tensor, or exchange what is to be instead; and what it is called."""
+        if self.exchanges is not None and number in self.exchanges:
+            return self.exchanges.begin(number), f"exchange {number} ({self.exchanges.size(number) / 1e6:.3g} MB)"
+        tensor = self.tensors[number]
+        return self.collective.allreduce(tensor, average=True), f"tensor {number} ({tensor.nbytes / 1e6:.3g} MB)"
+
+    def _errands(self, forward_end_ns: int, ask: Callable[[int], None], futures: Sequence[Any]) -> int:
+        """What is exchanged between the passes; when the backward pass may begin."""
+        mine = [number for number in self.options.errands if self.exchanges is not None and number in self.exchanges]
+        for number in mine:
+            ask(number)
+        for future in futures:
+            future.wait()
+        return time.monotonic_ns() if mine else forward_end_ns
+
+    def _compute(self, until_ns: int) -> int:
+        """Be busy until then; `until_ns`: a GPU would not have waited for this process to wake up."""
+        left_ns = until_ns - time.monotonic_ns()
+        if left_ns > 0:
+            time.sleep(left_ns / 1e9)
+        self.report.late_ns += max(0, time.monotonic_ns() - until_ns)
+        return until_ns
+
+    def run(self, barrier: Barrier, here: LaunchEnvironment) -> Report:
+        """Warm up and be measured.
+
+        Raises:
+            RunError: the fabric failed, and the hosts summed what it should have.
+        """
+        self._iterations(barrier.at(WARM_UP), self.options.warm_up)
+        self.report = Report(self.report.rank, start_ns=barrier.at(MEASURED))
+        before, carried = self._retransmits(here), carried_bytes()
+        self.report.ends_ns = self._iterations(self.report.start_ns, self.options.iterations)
+        self.report.retransmits = self._retransmits(here) - before
+        if carried is not None and (end := carried_bytes()) is not None:
+            self.report.link_sent, self.report.link_received = end[0] - carried[0], end[1] - carried[1]
+        barrier.at(DONE)
+        if self.collective.failures:
+            raise RunError("the fabric failed: part of this was summed by the hosts")
+        if self.options.warm_up + self.options.iterations:
+            self.report.wrong = wrong_elements(self.tensors, here.world_size)
+            self.report.wrong += 0 if self.exchanges is None else self.exchanges.wrong
+        return self.report
+
+    def _iterations(self, start_ns: int, count: int) -> list[int]:
+        ends: list[int] = []
+        for _ in range(count):
+            ends.append(self.iterate(ends[-1] if ends else start_ns))
+        return ends
+
+    def _retransmits(self, here: LaunchEnvironment) -> int:
+        engine = self.collective.stats()
+        return engine["retransmits"] if engine is not None else tcp_retransmits(leave_out_port=here.port)
+
+
+def carried_bytes() -> tuple[int, int] | None:
+    """Bytes that Gloo's interface has sent and received so far. Source: sysfs-class-net-statistics."""
+    counters = Path("/sys/class/net", os.environ.get("GLOO_SOCKET_IFNAME") or "-", "statistics")
+    try:
+        return int((counters / "tx_bytes").read_text()), int((counters / "rx_bytes").read_text())
+    except OSError:
+        return None
+
+
+def wrong_elements(tensors: Sequence[Tensor], workers: int) -> int:
+    """How many are not the average of 1, 2, ..., which is what every worker's tensors are after the first iteration."""
+    average = (workers + 1) / 2
+    return sum(int((~((tensor - average).abs() <= TOLERANCE * average)).sum()) for tensor in tensors)
+
+
+def replay(options: ReplayOptions, here: LaunchEnvironment) -> Report | None:
+    """A worker's report, or a server's None.
+
+    Raises:
+        HostlibError: a rank or the fabric is missing.
+    """
+    torch.set_num_threads(1)
+    choice = choose(options.mechanism)
+    mechanism = choice.mechanism
+    with join_group(here, "replay", options.deadline_s, choice.servers, choice.strategy.servers) as (context, job):
+        number = context.rank - context.world_size
+        if number >= 0:
+            if number < mechanism.servers:
+                serve(mechanism, context, options.controller, job, options.address)
+            elif (transport := _own_transport(options, context)) is not None:
+                serve_exchanges(options.roles, options.hosts, transport, options.warm_up + options.iterations)
+            context.detector.wait_for_workers()
+            return None
+        patience = timedelta(seconds=options.deadline_s)
+        store = dist.TCPStore(here.host, here.port, is_master=False, timeout=patience, wait_for_workers=False)
+        collective = create_collective(mechanism, context, options.controller, job, options.address)
+        transport = _own_transport(options, context)
+        exchanges = (
+            None
+            if transport is None
+            else Exchanges(options.roles, options.hosts, transport, _own_multicast(options, context))
+        )
+        finished = False
+        try:
+            workers = LaunchEnvironment(here.rank, context.world_size, here.host, here.port)
+            barrier = Barrier(store, context.rank, None if options.result else context.world_size)
+            report = Worker(options, collective, exchanges, context.rank).run(barrier, workers)
+            finished = True
+            return report
+        finally:
+            if exchanges is not None:
+                exchanges.close(graceful=finished)
+            collective.close()
+
+
+def _own_transport(options: ReplayOptions, context: RankContext) -> Transport | None:
+    """What the strategy's own messages go by, where it has any: made by all of its processes."""
+    if not options.own_messages:
+        return None
+    assert context.another_transport is not None, "only a strategy's hosts have messages of their own"
+    return context.another_transport()
+
+
+def _own_multicast(options: ReplayOptions, context: RankContext) -> Multicast | None:
+    """This worker's place where the switch multicasts some of them."""
+    if not any(role.multicasts for role in options.roles):
+        return None
+    assert context.another_multicast is not None, "only a strategy's hosts have messages of their own"
+    return context.another_multicast(options.controller, options.address)
+
+
+def main() -> None:
+    """In a process that the fork_server forked, or under torchrun."""
+    here = LaunchEnvironment.from_environment()
+    options = ReplayOptions.from_json(os.environ.pop(OPTIONS_VARIABLE))
+
+    def work() -> Report | None:
+        report = replay(options, here)
+        if report is not None and report.wrong:
+            raise RunError(f"{report.wrong} elements are not the average over the ranks")
+        return report
+
+    leave(here, options.result, work)
+
+
+def leave(here: LaunchEnvironment, result: str, work: Callable[[], Report | None]) -> None:
+    """Do a worker's work, leave its report in the file (or say it, where there is none), and end the process."""
+    try:
+        report = work()
+    except HostlibError as error:
+        say(event="failed", rank=here.rank, error=error.as_json())
+        os._exit(1)
+    if report is not None and result:
+        write_whole(Path(result), asdict(report))
+    elif report is not None:
+        say(event="report", report=asdict(report))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

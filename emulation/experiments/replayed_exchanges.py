@@ -1,0 +1,180 @@
+"""A strategy's own messages, replayed: this host's role in each exchange (hostlib.strategies.plan), with real bytes.
+
+Nothing is summed: a piece holds its number everywhere, which is what is looked at in the end. Torch-facing.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+from emulation.experiments.worker_options import ExchangeRole
+from hostlib.collectives.schedule_executor import Playing, ScheduleExecutor
+from hostlib.schedules.schedule import Operation, Receive, Send
+from hostlib.transport.refusals import refuse
+from hostlib.transport.transport import Multicast, Transport
+
+TAGS = 1 << 12  # of one exchange: at most so many pieces
+
+
+class Processor:
+    """A virtual GPU that several threads share: it works on one thing at a time, by waiting."""
+
+    def __init__(self) -> None:
+        self._lock, self._free_ns = threading.Lock(), 0
+
+    def work(self, duration_ns: int) -> None:
+        with self._lock:
+            self._free_ns = until_ns = max(self._free_ns, time.monotonic_ns()) + duration_ns
+        time.sleep(max(0, until_ns - time.monotonic_ns()) / 1e9)
+
+
+class ExchangeRunner:
+    """This host's role in one exchange, again and again.
+
+    Args:
+        hosts: number of every node.
+    """
+
+    def __init__(
+        self,
+        role: ExchangeRole,
+        hosts: Mapping[str, int],
+        transport: Transport,
+        processor: Processor,
+        multicast: Multicast | None = None,
+    ) -> None:
+        self.role = role
+        first_of = {operation.piece: operation for operation in reversed(role.operations)}
+        self._pieces = [_piece(p, size, first_of.get(p)) for p, size in enumerate(role.elements)]
+        self._received = {each.piece for each in role.operations if isinstance(each, Receive)}
+        self._streams = {piece: hosts[source] for piece, source in role.sources.items()}
+        tag = role.number * TAGS
+        name = f"exchange {role.number}"
+        self._executor = ScheduleExecutor(name, hosts, transport, tag, multicast=multicast, compute=processor.work)
+
+    def begin(self) -> Playing:
+        """Ask for all that is to come, and send what does not wait for it."""
+        return self._executor.begin(self.role.operations, self._pieces, streams=self._streams, ahead=True)
+
+    def finish(self, playing: Playing) -> None:
+        """The rest; all has been sent, and all is here.
+
+        Raises:
+            RunError, RuntimeError: a message did not come through.
+        """
+        self._executor.finish(playing)
+
+    @property
+    def received(self) -> Iterable[torch.Tensor]:
+        """What this host receives."""
+        return (self._pieces[piece] for piece in sorted(self._received))
+
+    @property
+    def wrong(self) -> int:
+        """Received elements that are not what was sent."""
+        return sum(int((self._pieces[piece] != piece + 1).sum()) for piece in self._received)
+
+
+def _piece(number: int, elements: int, first: Operation | None) -> torch.Tensor:
+    """A piece's values; what this host receives is not there before it came, and what it has no part in never is."""
+    if first is None:
+        return torch.empty(0)
+    return torch.full((elements,), float(number + 1) if isinstance(first, Send) else 0.0)
+
+
+class Exchanges:
+    """A worker's: begun by the caller, finished by a thread, in the order of their beginning.
+
+    Args:
+        multicast: where the switch has a part in them; it is closed with them.
+    """
+
+    def __init__(
+        self,
+        roles: Sequence[ExchangeRole],
+        hosts: Mapping[str, int],
+        transport: Transport,
+        multicast: Multicast | None = None,
+    ) -> None:
+        processor = Processor()
+        self._multicast = multicast
+        self._runners = {role.number: ExchangeRunner(role, hosts, transport, processor, multicast) for role in roles}
+        self._begun: queue.SimpleQueue[tuple[ExchangeRunner, Playing, torch.futures.Future[None]] | None]
+        self._begun = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="exchanges", daemon=True)
+        self._thread.start()
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._runners
+
+    def size(self, number: int) -> int:
+        """Bytes that one of them brings."""
+        return sum(values.nbytes for values in self._runners[number].received)
+
+    def begin(self, number: int) -> torch.futures.Future[None]:
+        """One of them; the future is done when this host's part is."""
+        future: torch.futures.Future[None] = torch.futures.Future()
+        runner = self._runners[number]
+        self._begun.put((runner, runner.begin(), future))
+        return future
+
+    def _run(self) -> None:
+        while (begun := self._begun.get()) is not None:
+            runner, playing, future = begun
+            try:
+                runner.finish(playing)
+                future.set_result(None)
+            except Exception as error:
+                refuse(future, error)
+
+    @property
+    def received(self) -> Iterable[torch.Tensor]:
+        """What has come."""
+        return (values for runner in self._runners.values() for values in runner.received)
+
+    @property
+    def wrong(self) -> int:
+        """Received elements that are not what was sent."""
+        return sum(runner.wrong for runner in self._runners.values())
+
+    def close(self, graceful: bool = True) -> None:
+        """There will be no more. Not `graceful`: something failed, and nobody is to be waited for."""
+        self._begun.put(None)
+        if self._multicast is None:
+            return
+        if graceful:
+            self._thread.join()
+            self._multicast.settle()
+        self._multicast.close()
+
+
+def serve_exchanges(roles: Sequence[ExchangeRole], hosts: Mapping[str, int], transport: Transport, times: int) -> None:
+    """A server's: each is answered as it comes, so many times.
+
+    Raises:
+        RunError, RuntimeError: a message did not come through.
+    """
+    processor = Processor()
+    ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+    def run(runner: ExchangeRunner) -> None:
+        try:
+            for _ in range(times):
+                runner.finish(runner.begin())
+            ended.put(None)
+        except Exception as error:
+            ended.put(error)
+
+    runners = [ExchangeRunner(role, hosts, transport, processor) for role in roles]
+    threads = [threading.Thread(target=run, args=[runner], daemon=True) for runner in runners]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        # Those that are left when one failed wait for what may never come.
+        if (error := ended.get()) is not None:
+            raise error

@@ -1,0 +1,93 @@
+"""What an earlier run of the same experiment left in its directory, read and looked at before anything is added to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, StrictStr, TypeAdapter, ValidationError
+
+from emulation.errors import EmulationError
+from hostlib.text.validation import first_error
+
+Row = dict[str, Any]
+Read = TypeVar("Read")
+
+
+class Carried(BaseModel):
+    """Bytes of a node's link in an iteration."""
+
+    sent: int
+    received: int
+
+
+class ResultRow(BaseModel):
+    """A line of results.json."""
+
+    cell: StrictStr
+    model: StrictStr
+    mechanism: StrictStr
+    workers: int
+    bandwidth: StrictStr
+    jobs: int
+    loss: float
+    dilation: float
+    iteration_ms: float
+    iteration_ms_spread: float
+    simulated_ms: float | None
+    valid: bool
+    bottleneck: str | None
+    enough_dilation: float | None
+    bytes_per_node: dict[str, Carried]
+    retransmits: int
+    cpu: dict[str, float]
+    late: float
+
+
+class RunRecord(BaseModel):
+    """Of run.json, what the next run takes over."""
+
+    started: StrictStr
+
+
+def earlier_rows(output: Path, text: str) -> dict[str, Row]:
+    """The rows of an earlier run, by cell; none where there was no run.
+
+    Args:
+        text: of the experiment.
+
+    Raises:
+        EmulationError: the directory holds something else, or a file in it is broken.
+    """
+    kept, results = output / "experiment.toml", output / "results.json"
+    if not kept.exists():
+        if output.exists() and any(output.iterdir()):
+            raise EmulationError(f"{output} holds other things than an experiment: name another --output")
+        return {}
+    if kept.read_bytes() != text.encode():
+        raise EmulationError(f"{output} holds another experiment, or an earlier version: name another --output")
+    earlier_start(output)
+    if not results.exists():
+        return {}
+    _read(results, TypeAdapter(list[ResultRow]), "cells' results")
+    return {row["cell"]: row for row in json.loads(results.read_text())}
+
+
+def earlier_start(output: Path) -> str | None:
+    """When an earlier run began; None where there was none.
+
+    Raises:
+        EmulationError: its run.json is broken.
+    """
+    path = output / "run.json"
+    return _read(path, TypeAdapter(RunRecord), "what a run was").started if path.exists() else None
+
+
+def _read(path: Path, kind: TypeAdapter[Read], what: str) -> Read:
+    try:
+        return kind.validate_json(path.read_bytes())
+    except OSError as error:
+        raise EmulationError(f"{path} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        raise EmulationError(f"{path} cannot be read as {what} ({first_error(error)}): mend or remove it") from None

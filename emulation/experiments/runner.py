@@ -1,0 +1,338 @@
+"""`emulation run`: every cell of an experiment on a network of its own, and a directory that says what came of it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from controller.switches.program import build_dir
+from emulation.errors import EmulationError
+from emulation.experiments.cell import REPLAY, TRAINING, measure_cell
+from emulation.experiments.measurement import Measured
+from emulation.experiments.real_hosts import RealHosts, measure_on
+from emulation.experiments.run_directory import earlier_rows, earlier_start
+from emulation.networks.realise import Realisation, RunningNetwork, SwitchKind, realise
+from hostlib.errors import HostlibError
+from hostlib.launch.fork_server import ForkServer, fork_server
+from hostlib.strategies.strategy import choose
+from hostlib.system.machine import cpu_name, memory_gib
+from hostlib.system.process import write_whole
+from hostlib.text import units
+from hostlib.topology.topology import Topology
+from hostlib.topology.topology_kinds import declare
+from hostlib.train import local
+from hostlib.train.options import TrainOptions
+from simulation.experiments.experiment_file import Cell, Experiment
+from simulation.predictors.predictor import find_predictor
+
+READY = Path(__file__).parent / "ready"
+# What all links together can carry here for sure, bits per second; a dilation that is not given keeps below it.
+CAPACITY_BITS_S = {SwitchKind.EMBEDDED: 400e6, SwitchKind.BMV2: 60e6, SwitchKind.TOFINO_MODEL: 1e6}
+MOST_TRIES = 3  # with ever larger dilations
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How an experiment is run.
+
+    Attributes:
+        dilation: instead of the experiment's; None for that.
+        auto_dilate: run a cell again, more slowly, while the machine was too slow for it.
+        only: cells with this in their name.
+        real: hosts instead of virtual ones; None for those.
+    """
+
+    output: Path
+    how: Realisation = Realisation.NETNS
+    switch: SwitchKind = SwitchKind.EMBEDDED
+    dilation: float | None = None
+    auto_dilate: bool = False
+    only: str = ""
+    real: RealHosts | None = None
+    command: str = field(default_factory=lambda: shlex.join(["emulation", *sys.argv[1:]]))
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What cells can share: one network."""
+
+    workers: int
+    bandwidth: str
+    loss: float
+    jobs: int
+    dilation: float
+
+
+def ready_experiments() -> dict[str, Path]:
+    """Those that come with netfold, by name."""
+    return {path.stem: path for path in sorted(READY.glob("*.toml"))}
+
+
+def find_experiment(named: str) -> Path:
+    """A file's path, or that of a ready experiment.
+
+    Raises:
+        EmulationError: there is neither.
+    """
+    if named in ready_experiments():
+        return ready_experiments()[named]
+    if not Path(named).is_file():
+        ready = ", ".join(ready_experiments())
+        raise EmulationError(f"{named} is neither a file nor a ready experiment; those are {ready}")
+    return Path(named)
+
+
+class Run:
+    """An experiment and its directory.
+
+    Args:
+        report: called with {"event": "cell" | "again" | "row", "cell": name, ...}.
+
+    Raises:
+        EmulationError: it cannot be run like this, or the directory holds something else, or is broken.
+    """
+
+    def __init__(self, experiment: Experiment, options: RunOptions, report: Callable[[Row], None]) -> None:
+        self.experiment, self.options, self._report = experiment, options, report
+        self.cells = [cell for cell in experiment.cells if options.only in cell.name]
+        if not self.cells:
+            raise EmulationError(f"no cell of {experiment.name} has {options.only!r} in its name")
+        for cell in self.cells:
+            choice = choose(cell.mechanism)
+            choice.mechanism.require_hosts()
+            if choice.mechanism.one_host and options.real is None:
+                raise EmulationError(
+                    f"{cell.mechanism} is for workers of one host, and here each has one of its own: leave it out, or "
+                    "name a mechanism that sends messages"
+                )
+            if experiment.training is not None:
+                TrainOptions(model=cell.model)
+            past = choice.mechanism.sends_messages or choice.strategy.own_messages
+            if options.real is None and past:
+                options.how.require_streams(cell.mechanism)
+        if options.real is None:
+            self._declare_networks()
+        self.rows = earlier_rows(options.output, experiment.text)
+
+    def _declare_networks(self) -> None:
+        """Before the first of them is made, or listed.
+
+        Raises:
+            EmulationError: one of them cannot be, or not here.
+        """
+        for ground, cells in groupby(self.cells, lambda cell: self._ground(cell, self.dilation(cell))):
+            try:
+                topology_of(self.experiment, ground, _servers(ground, list(cells)))
+            except HostlibError as error:
+                raise EmulationError(f"{self.experiment.path}: {error}") from None
+
+    @property
+    def left(self) -> list[Cell]:
+        """Cells that are not done."""
+        return [cell for cell in self.cells if cell.name not in self.rows]
+
+    def dilation(self, cell: Cell) -> float:
+        """Of a cell's first try."""
+        if self.options.real is not None or self.experiment.training is not None:
+            return 1.0
+        if self.options.dilation is not None:
+            return self.options.dilation
+        if self.experiment.replay.dilation:
+            return self.experiment.replay.dilation
+        together = cell.workers * cell.jobs * units.bandwidth(cell.bandwidth) / self.experiment.replay.shrink
+        return max(1.0, math.ceil(together / CAPACITY_BITS_S[self.options.switch]))
+
+    def go(self) -> list[Row]:
+        """Run what is left; all rows, in the experiment's order.
+
+        Raises:
+            EmulationError, HostlibError: a network could not be made, or a worker died; what was measured is kept. Or
+                another run is at work in the directory.
+        """
+        with alone(self.options.output):
+            self.rows = earlier_rows(self.options.output, self.experiment.text)  # another run may just have ended
+            return self._go()
+
+    def _go(self) -> list[Row]:
+        self._begin()
+        if self.options.real is not None:
+            for cell in self.left:
+                self._report({"event": "cell", "cell": cell.name, "dilation": 1.0})
+                measured = measure_on(self.options.real, self.experiment, cell)
+                self._keep(row_of(self.experiment, cell, 1.0, measured), detail_of(cell, measured))
+            self._end()
+            return self._ordered()
+        loaded = [REPLAY, local.PRELOAD] if self.experiment.training is None else [TRAINING, *local.TRAINING]
+        with fork_server(*loaded) as forks:
+            for ground, cells in groupby(self.left, lambda cell: self._ground(cell, self.dilation(cell))):
+                self._on(ground, list(cells), forks)
+        self._end()
+        return self._ordered()
+
+    def _ground(self, cell: Cell, dilation: float) -> Ground:
+        return Ground(cell.workers, cell.bandwidth, cell.loss, cell.jobs, dilation)
+
+    def _on(self, ground: Ground, cells: list[Cell], forks: ForkServer) -> None:
+        slow = []
+        with self._realised(ground, cells) as fabric:
+            for cell in cells:
+                self._report({"event": "cell", "cell": cell.name, "dilation": ground.dilation})
+                row, detail = self._measure(cell, ground.dilation, fabric, forks)
+                if self.options.auto_dilate and row["enough_dilation"] is not None:
+                    slow.append((cell, row, detail))
+                else:
+                    self._keep(row, detail)
+        for cell, row, detail in slow:
+            self._keep(*self._slower(cell, row, detail, forks))
+
+    def _slower(self, cell: Cell, row: Row, detail: Row, forks: ForkServer) -> tuple[Row, Row]:
+        for _ in range(MOST_TRIES):
+            if row["valid"]:
+                break
+            ground = self._ground(cell, row["enough_dilation"])
+            self._report({"event": "again", "cell": cell.name, "dilation": ground.dilation, "why": row["bottleneck"]})
+            with self._realised(ground, [cell]) as fabric:
+                row, detail = self._measure(cell, ground.dilation, fabric, forks)
+        return row, detail
+
+    def _realised(self, ground: Ground, cells: list[Cell]) -> AbstractContextManager[RunningNetwork]:
+        """The network of these cells; the process that forks their workers outlives it."""
+        topology = topology_of(self.experiment, ground, _servers(ground, cells))
+        return realise(topology, self.options.how, self.options.switch, self.experiment.seed)
+
+    def _measure(self, cell: Cell, dilation: float, fabric: RunningNetwork, forks: ForkServer) -> tuple[Row, Row]:
+        measured = measure_cell(self.experiment, cell, dilation, fabric, forks)
+        return row_of(self.experiment, cell, dilation, measured), detail_of(cell, measured)
+
+    # ---- the directory ---------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        output = self.options.output
+        (output / "cells").mkdir(parents=True, exist_ok=True)
+        (output / "experiment.toml").write_text(self.experiment.text)
+        self._say(None)
+
+    def _end(self) -> None:
+        self._say(_now())
+
+    def _say(self, finished: str | None) -> None:
+        path = self.options.output / "run.json"
+        told = {
+            "experiment": self.experiment.name,
+            "title": self.experiment.title,
+            "command": self.options.command,
+            "started": earlier_start(self.options.output) or _now(),
+            "finished": finished,
+            "versions": _versions(),
+            "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "memory_gib": memory_gib()},
+            "seed": self.experiment.seed,
+            "realisation": self.options.how.value if self.options.real is None else "hosts",
+            "switch": self.options.switch.value if self.options.real is None else None,
+            "topology": dict(self.experiment.topology),
+            "replay": asdict(self.experiment.replay),
+            "training": None if self.experiment.training is None else asdict(self.experiment.training),
+        }
+        write_whole(path, told)
+
+    def _keep(self, row: Row, detail: Row) -> None:
+        write_whole(self.options.output / "cells" / f"{row['cell']}.json", detail)
+        self.rows[row["cell"]] = row
+        write_whole(self.options.output / "results.json", self._ordered())
+        self._report({"event": "row", **row})
+
+    def _ordered(self) -> list[Row]:
+        return [self.rows[cell.name] for cell in self.experiment.cells if cell.name in self.rows]
+
+
+def _servers(ground: Ground, cells: list[Cell]) -> int:
+    """Hosts that all cells together need besides the workers'."""
+    return ground.jobs * max(choose(cell.mechanism).hosts for cell in cells)
+
+
+def topology_of(experiment: Experiment, ground: Ground, servers: int) -> Topology:
+    """The network of cells, dilated and shrunk: the links that packets really see."""
+    table = dict(experiment.topology)
+    if ground.loss:
+        table["loss"] = ground.loss
+    # Shrunk tensors need slower links for the same times; delays stay.
+    rate = units.bandwidth(ground.bandwidth) / experiment.replay.shrink
+    return declare(table, ground.workers * ground.jobs, servers, rate).dilated(ground.dilation)
+
+
+def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured) -> Row:
+    """A line of results.json."""
+    bottleneck = measured.bottleneck(dilation)
+    why = None if bottleneck is None else bottleneck.why
+    if why is not None and experiment.training is not None:
+        why = f"{why.partition(':')[0]}: what computes in earnest needs hosts of its own (--hosts)"
+    simulated = find_predictor().predict(experiment, cell)
+    return {
+        "cell": cell.name,
+        "model": Path(cell.model).stem,
+        "mechanism": cell.mechanism,
+        "workers": cell.workers,
+        "bandwidth": cell.bandwidth,
+        "jobs": cell.jobs,
+        "loss": cell.loss,
+        "dilation": dilation,
+        "iteration_ms": measured.iteration_ms,
+        "iteration_ms_spread": measured.spread_ms,
+        "simulated_ms": None if simulated is None else simulated.iteration_s * 1e3,
+        "valid": bottleneck is None,
+        "bottleneck": why,
+        "enough_dilation": None if bottleneck is None or experiment.training is not None else bottleneck.dilation,
+        "bytes_per_node": {name: link for name, link in measured.links.items() if name[-1].isdigit()},
+        "retransmits": measured.retransmits,
+        "cpu": {name: round(share, 3) for name, share in measured.cpu.items()},
+        "late": round(measured.late, 5),
+    }
+
+
+def detail_of(cell: Cell, measured: Measured) -> Row:
+    """What cells/CELL.json holds."""
+    return {
+        "cell": cell.name,
+        "iterations_ms": measured.iterations_ms,
+        "timeline": measured.timeline,
+        "links": measured.links,
+    }
+
+
+@contextmanager
+def alone(output: Path) -> Iterator[None]:
+    """A directory that is no other run's: each writes all of results.json, and would undo what the other has measured."""
+    output.mkdir(parents=True, exist_ok=True)
+    held = os.open(output, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EmulationError(f"another run is at work in {output}: wait for it, or name another --output") from None
+        yield
+    finally:
+        os.close(held)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("netfold", "torch", "numpy")}
+    lock = json.loads((build_dir() / "lock.json").read_text())
+    return {**packages, "python": platform.python_version(), "linux": platform.release(), "p4 compiler": lock["p4c"]}

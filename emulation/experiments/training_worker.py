@@ -1,0 +1,63 @@
+"""One worker of a cell that is trained in earnest: `hostlib train`'s loop, whose steps are an experiment's iterations.
+
+Torch-facing; started as emulation/experiments/replay_worker.py is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from emulation.experiments.replay_worker import Barrier, Report, leave
+from emulation.experiments.worker_options import DONE, MEASURED, WARM_UP, TrainingOptions
+from hostlib.errors import RunError
+from hostlib.launch.launcher import OPTIONS_VARIABLE
+from hostlib.strategies.strategy import choose
+from hostlib.train.loop import train
+from hostlib.train.options import TrainOptions
+from hostlib.transport.launch_environment import LaunchEnvironment
+
+
+def train_measured(training: TrainingOptions, here: LaunchEnvironment) -> Report | None:
+    """A worker's report, or a server's None.
+
+    Raises:
+        HostlibError: a rank or the fabric is missing, or ranks ended with different weights.
+    """
+    options = TrainOptions(**training.train)
+    workers = here.world_size - choose(options.mechanism).servers
+    if here.rank >= workers:
+        train(options, here, lambda event: None)
+        return None
+    patience = timedelta(seconds=options.deadline_s)
+    store = dist.TCPStore(here.host, here.port, is_master=False, timeout=patience, wait_for_workers=False)
+    barrier = Barrier(store, here.rank, None if training.result else workers)
+    report = Report(here.rank)
+
+    def saw(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == training.warm_up:
+            report.start_ns = barrier.at(MEASURED)
+        elif event["event"] == "step" and event["step"] > training.warm_up:
+            report.ends_ns.append(time.monotonic_ns())
+
+    barrier.at(WARM_UP)
+    result = train(options, here, saw)
+    barrier.at(DONE)
+    if len(set(result["weights_sha256"])) != 1:
+        raise RunError("ranks ended with different weights")
+    return report
+
+
+def main() -> None:
+    """In a process that the fork_server forked, or under torchrun."""
+    here = LaunchEnvironment.from_environment()
+    options = TrainingOptions.from_json(os.environ.pop(OPTIONS_VARIABLE))
+    leave(here, options.result, lambda: train_measured(options, here))
+
+
+if __name__ == "__main__":
+    main()

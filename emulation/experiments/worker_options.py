@@ -1,0 +1,134 @@
+"""What workers and servers of a cell are told, and where they wait for each other. Torch-free: who tells them needs none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+from hostlib.schedules.schedule import Compute, Receive, Send, is_host
+from hostlib.strategies.plan import FLOAT_BYTES, Exchange
+
+WARM_UP, MEASURED, DONE = "warm-up", "measured", "done"
+PHASES = (WARM_UP, MEASURED, DONE)
+
+
+OPERATIONS = {kind.__name__: kind for kind in (Send, Receive, Compute)}  # that a host does in an exchange
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRole:
+    """What this host does in an exchange.
+
+    Attributes:
+        number: of the exchange's tensor.
+        elements: of its pieces.
+        sources: by piece that a switch multicasts, the node that sends it.
+    """
+
+    number: int
+    elements: tuple[int, ...]
+    operations: tuple[Send | Receive | Compute, ...]
+    sources: dict[int, str]
+
+    @property
+    def multicasts(self) -> bool:
+        """Whether this host sends something that a switch multicasts."""
+        return any(isinstance(each, Send) and not is_host(each.peer) for each in self.operations)
+
+    def to_json(self) -> dict[str, Any]:
+        operations = [[type(each).__name__, *astuple(each)] for each in self.operations]
+        return {**asdict(self), "operations": operations}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> ExchangeRole:
+        return cls(
+            fields["number"],
+            tuple(fields["elements"]),
+            tuple(OPERATIONS[kind](*values) for kind, *values in fields["operations"]),
+            {int(piece): source for piece, source in fields["sources"].items()},
+        )
+
+
+def role_in(number: int, exchange: Exchange, node: str, dilation: float) -> ExchangeRole | None:
+    """A node's role in an exchange; None where it has none.
+
+    Args:
+        dilation: times which computing lasts longer.
+    """
+    operations: list[Send | Receive | Compute] = []
+    for operation in exchange.schedule.nodes.get(node, ()):
+        match operation:
+            case Compute(piece, duration_ns):
+                operations.append(Compute(piece, round(duration_ns * dilation)))
+            case Receive(peer, piece, _):
+                operations.append(Receive(peer, piece, False))  # as many bytes; nothing is summed
+            case Send():
+                operations.append(operation)
+    elements = tuple(size // FLOAT_BYTES for size in exchange.sizes)
+    sources = exchange.schedule.multicast_sources
+    return ExchangeRole(number, elements, tuple(operations), sources) if operations else None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """What a worker, or server, is told.
+
+    Attributes:
+        elements: of each tensor; 0 of what an exchange brings.
+        forward_ns: of the whole pass, dilated.
+        backward: (ns, tensors that are ready then) by step, dilated.
+        errands: the tensors that are exchanged between the passes.
+        own_messages: whether there are exchanges, and
+        hosts: the numbers of the processes that have a role in them, by node, and
+        roles: this process's.
+        result: the file it leaves: a Report as JSON. Empty on real hosts: it says the report, and the ranks meet by
+            themselves.
+    """
+
+    mechanism: str
+    controller: str
+    address: str
+    deadline_s: float
+    elements: tuple[int, ...]
+    forward_ns: int
+    backward: tuple[tuple[int, tuple[int, ...]], ...]
+    errands: tuple[int, ...]
+    own_messages: bool
+    hosts: dict[str, int]
+    roles: tuple[ExchangeRole, ...]
+    warm_up: int
+    iterations: int
+    result: str
+
+    def to_json(self) -> str:
+        return json.dumps({**asdict(self), "roles": [role.to_json() for role in self.roles]})
+
+    @classmethod
+    def from_json(cls, text: str) -> ReplayOptions:
+        fields: dict[str, Any] = json.loads(text)
+        tensors, errands = tuple(fields["elements"]), tuple(fields["errands"])
+        backward = tuple((duration_ns, tuple(ready)) for duration_ns, ready in fields["backward"])
+        roles = tuple(ExchangeRole.from_json(role) for role in fields["roles"])
+        return cls(**{**fields, "elements": tensors, "errands": errands, "backward": backward, "roles": roles})
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """What a worker, or server, is told.
+
+    Attributes:
+        train: fields of TrainOptions; steps are warm_up and iterations together.
+        result: as in ReplayOptions.
+    """
+
+    train: dict[str, Any]
+    warm_up: int
+    result: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> TrainingOptions:
+        return cls(**json.loads(text))

@@ -1,0 +1,89 @@
+"""What a topology's nodes are called on the wire: ports, addresses, and what the controller is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from typing import Any
+
+from hostlib.protocol import addresses, constants
+from hostlib.topology.topology import Cable, Topology
+
+UPLINK = 500  # every switch's port to its parent
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Addresses of all hosts, of a network with so many bits in front."""
+
+    first: str
+    bits: int = 16
+
+    def host(self, topology: Topology, name: str) -> str:
+        return str(IPv4Address(self.first) + 1 + topology.hosts.index(name))
+
+    @property
+    def gateway(self) -> str:
+        """The last: of whoever is there beside the hosts."""
+        return str(IPv4Address(self.first) + (1 << 32 - self.bits) - 2)
+
+
+DATA = Network("10.0.0.0")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A switch that runs.
+
+    Attributes:
+        ports: port -> ADDRESS:PORT where a host on it reaches the fabric; none for network interfaces, where that is
+            the switch's own address.
+        wires: port to another switch -> ADDRESS:PORT of this end.
+    """
+
+    p4rt: str
+    device_id: int
+    ports: Mapping[int, str] = field(default_factory=dict)
+    wires: Mapping[int, str] = field(default_factory=dict)
+
+
+def mac(topology: Topology, host: str) -> str:
+    return addresses.mac_text(addresses.link_mac(1 + topology.hosts.index(host)))
+
+
+def fabric_address(topology: Topology, switch: str) -> str:
+    return addresses.fabric_address(topology.switches.index(switch))
+
+
+def port(topology: Topology, cable: Cable) -> int:
+    """Of the upper switch."""
+    return 1 + topology.below(cable.upper).index(cable)
+
+
+def for_controller(topology: Topology, started: Mapping[str, Started], network: Network = DATA) -> dict[str, Any]:
+    """The file that `controller start --topology` takes (docs/topology.md).
+
+    Args:
+        network: of the hosts' addresses. On DATA they have interfaces, and MAC addresses, of their own.
+    """
+    return {"switches": [_switch(topology, name, started[name], network) for name in topology.switches]}
+
+
+def _switch(topology: Topology, name: str, started: Started, network: Network) -> dict[str, Any]:
+    address = fabric_address(topology, name)
+    hosts = {port(topology, cable): cable.lower for cable in topology.below(name) if cable.lower in topology.hosts}
+    described: dict[str, Any] = {
+        "name": name,
+        "p4rt": started.p4rt,
+        "device_id": started.device_id,
+        "address": address,
+        "ports": {str(n): started.ports.get(n, f"{address}:{constants.NETFOLD_UDP_PORT}") for n in hosts},
+        "hosts": {str(n): network.host(topology, host) for n, host in hosts.items()},
+    }
+    if network == DATA:
+        described["macs"] = {str(n): mac(topology, host) for n, host in hosts.items()}
+    above = topology.above(name)
+    if above is not None:
+        described |= {"parent": above.upper, "uplink": UPLINK, "downlink": port(topology, above)}
+    return described

@@ -1,0 +1,50 @@
+"""Networks, and what was removed of them, as a person reads it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from emulation.networks.cleanup import Removed
+from hostlib.topology.topology import Cable, Topology
+
+
+def print_topology(topology: Topology) -> None:
+    """Tables of nodes and links, on standard output."""
+    nodes = Table("switch", "below it", title="switches", title_justify="left")
+    for name in topology.switches:
+        nodes.add_row(name, ", ".join(cable.lower for cable in topology.below(name)))
+    links = Table("link", title="links, each direction", title_justify="left")
+    for heading in ("rate", "delay", "loss", "queue"):
+        links.add_column(heading, justify="right")
+    for cable in topology.cables:
+        links.add_row(f"{cable.lower} - {cable.upper}", *_quality(cable))
+    Console().print(nodes, links)
+
+
+def _quality(cable: Cable) -> tuple[str, str, str, str]:
+    rate = "unlimited" if cable.rate_bits_s is None else _scaled(cable.rate_bits_s, "", "k", "M", "G") + "bit/s"
+    delay = "-" if not cable.delay_ns else _scaled(cable.delay_ns, "n", "u", "m", "") + "s"
+    return rate, delay, f"{cable.loss:.2%}" if cable.loss else "-", f"{cable.queue:,} frames"
+
+
+def _scaled(number: float, *prefixes: str) -> str:
+    power = 0
+    while number >= 1000 and power + 1 < len(prefixes):
+        number, power = number / 1000, power + 1
+    return f"{number:.4g} {prefixes[power]}"
+
+
+def print_removed(removed: list[Removed], left: list[str], dry_run: bool) -> None:
+    """A table of what was (or would be) removed, and a line on who is alive, on standard output."""
+    console = Console()
+    if removed:
+        title = "would be removed" if dry_run else "removed"
+        table = Table("what", "name", "run", title=title, title_justify="left")
+        for each in removed:
+            table.add_row(each.kind, each.name, each.run)
+        console.print(table)
+    else:
+        console.print("nothing to remove")
+    for run in left:
+        console.print(f"run {run} is alive and was left alone (--all ends it)", soft_wrap=True)

@@ -1,0 +1,34 @@
+"""What a network may be to be made real: as large as addresses and the P4 program allow."""
+
+from __future__ import annotations
+
+from controller.jobs.switch_share import HOSTS_PER_SWITCH
+from hostlib.topology.topology import Topology, TopologyError
+
+LARGEST_HOSTS = 512
+LARGEST_SWITCHES = 128
+
+
+def require_realisable(topology: Topology) -> None:
+    """Refuse what no realisation can have.
+
+    Raises:
+        TopologyError: so.
+    """
+    if topology.workers + topology.servers > LARGEST_HOSTS:
+        raise TopologyError(
+            f"{topology.workers} workers and {topology.servers} servers are too many: at most {LARGEST_HOSTS} together"
+        )
+    if len(topology.switches) > LARGEST_SWITCHES:
+        raise TopologyError(f"{len(topology.switches)} switches are not in 1..{LARGEST_SWITCHES}")
+    for switch in topology.switches:
+        members = [cable.lower for cable in topology.below(switch) if not cable.lower.startswith("server")]
+        if len(members) > HOSTS_PER_SWITCH:
+            raise TopologyError(
+                f"{switch} has {len(members)} workers and switches below it; "
+                f"a switch sums at most {HOSTS_PER_SWITCH}: spread them over more leaves"
+            )
+    for number in range(topology.servers):
+        switch = topology.switch_of(f"server{number}")
+        if switch != topology.root:
+            raise TopologyError(f"server{number} is on {switch}; servers are on the root, {topology.root}")

@@ -1,0 +1,48 @@
+"""A host's end of its cable, and what a cable lets through."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from pyroute2 import IPRoute
+
+from emulation.networks import addressing
+from hostlib.system.network_links import FRAME_BYTES, as_on_a_wire, set_up, shape, with_tables
+from hostlib.topology.topology import Topology
+
+# The same on every machine, whatever it is set to: with BBR, exchanges between changing pairs of hosts take half as long
+# again. Every namespace may have Reno (tcp(7)); in a network of so little delay it fills links as CUBIC does. What may be
+# on its way is bounded: where several hosts send to one, they fill its queue no further than it is long. So is what waits
+# in a host: the rest stays with the sockets, as with a network card's own queue, and acknowledgements are not behind it;
+# or with the program, which sends its next message when there is room for it.
+TCP = {
+    "tcp_congestion_control": "reno",
+    "tcp_slow_start_after_idle": "0",
+    "tcp_rmem": "4096 131072 262144",
+    "tcp_wmem": "4096 65536 65536",
+    "tcp_limit_output_bytes": str(4 * FRAME_BYTES),
+}
+
+
+def plug(kernel: IPRoute, name: str, topology: Topology, host: str) -> None:
+    """Make an interface a host's end of its link: addresses, the way to the fabric, and the other hosts' addresses."""
+    as_on_a_wire(kernel, name)
+    for setting, value in TCP.items():
+        Path("/proc/sys/net/ipv4", setting).write_text(value)
+    network, above = addressing.DATA, topology.above(host)
+    index = set_up(kernel, name, network.host(topology, host), network.bits, addressing.mac(topology, host))
+    assert above is not None
+    kernel.route("add", dst=addressing.fabric_address(topology, above.upper), dst_len=32, oif=index)
+    for other in topology.hosts:
+        if other != host:
+            address, lladdr = network.host(topology, other), addressing.mac(topology, other)
+            kernel.neigh("replace", dst=address, lladdr=lladdr, ifindex=index, state="permanent")
+
+
+def limit(space: str | None, interfaces: list[str], rate_bits_s: float | None, queue: int) -> None:
+    """Let no more than the rate leave interfaces of a namespace (None: of this one), and so many frames wait for it."""
+    if rate_bits_s is None:
+        return
+    for name in interfaces:
+        with_tables(space, partial(shape, name=name, rate_bits_s=max(rate_bits_s, 8), queue_bytes=queue * FRAME_BYTES))

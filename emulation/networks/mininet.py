@@ -1,0 +1,292 @@
+"""Mininet nodes that run P4 switches, and a topology made of them. Needs root, and Debian's package mininet.
+
+The switches are of use to whoever builds networks with Mininet's own classes:
+
+    net = Mininet(SingleSwitchTopo(4), switch=EmbeddedSwitch, controller=None)
+
+A link's options (rate, delay, loss, queue, ...; docs/topology.md) are those of `emulation switch --port`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Any
+
+from mininet.net import Mininet
+from mininet.node import Host as MininetHost
+from mininet.node import Switch as MininetSwitch
+from pyroute2 import IPRoute
+
+from emulation.networks import addressing, links
+from emulation.networks.addressing import Network, Started
+from emulation.networks.cleanup import Ledger, ledger
+from emulation.networks.running_network import Host, Site, own_seed
+from emulation.networks.switch_processes import (
+    TOFINO,
+    Ground,
+    Port,
+    SwitchKind,
+    end_of,
+    require_able,
+    start_switch,
+    started,
+)
+from emulation.switch.ports.port_spec import FAULT_OPTIONS, SHAPE_OPTIONS
+from hostlib.system import network_links
+from hostlib.system.network_namespace import inside
+from hostlib.system.process import Starting
+from hostlib.topology.topology import Topology, TopologyError
+
+CONTROL_NETWORKS = IPv4Network("198.18.0.0/15")  # For measurements within a device's own network: RFC 2544.
+CONTROL_BITS = 22
+MODEL_P4RT = "127.0.0.1:9559"
+
+
+class P4Switch(MininetSwitch):
+    """A Mininet switch that is a process of ours.
+
+    Args:
+        ground: where the process is recorded; a record of its own unless given.
+        seed: of what its links lose.
+        opts: more options of `emulation switch` (--program and --p4info, if no controller brings a program).
+        params: of Mininet's Switch.
+
+    Attributes:
+        started: where its P4Runtime server is, when Mininet has started it.
+    """
+
+    kind: SwitchKind
+
+    def __init__(self, name: str, ground: Ground | None = None, seed: int = 0, opts: str = "", **params: Any) -> None:
+        super().__init__(name, opts=opts, **params)
+        self.ground = ground
+        self.seed = seed
+        self.started: Started | None = None
+        self._own = ExitStack()
+        self._starting: Starting | None = None
+
+    @classmethod
+    def setup(cls) -> None:
+        """Mininet asks for what is needed. Raises TopologyError when it is not there."""
+        require_able(cls.kind)
+
+    def defaultDpid(self, dpid: str | None = None) -> str:
+        """Mininet wants an OpenFlow id of every switch, and makes it of the name's digits; here names may have none."""
+        return (dpid or "0").replace(":", "").zfill(self.dpidLen)
+
+    def start(self, controllers: Sequence[Any]) -> None:
+        """Mininet's controllers speak OpenFlow: a P4Runtime client programs this switch when it likes to."""
+        require_able(self.kind)
+        if self.ground is None:
+            self.ground = Ground(self._own.enter_context(ledger()), self.netns if self.inNamespace else None)
+            self._own.callback(self.ground.stop)
+        for number, intf in self.intfs.items():
+            if number and intf.link is not None:
+                _as_on_a_wire(intf.link.intf1 if intf.link.intf2 is intf else intf.link.intf2)
+        self._starting = self._start(self.ground)
+
+    def _start(self, ground: Ground) -> Starting:
+        return start_switch(ground, self.name, self.kind, self.cables(), self.seed, shlex.split(self.opts))
+
+    @classmethod
+    def batchStartup(cls, switches: Sequence[P4Switch]) -> Sequence[P4Switch]:
+        """Mininet calls it when all have been told to start."""
+        for switch in switches:
+            assert switch._starting is not None
+            switch.started = started(switch._starting)
+        return switches
+
+    def stop(self, deleteIntfs: bool = True) -> None:
+        self._own.close()
+        super().stop(deleteIntfs)
+
+    @property
+    def netns(self) -> str:
+        return f"/proc/{self.pid}/ns/net"
+
+    def cables(self) -> list[Port]:
+        """Its ports, as Mininet's links say."""
+        known = (*SHAPE_OPTIONS, *FAULT_OPTIONS, "direct")
+        return [
+            Port(number, intf.name, {name: str(value) for name, value in intf.params.items() if name in known})
+            for number, intf in sorted(self.intfs.items())
+            if intf.name != "lo"
+        ]
+
+
+class EmbeddedSwitch(P4Switch):
+    """The embedded P4 switch."""
+
+    kind = SwitchKind.EMBEDDED
+
+
+class Bmv2Switch(P4Switch):
+    """BMv2's simple_switch_grpc. It neither delays nor loses frames."""
+
+    kind = SwitchKind.BMV2
+
+
+class TofinoModelSwitch(P4Switch):
+    """Tofino's model and its driver, as they come with open-p4studio; in a namespace of its own, since each wants the
+    same TCP ports.
+
+    Args:
+        conf: the program's .conf file, as bf-p4c makes it, which the model and the driver read.
+    """
+
+    kind = SwitchKind.TOFINO_MODEL
+
+    def __init__(self, name: str, conf: str | Path, **params: Any) -> None:
+        super().__init__(name, **{"inNamespace": True, **params})
+        self.conf = Path(conf)
+
+    def _start(self, ground: Ground) -> Starting:
+        folder = ground.ledger.folder
+        ports = folder / f"{self.name}.ports.json"
+        listed = [{"device_port": port.number, "if": port.where} for port in self.cables()]
+        ports.write_text(json.dumps({"PortToIf": listed}))
+        model, driver = TOFINO
+        sde = os.environ.get("SDE_INSTALL") or str(Path(shutil.which(driver) or "/usr/bin").parent.parent)
+        ready = folder / f"{self.name}.json"
+        ready.write_text(json.dumps({"p4rt": MODEL_P4RT, "device_id": 0, "ports": {}, "wires": {}}))
+        ground.start(f"{self.name}.model", [model, "--p4-target-config", str(self.conf), "-f", str(ports)], ready)
+        command = [driver, "--install-dir", sde, "--conf-file", str(self.conf), "--background"]
+        return ground.start(self.name, [*command, "--p4rt-server", MODEL_P4RT], ready)
+
+
+def _as_on_a_wire(end: Any) -> None:
+    """The other end of a switch's cable, wherever it is."""
+
+    def change() -> None:
+        with network_links.tables() as kernel:
+            network_links.as_on_a_wire(kernel, end.name)
+
+    inside(f"/proc/{end.node.pid}/ns/net", change)
+
+
+CLASSES = {SwitchKind.EMBEDDED: EmbeddedSwitch, SwitchKind.BMV2: Bmv2Switch}
+
+
+class _Host(MininetHost):
+    """A host without IPv6, where nothing but what is sent is to be heard."""
+
+    def __init__(self, name: str, **params: Any) -> None:
+        super().__init__(name, **params)
+        self.netns = f"/proc/{self.pid}/ns/net"
+        inside(self.netns, lambda: Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1"))
+
+
+# ---- a topology -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def nodes(topology: Topology, record: Ledger) -> Iterator[Site]:
+    """A topology's hosts as Mininet's; its switches become nodes when they start.
+
+    Raises:
+        TopologyError: it cannot be made; it needs root.
+    """
+    if os.geteuid() != 0:
+        raise TopologyError("Mininet needs root; the realisation loopback does not")
+    net = Mininet(controller=None, build=False)
+    try:
+        token = record.path.stem.rpartition("-")[2]
+        hosts = {name: _add_host(net, topology, record, name) for name in topology.hosts}
+        control = _control_network(topology, record, token, hosts)
+
+        def start(ground: Ground, kind: SwitchKind, seed: int) -> dict[str, Started]:
+            for name in topology.switches:
+                switch = net.addSwitch(name, CLASSES[kind], ground=ground, seed=own_seed(topology, name, seed))
+                record.process(switch.pid, f"{name} (Mininet)")
+            _add_links(net, topology, record, token)
+            net.start()
+            return {switch.name: switch.started for switch in net.switches}
+
+        described = tuple(
+            Host(name, addressing.DATA.host(topology, name), f"{name}-eth0", host.netns) for name, host in hosts.items()
+        )
+        yield Site(Ground(record), described, control.gateway, start, lambda do: do())
+    finally:
+        _end(net)
+
+
+def _end(net: Mininet) -> None:
+    """As Mininet.stop, but without a command for each interface: they go with their namespaces, or with the record."""
+    for node in (*net.switches, *net.hosts):
+        if node.shell is not None and node.shell.poll() is None:
+            os.killpg(node.shell.pid, signal.SIGKILL)
+        node.terminate()
+
+
+def _add_host(net: Mininet, topology: Topology, record: Ledger, name: str) -> Any:
+    address = f"{addressing.DATA.host(topology, name)}/{addressing.DATA.bits}"
+    host = net.addHost(name, _Host, ip=address, mac=addressing.mac(topology, name))
+    record.process(host.pid, f"{name} (Mininet)")
+    return host
+
+
+def _add_links(net: Mininet, topology: Topology, record: Ledger, token: str) -> None:
+    """All cables; whose ends are in this namespace have names of this run's."""
+    for number, cable in enumerate(topology.cables):
+        upper, lower = f"n{token}u{number}", f"n{token}l{number}"
+        ports: dict[str, Any] = {"port2": addressing.port(topology, cable), "params2": end_of(cable)}
+        if cable.lower in topology.switches:
+            ports |= {"port1": addressing.UPLINK, "params1": end_of(cable, lossy=False), "intfName1": lower}
+            record.interface(lower)
+        record.interface(upper)
+        net.addLink(cable.lower, cable.upper, intfName2=upper, **ports)
+        for name in (upper, lower)[: 1 + (cable.lower in topology.switches)]:
+            Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6").write_text("1")
+    net.build()
+    for name in topology.hosts:
+        host, above = net[name], topology.above(name)
+        assert above is not None
+        inside(host.netns, partial(_plug, topology, name))
+        links.limit(host.netns, [f"{name}-eth0"], above.rate_bits_s, above.queue)
+
+
+def _plug(topology: Topology, name: str) -> None:
+    with network_links.tables() as kernel:
+        links.plug(kernel, f"{name}-eth0", topology, name)
+
+
+def _control_network(topology: Topology, record: Ledger, token: str, hosts: dict[str, Any]) -> Network:
+    """A bridge beside the links, with this namespace and all hosts on it."""
+    bridge = f"n{token}control"
+    with network_links.tables() as kernel:
+        network = _free_network(kernel, int(token, 16))
+        record.interface(bridge)
+        index = network_links.bridge(kernel, bridge)
+        network_links.set_up(kernel, bridge, network.gateway, network.bits)
+        for number, (name, host) in enumerate(hosts.items()):
+            end = f"n{token}c{number}"
+            record.interface(end)
+            network_links.veth(kernel, end, "control", host.pid, master=index)
+            inside(host.netns, partial(_join, network.host(topology, name), network.bits))
+    return network
+
+
+def _join(address: str, bits: int) -> None:
+    with network_links.tables() as kernel:
+        network_links.set_up(kernel, "control", address, bits)
+
+
+def _free_network(kernel: IPRoute, first: int) -> Network:
+    """One that this machine has no address in."""
+    taken = [IPv4Address(address.get_attr("IFA_ADDRESS")) for address in kernel.get_addr(family=socket.AF_INET)]
+    offered = list(CONTROL_NETWORKS.subnets(new_prefix=CONTROL_BITS))
+    for number in range(len(offered)):
+        network = offered[(first + number) % len(offered)]
+        if not any(address in network for address in taken):
+            return Network(str(network.network_address), CONTROL_BITS)
+    raise TopologyError(f"no network of {CONTROL_NETWORKS} is free for control traffic")

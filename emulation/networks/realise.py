@@ -1,0 +1,85 @@
+"""Make a declared network real, in one of three ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
+
+from emulation.networks.cleanup import Ledger, ledger
+from emulation.networks.limits import require_realisable
+from emulation.networks.running_network import Host, RunningNetwork, Site, at_work
+from emulation.networks.switch_processes import SwitchKind, require_able
+from hostlib.topology.topology import Topology, TopologyError
+
+__all__ = ["Host", "Realisation", "RunningNetwork", "SwitchKind", "realise"]
+
+
+class Realisation(Enum):
+    """Where hosts and switches are.
+
+    LOOPBACK: on this machine as it is, without root; only what the fabric itself carries crosses its links.
+    NETNS: each host in a network namespace.
+    MININET: hosts and switches as nodes of Mininet.
+    """
+
+    LOOPBACK = "loopback"
+    NETNS = "netns"
+    MININET = "mininet"
+
+    def require_streams(self, what: str) -> None:
+        """Refuse what makes hosts talk to one another by TCP where that would not cross the network.
+
+        Raises:
+            TopologyError: so.
+        """
+        if self is Realisation.LOOPBACK:
+            raise TopologyError(
+                f"on loopback {what} would go past the switches, at no link's rate: choose netns or mininet, which "
+                "need root, or a mechanism that only the fabric carries"
+            )
+
+
+@contextmanager
+def realise(topology: Topology, how: Realisation, kind: SwitchKind, seed: int = 0) -> Iterator[RunningNetwork]:
+    """The network, at work for as long as the block runs; nothing of it is left afterwards.
+
+    Its processes end with the thread that enters the block, too: that thread has to stay.
+
+    Args:
+        seed: of what its links lose.
+
+    Raises:
+        EmulationError, HostlibError: it cannot be made here, or this way.
+    """
+    require_able(kind)
+    require_realisable(topology)
+    with ledger() as record, _site(topology, how, kind, record) as site, at_work(topology, site, kind, seed) as made:
+        yield made
+
+
+def _site(topology: Topology, how: Realisation, kind: SwitchKind, record: Ledger) -> AbstractContextManager[Site]:
+    """Needs are looked for only when they are needed."""
+    if kind is SwitchKind.TOFINO_MODEL:
+        raise TopologyError(
+            "netfold's controller has no program for tofino-model yet: use embedded or bmv2, or "
+            "emulation.networks.mininet.TofinoModelSwitch with a controller of your own"
+        )
+    if kind is not SwitchKind.EMBEDDED and any(cable.loss or cable.delay_ns for cable in topology.cables):
+        raise TopologyError(f"{kind.value} neither delays nor loses frames: leave out delay and loss, or use embedded")
+    if how is Realisation.NETNS:
+        from emulation.networks.netns import namespaces
+
+        return namespaces(topology, record)
+    if how is Realisation.MININET:
+        try:
+            from emulation.networks.mininet import nodes
+        except ImportError as absent:
+            raise TopologyError(
+                f"the realisation mininet needs Debian's package mininet ({absent}): apt-get install mininet, and a "
+                "virtual environment with --system-site-packages"
+            ) from absent
+        return nodes(topology, record)
+    from emulation.networks.loopback import loopback
+
+    return loopback(topology, record, kind)

@@ -1,0 +1,183 @@
+"""A network at work: its hosts, its switches with their controller, and what these have counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from emulation.networks import addressing
+from emulation.networks.addressing import Network, Started
+from emulation.networks.cleanup import Ledger
+from emulation.networks.switch_processes import (
+    Ground,
+    Port,
+    SwitchKind,
+    start_controller,
+    start_switch,
+    started,
+)
+from hostlib.system.http_client import HttpError, controller_status
+from hostlib.system.process import Process
+from hostlib.topology.topology import Topology, TopologyError
+from hostlib.transport.rendezvous import open_store
+
+PATIENCE_S, POLL_S = 20.0, 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where a worker or server runs.
+
+    Attributes:
+        address: on the data links.
+        interface: of that address; control traffic has its own.
+        netns: a path for setns(2); None for this process's own.
+    """
+
+    name: str
+    address: str
+    interface: str
+    netns: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A network without its switches.
+
+    Attributes:
+        ground: where switches and controller run.
+        control_address: of the controller, as hosts reach it.
+        start: starts the switches, of a kind, with a seed.
+        call: calls where the switches and the controller are.
+        network: of the hosts' addresses on the links.
+    """
+
+    ground: Ground
+    hosts: tuple[Host, ...]
+    control_address: str
+    start: Callable[[Ground, SwitchKind, int], dict[str, Started]]
+    call: Callable[[Callable[[], Any]], Any]
+    network: Network = addressing.DATA
+
+
+@dataclass(frozen=True, slots=True)
+class RunningNetwork:
+    """A network at work.
+
+    Attributes:
+        controller: its URL, as hosts reach it.
+        hosts: workers, then servers.
+        processes: switches and `controller`.
+    """
+
+    controller: str
+    hosts: tuple[Host, ...]
+    topology: Topology
+    processes: Mapping[str, Process]
+    ledger: Ledger
+    site: Site
+
+    def store(self) -> Any:
+        """A torch.distributed.TCPStore that all hosts reach; its `host` and `port` say where."""
+        return self.site.call(lambda: open_store(self.site.control_address))
+
+    def carried(self) -> dict[str, tuple[int, int]]:
+        """Bytes of frames that the lower end of each cable has (sent, received) so far, as the switch above counts.
+
+        Raises:
+            TopologyError: the controller does not answer, or a switch is gone.
+        """
+        counted = self._counted()
+        found: dict[str, tuple[int, int]] = {}
+        for cable in self.topology.cables:
+            port = counted[cable.upper]["ports"].get(str(addressing.port(self.topology, cable)), {})
+            found[cable.lower] = port.get("bytes_in", 0), port.get("bytes_out", 0)
+        return found
+
+    def _counted(self) -> dict[str, dict[str, Any]]:
+        """What each switch has counted. On a busy machine one may be slow to answer, which is no loss."""
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            switches = self.status()["switches"]
+            gone = [switch["name"] for switch in switches if not switch["up"]]
+            if not gone:
+                return {switch["name"]: switch for switch in switches}
+            if time.monotonic() > give_up:
+                raise TopologyError(f"the switch {', '.join(gone)} is gone: nobody knows what it has carried")
+            time.sleep(POLL_S)
+
+    def status(self) -> dict[str, Any]:
+        """What the controller says: switches with their counters, and jobs.
+
+        Raises:
+            TopologyError: it does not answer.
+        """
+
+        try:
+            return dict(self.site.call(lambda: controller_status(self.controller)))
+        except HttpError as error:
+            raise TopologyError(f"the controller does not answer: {error}") from error
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds, of user and system, that each switch and the controller have used; what died is left out."""
+        return {name: _cpu_s(process) for name, process in self.processes.items() if process.alive}
+
+
+def _cpu_s(process: Process) -> float:
+    try:
+        spent = psutil.Process(process.pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return spent.user + spent.system
+
+
+@contextmanager
+def at_work(topology: Topology, site: Site, kind: SwitchKind, seed: int) -> Iterator[RunningNetwork]:
+    """Start a site's switches and their controller, for as long as the block runs.
+
+    Raises:
+        TopologyError: one of them did not start.
+    """
+    try:
+        described = addressing.for_controller(topology, site.start(site.ground, kind, seed), site.network)
+        url = start_controller(site.ground, site.control_address, described)
+        processes = site.ground.ledger.processes()
+        own = {name: processes[name] for name in (*topology.switches, "controller")}
+        yield RunningNetwork(url, site.hosts, topology, own, site.ground.ledger, site)
+    finally:
+        site.ground.stop()
+
+
+def start_all(
+    topology: Topology,
+    ports: Callable[[str, Mapping[str, Started]], Sequence[Port]],
+    options: Callable[[str], Sequence[str]] = lambda switch: (),
+) -> Callable[[Ground, SwitchKind, int], dict[str, Started]]:
+    """What starts a topology's switches, parents first.
+
+    Args:
+        ports: of a switch, when those above it have started.
+        options: of an embedded switch, more of them.
+    """
+
+    def start(ground: Ground, kind: SwitchKind, seed: int) -> dict[str, Started]:
+        there: dict[str, Started] = {}
+        for names in topology.tree.levels():  # what is on one level can start at once
+            starting = [
+                start_switch(ground, name, kind, ports(name, there), own_seed(topology, name, seed), options(name))
+                for name in names
+            ]
+            there |= {name: started(switch) for name, switch in zip(names, starting, strict=True)}
+        return there
+
+    return start
+
+
+def own_seed(topology: Topology, switch: str, seed: int) -> int:
+    """Of each switch another."""
+    return seed * len(topology.switches) + topology.switches.index(switch)

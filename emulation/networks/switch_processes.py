@@ -1,0 +1,208 @@
+"""The processes of a fabric: switches of each kind, and their controller, where they are told to run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from emulation.networks import links
+from emulation.networks.addressing import Started
+from emulation.networks.cleanup import Ledger
+from emulation.switch.ports.packet_socket import PacketSocket
+from emulation.switch.ports.port_spec import parse_rate
+from emulation.switch.ports.registry import parse_place
+from hostlib.system.process import StartError, Starting, start
+from hostlib.topology.topology import QUEUE_FRAMES, Cable, TopologyError
+
+STOP_S = 5.0
+BMV2 = "simple_switch_grpc"
+TOFINO = ("tofino-model", "bf_switchd")
+
+
+class SwitchKind(Enum):
+    """What forwards and sums."""
+
+    EMBEDDED = "embedded"
+    BMV2 = "bmv2"
+    TOFINO_MODEL = "tofino-model"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port of a switch, and what its end of the cable does to frames.
+
+    Attributes:
+        where: WHERE of `emulation switch --port`.
+        options: as `emulation switch --port` takes them, rate, delay, loss, queue among others.
+    """
+
+    number: int
+    where: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def described(self) -> str:
+        return ",".join([f"{self.number}={self.where}", *(f"{name}={value}" for name, value in self.options.items())])
+
+
+def end_of(cable: Cable, lossy: bool = True) -> dict[str, str]:
+    """Options of a port with this cable.
+
+    Args:
+        lossy: this is the end that does to frames in both directions what the link does (delay, loss).
+    """
+    options = {"queue": str(cable.queue)}
+    if cable.rate_bits_s is not None:
+        options["rate"] = f"{max(cable.rate_bits_s, 1):.0f}bit"
+    if lossy and cable.delay_ns:
+        options["delay"] = f"{cable.delay_ns}ns"
+    if lossy and cable.loss:
+        options["loss"] = f"{cable.loss:.12f}"
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where the processes of a fabric run.
+
+    Attributes:
+        space: a network namespace, as hostlib.system.network_namespace.inside takes it; None for this process's own.
+    """
+
+    ledger: Ledger
+    space: str | None = None
+    children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, name: str, command: Sequence[str], ready: Path) -> Starting:
+        """A process that ends with this one, however that ends, and is in the ledger; it logs to NAME.log.
+
+        Args:
+            ready: the file that it writes when it is ready.
+
+        Raises:
+            TopologyError: a program that is needed is not there.
+        """
+        log = self.ledger.folder / f"{name}.log"
+        try:
+            starting = start(command, ready, log, what=name, space=self.space)
+        except StartError as error:
+            raise TopologyError(str(error)) from error
+        self.children.append(starting.child)
+        self.ledger.process(starting.child.pid, name)
+        return starting
+
+    def stop(self) -> None:
+        """End what was started. The last, the controller, goes first, and tidily: it would look for its switches."""
+        for child in self.children[-1:]:
+            child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(STOP_S)
+        for child in self.children:
+            child.kill()
+        for child in self.children:
+            child.wait()
+        self.children.clear()
+
+
+def require_able(kind: SwitchKind) -> None:
+    """Refuse a kind of switch that is not there.
+
+    Raises:
+        TopologyError: so.
+    """
+    if kind is SwitchKind.EMBEDDED:
+        return
+    wanted = (BMV2,) if kind is SwitchKind.BMV2 else TOFINO
+    absent = [name for name in wanted if shutil.which(name) is None]
+    if absent:
+        where = "docs/p4c.md says where it is packaged" if kind is SwitchKind.BMV2 else "docs/tofino.md"
+        raise TopologyError(f"switches of kind {kind.value} need {' and '.join(absent)} on PATH: {where}")
+
+
+def ready(starting: Starting) -> dict[str, Any]:
+    """What a process says of itself once it is ready.
+
+    Raises:
+        TopologyError: it ended, or takes too long; with its own words.
+    """
+    try:
+        return starting.wait()
+    except StartError as error:
+        raise TopologyError(str(error)) from error
+
+
+def started(switch: Starting) -> Started:
+    """A switch, once it is ready.
+
+    Raises:
+        TopologyError: it did not start.
+    """
+    described = ready(switch)
+    if not described:
+        return Started(f"unix:{switch.ready}", 1)
+    ports, wires = ({int(n): str(end) for n, end in described[which].items()} for which in ("ports", "wires"))
+    return Started(described["p4rt"], described["device_id"], ports, wires)
+
+
+def start_switch(
+    ground: Ground, name: str, kind: SwitchKind, ports: Iterable[Port], seed: int, options: Sequence[str] = ()
+) -> Starting:
+    """A switch of any kind but Tofino's; `options` are more of `emulation switch`."""
+    if kind is SwitchKind.BMV2:
+        return start_bmv2(ground, name, list(ports))
+    return start_embedded(ground, name, ports, seed, options)
+
+
+def start_embedded(ground: Ground, name: str, ports: Iterable[Port], seed: int, options: Sequence[str]) -> Starting:
+    file = ground.ledger.folder / f"{name}.json"
+    command = [sys.executable, "-m", "emulation", "switch", "--p4rt", "127.0.0.1:0", "--ready-file", str(file)]
+    command += ["--seed", str(seed), *options]
+    command += [word for port in ports for word in ("--port", port.described())]
+    return ground.start(name, command, file)
+
+
+def start_bmv2(ground: Ground, name: str, ports: Sequence[Port]) -> Starting:
+    """BMv2, whose interfaces the kernel keeps to their rates.
+
+    Raises:
+        TopologyError: a port is no interface, or to do what BMv2 cannot.
+    """
+    command = [BMV2, "--no-p4", "--device-id", "1", "--log-level", "off"]
+    # Any free port for its Thrift server: unless told, all of a network namespace want the same.
+    command += ["--thrift-port", "0"]
+    for port in ports:
+        unable = [option for option in port.options if option not in ("rate", "queue")]
+        place = parse_place(port.where)
+        if unable or not isinstance(place, PacketSocket):
+            raise TopologyError(
+                f"{name}, port {port.described()}: BMv2 is on network interfaces and knows no {' or '.join(unable)}: "
+                "leave that out, or use switches of kind embedded"
+            )
+        command += ["-i", f"{port.number}@{place.interface}"]
+        if "rate" in port.options:
+            queue = int(port.options.get("queue", QUEUE_FRAMES))
+            links.limit(ground.space, [place.interface], parse_rate(port.options["rate"]), queue)
+    socket = ground.ledger.folder / f"{name}.p4rt"
+    command += ["--", "--grpc-server-addr", f"unix:{socket}"]
+    return ground.start(name, command, socket)
+
+
+def start_controller(ground: Ground, address: str, described: dict[str, Any]) -> str:
+    """The controller of switches that run (cabling.for_controller), ready; its URL.
+
+    Raises:
+        TopologyError: it did not start.
+    """
+    folder = ground.ledger.folder
+    topology, state = folder / "topology.json", folder / "controller"
+    topology.write_text(json.dumps(described))
+    command = [sys.executable, "-m", "controller", "start", "--foreground", "--http", f"{address}:0"]
+    command += ["--topology", str(topology), "--state-dir", str(state)]
+    return str(ready(ground.start("controller", command, state / "controller.json"))["http"])

@@ -1,0 +1,223 @@
+"""The page and the files beside it, made from an experiment's folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from emulation.report import axis_units, canvas, chrome_trace, palette, plots
+from emulation.report.canvas import Plot
+from emulation.report.headline import answer, setting_text
+from emulation.report.palette import Look
+from emulation.report.result_files import ReportError, read
+from emulation.report.summary import Summary
+from emulation.report.timeline import timelines
+
+HERE = Path(__file__).parent
+PAGE = "report.html"
+FEW_ROWS = 40  # that a table shows at once; longer ones are folded
+SHOWN_AS = (
+    axis_units.milliseconds,
+    axis_units.size,
+    axis_units.times,
+    axis_units.percent,
+    axis_units.signed_percent,
+    axis_units.counted,
+    axis_units.moment,
+)
+
+Told = Callable[[int, int], None]  # how many plots are done, of how many
+
+
+def write_report(folder: Path, output: Path | None, told: Told = lambda done, total: None) -> tuple[Summary, Path]:
+    """Write the page, plots/, traces/ and results.csv; all but the page go into the experiment's folder.
+
+    Args:
+        output: the page; None: report.html in the folder.
+
+    Raises:
+        ReportError: a file of the experiment is missing or malformed, or one of the report's cannot be written.
+        EmulationError: a library is not there.
+    """
+    canvas.require_libraries()
+    summary = Summary(read(folder))
+    page = folder / PAGE if output is None else output
+    try:
+        _write_table(summary)
+        _write_traces(summary)
+        shown = _write_plots(summary, told)
+        text = _page(summary, shown, os.path.relpath(folder, page.parent))
+        draft = page.with_name(f".{page.name}.part")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(page)
+    except OSError as error:
+        raise ReportError(Path(error.filename or page), f"cannot be written: {error.strerror}") from None
+    return summary, page
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def _write_table(summary: Summary) -> None:
+    written = io.StringIO()
+    rows = list(_csv_rows(summary))
+    if rows:
+        table = csv.DictWriter(written, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+    (summary.experiment.folder / "results.csv").write_text(written.getvalue(), encoding="utf-8")
+
+
+def _csv_rows(summary: Summary) -> Iterator[dict[str, Any]]:
+    """A flat one for each cell; what there is not is empty."""
+    errors = {each.cell.name: each.error for each in summary.deviations.cells} if summary.deviations else {}
+    watched = list(dict.fromkeys(what for cell in summary.cells for what in cell.cpu))
+    for ranking in summary.rankings:
+        for row in ranking.rows:
+            cell, s = row.cell, row.cell.setting
+            of = {kind: cell.mean_bytes(kind) for kind in ("worker", "server")}
+            yield {
+                "cell": cell.name,
+                "model": s.model,
+                "mechanism": cell.mechanism,
+                "workers": s.workers,
+                "bandwidth_bits_s": s.bandwidth_bits_s,
+                "jobs": s.jobs,
+                "loss": s.loss,
+                "dilation": cell.dilation,
+                "iteration_ms": cell.iteration_ms,
+                "iteration_ms_spread": cell.spread_ms,
+                "place": row.place,
+                "speedup_over_best_host": row.speedup,
+                "simulated_ms": cell.simulated_ms,
+                "simulation_error": errors.get(cell.name),
+                "valid": "yes" if cell.valid else "no",
+                "bottleneck": cell.bottleneck,
+                **{f"{kind}_sent_bytes": mean and mean.sent_bytes for kind, mean in of.items()},
+                **{f"{kind}_received_bytes": mean and mean.received_bytes for kind, mean in of.items()},
+                "retransmits": cell.retransmits,
+                **{f"cpu_{what}": cell.cpu.get(what) for what in watched},
+            }
+
+
+def _write_traces(summary: Summary) -> None:
+    folder = summary.experiment.folder / "traces"
+    folder.mkdir(exist_ok=True)
+    for cell in summary.cells:
+        if timeline := summary.experiment.timelines.get(cell.name):
+            text = json.dumps(chrome_trace.trace(cell, timeline), separators=(",", ":"))
+            (folder / f"{cell.name}.json").write_text(text, encoding="utf-8")
+
+
+Shown = list[tuple[str, str, Plot, str]]  # section, model, plot, the SVG for the page
+
+
+def _write_plots(summary: Summary, told: Told) -> Shown:
+    folder = summary.experiment.folder / "plots"
+    folder.mkdir(exist_ok=True)
+    shown = []
+    with canvas.style():
+        looks = palette.looks({cell.mechanism: cell.needs_fabric for cell in summary.cells})
+        drawn = list(_plots(summary, looks))
+        for done, (section, model, plot) in enumerate(drawn):
+            told(done, len(drawn))
+            shown.append((section, model, plot, canvas.inline(plot, canvas.write(plot, folder))))
+        told(len(drawn), len(drawn))
+    return shown
+
+
+def _plots(summary: Summary, looks: Mapping[str, Look]) -> Iterator[tuple[str, str, Plot]]:
+    for model in summary.models:
+        reference = summary.reference(model)
+        lines = list(plots.times_along(summary, looks, model))
+        for plot in lines or [plots.times(summary, looks, reference)]:
+            yield "time", model, plot
+        if (plot_ := plots.node_bytes(summary, looks, reference)) is not None:
+            yield "bytes", model, plot_
+        if (plot_ := timelines(summary, looks, reference)) is not None:
+            yield "timeline", model, plot_
+    if (plot_ := plots.simulated(summary, looks)) is not None:
+        yield "simulated", "", plot_
+
+
+# ---- the page ------------------------------------------------------------------------------------------------------
+
+
+def _page(summary: Summary, shown: Shown, folder: str) -> str:
+    """The template, filled in.
+
+    Args:
+        folder: from the page to the experiment's.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    for shown_as in SHOWN_AS:
+        environment.filters[shown_as.__name__] = shown_as
+    looks = palette.looks({cell.mechanism: cell.needs_fabric for cell in summary.cells})
+    figures = [
+        {"section": section, "model": model, "plot": plot, "svg": Markup(svg)} for section, model, plot, svg in shown
+    ]
+    return environment.get_template("page.html").render(
+        summary=summary,
+        experiment=summary.experiment,
+        answer=answer(summary),
+        figures=figures,
+        style=Markup(_style()),
+        swatch={name: Markup(canvas.variable(look.colour)) for name, look in looks.items()},
+        setting_text=lambda setting: setting_text(setting, summary),
+        link=lambda *parts: "/".join([quote(folder), *map(quote, parts)]),
+        few_rows=FEW_ROWS,
+        facts=_facts(summary),
+    )
+
+
+def _style() -> str:
+    light = " ".join(f"--c{colour[1:]}: {colour};" for colour in palette.DARK_FORMS)
+    dark = " ".join(f"--c{colour[1:]}: {form};" for colour, form in palette.DARK_FORMS.items())
+    text = (HERE / "page.css").read_text(encoding="utf-8")
+    return text.replace("/* light colours */", light).replace("/* dark colours */", dark)
+
+
+def _facts(summary: Summary) -> list[tuple[str, str]]:
+    """What was run, as name and value."""
+    run = summary.experiment.run
+    dilations = sorted({cell.dilation for cell in summary.cells})
+    given = [
+        ("experiment", run.get("experiment")),
+        ("started", axis_units.moment(str(run.get("started") or "not recorded"))),
+        ("finished", axis_units.moment(str(run.get("finished") or "not yet"))),
+        ("command", run.get("command")),
+        ("seed", run.get("seed")),
+        ("realisation", run.get("realisation")),
+        ("switch", run.get("switch")),
+        ("topology", _listed(run.get("topology"))),
+        ("replay", _listed(run.get("replay"))),
+        ("time dilation", " to ".join(f"{d:g}" for d in dict.fromkeys((dilations[0], dilations[-1]))) if dilations else None),
+        ("versions", _listed(run.get("versions"))),
+        ("machine", _machine(run.get("machine") or {})),
+    ]  # fmt: skip
+    return [(name, str(value)) for name, value in given if value is not None]
+
+
+def _machine(told: Mapping[str, Any]) -> str | None:
+    known = {"cpu": "{}", "cores": "{} cores", "memory_gib": "{:.4g} GiB of memory"}
+    said = [form.format(told[name]) for name, form in known.items() if told.get(name) is not None]
+    others = _listed({name: value for name, value in told.items() if name not in known})
+    return ", ".join([*said, *([others] if others else [])]) or None
+
+
+def _listed(table: Mapping[str, Any] | None) -> str | None:
+    if table is None:
+        return None
+    shown = {name: value if isinstance(value, str) else json.dumps(value) for name, value in table.items()}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())

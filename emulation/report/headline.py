@@ -1,0 +1,107 @@
+"""The report's answer, in sentences."""
+
+from __future__ import annotations
+
+from emulation.report import axis_units
+from emulation.report.result_files import Setting
+from emulation.report.summary import Ranking, Summary
+
+
+def answer(summary: Summary) -> list[str]:
+    """A sentence or a few for each model, then what they leave out."""
+    return [_of_model(summary, model) for model in summary.models] + reservations(summary)
+
+
+def reservations(summary: Summary) -> list[str]:
+    """What the reader must know before relying on it; nothing, where there is nothing."""
+    said = []
+    if not summary.cells:
+        said.append("Nothing has been measured yet.")
+    if not summary.experiment.finished:
+        said.append("The experiment has not finished: this is what there is so far.")
+    if summary.invalid:
+        count, total = len(summary.invalid), len(summary.cells)
+        verb = "is" if count == 1 else "are"
+        said.append(
+            f"{count:,} of {axis_units.counted(total, 'cell')} {verb} invalid, because the emulation itself was the bottleneck, "
+            f"and {verb} left out of all comparisons."
+        )
+    if missing := summary.combinations - len(summary.cells):
+        said.append(
+            f"Of the {summary.combinations:,} combinations of these models, mechanisms and settings, {missing:,} "
+            f"{'was' if missing == 1 else 'were'} not measured."
+        )
+    return said
+
+
+def setting_text(setting: Setting, summary: Summary) -> str:
+    """`25 Gbit/s with 8 workers`; jobs and loss where the experiment varies them or has any."""
+    text = f"{axis_units.rate(setting.bandwidth_bits_s)} with {axis_units.counted(setting.workers, 'worker')}"
+    if setting.jobs > 1 or "jobs" in summary.varied():
+        text += f", {axis_units.counted(setting.jobs, 'job')} at once"
+    if setting.loss > 0 or "loss" in summary.varied():
+        text += f", {axis_units.percent(setting.loss)} loss"
+    return text
+
+
+def _of_model(summary: Summary, model: str) -> str:
+    rankings = summary.of(model)
+    if len(rankings) == 1:
+        (only,) = rankings
+        text = f"For {model} at {setting_text(only.setting, summary)} {_verdict(only)}"
+        if only.unknown_hosts and only.best_host is not None:
+            verbs = ("a host mechanism", "it has") if len(only.unknown_hosts) == 1 else ("host mechanisms", "they have")
+            text += f" {_joined(only.unknown_hosts)}, {verbs[0]} too, might be faster: {verbs[1]} no valid measurement here."
+        return text
+    compared = [ranking for ranking in rankings if ranking.speedup is not None]
+    if not compared:
+        return f"For {model} no setting has both a valid host mechanism and a valid one that uses the fabric."
+    # Where a host mechanism is unknown, the best of the others says little.
+    full = [ranking for ranking in compared if not ranking.unknown_hosts] or compared
+    least, most = (pick(full, key=lambda r: r.speedup or 0) for pick in (min, max))
+    better = sum((ranking.speedup or 0) > 1 and not ranking.is_close for ranking in full)
+    text = f"For {model} help from the fabric pays in {better} of {axis_units.counted(len(full), 'setting')}"
+    if full is compared and any(ranking.unknown_hosts for ranking in compared):
+        text += ", though in each a host mechanism that might be faster has no valid measurement"
+    text += f". It fares best at {setting_text(most.setting, summary)}: there {_verdict(most)}"
+    if most is not least:
+        text += f" It fares worst at {setting_text(least.setting, summary)}: there {_verdict(least)}"
+    if others := len(rankings) - len(full):
+        verb = "is" if others == 1 else "are"
+        text += (
+            f" {axis_units.counted(others, 'more setting')} {verb} not counted: a host mechanism, or all that use the "
+            "fabric, have no valid measurement there."
+        )
+    return text
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _verdict(ranking: Ranking) -> str:
+    host, fabric, speedup = ranking.best_host, ranking.best_fabric, ranking.speedup
+    if host is not None and fabric is not None and speedup is not None:
+        took = f"({axis_units.milliseconds(fabric.iteration_ms or 0)} against {axis_units.milliseconds(host.iteration_ms or 0)})"
+        if ranking.is_close:
+            return (
+                f"{fabric.mechanism} and {host.mechanism}, the best host mechanism, differ by less than their "
+                f"measurements do {took}."
+            )
+        if speedup >= 1:
+            return (
+                f"{fabric.mechanism} is {axis_units.times(speedup)} times as fast as {host.mechanism}, the best host "
+                f"mechanism {took}."
+            )
+        return (
+            f"the fabric does not help: {host.mechanism}, a host mechanism, is {axis_units.times(1 / speedup)} times as fast "
+            f"as {fabric.mechanism}, the best that uses the fabric {took}."
+        )
+    only = host or fabric
+    if only is None:
+        return "nothing valid has been measured."
+    lacks = "host mechanism" if host is None else "mechanism that uses the fabric"
+    return (
+        f"{only.mechanism} is the fastest ({axis_units.milliseconds(only.iteration_ms or 0)}), but no {lacks} has a valid "
+        "measurement to compare it with."
+    )

@@ -1,0 +1,314 @@
+"""The plots of numbers: iteration times, bytes of nodes, simulated beside emulated."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from emulation.report import axis_units, palette
+from emulation.report.canvas import Plot, figure, fill
+from emulation.report.headline import setting_text
+from emulation.report.palette import Look
+from emulation.report.result_files import Cell, Setting
+from emulation.report.summary import AXES, Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Looks = Mapping[str, Look]
+PAPER_AXES = ("bandwidth_bits_s", "workers")  # of the paper's figures: each value of one has a plot of the other
+LOGARITHMIC = 10.0  # times between smallest and largest above which an axis of times is logarithmic
+MANY_TICKS = 50.0  # times between the ends of an axis above which only powers of ten are written
+PANEL = (4.6, 3.0)  # inches, without the legend below
+LEGEND_HANDLE, LEGEND_LETTER = 52.0, 5.0  # points: what an entry takes besides its name, and about for each letter
+LEGEND_LINE = 0.19  # inches
+FEW_NODES = 10  # that can each be named at an axis
+
+
+def file_name(*parts: str) -> str:
+    """Of a plot: what file systems and links take as it is."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts)).strip("-")
+
+
+# ---- iteration time along an axis ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """What is written at an axis of settings."""
+
+    title: str
+    short: str
+    ticks: list[str]
+    places: list[float]
+    is_logarithmic: bool
+
+
+def _axis(name: str, values: list[float]) -> _Axis:
+    if name == "bandwidth_bits_s":
+        scale, unit = axis_units.scale_of(min(values), axis_units.RATES)
+        shown = [f"{value / scale:,.6g}" for value in values]
+        return _Axis(f"bandwidth of a host's link ({unit})", "bandwidth", shown, [v / scale for v in values], True)
+    if name == "loss":
+        return _Axis("packets lost (%)", "loss", [f"{100 * v:g}" for v in values], list(range(len(values))), False)
+    return _Axis(name, name, [f"{value:g}" for value in values], list(values), name == "workers")
+
+
+def times_along(summary: Summary, looks: Looks, model: str) -> Iterator[Plot]:
+    """The paper's figures 3 to 8: a plot for each axis that was varied; of the paper's two, for each value of the other."""
+    limits = _time_limits(summary, model)
+    for axis in summary.varied(model):
+        for fixed in _fixed(summary, model, axis):
+            yield from _line_plot(summary, looks, model, axis, fixed, limits)
+
+
+def _fixed(summary: Summary, model: str, axis: str) -> Iterator[dict[str, Any]]:
+    """What the other axes are at, for each plot along one."""
+    reference = summary.reference(model)
+    at = {name: getattr(reference, name) for name in AXES if name != axis}
+    others = [name for name in PAPER_AXES if name != axis] if axis in PAPER_AXES else []
+    for values in itertools.product(*(summary.values(name, model) for name in others)):
+        yield at | dict(zip(others, values, strict=True))
+
+
+def _line_plot(
+    summary: Summary, looks: Looks, model: str, axis: str, fixed: dict[str, Any], limits: tuple[float, float]
+) -> Iterator[Plot]:
+    cells = [
+        cell
+        for cell in summary.cells
+        if cell.setting.model == model and all(getattr(cell.setting, n) == v for n, v in fixed.items())
+    ]
+    values = sorted({getattr(cell.setting, axis) for cell in cells if cell.valid})
+    if len(values) < 2:
+        return
+    what = _axis(axis, values)
+    made = figure(PANEL[0], PANEL[1] + _legend_inches(PANEL[0], list(looks)))
+    axes = made.add_subplot(xlabel=what.title)
+    if what.is_logarithmic:
+        axes.set_xscale("log")
+    axes.set_xticks(what.places, what.ticks)
+    axes.minorticks_off()
+    _time_axis(axes, limits)
+    drawn: list[str] = []
+    for mechanism, look in looks.items():
+        mine = {getattr(c.setting, axis): c.iteration_ms for c in cells if c.mechanism == mechanism and c.valid}
+        if not mine:
+            continue
+        drawn.append(mechanism)
+        # No line where a value between two has no valid cell.
+        y = [mine.get(value) or math.nan for value in values]
+        axes.plot(what.places, y, color=look.colour, marker=look.marker, linestyle=look.dash, label=mechanism)
+    where = _fixed_text(summary, fixed)
+    axes.set_title(f"{model}, {where}")
+    _legend_below(made, drawn)
+    name = file_name("time", model, what.short, "at", where)
+    yield Plot(
+        name,
+        f"{model}: iteration time against {what.short}, {where}.",
+        f"Line chart of the iteration time of {model} against {what.short}, {where}, a line for each of "
+        f"{axis_units.counted(len(drawn), 'mechanism')}; the numbers are in the ranking.",
+        made,
+    )
+
+
+def _fixed_text(summary: Summary, fixed: dict[str, Any]) -> str:
+    parts = []
+    if "bandwidth_bits_s" in fixed:
+        parts.append(axis_units.rate(fixed["bandwidth_bits_s"]))
+    if "workers" in fixed:
+        parts.append(axis_units.counted(fixed["workers"], "worker"))
+    if "jobs" in fixed and (fixed["jobs"] > 1 or "jobs" in summary.varied()):
+        parts.append(axis_units.counted(fixed["jobs"], "job"))
+    if "loss" in fixed and (fixed["loss"] > 0 or "loss" in summary.varied()):
+        parts.append(f"{axis_units.percent(fixed['loss'])} loss")
+    return ", ".join(parts)
+
+
+def _time_limits(summary: Summary, model: str) -> tuple[float, float]:
+    """Alike in all plots of a model, so that they can be compared."""
+    times = [c.iteration_ms for c in summary.cells if c.setting.model == model and c.valid and c.iteration_ms]
+    return (min(times), max(times)) if times else (1.0, 1.0)
+
+
+def _time_axis(axes: Axes, limits: tuple[float, float]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    low, high = limits
+    if high / low > LOGARITHMIC:
+        axes.set_yscale("log")
+        axes.set_ylim(low / 1.2, high * 1.2)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_minor_locator(LogLocator(subs=()))
+        axes.set_ylabel("iteration time (ms, logarithmic)")
+    else:
+        axes.set_ylim(0, high * 1.08)
+        axes.set_ylabel("iteration time (ms)")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def _legend_columns(inches: float, names: list[str]) -> int:
+    """As many as the longest name leaves room for, but three at most."""
+    return max(1, min(3, int(72 * inches / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, names))))))
+
+
+def _legend_inches(width: float, names: list[str]) -> float:
+    return LEGEND_LINE * -(-len(names) // _legend_columns(width, names))
+
+
+def _legend_below(made: Figure, names: list[str]) -> None:
+    if names:
+        columns = _legend_columns(made.get_figwidth(), names)
+        made.legend(loc="outside lower left", ncols=columns, handlelength=3.2, columnspacing=1.2)
+
+
+# ---- bars ----------------------------------------------------------------------------------------------------------
+
+
+def times(summary: Summary, looks: Looks, setting: Setting) -> Plot:
+    """Bars of the mechanisms under one setting, the fastest on top, with spread and what the simulation says."""
+    ranking = next(each for each in summary.rankings if each.setting == setting)
+    cells = [row.cell for row in ranking.rows if row.place is not None]
+    where = setting_text(setting, summary)
+    made = figure(7.2, 1.3 + 0.34 * max(1, len(cells)))
+    axes = made.add_subplot(xlabel="iteration time (ms)", title=f"{setting.model}, {where}")
+    largest = max((c.iteration_ms or 0) + (c.spread_ms or 0) / 2 for c in cells) if cells else 1.0
+    for place, cell in enumerate(cells):
+        time, spread = cell.iteration_ms or 0.0, (cell.spread_ms or 0.0) / 2
+        axes.barh(place, time, 0.62, color=looks[cell.mechanism].colour)
+        axes.errorbar(time, place, xerr=spread, color=palette.INK, capsize=3, linewidth=1, linestyle="none")
+        axes.text(time + spread + 0.015 * largest, place, axis_units.three_digits(time), va="center")
+    simulated = [(place, c.simulated_ms) for place, c in enumerate(cells) if c.simulated_ms is not None]
+    if simulated:
+        axes.plot([x for _, x in simulated], [y for y, _ in simulated], marker="D", markersize=5, linestyle="none",
+                  color=palette.PAPER, markeredgecolor=palette.INK, label="simulated")  # fmt: skip
+        made.legend(loc="outside lower right")
+    axes.set_yticks(range(len(cells)), [cell.mechanism for cell in cells])
+    axes.set_ylim(len(cells) - 0.45, -0.55)
+    axes.set_xlim(0, 1.14 * max([largest, *(x for _, x in simulated if x)]))
+    axes.grid(False, axis="y")
+    return Plot(
+        file_name("time", setting.model),
+        f"{setting.model}: iteration time of each mechanism at {where}. Thin lines: the spread of the measurements. "
+        "Diamonds: what the simulation says.",
+        f"Bar chart of the iteration time of {setting.model} under each of {axis_units.counted(len(cells), 'mechanism')}, "
+        f"{where}; the numbers are in the ranking.",
+        made,
+    )
+
+
+def node_bytes(summary: Summary, looks: Looks, setting: Setting) -> Plot | None:
+    """Poseidon's figure 10: of each node, what it sends (up) and receives (down) in an iteration."""
+    cells = {c.mechanism: c for c in summary.cells if c.setting == setting and c.traffic}
+    cells = {mechanism: cells[mechanism] for mechanism in looks if mechanism in cells}
+    if not cells:
+        return None
+    largest = max(max(t.sent_bytes, t.received_bytes) for c in cells.values() for t in c.traffic.values())
+    scale, unit = axis_units.scale_of(largest, axis_units.SIZES)
+    columns = min(3, len(cells))
+    rows = -(-len(cells) // columns)
+    made = figure(1.4 + 3.1 * columns, 0.6 + 1.75 * rows)
+    grid = made.subplots(rows, columns, squeeze=False, sharey=True)
+    for index, axes in enumerate(grid.flat):
+        if index >= len(cells):
+            axes.set_visible(False)
+            continue
+        mechanism, cell = list(cells.items())[index]
+        _node_bars(axes, cell, looks[mechanism].colour, scale)
+        axes.set_title(mechanism, fontsize=9)
+    from matplotlib.ticker import FuncFormatter
+
+    bound = 1.12 * largest / scale or 1.0
+    grid[0][0].set_ylim(-bound, bound)
+    # Down is another direction, not less than nothing.
+    grid[0][0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{abs(value):,.6g}"))
+    made.supylabel(f"{unit} received (down) and sent (up)", fontsize=9.5)
+    where = setting_text(setting, summary)
+    return Plot(
+        file_name("bytes", setting.model),
+        f"{setting.model}: bytes per node and iteration, sent (up) and received (down, lighter), at {where}.",
+        f"Bar charts of the bytes that each node sends and receives in one iteration of {setting.model}, one chart for "
+        f"each of {axis_units.counted(len(cells), 'mechanism')}, {where}; means of workers are in the ranking.",
+        made,
+    )
+
+
+def _node_bars(axes: Axes, cell: Cell, colour: str, scale: int) -> None:
+    nodes = sorted(cell.traffic, key=node_order)
+    width = 0.38 if len(nodes) <= 16 else 0.46
+    sent = [(x - width, x + width, 0.0, cell.traffic[n].sent_bytes / scale) for x, n in enumerate(nodes)]
+    received = [(x - width, x + width, -cell.traffic[n].received_bytes / scale, 0.0) for x, n in enumerate(nodes)]
+    fill(axes, sent, colour)
+    fill(axes, received, colour, 0.55)
+    axes.axhline(0, color=palette.FAINT, linewidth=0.8)
+    axes.set_xlim(-0.8, len(nodes) - 0.2)
+    axes.grid(False, axis="x")
+    axes.set_xticks(*node_ticks(nodes), fontsize=8)
+
+
+def node_ticks(nodes: list[str]) -> tuple[list[float], list[str]]:
+    """Where to write what along nodes in order: each name, or of many, the first and last of a kind in its middle."""
+    if len(nodes) <= FEW_NODES:
+        return list(range(len(nodes))), [_short(node) for node in nodes]
+    places, names = [], []
+    for _, group in itertools.groupby(range(len(nodes)), lambda place: node_order(nodes[place])[1]):
+        first, *_, last = [*(mine := list(group)), mine[-1]]
+        places.append((first + last) / 2)
+        names.append(_short(nodes[first]) if first == last else f"{_short(nodes[first])} to {_short(nodes[last])}")
+    return places, names
+
+
+def node_order(node: str) -> tuple[int, str, int]:
+    """Workers first, then servers; each by number."""
+    found = re.fullmatch(r"(.*?)([0-9]*)", node)
+    assert found is not None
+    return (0 if found[1] == "worker" else 1, found[1], int(found[2] or 0))
+
+
+def _short(node: str) -> str:
+    """`w3`, `s0`; others whole."""
+    return re.sub(r"^(w)orker(?=[0-9])|^(s)erver(?=[0-9])", lambda found: found[1] or found[2], node)
+
+
+# ---- simulated beside emulated -------------------------------------------------------------------------------------
+
+
+def simulated(summary: Summary, looks: Looks) -> Plot | None:
+    """A point for each cell; on the diagonal both agree."""
+    if summary.deviations is None:
+        return None
+    made = figure(6.4, 5.0 + _legend_inches(6.4, list(looks)))
+    axes = made.add_subplot(xlabel="emulated iteration time (ms)", ylabel="simulated iteration time (ms)")
+    drawn: list[str] = []
+    everything: list[float] = []
+    for mechanism, look in looks.items():
+        off = summary.deviations_of(mechanism)
+        if off is None:
+            continue
+        drawn.append(mechanism)
+        x = [each.cell.iteration_ms or 0 for each in off.cells]
+        y = [each.cell.simulated_ms or 0 for each in off.cells]
+        everything += x + y
+        axes.plot(x, y, color=look.colour, marker=look.marker, linestyle="none", label=mechanism, alpha=0.85)
+    low, high = min(everything) / 1.15, max(everything) * 1.15
+    axes.plot([low, high], [low, high], color=palette.FAINT, linewidth=1, zorder=1)
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    for each in (axes.xaxis, axes.yaxis):
+        each.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < MANY_TICKS else (1.0,)))
+        each.set_minor_locator(LogLocator(subs=()))
+        each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    _legend_below(made, drawn)
+    return Plot(
+        "simulated",
+        "Simulated against emulated iteration time, a point for each valid cell; on the line both agree.",
+        f"Scatter plot of the simulated against the emulated iteration time of {len(summary.deviations.cells)} cells, "
+        "with the line on which both agree; the numbers are in the table.",
+        made,
+    )

@@ -1,0 +1,316 @@
+"""What an experiment has left in its folder, read and looked at: run.json, results.json and cells/CELL.json."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emulation.errors import EmulationError
+from hostlib.errors import HostlibError, QuantityError
+from hostlib.strategies.strategy import choose
+from hostlib.text import units
+
+KINDS = ("forward", "backward", "communication")
+
+
+class ReportError(EmulationError):
+    """A file of an experiment that cannot be reported; names the file and the field."""
+
+    def __init__(self, file: Path, wrong: str, field: str = "") -> None:
+        self.file, self.field = file, field
+        super().__init__(f"{file}{', ' + field if field else ''}: {wrong}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """What mechanisms are compared under."""
+
+    model: str
+    bandwidth_bits_s: float
+    workers: int
+    jobs: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes of one iteration that a node sent and received."""
+
+    sent_bytes: float
+    received_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measurement: a mechanism under a setting.
+
+    Attributes:
+        needs_fabric: the mechanism has switches sum or multicast.
+        iteration_ms, simulated_ms, retransmits: None where there is no such number.
+        bottleneck: what of the emulation itself was, and what would mend it.
+        traffic: by node.
+        cpu: share of their time that processors were busy, by what was looked at.
+    """
+
+    name: str
+    setting: Setting
+    mechanism: str
+    needs_fabric: bool
+    valid: bool
+    iteration_ms: float | None
+    spread_ms: float | None
+    simulated_ms: float | None
+    dilation: float
+    bottleneck: str | None
+    traffic: Mapping[str, Traffic]
+    retransmits: int | None
+    cpu: Mapping[str, float]
+
+    def mean_bytes(self, kind: str) -> Traffic | None:
+        """Of all nodes of a kind, as `worker`."""
+        mine = [traffic for node, traffic in self.traffic.items() if node.startswith(kind)]
+        if not mine:
+            return None
+        return Traffic(sum(t.sent_bytes for t in mine) / len(mine), sum(t.received_bytes for t in mine) / len(mine))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a node did from when to when, in one measured iteration."""
+
+    kind: str
+    name: str
+    start_ms: float
+    end_ms: float
+
+
+Timeline = Mapping[str, tuple[Span, ...]]  # by node
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """All there is.
+
+    Attributes:
+        declaration: the text of experiment.toml.
+        run: run.json as it is.
+        timelines: by cell's name, of those cells that have one.
+    """
+
+    folder: Path
+    declaration: str
+    run: Mapping[str, Any]
+    cells: tuple[Cell, ...]
+    timelines: Mapping[str, Timeline]
+
+    @property
+    def title(self) -> str:
+        return str(self.run.get("title") or self.run.get("experiment") or self.folder.name)
+
+    @property
+    def finished(self) -> bool:
+        return self.run.get("finished") is not None
+
+
+def read(folder: Path) -> Experiment:
+    """An experiment's folder; of one that has not finished, what there is.
+
+    Raises:
+        ReportError: a file is missing or malformed.
+    """
+    if not folder.is_dir():
+        raise ReportError(folder, "is not a folder; what is reported is an experiment's, with run.json in it")
+    run = _load(folder / "run.json")
+    _require(isinstance(run, dict), folder / "run.json", f"must be an object, not {_shown(run)}")
+    _check_run(_Fields(folder / "run.json", "", run))
+    results = folder / "results.json"
+    told = [] if run.get("finished") is None and not results.exists() else _load(results)
+    _require(isinstance(told, list), results, f"must be a list of cells, not {_shown(told)}")
+    cells = tuple(_cell(_Fields(results, f"[{index}]", each)) for index, each in enumerate(told))
+    _check_unique(results, cells)
+    details = {cell.name: folder / "cells" / f"{cell.name}.json" for cell in cells}
+    timelines = {name: _timeline(path) for name, path in details.items() if path.exists()}
+    declaration = folder / "experiment.toml"
+    return Experiment(folder, _text(declaration) if declaration.exists() else "", run, cells, timelines)
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ReportError(path, "is missing; `emulation run` writes it") from None
+    except OSError as error:
+        raise ReportError(path, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ReportError(path, "is not text in UTF-8") from None
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ReportError(path, f"is not JSON: {error}") from None
+
+
+def _require(holds: bool, file: Path, wrong: str, field: str = "") -> None:
+    if not holds:
+        raise ReportError(file, wrong, field)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+class _Fields:
+    """An object of a file, whose fields are taken by name and kind."""
+
+    def __init__(self, file: Path, where: str, value: Any) -> None:
+        _require(isinstance(value, dict), file, f"must be an object, not {_shown(value)}", where)
+        self.file, self._where, self._value = file, where, value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._value)
+
+    def path(self, name: str) -> str:
+        return f"{self._where}.{name}" if self._where else name
+
+    def refuse(self, name: str, wrong: str) -> ReportError:
+        return ReportError(self.file, wrong, self.path(name))
+
+    def get(self, name: str) -> Any:
+        if name not in self._value:
+            raise self.refuse(name, "is missing")
+        return self._value[name]
+
+    def text(self, name: str) -> str:
+        value = self.get(name)
+        if not isinstance(value, str) or not value:
+            raise self.refuse(name, f"must be a text, not {_shown(value)}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.get(name)
+        if not isinstance(value, bool):
+            raise self.refuse(name, f"must be true or false, not {_shown(value)}")
+        return value
+
+    def number(self, name: str, least: float = 0.0) -> float:
+        value = self.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+            raise self.refuse(name, f"must be a number of {least:g} or more, not {_shown(value)}")
+        return float(value)
+
+    def count(self, name: str, least: int = 0) -> int:
+        value = self.number(name, least)
+        if value != int(value):
+            raise self.refuse(name, f"must be a whole number, not {value!r}")
+        return int(value)
+
+    def above_0(self, name: str) -> float:
+        if (value := self.number(name)) == 0:
+            raise self.refuse(name, "must be above 0")
+        return value
+
+    def object(self, name: str) -> _Fields:
+        return _Fields(self.file, self.path(name), self.get(name))
+
+    def lacks(self, name: str) -> bool:
+        """Whether it is null or not there."""
+        return self._value.get(name) is None
+
+
+# ---- cells ---------------------------------------------------------------------------------------------------------
+
+
+def _check_run(fields: _Fields) -> None:
+    for name in ("experiment", "title", "started", "finished", "realisation", "switch", "command"):
+        if not fields.lacks(name):
+            fields.text(name)
+    for name in ("versions", "machine", "topology", "replay"):
+        if not fields.lacks(name):
+            table = fields.object(name)
+            if name == "machine" and not table.lacks("memory_gib"):
+                table.number("memory_gib")
+
+
+def _cell(fields: _Fields) -> Cell:
+    name = fields.text("cell")
+    if "/" in name or "\0" in name or name in (".", ".."):
+        raise fields.refuse("cell", f"must be a file's name, not {_shown(name)}")
+    mechanism = fields.text("mechanism")
+    try:
+        bandwidth = units.bandwidth(fields.text("bandwidth"))
+    except QuantityError as error:
+        raise fields.refuse("bandwidth", str(error)) from None
+    try:
+        needs_fabric = choose(mechanism).mechanism.needs_fabric
+    except HostlibError as error:
+        raise fields.refuse("mechanism", str(error)) from None
+    valid = fields.flag("valid")
+    unmeasured = fields.lacks("iteration_ms") and not valid
+    cpu = None if fields.lacks("cpu") else fields.object("cpu")
+    return Cell(
+        name,
+        Setting(
+            fields.text("model"),
+            bandwidth,
+            fields.count("workers", 1),
+            1 if fields.lacks("jobs") else fields.count("jobs", 1),
+            0.0 if fields.lacks("loss") else fields.number("loss"),
+        ),
+        mechanism,
+        needs_fabric,
+        valid,
+        None if unmeasured else fields.above_0("iteration_ms"),
+        None if fields.lacks("iteration_ms_spread") else fields.number("iteration_ms_spread"),
+        None if fields.lacks("simulated_ms") else fields.above_0("simulated_ms"),
+        1.0 if fields.lacks("dilation") else fields.above_0("dilation"),
+        None if fields.lacks("bottleneck") else fields.text("bottleneck"),
+        {} if fields.lacks("bytes_per_node") else _traffic(fields.object("bytes_per_node")),
+        None if fields.lacks("retransmits") else fields.count("retransmits"),
+        {} if cpu is None else {what: cpu.number(what) for what in cpu},
+    )
+
+
+def _traffic(nodes: _Fields) -> dict[str, Traffic]:
+    of = {name: nodes.object(name) for name in nodes}
+    return {name: Traffic(node.number("sent"), node.number("received")) for name, node in of.items()}
+
+
+def _check_unique(file: Path, cells: tuple[Cell, ...]) -> None:
+    names: set[str] = set()
+    places: dict[tuple[Setting, str], str] = {}
+    for index, cell in enumerate(cells):
+        _require(cell.name not in names, file, f"there is a cell {cell.name!r} already", f"[{index}].cell")
+        names.add(cell.name)
+        other = places.setdefault((cell.setting, cell.mechanism), cell.name)
+        _require(other == cell.name, file, f"{cell.name!r} has the mechanism and setting of {other!r}", f"[{index}]")
+
+
+def _timeline(path: Path) -> Timeline:
+    fields = _Fields(path, "", _load(path))
+    if fields.lacks("timeline"):
+        return {}
+    nodes = fields.object("timeline")
+    return {node: tuple(_spans(nodes, node)) for node in nodes}
+
+
+def _spans(nodes: _Fields, node: str) -> Iterator[Span]:
+    listed = nodes.get(node)
+    if not isinstance(listed, list):
+        raise nodes.refuse(node, f"must be a list, not {_shown(listed)}")
+    for index, each in enumerate(listed):
+        fields = _Fields(nodes.file, f"{nodes.path(node)}[{index}]", each)
+        kind = fields.text("kind")
+        if kind not in KINDS:
+            raise fields.refuse("kind", f"must be one of {', '.join(KINDS)}, not {_shown(kind)}")
+        start_ms = fields.number("start_ms")
+        yield Span(kind, fields.text("name"), start_ms, fields.number("end_ms", start_ms))

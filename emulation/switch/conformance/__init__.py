@@ -1,0 +1,1 @@
+"""STF conformance tests of the embedded switch."""

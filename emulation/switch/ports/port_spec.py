@@ -1,0 +1,250 @@
+"""Switch ports as they are described: what a port is on, and what its link does to frames."""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
+from typing import Any, ClassVar, Protocol
+
+from emulation.errors import PortError
+from hostlib.errors import QuantityError
+from hostlib.text import units
+
+HIGHEST_PORT = 510  # 511 is v1model's drop port
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An IPv4 address and UDP or TCP port."""
+
+    address: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """From `ADDRESS:PORT`.
+
+        Raises:
+            PortError: not of that form.
+        """
+        address, _, port = text.rpartition(":")
+        try:
+            socket.inet_aton(socket.gethostbyname(address))
+            number = int(port)
+            if not 0 <= number <= 65535:
+                raise ValueError(port)
+        except (OSError, ValueError):
+            raise PortError(f"{text!r} is not ADDRESS:PORT (as in 127.0.0.1:4793)") from None
+        return cls(socket.gethostbyname(address), number)
+
+    def as_c(self) -> tuple[ctypes.c_uint32, ctypes.c_uint16]:
+        """Address and port in host order."""
+        return ctypes.c_uint32(int(IPv4Address(self.address))), ctypes.c_uint16(self.port)
+
+    def __str__(self) -> str:
+        return f"{self.address}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Probabilities per packet, port and direction, drawn from streams that `seed` determines.
+
+    Attributes:
+        corrupt: that one bit of the frame is flipped; of UDP ports, one of the datagram's.
+    """
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    seed: int = 0
+    corrupt: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "duplicate", "reorder", "corrupt"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise PortError(f"{name} {getattr(self, name)} is not a probability in [0, 1)")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The link of a port.
+
+    Attributes:
+        rate: bits of frames per second that leave; None for as many as come.
+        delay_ns: how long a frame takes, in either direction (on a wire, from each end to the other).
+        queue: frames that may wait to leave; what comes when the queue is full is dropped.
+        burst: bytes that may leave at once after a pause, faster than the rate.
+    """
+
+    rate: float | None = None
+    delay_ns: int = 0
+    queue: int = 1000
+    burst: int = 0
+
+    def __post_init__(self) -> None:
+        if self.queue < 1:
+            raise PortError(f"queue {self.queue}: at least 1 frame")
+        if self.burst < 0:
+            raise PortError(f"burst {self.burst} is not a number of bytes")
+
+
+def parse_rate(text: str) -> float:
+    """Bits per second, from `100mbit`.
+
+    Raises:
+        PortError: not of that form, or not above 0.
+    """
+    rate = _read(units.bandwidth, text, "rate")
+    if rate < 1:
+        raise PortError(f"rate {text!r} is less than 1bit per second")
+    return rate
+
+
+def parse_delay(text: str) -> int:
+    """Nanoseconds, from `2ms`.
+
+    Raises:
+        PortError: not of that form, or longer than an hour.
+    """
+    delay = round(_read(units.time_ns, text, "delay"))
+    if delay > 3600 * 10**9:
+        raise PortError(f"delay {text!r} is longer than an hour")
+    return delay
+
+
+def _read(parse: Callable[[str, str], float], text: str, what: str) -> float:
+    try:
+        return parse(text, what)
+    except QuantityError as error:
+        raise PortError(str(error)) from None
+
+
+def _probability(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise PortError(f"{text!r} is not a probability in [0, 1)") from None
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise PortError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+FAULT_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "loss": _probability,
+    "duplicate": _probability,
+    "reorder": _probability,
+    "corrupt": _probability,
+    "seed": _count,
+}
+SHAPE_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "rate": ("rate", parse_rate),
+    "delay": ("delay_ns", parse_delay),
+    "queue": ("queue", _count),
+    "burst": ("burst", _count),
+}
+LINK_OPTIONS = (*SHAPE_OPTIONS, *FAULT_OPTIONS)
+
+
+def with_options(options: Mapping[str, str], faults: Faults, shape: Shape) -> tuple[Faults, Shape]:
+    """`faults` and `shape` as LINK_OPTIONS change them.
+
+    Raises:
+        PortError: not a value of its option; it names the option.
+    """
+    for name, value in options.items():
+        try:
+            if name in FAULT_OPTIONS:
+                faults = replace(faults, **{name: FAULT_OPTIONS[name](value)})
+            else:
+                attribute, parse = SHAPE_OPTIONS[name]
+                shape = replace(shape, **{attribute: parse(value)})
+        except PortError as error:
+            raise PortError(f"{name}={value}: {error}") from error
+    return faults, shape
+
+
+# ---- what a port is on ------------------------------------------------------------------------------------------
+
+
+class Opened(Protocol):
+    """A place with its socket, which outlives the programs that use it."""
+
+    @property
+    def socket(self) -> socket.socket: ...
+
+    def attach(self, library: ctypes.CDLL, port: Sequence[Any], destination: Endpoint | None) -> int:
+        """Give a compiled program the port; an errno.
+
+        Args:
+            library: has the kind's nf_*_port().
+            port: its first arguments: number, descriptor, link.
+            destination: what headers that the port makes carry; None for the socket's own address.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Place(Protocol):
+    """What a port is on; a frozen dataclass of each kind.
+
+    Attributes:
+        LISTED: under what name the ready file has the addresses of such ports; None: they have none.
+    """
+
+    LISTED: ClassVar[str | None]
+
+    def open(self) -> Opened:
+        """Bind it.
+
+        Raises:
+            PortError: it cannot be had.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of port.
+
+    Attributes:
+        name: in front of the colon of WHERE.
+        form: of WHERE, for messages.
+        summary: the form and what it is, for help texts.
+        parse: the place of what WHERE has behind the colon, cut at commas, and of the kind's own options.
+        options: the names of its own options, and what they are.
+        most_ends: how many addresses WHERE may have.
+        bare: WHERE without a colon is of this kind.
+    """
+
+    name: str
+    form: str
+    summary: str
+    parse: Callable[[Sequence[str], Mapping[str, str]], Place]
+    options: Mapping[str, str] = field(default_factory=dict)
+    most_ends: int = 1
+    bare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PortSpec:
+    """Port `number` of the switch: what it is on, and its link.
+
+    Raises:
+        PortError: no v1model port can have this number.
+    """
+
+    number: int
+    place: Place
+    faults: Faults = field(default_factory=Faults)
+    shape: Shape = field(default_factory=Shape)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number <= HIGHEST_PORT:
+            raise PortError(f"port {self.number} is not in 0..{HIGHEST_PORT}")

@@ -1,0 +1,175 @@
+"""
+netfold's packet engine: one rank's end of the slot protocol (docs/protocol.md).
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+import numpy.typing
+from numpy.typing import NDArray
+
+
+class Stalled(TimeoutError):
+    """No result from the fabric for the whole deadline."""
+
+class Cancelled(RuntimeError):
+    pass
+
+class SumOverflow(OverflowError):
+    pass
+
+class Engine:
+    """
+    UDP sockets, each with a thread and a stream of slots over it. Arrays (numpy or torch, 1-D, contiguous; float32, float16, bfloat16, int32) are summed in the order of submit().
+    """
+
+    def __init__(self, address: str, ports: Sequence[int] = [0]) -> None: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def ports(self) -> list[int]: ...
+
+    @property
+    def position(self) -> int:
+        """Slots that this rank has been through."""
+
+    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, world_size: int, pools: Sequence[tuple[int, int]], elements: int, window: int = 0, servers: Sequence[tuple[str, int]] = []) -> None:
+        """
+        A new stream. pools: (first slot, slots) per port; servers: (address, port) per port of whoever sends the results, none for the switch.
+        """
+
+    def submit(self, array: object, average: bool = False) -> int:
+        """
+        Begin to sum an array over the ranks, in place; the ticket to wait for.
+        """
+
+    def wait(self, ticket: int, seconds: float) -> bool:
+        """
+        Whether it is done, waiting so long. Raises SumOverflow (nothing was summed), Cancelled.
+        """
+
+    def allreduce(self, array: object, average: bool, deadline_s: float) -> None:
+        """
+        submit() and wait(). Raises Stalled, after which only configure() helps.
+        """
+
+    def halt(self) -> None:
+        """Stop sending and receiving, until configure()."""
+
+    @property
+    def halted(self) -> bool: ...
+
+    def silent(self) -> float:
+        """Seconds without a result while something is outstanding."""
+
+    def retained(self) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.int32]]:
+        """
+        After halt(): the slots' last results, as (positions int64 (S,), -1 for none; words int32 (S, 1 + E)).
+        """
+
+    def restore(self, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], words: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """After halt(): take results of other ranks that this one waits for."""
+
+    def unfinished(self) -> list[tuple[int, list[int], numpy.typing.NDArray[numpy.uint8]]]:
+        """
+        After halt(): (ticket, opening code per lane or -1, done uint8 per chunk) of what is not done.
+        """
+
+    def cancel(self) -> None:
+        """Make every wait() raise Cancelled."""
+
+    def stats(self) -> dict[str, int]: ...
+
+class Server:
+    """
+    A UDP socket with a thread that sends back what the switch has summed, as it came.
+    """
+
+    def __init__(self, address: str, port: int = 0) -> None: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, world_size: int, first_slot: int, slots: int, elements: int, workers: Sequence[tuple[str, int]] = []) -> None:
+        """Answer from now on: the switch, or each of the workers, by rank."""
+
+    def halt(self) -> None:
+        """Stop answering, until configure()."""
+
+    def stats(self) -> dict[str, int]: ...
+
+class Multicaster:
+    """
+    A UDP socket with a thread: streams of messages through the switch's multicast, whose source is this host or another. Messages are uint8 arrays (numpy or torch, contiguous).
+    """
+
+    def __init__(self, address: str, port: int = 0) -> None: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def position(self) -> int:
+        """Chunks that this host has been through, of all streams."""
+
+    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, sends_as: int, streams: Sequence[tuple[int, int, Sequence[int]]], elements: int) -> None:
+        """
+        A new life of all streams: (first slot, slots, ranks of the receivers if this host is the source, else none) each. rank: what its NACKs say; sends_as: what its chunks say.
+        """
+
+    def send(self, stream: int, bytes: object) -> int:
+        """Begin to send; the ticket to wait for."""
+
+    def receive(self, stream: int, bytes: object) -> int:
+        """Wait for the stream's next message, which has this size; the ticket."""
+
+    def wait(self, ticket: int, seconds: float) -> bool:
+        """Whether a message has left whole, or is here whole, waiting so long."""
+
+    def halt(self) -> None:
+        """Stop sending and receiving, until configure()."""
+
+    def granted(self, stream: int) -> int:
+        """
+        Chunks of a stream, from its beginning on, that every receiver has; its source asks.
+        """
+
+    def stats(self) -> dict[str, int]: ...
+
+def block_code(dtype: str, x: object) -> int: ...
+
+def may_overflow(code: int, world_size: int) -> bool: ...
+
+def pack(dtype: str, x: object, wire: object, code: int, world_size: int) -> int: ...
+
+def check_of(wire: object) -> int: ...
+
+def unpack(dtype: str, wire: object, x: object, code: int, world_size: int, average: bool) -> None: ...
+
+def quantise(dtype: str, x: object, q: object, code: int, world_size: int) -> None: ...
+
+def dequantise(dtype: str, sum: object, x: object, code: int, world_size: int, average: bool) -> None: ...
+
+def pack_pass(dtype: str, x: object, codes: object, ring: object, elements: int, world_size: int, ahead: int) -> int: ...
+
+def unpack_pass(dtype: str, ring: object, x: object, codes: object, elements: int, world_size: int, average: bool) -> int: ...
+
+def own_codes(x: object, elements: int, slots: int, openings: Sequence[int]) -> numpy.typing.NDArray[numpy.uint16]:
+    """
+    Exponent code of every block, uint16 (blocks,). openings: a known code or -1, per lane.
+    """
+
+def quantise_blocks(x: object, elements: int, codes: numpy.typing.NDArray[numpy.uint16], world_size: int) -> numpy.typing.NDArray[numpy.int32]:
+    """int32 (N,) under the agreed codes."""
+
+def dequantise_blocks(sum: numpy.typing.NDArray[numpy.int32], x: object, elements: int, codes: numpy.typing.NDArray[numpy.uint16], world_size: int, average: bool, done: numpy.typing.NDArray[numpy.uint8]) -> None:
+    """The way back, into x; blocks that are done stay as they are."""

@@ -1,0 +1,1 @@
+"""Measurements: all-reduces, kernels, devices, and a checkup of this host."""

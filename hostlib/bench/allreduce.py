@@ -1,0 +1,374 @@
+"""`hostlib bench`: how fast mechanisms sum, as nccl-tests measures and prints it. Torch-free but for the launching."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hostlib.bench.local_fabric import Faults, local_fabric
+from hostlib.errors import HostlibError, UnknownNameError
+from hostlib.fabric.job_client import require_controller
+from hostlib.launch.hosts import (
+    LARGEST_WORLD,
+    Hosts,
+    LocalHosts,
+    namespace_hosts,
+    parse_hosts,
+    to_bridge,
+    to_switch,
+)
+from hostlib.mechanisms.mechanism import find, registered
+from hostlib.protocol.header import frame_bytes
+from hostlib.text import units
+
+ITEM_BYTES = {"float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+LARGEST_BYTES = 4 << 30
+DEFAULT_SIZES = "64K,1M,16M"
+DEFAULT_WORLD_SIZE = 4
+LOCAL = "local"
+TRANSPORT = "gloo"  # of messages between the ranks that are started
+
+
+@dataclass(frozen=True, slots=True)
+class RankOptions:
+    """What each rank is told; see BenchOptions."""
+
+    mechanisms: tuple[str, ...]
+    sizes: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    iterations: int | None
+    warm_up: int
+    repeats: int
+    seed: int
+    controller: str
+    deadline_s: float
+    address: str = "127.0.0.1"
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> RankOptions:
+        options: dict[str, Any] = json.loads(text)
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """What is measured, and where.
+
+    Attributes:
+        sizes: of a tensor, bytes.
+        iterations: all-reduces that are timed together; None for as many as take about a quarter of a second.
+        repeats: how often that is timed.
+        hosts: `local` or `netns:N`.
+        rate: of each link of netns, as `100mbit`; None for as fast as it goes.
+        controller: of a fabric that runs already; None to start one.
+
+    Raises:
+        HostlibError: something that does not exist, or does not go together.
+    """
+
+    mechanisms: tuple[str, ...]
+    sizes: tuple[int, ...]
+    dtypes: tuple[str, ...] = ("float32",)
+    world_size: int | None = None
+    iterations: int | None = None
+    warm_up: int = 1
+    repeats: int = 3
+    hosts: str = LOCAL
+    rate: str | None = None
+    faults: Faults = field(default_factory=Faults)
+    controller: str | None = None
+    deadline_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not self.mechanisms:
+            raise UnknownNameError("mechanism", "", registered())
+        for name in self.mechanisms:
+            find(name).require_ranks(TRANSPORT)
+            if find(name).one_host and self.hosts != LOCAL:
+                raise HostlibError(
+                    f"{name} is for ranks of one host, and with --hosts {self.hosts} each has its own; "
+                    f"legal are {', '.join(measurable(self.hosts))}"
+                )
+        unknown = next((name for name in self.dtypes if name not in ITEM_BYTES), None)
+        if unknown is not None or not self.dtypes:
+            raise UnknownNameError("dtype", unknown or "", ITEM_BYTES)
+        numbers = {"iterations": self.iterations, "repeats": self.repeats, "deadline": self.deadline_s}
+        for name, number in numbers.items():
+            if number is not None and not number > 0:
+                raise HostlibError(f"--{name} must be above 0, not {number}")
+        if self.warm_up < 0:
+            raise HostlibError(f"--warm-up must not be negative, not {self.warm_up}")
+        largest_item = max(ITEM_BYTES[dtype] for dtype in self.dtypes)
+        for size in self.sizes:
+            if not largest_item <= size <= LARGEST_BYTES:
+                raise HostlibError(
+                    f"a size of {size} bytes is not in {largest_item}..{LARGEST_BYTES}, one element to 4G"
+                )
+        self._check_place()
+
+    def _check_place(self) -> None:
+        count = parse_hosts(self.hosts)
+        if self.world_size is not None and not 1 <= self.world_size <= LARGEST_WORLD:
+            raise HostlibError(f"--world-size must be in 1..{LARGEST_WORLD}, not {self.world_size}")
+        if count is not None and self.world_size not in (None, count):
+            raise HostlibError(f"--world-size {self.world_size} does not match --hosts {self.hosts}, a rank on each")
+        if self.rate is not None:
+            units.bandwidth(self.rate, "rate")
+            if count is None:
+                raise HostlibError("--rate is of the links of network namespaces: it needs --hosts netns:N")
+        if self.controller is not None and count is not None:
+            raise HostlibError("network namespaces have a fabric of their own: --controller goes with --hosts local")
+        if not self.faults.given:
+            return
+        options = ", ".join(self.faults.given)
+        if self.controller is not None:
+            raise HostlibError(f"{options}: the fabric of --controller runs already; give them to `controller start`")
+        past = [name for name in self.mechanisms if not find(name).needs_fabric]
+        if past:
+            raise HostlibError(
+                f"{options}: it is the embedded switch that loses, repeats, holds back and damages, and "
+                f"{', '.join(past)} would not pass it: leave out one or the other"
+            )
+
+    @property
+    def ranks(self) -> int:
+        return parse_hosts(self.hosts) or self.world_size or DEFAULT_WORLD_SIZE
+
+    def for_rank(self, mechanisms: tuple[str, ...], controller: str, address: str) -> RankOptions:
+        return RankOptions(
+            mechanisms,
+            self.sizes,
+            self.dtypes,
+            self.iterations,
+            self.warm_up,
+            self.repeats,
+            self.faults.seed,
+            controller,
+            self.deadline_s,
+            address,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table, as nccl-tests defines it.
+
+    Attributes:
+        time_us: of one all-reduce on the slowest rank, the median over the repeats; `fastest_us` and `slowest_us` are
+            the extremes of the repeats.
+        algbw_gbps: size over time, 10^9 bytes per second.
+        busbw_gbps: algbw * 2 (n - 1) / n: what each link would carry if a ring did it.
+        wrong: elements, on whichever rank has the most, that differ from the exact sum by more than docs/protocol.md
+            allows; all of a rank whose bits differ from the others'.
+        retransmits: of all ranks, while the clock ran: packets of the slot protocol, or TCP segments.
+    """
+
+    mechanism: str
+    size_bytes: int
+    count: int
+    dtype: str
+    time_us: float
+    fastest_us: float
+    slowest_us: float
+    algbw_gbps: float
+    busbw_gbps: float
+    wrong: int
+    retransmits: int
+
+
+Event = dict[str, Any]
+
+
+def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Row]:
+    """Measure every mechanism with every type and size, in that order.
+
+    Args:
+        report: called before and after each measurement; `event` is "measuring", then "row", and the other keys are
+            `mechanism`, `size_bytes` and `dtype`.
+
+    Raises:
+        HostlibError: namespaces or fabric could not be made, or a rank failed; nothing is left behind.
+    """
+    from hostlib.launch.launcher import run_ranks
+
+    if options.controller is not None:
+        require_controller(options.controller)
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        count = parse_hosts(options.hosts)
+        servers = max(find(name).servers for name in options.mechanisms)
+        spaces = None if count is None else stack.enter_context(namespace_hosts(count + servers, options.rate))
+        for names in _by_place(options.mechanisms):
+            through = find(names[0]).needs_fabric
+            with ExitStack() as place:
+                hosts: Hosts = LocalHosts()
+                if spaces is not None and through:
+                    hosts = to_switch(spaces, find(names[0]).sends_messages)
+                elif spaces is not None:
+                    hosts = place.enter_context(to_bridge(spaces))
+                controller = options.controller or ""
+                if through and not controller:
+                    controller = place.enter_context(local_fabric(hosts, options.faults))
+                serve = max(find(name).servers for name in names)
+                addresses = [hosts.address(rank) for rank in range(options.ranks + serve)]
+                told = [options.for_rank(names, controller, address).to_json() for address in addresses]
+                done = run_ranks("hostlib.bench.allreduce_rank", told.__getitem__, options.ranks, hosts, report, serve)
+                rows += [Row(**row) for row in done["rows"]]
+    return sorted(rows, key=lambda row: options.mechanisms.index(row.mechanism))
+
+
+def _by_place(mechanisms: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Those whose hosts' links lead to the same: the fabric; the fabric with ranks' messages; a bridge."""
+
+    def kind(name: str) -> tuple[bool, bool]:
+        return find(name).needs_fabric, find(name).sends_messages
+
+    kinds = dict.fromkeys(map(kind, mechanisms))
+    return [tuple(name for name in mechanisms if kind(name) == each) for each in kinds]
+
+
+# ---- sizes ------------------------------------------------------------------------------------------------------
+
+
+def parse_size(text: str) -> int:
+    """Bytes, from `16M` (2^20, as in nccl-tests).
+
+    Raises:
+        HostlibError: not of that form.
+    """
+    found = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
+    if found is None:
+        raise HostlibError(f"size {text!r} is not a whole number of bytes, K, M or G (as in 16M)")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def parse_sizes(sizes: str | None, first: str | None, last: str | None, factor: int) -> tuple[int, ...]:
+    """From a list `64K,1M`, or from `first` to `last`, each `factor` times the one before.
+
+    Raises:
+        HostlibError: both or half of them are given, or they are not sizes.
+    """
+    if first is None and last is None:
+        return tuple(dict.fromkeys(parse_size(text) for text in (sizes or DEFAULT_SIZES).split(",")))
+    if sizes is not None or first is None or last is None:
+        raise HostlibError("sizes are either a list, --sizes 64K,1M, or a range, --from 8 --to 16M")
+    if factor < 2:
+        raise HostlibError(f"--factor must be at least 2, not {factor}")
+    size, end = parse_size(first), parse_size(last)
+    if not 0 < size <= end:
+        raise HostlibError(f"--from {first} --to {last} is not a range of sizes")
+    found = []
+    while size <= end:
+        found.append(size)
+        size *= factor
+    return tuple(found)
+
+
+def describe_size(size: int) -> str:
+    unit = next((u for u in "GMK" if size % UNITS[u] == 0), "")
+    return f"{size // UNITS[unit]}{unit}"
+
+
+# ---- what a person sees -----------------------------------------------------------------------------------------
+
+
+class BenchProgress:
+    """What is being measured: a bar on a terminal, else a line for each."""
+
+    def __init__(self, console: Console, measurements: int) -> None:
+        self._console = console
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+        self._task = self._progress.add_task("starting", total=measurements)
+
+    def __enter__(self) -> Callable[[Event], None]:
+        self._progress.start()
+        return self._report
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def _report(self, event: Event) -> None:
+        if event["event"] == "measuring":
+            what = f"{event['mechanism']}, {describe_size(event['size_bytes'])} {event['dtype']}"
+            self._progress.update(self._task, description=what)
+            if not self._console.is_terminal:
+                self._console.print(f"measuring: {what}", highlight=False)
+        else:
+            self._progress.advance(self._task)
+
+
+def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None:
+    """The table, and how to read it."""
+    place = options.hosts if options.rate is None else f"{options.hosts}, {options.rate}"
+    table = Table(title=f"all-reduce (sum), {options.ranks} ranks, {place}", title_justify="left", box=None)
+    for name in ("mechanism", "size", "count", "type", "time", "spread", "algbw", "busbw", "#wrong", "again"):
+        table.add_column(name, justify="left" if name in ("mechanism", "type") else "right", no_wrap=True)
+    table.add_row("", "(B)", "(elements)", "", "(us)", "", "(GB/s)", "(GB/s)", "", "")
+    for row in rows:
+        table.add_row(
+            row.mechanism,
+            str(row.size_bytes),
+            str(row.count),
+            row.dtype,
+            f"{row.time_us:.1f}",
+            f"{(row.slowest_us - row.fastest_us) / row.time_us:.0%}",
+            f"{row.algbw_gbps:.4f}",
+            f"{row.busbw_gbps:.4f}",
+            str(row.wrong) if row.wrong == 0 else f"[red]{row.wrong}[/red]",
+            str(row.retransmits),
+        )
+    console.print(table)
+    for line in foot(options):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def foot(options: BenchOptions) -> list[str]:
+    """What must be known to read the table."""
+    n = options.ranks
+    lines = [
+        "time: the slowest rank's, median of the repeats; spread: between them; again: packets sent again by all ranks.",
+        f"busbw = algbw * 2 (n - 1) / n = {2 * (n - 1) / n:.3f} algbw, what a link carries in a ring.",
+    ]
+    through = [name for name in options.mechanisms if find(name).needs_fabric]
+    once = [name for name in through if not find(name).sends_messages]
+    if once:
+        lines.append(f"Through the fabric a worker's link carries each byte once: for {', '.join(once)} look at algbw.")
+    if through and options.rate is not None:
+        payload, frame = frame_bytes()
+        lines.append(
+            f"A link of {options.rate} carries at most {payload_limit_gbps(options.rate):.5f} GB/s of values: "
+            f"{payload} of a frame's {frame} bytes."
+        )
+    return lines
+
+
+def payload_limit_gbps(rate: str) -> float:
+    """10^9 bytes of values per second that a link of a rate carries in each direction."""
+    payload, frame = frame_bytes()
+    return units.bandwidth(rate, "rate") / 8e9 * payload / frame
+
+
+def measurable(hosts: str = LOCAL) -> tuple[str, ...]:
+    """The mechanisms that the ranks that are started can run, where `hosts` says."""
+    return tuple(
+        name for name, m in registered().items() if m.runs_with(TRANSPORT) and (hosts == LOCAL or not m.one_host)
+    )
+
+
+def measurements(options: BenchOptions) -> int:
+    """How many rows there will be."""
+    return len(options.mechanisms) * len(options.dtypes) * len(options.sizes)

@@ -1,0 +1,107 @@
+"""How fast the kernels are, against memcpy: one core, no network.
+
+Each pass goes over a tensor larger than the caches, packet by packet, as the engine does. The way out, `pack`, takes a
+block's exponent code one window before it packs the block (for int32 the whole tensor's, before the first packet). The
+way back, `unpack`, computes the check word of each packet before it writes the values. The packets lie in one batch of
+buffers that is used again and again, behind room for their headers, as the engine's do.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from hostlib import _engine
+from hostlib.protocol import block_float, constants
+from hostlib.system.machine import cpu_name
+
+TENSOR_BYTES = 64 << 20
+ELEMENTS, PACKETS, WINDOW, WORLD_SIZE = 256, 64, 128, 4
+ROUNDS_MIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRate:
+    """One kernel's rate.
+
+    Attributes:
+        name: "pack" or "unpack".
+        dtype: of the tensor.
+        gb_s: bytes of the tensor that are read (pack) or written (unpack), 10^9 per second; median of the rounds.
+        memcpy_gb_s: bytes that memcpy copies, each counted once, in the same rounds.
+        ratio: gb_s / memcpy_gb_s.
+    """
+
+    name: str
+    dtype: str
+    gb_s: float
+    memcpy_gb_s: float
+    ratio: float
+
+
+def run(seconds: float, tensor_bytes: int = TENSOR_BYTES) -> list[KernelRate]:
+    """Rates of pack and unpack for every dtype.
+
+    All passes and memcpy take turns until the time is up, and the CPU time of this thread is what counts: a busy machine
+    slows them alike, by the memory they share with its other work.
+
+    Args:
+        seconds: for all of it, but no less than three rounds.
+        tensor_bytes: of each tensor; below the size of the caches the rates are the caches'.
+
+    Raises:
+        ValueError: no time, or no whole packet in the tensor.
+    """
+    if not seconds > 0:
+        raise ValueError(f"the time must be above 0 s, not {seconds}")
+    if tensor_bytes < 4 * ELEMENTS:
+        raise ValueError(f"the tensor must have at least {4 * ELEMENTS} bytes, not {tensor_bytes}")
+    piece = np.random.default_rng(1).standard_normal(1 << 16).astype(np.float32)
+    source = np.resize(piece, tensor_bytes // 4)
+    target = np.empty_like(source)
+    ring = np.zeros(PACKETS * (constants.HEADER_BYTES + 4 * ELEMENTS), np.uint8)
+    passes: dict[tuple[str, str], Callable[[], object]] = {}
+    passes["memcpy", ""] = partial(np.copyto, target, source)
+    for dtype, stored in block_float.STORED.items():
+        x = (
+            source.view(stored)
+            if np.dtype(stored).itemsize == 4
+            else np.resize(block_float.narrowed(dtype, piece), 2 * len(source))
+        )
+        codes = np.zeros(-(-len(x) // ELEMENTS), np.uint16)
+        average = dtype != "int32"
+        passes["pack", dtype] = partial(_engine.pack_pass, dtype, x, codes, ring, ELEMENTS, WORLD_SIZE, WINDOW)
+        back = (dtype, ring, target.view(stored), codes, ELEMENTS, WORLD_SIZE, average)
+        passes["unpack", dtype] = partial(_engine.unpack_pass, *back)
+    taken: dict[tuple[str, str], list[int]] = {key: [] for key in passes}
+    end_ns = time.perf_counter_ns() + int(seconds * 1e9)
+    rounds = 0
+    while rounds < ROUNDS_MIN or time.perf_counter_ns() < end_ns:
+        for key, once in passes.items():
+            start_ns = time.thread_time_ns()
+            once()
+            taken[key].append(time.thread_time_ns() - start_ns)
+        rounds += 1
+    rates = {key: source.nbytes / statistics.median(times) for key, times in taken.items()}
+    memcpy = rates.pop(("memcpy", ""))
+    return [KernelRate(name, dtype, rate, memcpy, rate / memcpy) for (name, dtype), rate in rates.items()]
+
+
+def print_table(rates: list[KernelRate], console: Console) -> None:
+    """A line per kernel and dtype, under the CPU's name."""
+    memcpy = rates[0].memcpy_gb_s if rates else 0.0
+    table = Table(title=f"{cpu_name()}, one core; memcpy {memcpy:.1f} GB/s", title_justify="left")
+    table.add_column("kernel")
+    table.add_column("type")
+    table.add_column("GB/s", justify="right")
+    table.add_column("of memcpy", justify="right")
+    for rate in rates:
+        table.add_row(rate.name, rate.dtype, f"{rate.gb_s:.2f}", f"{rate.ratio:.2f}")
+    console.print(table)

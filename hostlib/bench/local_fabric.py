@@ -1,0 +1,88 @@
+"""A fabric of one's own: an embedded switch and a controller as processes that end with what started them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hostlib.errors import FabricError, HostlibError
+from hostlib.launch.hosts import Hosts
+from hostlib.protocol.addresses import FABRIC_ADDRESS
+from hostlib.system.network_namespace import orphaned
+from hostlib.system.process import StartError, running
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What the embedded switch does to packets, per port and direction.
+
+    Attributes:
+        delay: of every frame, as `emulation switch` takes it (2ms); None for none.
+        seed: of what is drawn.
+    """
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    corrupt: float = 0.0
+    delay: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "duplicate", "reorder", "corrupt"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise HostlibError(f"--{name} must be a probability in [0, 1), not {getattr(self, name)}")
+
+    @property
+    def given(self) -> list[str]:
+        """The options that ask for something."""
+        return [f"--{name}" for name in ("loss", "duplicate", "reorder", "corrupt", "delay") if getattr(self, name)]
+
+    def options(self) -> list[str]:
+        """Of `emulation switch`."""
+        names = ("loss", "duplicate", "reorder", "corrupt", "seed")
+        delay = ["--delay", self.delay] if self.delay else []
+        return [word for name in names for word in (f"--{name}", str(getattr(self, name)))] + delay
+
+
+@contextmanager
+def local_fabric(hosts: Hosts, faults: Faults) -> Iterator[str]:
+    """A switch with a port for each host and its controller, for as long as the block runs; the controller's URL.
+
+    Raises:
+        FabricError: one of them did not start; the message is its own.
+    """
+    for left in Path(tempfile.gettempdir()).glob("netfold-fabric-*"):
+        if orphaned(left.name):
+            shutil.rmtree(left, ignore_errors=True)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"netfold-fabric-{os.getpid()}-")))
+        ready = folder / "switch.json"
+        options = ["--p4rt", "127.0.0.1:0", "--ready-file", str(ready), *faults.options(), *hosts.switch_ports()]
+        said = stack.enter_context(_running(hosts, "the embedded switch", ["emulation", "switch", *options], ready))
+        described = {"name": "switch", "p4rt": said["p4rt"], "device_id": said["device_id"], "address": FABRIC_ADDRESS}
+        topology, state = folder / "topology.json", folder / "controller.json"
+        topology.write_text(json.dumps({"switches": [{**described, **hosts.fabric(said)}]}))
+        options = ["--http", f"{hosts.control_address}:0", "--topology", str(topology), "--state-dir", str(folder)]
+        start = ["controller", "start", "--foreground", *options]
+        yield stack.enter_context(_running(hosts, "the controller", start, state))["http"]
+
+
+@contextmanager
+def _running(hosts: Hosts, what: str, arguments: list[str], ready: Path) -> Iterator[dict[str, Any]]:
+    command = [sys.executable, "-m", *arguments]
+    with ExitStack() as stack:
+        try:
+            process = running(command, ready, ready.with_suffix(".log"), what=what, space=hosts.space(None))
+            described = stack.enter_context(process)
+        except StartError as error:
+            raise FabricError(str(error)) from error
+        yield described

@@ -1,0 +1,1 @@
+"""Collectives at work: what executes a mechanism's schedules on a rank."""

@@ -1,0 +1,149 @@
+"""The group that a run's processes form, and how they meet."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import torch.distributed as dist
+
+from hostlib.errors import HostlibError, RunError
+from hostlib.fabric.multicast import Streams, SwitchMulticast
+from hostlib.transport.failure_detector import FailureDetector
+from hostlib.transport.gloo_transport import GlooConnector
+from hostlib.transport.launch_environment import LaunchEnvironment
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.refusals import quoted
+from hostlib.transport.transport import Transport, first_line
+
+STORE_GRACE_S = 30
+
+
+@contextmanager
+def join_group(
+    here: LaunchEnvironment, purpose: str, deadline_s: float, servers: int = 0, own: int = 0
+) -> Iterator[tuple[RankContext, str]]:
+    """The group of all ranks, as long as the block runs, and a name for its job that begins with `purpose` and that no
+    other run has. Gloo is torch's default process group meanwhile and afterwards; a server has none.
+
+    Args:
+        servers: how many processes, the last, serve and are no ranks.
+        own: how many of them, the last, are a strategy's own.
+
+    Raises:
+        HostlibError: what the block raises; torch's own errors become one that says which ranks are missing.
+    """
+    tcp_store = dist.TCPStore(
+        here.host,
+        here.port,
+        is_master=False,
+        timeout=timedelta(seconds=deadline_s + STORE_GRACE_S),
+        wait_for_workers=False,
+    )
+    store = dist.PrefixStore(f"netfold-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", tcp_store)
+    meet(store, here, deadline_s + STORE_GRACE_S)
+    workers, timeout = here.world_size - servers, timedelta(seconds=deadline_s)
+    serves = here.rank >= workers
+    if not serves:
+        dist.init_process_group("gloo", store=store, rank=here.rank, world_size=workers, timeout=timeout)
+    if here.rank == 0:
+        store.set("job", f"{purpose}-{uuid.uuid4().hex[:12]}")
+    job = store.get("job").decode()
+    detector = FailureDetector(here.host, here.port, job, here.rank, here.world_size, servers)
+    started = time.monotonic()
+    try:
+        another_gloo = gloo_maker(store, here.rank, workers, deadline_s)
+        gloo = None if serves else another_gloo()
+        connector = here.connector or GlooConnector()
+        connect = partial(connector.connect, store, rank=here.rank, deadline_s=None if serves else deadline_s)
+        transport = connect("hosts", range(here.world_size), gloo=None if servers else gloo)
+        calls = itertools.count()
+        members = [*range(workers), *range(here.world_size - own, here.world_size)]
+
+        def another_transport() -> Transport:
+            return connect(f"strategy{next(calls)}", members)
+
+        context = RankContext(
+            here.rank,
+            workers,
+            gloo,
+            detector,
+            deadline_s,
+            another_gloo,
+            nccl_maker(store, here.rank, workers, deadline_s),
+            transport,
+            servers,
+            another_transport,
+        )
+        with ExitStack() as detectors:
+            yield replace(context, another_multicast=multicast_maker(context, here, job, detectors)), job
+    except HostlibError:
+        raise
+    except (RuntimeError, OverflowError) as error:
+        raise _unwrapped(error, detector, time.monotonic() - started) from error
+    finally:
+        detector.close()
+
+
+def gloo_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float) -> Callable[[], Any]:
+    """What makes a Gloo of its own at each call; ranks that call it as often meet in the same ones."""
+    calls, timeout = itertools.count(), timedelta(seconds=deadline_s)
+    return lambda: dist.ProcessGroupGloo(dist.PrefixStore(f"collective{next(calls)}", store), rank, world_size, timeout)
+
+
+def multicast_maker(
+    context: RankContext, here: LaunchEnvironment, job: str, detectors: ExitStack
+) -> Callable[[str, str], SwitchMulticast]:
+    """What makes a place among workers at each call, with heartbeats and messages of its own; see
+    RankContext.another_multicast.
+    """
+    calls = itertools.count()
+
+    def make(controller: str, address: str) -> SwitchMulticast:
+        assert context.another_transport is not None
+        name = f"{job}-own{next(calls)}"
+        detector = FailureDetector(here.host, here.port, name, context.rank, context.world_size)
+        detectors.callback(detector.close)
+        own = replace(context, detector=detector, transport=context.another_transport())
+        return SwitchMulticast(own, controller, name, address, Streams.of_workers(context.world_size))
+
+    return make
+
+
+def nccl_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float) -> Callable[[], Any]:
+    """What makes an NCCL group, once, on the current CUDA device."""
+    timeout = timedelta(seconds=deadline_s)
+    prefix = dist.PrefixStore("nccl", store)
+    return lambda: dist.ProcessGroupNCCL(prefix, rank, world_size, timeout)  # type: ignore[arg-type]
+
+
+def meet(store: dist.Store, here: LaunchEnvironment, patience_s: float) -> None:
+    """Wait for all ranks, some of which may still be loading torch: from now on, the deadline holds.
+
+    Raises:
+        RunError: some did not come; it says which.
+    """
+    keys = [f"here/{rank}" for rank in range(here.world_size)]
+    try:
+        store.set(keys[here.rank], "")
+        store.wait(keys, timedelta(seconds=patience_s))
+    except RuntimeError as error:
+        try:
+            absent = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
+        except RuntimeError:
+            raise RunError(f"the torch store at {here.host}:{here.port} is gone: {first_line(error)}") from error
+        which = f"rank {absent[0]}" if len(absent) == 1 else f"ranks {', '.join(absent)}"
+        raise RunError(f"{which} did not start within {patience_s:.0f} s") from error
+
+
+def _unwrapped(error: Exception, detector: FailureDetector, waited_s: float) -> HostlibError:
+    """torch turns a future's exception into a RuntimeError that quotes it."""
+    return quoted(str(error)) or detector.explain(waited_s, lambda: RunError(first_line(error)))

@@ -1,0 +1,50 @@
+"""This host's executors of a mechanism, and its place where the switch multicasts."""
+
+from __future__ import annotations
+
+from hostlib.collectives.mechanism_executor import MechanismExecutor
+from hostlib.collectives.schedule_executor import SwitchSum
+from hostlib.fabric.multicast import Streams, SwitchMulticast
+from hostlib.mechanisms.mechanism import Mechanism
+from hostlib.schedules.schedule import FabricUse
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.transport import Multicast
+
+
+def channels(
+    mechanism: Mechanism,
+    context: RankContext,
+    fabric: SwitchSum | None = None,
+    multicast: Multicast | None = None,
+) -> list[MechanismExecutor]:
+    """This host's runtimes of a mechanism, which share the all-reduces; with a fabric, whose order is one, only one."""
+    count = channel_count(mechanism, context)
+    return [
+        MechanismExecutor(
+            mechanism, context.world_size, context.rank, context.transport, fabric, channel, count, multicast
+        )
+        for channel in range(count)
+    ]
+
+
+def channel_count(mechanism: Mechanism, context: RankContext) -> int:
+    """How many all-reduces each of a mechanism's hosts is at."""
+    return max(1, min(mechanism.channels, context.transport.channels))
+
+
+def join_multicast(
+    mechanism: Mechanism, context: RankContext, controller: str, job: str, address: str
+) -> SwitchMulticast | None:
+    """This host's place where the switch multicasts what a mechanism's hosts have summed; None where it does not.
+
+    Raises:
+        JoinError: see hostlib.fabric.job_client.
+    """
+    schedule = None if mechanism.build is None else mechanism.schedule(context.world_size)
+    if schedule is None or schedule.fabric_use is not FabricUse.MULTICAST:
+        return None
+    if schedule.servers:
+        streams = Streams.of_server(context.world_size, channel_count(mechanism, context))
+    else:
+        streams = Streams.of_workers(context.world_size)
+    return SwitchMulticast(context, controller, job, address, streams)

@@ -1,0 +1,32 @@
+"""What every collective does, whatever it goes by."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Collective(Protocol):
+    """Sums tensors over the ranks. Every rank must ask for the same ones in the same order."""
+
+    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
+        """Sum or average a tensor in place; the future holds it, or a HostlibError."""
+        ...
+
+    def stats(self) -> dict[str, int] | None:
+        """The packet engine's counters, when there is one."""
+        ...
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """What is known of each failure of the fabric."""
+        ...
+
+    def close(self, graceful: bool = True) -> None: ...
+
+
+def chunks(elements: int, elements_per_packet: int) -> int:
+    """Slots that the switch completes for one all-reduce: the prologue and the packets (docs/protocol.md)."""
+    return 0 if elements == 0 else 1 + -(-elements // elements_per_packet)

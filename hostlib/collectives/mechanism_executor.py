@@ -1,0 +1,160 @@
+"""One host of a mechanism: its schedule is executed for one tensor after the other, the same ones on every host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hostlib.collectives.schedule_executor import Playing, ScheduleExecutor, SwitchSum
+from hostlib.errors import ScheduleError
+from hostlib.mechanisms.mechanism import Mechanism
+from hostlib.schedules.checker import check
+from hostlib.schedules.schedule import FabricUse, Operation, Schedule, piece_bounds, server, worker
+from hostlib.transport.transport import Multicast, Pending, Transport, settle
+
+HEADER_TAG = 1 << 20  # of what servers are told; pieces have the tags below
+CHANNEL_TAGS = 2 * HEADER_TAG
+DTYPES = (torch.float32, torch.int32)  # that travel
+END = -1  # instead of a number of elements
+MOST_PARTS = 256  # schedules that a host keeps its part of
+
+
+@dataclass(frozen=True, slots=True)
+class HostPart:
+    """One host's part of a schedule.
+
+    Attributes:
+        pieces: of the tensor.
+        streams: by piece, in which the switch multicasts it.
+    """
+
+    pieces: int
+    operations: tuple[Operation, ...]
+    streams: Mapping[int, int]
+
+
+class MechanismExecutor:
+    """One host's part in a mechanism's all-reduces.
+
+    Args:
+        host: a worker's rank, or world size + a server's number.
+        transport: what point-to-point messages go by.
+        switch: what the switch's operations go to; None when the schedule has none, or it only multicasts:
+        multicast: then they go there.
+        channel: of the all-reduces numbered 0, 1, 2, ..., this one does those whose number modulo `channels` is this.
+
+    Raises:
+        ScheduleError: the mechanism is not an all-reduce, or cannot run here.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        world_size: int,
+        host: int,
+        transport: Transport,
+        switch: SwitchSum | None = None,
+        channel: int = 0,
+        channels: int = 1,
+        multicast: Multicast | None = None,
+    ) -> None:
+        self._mechanism, self._world_size, self._host = mechanism, world_size, host
+        self._multicast, self._channel = multicast, channel
+        self._turn, self._channels = channel, channels
+        schedule = mechanism.schedule(world_size)
+        check(schedule)
+        mechanism.require_hosts()
+        if switch is None and multicast is None and schedule.needs_fabric and host < world_size:
+            raise ScheduleError(f"{mechanism.name} needs a switch")
+        self.only_fabric = schedule.needs_fabric and schedule.fabric_use is not FabricUse.MULTICAST
+        self._hosts = {worker(rank): rank for rank in range(world_size)}
+        self._hosts |= {server(number): world_size + number for number in range(len(schedule.servers))}
+        self._parts: dict[tuple[int, int], HostPart] = {}  # the latest used last
+        self._node = next(node for node, number in self._hosts.items() if number == host)
+        self._executor = ScheduleExecutor(
+            mechanism.name,
+            self._hosts,
+            transport,
+            channel * CHANNEL_TAGS,
+            switch,
+            multicast,
+            server=host >= world_size,
+            # A server's go to all at the same time, so that no worker is behind the others.
+            in_turn=host < world_size and transport.shares_link,
+            behind_switch=schedule.fabric_use is FabricUse.TO_SERVER,
+        )
+
+    @property
+    def servers(self) -> range:
+        """The hosts that are servers of their own."""
+        return range(self._world_size, len(self._hosts))
+
+    def allreduce(self, tensor: Tensor, average: bool) -> None:
+        """Sum (or average) a contiguous tensor over all ranks, in place."""
+        self.finish(self.begin(tensor, average))
+
+    def begin(self, tensor: Tensor, average: bool) -> Playing:
+        """Do the operations up to the first that might wait: later tensors' can follow before `finish`."""
+        flat = tensor.view(-1)
+        if flat.numel() == 0:
+            return self._executor.begin((), (), average)
+        part = self._part(self._mechanism.layout(self._world_size, flat.nbytes, self._turn))
+        self._turn += self._channels
+        pieces = [flat[start:end] for start, end in piece_bounds(flat.numel(), part.pieces)]
+        return self._executor.begin(part.operations, pieces, average, part.streams)
+
+    def finish(self, playing: Playing) -> None:
+        """The remaining operations. All-reduces are finished in the order in which they were begun."""
+        header: list[Pending] = []
+        if self._host == 0 and playing.pieces and not self.only_fabric:
+            count = sum(piece.numel() for piece in playing.pieces)
+            header = self._tell_servers(count, DTYPES.index(playing.pieces[0].dtype))
+        self._executor.finish(playing)
+        settle(header)
+        if playing.average and not playing.in_switch:
+            for piece in playing.pieces:
+                piece.div_(self._world_size)
+
+    def _part(self, layout: tuple[int, int]) -> HostPart:
+        """Built once for all tensors that are cut and dealt out alike."""
+        part = self._parts.pop(layout, None)
+        if part is None:
+            schedule = self._mechanism.schedule(self._world_size, *layout)
+            streams = self._streams(schedule) if self._multicast is not None else {}
+            part = HostPart(schedule.pieces, tuple(schedule.nodes[self._node]), streams)
+        self._parts[layout] = part
+        if len(self._parts) > MOST_PARTS:
+            del self._parts[next(iter(self._parts))]
+        return part
+
+    def _streams(self, schedule: Schedule) -> dict[int, int]:
+        """By piece; a server has a stream for each channel, workers have one each."""
+        servers = bool(self.servers)
+        sources = schedule.multicast_sources
+        return {piece: self._channel if servers else self._hosts[node] for piece, node in sources.items()}
+
+    def serve(self) -> None:
+        """A server's all-reduces, one after the other, until all workers have closed their executors. Of those that the
+        switch sums it is told nothing: hostlib/fabric/aggregation_server.py answers packets, whatever tensors they are of."""
+        header = torch.empty(2, dtype=torch.int64)
+        while True:
+            self._executor.receive(header, 0, HEADER_TAG).wait()
+            count, kind = header.tolist()
+            if count == END:
+                break
+            self.allreduce(torch.empty(count, dtype=DTYPES[kind]), average=False)
+        # What they share must not go before the last of them has everything.
+        for rank in range(1, self._world_size):
+            self._executor.receive(header, rank, HEADER_TAG).wait()
+
+    def close(self) -> None:
+        """There will be no more from this worker."""
+        settle(self._tell_servers(END, 0))
+        self._executor.close()
+
+    def _tell_servers(self, count: int, kind: int) -> list[Pending]:
+        header = torch.tensor([count, kind])
+        return [self._executor.send(header, host, HEADER_TAG) for host in self.servers]

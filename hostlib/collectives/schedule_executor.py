@@ -1,0 +1,269 @@
+"""Execute one host's list of a schedule on real tensors: pieces to and from its peers by messages, the switch's part
+through the packet engine. What the switch only multicasts are words of a host's, which that host has summed.
+
+Any schedule: a mechanism's (hostlib/collectives/mechanism_executor.py), or a strategy's own messages, whose pieces have
+sizes of their own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from hostlib.errors import ScheduleError
+from hostlib.schedules.schedule import Compute, Operation, Receive, Send, describe, is_host
+from hostlib.transport.send_queue import SendQueue
+from hostlib.transport.transport import Multicast, Pending, Transport, settle
+
+SEGMENT_BYTES = 1 << 20  # of a message: while one is added, the next come
+SEGMENTS_AHEAD = 8  # at least so many are asked for before they are needed
+
+
+class SwitchSum(Protocol):
+    """Sums pieces over all ranks in the switch, in place, in the order in which they are begun."""
+
+    def begin(self, values: Tensor, average: bool) -> int: ...
+
+    def finish(self, number: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operation on one segment of its piece; the switch cuts pieces by itself.
+
+    Attributes:
+        fresh: nothing has been done to the segment before: what comes may come into its place.
+    """
+
+    operation: Operation
+    segment: int
+    part: Tensor
+    fresh: bool
+
+
+@dataclass(slots=True)
+class Playing:
+    """A list under way.
+
+    Attributes:
+        streams: by piece, in which the switch multicasts it.
+        steps: those that remain.
+        unasked: of them, those whose messages have not been asked for.
+        most: messages that are asked for at a time.
+        coming: what has been asked for, and where it comes.
+        sending: by piece and segment.
+        in_switch: its number of each piece that was handed to it.
+        multicasts: by piece, what comes from the switch; None before that was asked for.
+    """
+
+    pieces: Sequence[Tensor]
+    average: bool
+    streams: Mapping[int, int]
+    steps: deque[Step]
+    unasked: deque[Step]
+    most: int
+    coming: deque[tuple[Pending, Tensor]] = field(default_factory=deque)
+    sending: dict[tuple[int, int], list[Pending]] = field(default_factory=lambda: defaultdict(list))
+    in_switch: dict[int, int] = field(default_factory=dict)
+    multicasts: dict[int, Pending] | None = None
+
+
+class ScheduleExecutor:
+    """One host's lists, one after the other.
+
+    Args:
+        name: of the schedules, for errors.
+        hosts: number of every node that is a host.
+        transport: what point-to-point messages go by.
+        first_tag: of the messages; piece p's have this plus p.
+        switch: what the switch's sums go to; None where there are none.
+        multicast: what the switch multicasts goes there; None where there is nothing.
+        server: whether this host is a server: it takes a piece from several hosts at a time.
+        in_turn: messages leave for one host after the other.
+        behind_switch: a server has its sums from the switch: no messages are exchanged with it.
+        compute: works on a piece for so many ns; None where schedules have no such operations.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hosts: Mapping[str, int],
+        transport: Transport,
+        first_tag: int = 0,
+        switch: SwitchSum | None = None,
+        multicast: Multicast | None = None,
+        server: bool = False,
+        in_turn: bool = False,
+        behind_switch: bool = False,
+        compute: Callable[[int], None] | None = None,
+    ) -> None:
+        self._name, self._hosts, self._transport, self._first_tag = name, hosts, transport, first_tag
+        self._switch, self._multicast, self._server = switch, multicast, server
+        self._behind_switch, self._compute = behind_switch, compute
+        self._queue = SendQueue(transport) if in_turn else None
+
+    def begin(
+        self,
+        operations: Sequence[Operation],
+        pieces: Sequence[Tensor],
+        average: bool = False,
+        streams: Mapping[int, int] | None = None,
+        ahead: bool = False,
+    ) -> Playing:
+        """Do the operations up to the first that might wait: later lists can follow before `finish`.
+
+        Args:
+            pieces: flat and contiguous.
+            average: whether the switch's sums are to be divided by the number of ranks.
+            ahead: messages, too, leave now, and all that are to come are asked for: where no other list's are in the way.
+        """
+        steps = list(self._steps(operations, pieces))
+        most = segments_ahead(operations, 1 + max((step.segment for step in steps), default=0))
+        playing = Playing(pieces, average, streams or {}, deque(steps), deque(steps), most)
+        if ahead:
+            playing.most = len(steps)
+            self._expect(playing)
+        while playing.steps and isinstance(playing.steps[0].operation, Send):
+            if not ahead and (self._switch is None or self._by_message(playing.steps[0].operation.peer)):
+                break
+            self._do(playing)
+        return playing
+
+    def finish(self, playing: Playing) -> None:
+        """The remaining operations. Lists are finished in the order in which they were begun.
+
+        Raises:
+            ScheduleError: an operation is none that a host can do.
+            RunError, RuntimeError: a message did not come through.
+        """
+        self._expect(playing)
+        while playing.steps:
+            self._ask(playing)
+            self._do(playing)
+        for messages in playing.sending.values():
+            settle(messages)
+        if self._multicast is not None:
+            self._multicast.complete()
+
+    def _do(self, playing: Playing) -> None:
+        step = playing.steps.popleft()
+        match step.operation:
+            case Send(peer, piece) if self._by_message(peer):
+                playing.sending[piece, step.segment].append(self.send(step.part, self._hosts[peer], piece))
+            case Receive(peer, piece, reduce) if self._by_message(peer):
+                message, got = playing.coming.popleft()
+                # What is on its way must not change.
+                settle([*playing.sending.pop((piece, step.segment), []), message])
+                if reduce:
+                    step.part.add_(got)
+                elif got is not step.part:
+                    step.part.copy_(got)
+            case Send(_, piece) if self._switch is not None:
+                playing.in_switch[piece] = self._switch.begin(step.part, playing.average)
+            case Receive(_, piece, _) if self._switch is not None:
+                self._switch.finish(playing.in_switch[piece])
+            case Send(_, piece) if self._multicast is not None:
+                self._multicast.send(playing.streams[piece], step.part)
+            case Receive(_, piece, _) if playing.multicasts and piece in playing.multicasts:
+                playing.multicasts.pop(piece).wait()
+            case Compute(_, duration_ns) if self._compute is not None:
+                self._compute(duration_ns)
+            case operation:
+                raise ScheduleError(f"{self._name}: a host cannot {describe(operation)}")
+
+    def _ask(self, playing: Playing) -> None:
+        """For what comes next. With Gloo, a message leaves when its receiver has asked for it."""
+        while playing.unasked and len(playing.coming) < playing.most:
+            step = playing.unasked.popleft()
+            match step.operation:
+                case Receive(peer, piece, reduce) if self._by_message(peer):
+                    into = step.part if step.fresh and not reduce else torch.empty_like(step.part)
+                    playing.coming.append((self.receive(into, self._hosts[peer], piece), into))
+
+    def _expect(self, playing: Playing) -> None:
+        """Ask for what is to come from the switch: else its source would wait. It cannot be there before all that this
+        host contributes to it has left."""
+        if playing.multicasts is not None:
+            return
+        playing.multicasts = {}
+        if self._multicast is not None:
+            for step in playing.steps:
+                operation = step.operation
+                if isinstance(operation, Receive) and not is_host(operation.peer):
+                    stream = playing.streams[operation.piece]
+                    playing.multicasts[operation.piece] = self._multicast.receive(stream, step.part)
+        self._ask(playing)
+
+    def _by_message(self, peer: str) -> bool:
+        return is_host(peer) and not self._behind_switch
+
+    def _steps(self, operations: Iterable[Operation], pieces: Sequence[Tensor]) -> Iterator[Step]:
+        seen: set[int | tuple[int, int]] = set()  # pieces, and segments of pieces
+        for together in in_turns(operations, self._server):
+            parts = [self._parts(pieces[operation.piece], operation) for operation in together]
+            for segment, each in enumerate(zip(*parts, strict=True)):
+                for operation, part in zip(together, each, strict=True):
+                    piece, whole = operation.piece, part is pieces[operation.piece]
+                    yield Step(operation, segment, part, not seen & {piece, (piece, segment)})
+                    seen.add(piece if whole else (piece, segment))
+
+    def _parts(self, piece: Tensor, operation: Operation) -> tuple[Tensor, ...]:
+        if piece.numel() == 0:
+            return ()
+        by_message = isinstance(operation, Send | Receive) and self._by_message(operation.peer)
+        return _segments(piece) if by_message else (piece,)
+
+    def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        """A message among those of the schedules."""
+        return (self._queue or self._transport).send(tensor, host, self._first_tag + tag)
+
+    def receive(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        """A message among those of the schedules."""
+        return self._transport.receive(tensor, host, self._first_tag + tag)
+
+    def close(self) -> None:
+        """There will be no more."""
+        if self._queue is not None:
+            self._queue.close()
+
+
+def in_turns(operations: Iterable[Operation], serves: bool) -> Iterator[list[Operation]]:
+    """What goes segment by segment: a server receives a piece from several hosts, or else all but the first would wait
+    with links of their own idle. Any other operation goes by itself: a worker that waits for two at a time may hold up
+    those that one of them waits for."""
+    together: list[Operation] = []
+    for operation in operations:
+        if together and not (serves and _joins(operation, together)):
+            yield together
+            together = []
+        together.append(operation)
+    if together:
+        yield together
+
+
+def _joins(operation: Operation, together: list[Operation]) -> bool:
+    return isinstance(operation, Receive) and all(
+        isinstance(other, Receive) and other.piece == operation.piece and other.peer != operation.peer
+        for other in together
+    )
+
+
+def segments_ahead(operations: Iterable[Operation], longest: int) -> int:
+    """How many segments a host asks for before it needs them: two of each host that sends to it, and all of two
+    operations. With less, hosts whose pieces are long could wait for each other in a circle.
+
+    Args:
+        longest: segments of the longest piece.
+    """
+    senders = {operation.peer for operation in operations if isinstance(operation, Receive)}
+    return max(SEGMENTS_AHEAD, 2 * len(senders), 2 * longest)
+
+
+def _segments(piece: Tensor) -> tuple[Tensor, ...]:
+    segments: tuple[Tensor, ...] = piece.split(max(1, SEGMENT_BYTES // piece.element_size()))
+    return segments

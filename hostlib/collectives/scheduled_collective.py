@@ -1,0 +1,228 @@
+"""A mechanism at work on this rank's tensors: what the torch backend and the DDP hook call."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hostlib._engine import Cancelled
+from hostlib.collectives.channels import channels, join_multicast
+from hostlib.collectives.mechanism_executor import MechanismExecutor
+from hostlib.collectives.schedule_executor import Playing
+from hostlib.collectives.vendor import CLOSE_S
+from hostlib.errors import HostlibError, RunError
+from hostlib.fabric.aggregation import SwitchAggregation
+from hostlib.mechanisms.mechanism import Mechanism, find_fallback
+from hostlib.staging.device import Device
+from hostlib.staging.device_reduction import BlockLayout, DeviceReduction
+from hostlib.staging.find_device import device_of
+from hostlib.staging.request import ReduceRequest, host_request, wire_dtype
+from hostlib.system.serial_executor import SerialExecutor
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.refusals import refuse
+
+DEFAULT_FALLBACK = "ring"
+TEND_S = 0.1  # how often an idle rank looks whether another has found the fabric dead
+
+
+@dataclass(slots=True)
+class Reduction:
+    """A request on its way over the ranks."""
+
+    request: ReduceRequest
+    playing: Playing
+    since: float
+
+
+class ScheduledCollective:
+    """A mechanism of ours: its schedule, begun by the caller and finished by a thread, in issue order.
+
+    With servers there are several such threads (see `channels`). What is on a device, and what comes after it until that
+    has begun, another thread begins.
+
+    Args:
+        fallback: the mechanism that sums what the switch does not, after it failed.
+        lanes: see hostlib.fabric.aggregation.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        context: RankContext,
+        controller: str,
+        job: str,
+        address: str,
+        fallback: str = DEFAULT_FALLBACK,
+        lanes: int = 1,
+    ) -> None:
+        self._context = context
+        self._fabric: SwitchAggregation | None = None
+        self._multicast = join_multicast(mechanism, context, controller, job, address)
+        if mechanism.fabric_use is not None and not mechanism.sends_messages:
+            by_hosts = MechanismExecutor(find_fallback(fallback), context.world_size, context.rank, context.transport)
+            self._fabric = SwitchAggregation(
+                context,
+                controller,
+                job,
+                address,
+                lambda values: by_hosts.allreduce(values, False),
+                mechanism.fabric_use,
+                lanes,
+            )
+        self._switch = self._fabric or self._multicast
+        self._executors = channels(mechanism, context, self._fabric, self._multicast)
+        # What goes through the switch alone needs no detour over float32.
+        self._native = self._fabric is not None and self._executors[0].only_fabric
+        # Codes are agreed on for a whole tensor: they are the engine's only where it gets whole tensors.
+        self._cut: BlockLayout | None = None
+        if self._fabric is not None and self._native and mechanism.schedule(context.world_size).pieces == 1:
+            place = self._fabric.session.place  # the first, which is every rank's; later ones come at different moments
+            self._cut = BlockLayout(place.elements, place.pools[0].slots, len(place.pools))
+        self._devices: dict[Device, DeviceReduction] = {}
+        self._codes: Any = None  # Gloo for the devices' codes: another thread's than the executor's
+        self._starting = SerialExecutor("start")
+        self._begun = 0
+        self._asked: list[queue.SimpleQueue[Reduction | None]] = [queue.SimpleQueue() for _ in self._executors]
+        self._lock = threading.Lock()
+        self._closing = False
+        self._broken: Exception | None = None
+        self._threads = [
+            threading.Thread(target=self._run, args=channel, name="collective", daemon=True)
+            for channel in zip(self._executors, self._asked, strict=True)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def elements_per_packet(self) -> int:
+        return self._fabric.session.place.elements if self._fabric is not None else 0
+
+    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        try:
+            device = device_of(tensor)
+            if device is not None:
+                future = device.future()
+            dtype = wire_dtype(tensor, average)
+            if self._native:
+                dtype = tensor.dtype
+            work = None if device is not None else host_request(tensor, dtype, average, future)
+            # In the order of the switch's stream, which is that of this lock.
+            with self._lock:
+                if self._closing:
+                    raise RunError("this collective is closed")
+                since = time.monotonic()
+                if device is not None:
+                    go_on = self._ask(device, tensor, dtype, average, future)
+                    self._starting.put(lambda: self._start(go_on, since, future))
+                elif work is not None and self._starting.idle:
+                    self._begin(work, since)
+                elif work is not None:
+                    self._starting.put(lambda: self._start(lambda give: give(work), since, future))
+        except HostlibError as error:
+            refuse(future, error)
+        return future
+
+    def _ask(
+        self, device: Device, tensor: Tensor, dtype: torch.dtype, average: bool, future: Any
+    ) -> Callable[[Callable[[ReduceRequest], None]], None]:
+        try:
+            if device not in self._devices:
+                self._devices[device] = DeviceReduction(device, self._context.world_size, self._cut, self._agree)
+            return self._devices[device].ask(tensor, dtype, average, future)
+        except HostlibError as error:
+            self._broken = error  # The other ranks went on.
+            raise
+
+    def _agree(self, codes: Tensor) -> None:
+        """The maximum over the ranks, of codes as DeviceReduction has them."""
+        if self._codes is None:
+            self._codes = self._context.another_gloo()
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]
+        # Gloo has no int16; positive float16 are in the order of their bits.
+        self._codes.allreduce([codes.view(torch.float16)], options).wait()
+
+    def _start(self, go_on: Callable[[Callable[[ReduceRequest], None]], None], since: float, future: Any) -> None:
+        error = self._broken or self._guarded(since, lambda: go_on(lambda request: self._begin(request, since)))
+        if error is not None:
+            refuse(future, error)
+
+    def _begin(self, request: ReduceRequest, since: float) -> None:
+        channel = self._begun % len(self._executors)
+        self._begun += 1
+        playing = self._executors[channel].begin(request.values, request.average)
+        self._asked[channel].put(Reduction(request, playing, since))
+
+    def _run(self, executor: MechanismExecutor, asked_of_it: queue.SimpleQueue[Reduction | None]) -> None:
+        while True:
+            try:
+                asked = asked_of_it.get(timeout=TEND_S)
+            except queue.Empty:
+                self._guarded(time.monotonic(), self._tend)
+                continue
+            if asked is None:
+                return
+            self._reduce(executor, asked)
+
+    def _tend(self) -> None:
+        if self._switch is not None and self._broken is None:
+            self._switch.tend()
+
+    def _reduce(self, executor: MechanismExecutor, asked: Reduction) -> None:
+        error = self._broken or self._guarded(asked.since, lambda: executor.finish(asked.playing))
+        error = error or self._guarded(asked.since, asked.request.deliver)
+        if error is not None:
+            asked.request.refuse(error)
+
+    def _guarded(self, since: float, do: Callable[[], None]) -> Exception | None:
+        """What went wrong. All but a refused sum breaks the stream: the ranks are no longer where the others are."""
+        try:
+            do()
+            return None
+        except OverflowError as refused:
+            return refused
+        except (HostlibError, Cancelled) as error:
+            self._broken = error
+        except Exception as error:
+            self._broken = self._context.explain(since, error)
+        return self._broken
+
+    def stats(self) -> dict[str, int] | None:
+        return self._switch.stats() if self._switch is not None else None
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """What is known of each failure of the fabric; see SwitchAggregation."""
+        return self._switch.failures if self._switch is not None else []
+
+    def close(self, graceful: bool = True) -> None:
+        """End. `graceful`: stay until the other ranks have what they asked for, too."""
+        with self._lock:
+            self._closing = True
+        if self._switch is not None and not graceful:
+            self._switch.cancel()
+        patience_s = self._context.deadline_s if graceful else CLOSE_S
+        self._starting.close(patience_s)
+        give_up = time.monotonic() + patience_s
+        for asked in self._asked:
+            asked.put(None)
+        for thread in self._threads:
+            thread.join(timeout=max(0.0, give_up - time.monotonic()))
+        settled = graceful and self._broken is None and not any(thread.is_alive() for thread in self._threads)
+        if settled:
+            for executor in self._executors:
+                self._guarded(time.monotonic(), executor.close)
+        if self._switch is None:
+            return
+        if settled:
+            self._guarded(time.monotonic(), self._switch.settle)
+        self._switch.close()

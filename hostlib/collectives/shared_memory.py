@@ -1,0 +1,169 @@
+"""Sums on one host: every rank's values lie in shared memory, and each rank adds a share of them, in the ranks' order.
+
+Messages say when, memory carries what: Gloo's barrier stands between writing and adding, and between adding and reading.
+A rank that dies is found out as in any other collective. The memory has no name: whoever is killed, nothing is left.
+
+Source: "Involving CPUs into Multi-GPU Deep Learning", section 3.1 (accumulation on the host is done in parallel).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hostlib.errors import HostlibError, RunError
+from hostlib.staging.device import Device
+from hostlib.staging.device_reduction import DeviceReduction
+from hostlib.staging.find_device import device_of
+from hostlib.staging.request import ReduceRequest, host_request, wire_dtype
+from hostlib.system.serial_executor import SerialExecutor
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.refusals import refuse
+
+CLOSE_S = 2.0
+AREA_BYTES = 4 << 20  # of each rank: larger tensors go in parts
+
+
+class SharedMemoryCollective:
+    """Ranks of one host add each other's tensors. float16 and bfloat16 are added as float32.
+
+    Attributes:
+        accumulation_ns, broadcast_ns: how long values were on their way to the sum, and the sum back, so far.
+
+    Raises:
+        HostlibError: the ranks are not on one host, or it has no such memory.
+    """
+
+    elements_per_packet = 0
+
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
+        self._areas = shared_areas(context)
+        self._devices: dict[Device, DeviceReduction] = {}
+        self._adding = SerialExecutor("shm")
+        self._broken: Exception | None = None
+        self.accumulation_ns = self.broadcast_ns = 0
+        self.failures: list[dict[str, Any]] = []
+
+    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        try:
+            dtype, device, since = wire_dtype(tensor, average), device_of(tensor), time.monotonic()
+            if device is None:
+                request = host_request(tensor, dtype, average, future)
+                self._adding.put(lambda: self._add(request, since))
+            else:
+                future = device.future()
+                if device not in self._devices:
+                    self._devices[device] = DeviceReduction(device, self._context.world_size, None, lambda codes: None)
+                go_on = self._devices[device].ask(tensor, dtype, average, future)
+                self._adding.put(lambda: go_on(lambda request: self._add(request, since)))
+        except HostlibError as error:
+            refuse(future, error)
+        return future
+
+    def _add(self, request: ReduceRequest, since: float) -> None:
+        try:
+            if self._broken is None:
+                self._add_parts(request.values.view(-1), request.average)
+                request.deliver()
+        except Exception as error:
+            self._broken = error if isinstance(error, HostlibError) else self._context.explain(since, error)
+        if self._broken is not None:
+            request.refuse(self._broken)
+
+    def _add_parts(self, values: Tensor, average: bool) -> None:
+        areas = [area.view(values.dtype) for area in self._areas]
+        *given, total = areas
+        for part in values.split(len(total)):
+            begin_ns = time.perf_counter_ns()
+            given[self._context.rank][: len(part)] = part
+            self._meet()
+            self._add_share(given, total, len(part), average)
+            self._meet()
+            added_ns = time.perf_counter_ns()
+            part.copy_(total[: len(part)])
+            self.accumulation_ns += added_ns - begin_ns
+            self.broadcast_ns += time.perf_counter_ns() - added_ns
+
+    def _add_share(self, given: list[Tensor], total: Tensor, size: int, average: bool) -> None:
+        rank, ranks = self._context.rank, len(given)
+        mine = slice(rank * size // ranks, (rank + 1) * size // ranks)
+        share = total[mine].copy_(given[0][mine])
+        for other in given[1:]:
+            share += other[mine]
+        if average:
+            share /= ranks
+
+    def _meet(self) -> None:
+        # Nobody writes the next values before all have read this sum: they meet in between.
+        self._context.gloo.barrier().wait()
+
+    def stats(self) -> dict[str, int] | None:
+        return None
+
+    def close(self, graceful: bool = True) -> None:
+        self._adding.close(self._context.deadline_s if graceful else CLOSE_S)
+
+
+def shared_areas(context: RankContext) -> list[Tensor]:
+    """One area of uint8 for each rank's values and, the last, one for their sum, in memory that all ranks share.
+
+    Rank 0 makes it, the others find it among rank 0's open files.
+
+    Raises:
+        HostlibError: see SharedMemoryCollective.
+    """
+    size = (context.world_size + 1) * AREA_BYTES
+    with contextlib.ExitStack() as open_files:
+        mine = -1
+        if context.rank == 0 and hasattr(os, "memfd_create"):
+            mine = os.memfd_create("netfold-shm")
+            open_files.callback(os.close, mine)
+            os.ftruncate(mine, size)
+        everybody = _told(context, [_host(), os.getpid(), mine])
+        elsewhere = [rank for rank, (host, _, _) in enumerate(everybody) if host != everybody[0][0]]
+        if elsewhere:
+            raise RunError(
+                f"shm is for ranks of one host (and one network namespace), and rank {elsewhere[0]} is on another than "
+                "rank 0; legal are the mechanisms that send messages: see `hostlib mechanisms`"
+            )
+        mapped, why = None, "memfd_create(2) is Linux's"
+        if everybody[0][2] >= 0:
+            try:
+                mapped = _mapped(everybody[0][1], everybody[0][2], size)
+            except OSError as error:
+                why = f"rank {context.rank} cannot map it: {error.strerror}"
+        # Rank 0 keeps it open until all have it; and nobody waits for one that has not.
+        if not all(there for (there,) in _told(context, [mapped is not None])) or mapped is None:
+            raise RunError(f"shm has no shared memory here: {why if mapped is None else 'another rank cannot map it'}")
+    return list(torch.frombuffer(mapped, dtype=torch.uint8).split(AREA_BYTES))
+
+
+def _mapped(process: int, number: int, size: int) -> mmap.mmap:
+    with open(f"/proc/{process}/fd/{number}", "r+b") as file:
+        return mmap.mmap(file.fileno(), size)
+
+
+def _told(context: RankContext, mine: list[int]) -> list[list[int]]:
+    """What each rank says."""
+    given = torch.tensor(mine, dtype=torch.int64)
+    everybody = [torch.empty_like(given) for _ in range(context.world_size)]
+    context.gloo.allgather([everybody], [given]).wait()
+    return [each.tolist() for each in everybody]
+
+
+def _host() -> int:
+    """A number that processes of one host have in common. Network namespaces are hosts of their own here, as they are
+    where netfold emulates some; and process ids mean something within one namespace alone."""
+    namespaces = [os.stat(f"/proc/self/ns/{kind}").st_ino for kind in ("net", "pid") if os.path.exists("/proc/self/ns")]
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return zlib.crc32(f"{boot.read_text() if boot.exists() else ''}{namespaces}".encode())

@@ -1,0 +1,195 @@
+"""Libraries' own all-reduces, as yardsticks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hostlib.collectives.shared_memory import SharedMemoryCollective
+from hostlib.errors import HostlibError, RunError
+from hostlib.mechanisms.mechanism import Mechanism
+from hostlib.staging.device import Device
+from hostlib.staging.device_reduction import DeviceReduction
+from hostlib.staging.find_device import device_of
+from hostlib.staging.request import ReduceRequest, host_request, wire_dtype
+from hostlib.system.serial_executor import SerialExecutor
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.refusals import refuse
+from hostlib.transport.transport import Pending, ReducingTransport, first_line
+
+CLOSE_S = 2.0
+
+
+def library_collective(mechanism: Mechanism, context: RankContext) -> LibraryCollective:
+    """The yardstick of a name.
+
+    Raises:
+        HostlibError: its library is not here.
+    """
+    require_library(mechanism, context.transport.name)
+    if mechanism.one_host:
+        return SharedMemoryCollective(context)
+    if mechanism.device is not None:
+        return NcclCollective(context)
+    if mechanism.transport is not None:
+        return TransportCollective(cast(ReducingTransport, context.transport), context)
+    return GlooCollective(context)
+
+
+def require_library(mechanism: Mechanism, transport: str) -> None:
+    """Raises HostlibError: the mechanism is a library's own, and that is not here."""
+    mechanism.require_transport(transport)
+    if mechanism.device is None:
+        return
+    lacks = None if torch.cuda.is_available() else "a CUDA device, and there is none here"
+    if not dist.is_nccl_available():
+        lacks = "torch built with NCCL, and this one is not"
+    if lacks is not None:
+        raise HostlibError(f"{mechanism.name} needs {lacks}; see `hostlib mechanisms` for others")
+
+
+class GlooCollective:
+    """Gloo's all-reduce, as it is."""
+
+    elements_per_packet = 0
+
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
+        self._devices: dict[Device, DeviceReduction] = {}
+        self._starting = SerialExecutor("gloo")
+        self.failures: list[dict[str, Any]] = []
+
+    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        try:
+            wire_dtype(tensor, average)
+            device = device_of(tensor)
+        except HostlibError as error:
+            refuse(future, error)
+            return future
+        since = time.monotonic()
+        if device is None and self._starting.idle:
+            return self._sum(tensor, average, since)
+        if device is None:
+            request = ReduceRequest(
+                tensor, average, lambda: future.set_result(tensor), lambda error: refuse(future, error)
+            )
+            self._starting.put(lambda: self._wait_for(request, since))
+            return future
+        future = device.future()
+        if device not in self._devices:
+            self._devices[device] = DeviceReduction(device, self._context.world_size, None, lambda codes: None)
+        go_on = self._devices[device].ask(tensor, tensor.dtype, average, future)
+        self._starting.put(lambda: go_on(lambda request: self._wait_for(request, since)))
+        return future
+
+    def _sum(self, tensor: Tensor, average: bool, since: float) -> torch.futures.Future[Tensor]:
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.SUM  # type: ignore[assignment]
+        work = self._context.gloo.allreduce([tensor], options)
+
+        def finish(done: torch.futures.Future[Any]) -> Tensor:
+            try:
+                done.value()
+            except Exception as error:
+                raise self._context.explain(since, error) from error
+            return tensor.div_(self._context.world_size) if average else tensor
+
+        summed: torch.futures.Future[Tensor] = work.get_future().then(finish)
+        return summed
+
+    def _wait_for(self, request: ReduceRequest, since: float) -> None:
+        try:
+            self._sum(request.values, request.average, since).wait()
+            request.deliver()
+        except Exception as error:
+            request.refuse(error if isinstance(error, HostlibError) else RunError(first_line(error)))
+
+    def stats(self) -> dict[str, int] | None:
+        return None
+
+    def close(self, graceful: bool = True) -> None:
+        self._starting.close(self._context.deadline_s if graceful else CLOSE_S)
+
+
+class TransportCollective:
+    """The all-reduce of the library that messages go by, such as MPI's: begun by the caller, waited for by one thread, in the order of asking."""
+
+    elements_per_packet = 0
+
+    def __init__(self, transport: ReducingTransport, context: RankContext) -> None:
+        self._context, self._transport = context, transport
+        self._waiting = SerialExecutor(transport.name)
+        self._broken: HostlibError | None = None
+        self.failures: list[dict[str, Any]] = []
+
+    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        try:
+            if device_of(tensor) is not None:
+                raise HostlibError(
+                    f"{self._transport.name} sums tensors in the host's memory, not those on {tensor.device}"
+                )
+            request = host_request(tensor, wire_dtype(tensor, average), average, future)
+        except HostlibError as error:
+            refuse(future, error)
+            return future
+        since, pending = time.monotonic(), self._transport.allreduce(request.values)
+        self._waiting.put(lambda: self._finish(pending, request, since))
+        return future
+
+    def _finish(self, pending: Pending, request: ReduceRequest, since: float) -> None:
+        try:
+            if self._broken is None:
+                pending.wait()
+                if request.average:
+                    request.values.div_(self._context.world_size)
+                request.deliver()
+        except Exception as error:
+            self._broken = self._context.explain(since, error)
+        if self._broken is not None:
+            request.refuse(self._broken)
+
+    def stats(self) -> dict[str, int] | None:
+        return None
+
+    def close(self, graceful: bool = True) -> None:
+        self._waiting.close(self._context.deadline_s if graceful else CLOSE_S)
+
+
+class NcclCollective:
+    """NCCL's all-reduce of CUDA tensors, as it is: of what goes wrong, its own watchdog tells, and ends the process."""
+
+    elements_per_packet = 0
+
+    def __init__(self, context: RankContext) -> None:
+        self._nccl = context.nccl()
+        self.failures: list[dict[str, Any]] = []
+
+    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        try:
+            wire_dtype(tensor, average)
+            if tensor.device.type != "cuda":
+                raise HostlibError(f"nccl sums CUDA tensors alone, and this one is on {tensor.device.type.upper()}")
+            options = dist.AllreduceOptions()
+            options.reduceOp = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM  # type: ignore[assignment]
+            work = self._nccl.allreduce([tensor], options)
+        except (HostlibError, RuntimeError, ValueError) as error:
+            refuse(future, error if isinstance(error, HostlibError) else RunError(first_line(error)))
+            return future
+        summed: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
+        return summed
+
+    def stats(self) -> dict[str, int] | None:
+        return None
+
+    def close(self, graceful: bool = True) -> None:
+        self._nccl.shutdown() if graceful else self._nccl.abort()
+
+
+LibraryCollective = GlooCollective | TransportCollective | NcclCollective | SharedMemoryCollective

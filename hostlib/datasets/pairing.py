@@ -1,0 +1,78 @@
+"""A run's model and its data, which have to fit each other."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from hostlib.datasets.batches import Split, digits
+from hostlib.datasets.dataset import Dataset
+from hostlib.errors import ContentsError, ModelError
+from hostlib.models.inspection import dtype_of, input_of, output_shape
+from hostlib.models.loading import describe, load_model
+from hostlib.models.zoo.catalogue import is_factory
+
+# Statistics of one example alone: those of a batch would differ from rank to rank (hostlib.models.small says more).
+NORM = "group"
+
+
+def load_fitting(text: str, data: Dataset) -> nn.Module:
+    """A model for a data set, freshly initialised; a network of the zoo is made for its images and its classes.
+
+    Raises:
+        UnknownNameError: no such model.
+        ModelError: it is not to be had for such data; says what is legal.
+    """
+    if data.shape is None or data.classes is None:
+        return load_model(text, norm=NORM)
+    described = f"{data.name} has images of {describe(data.shape)} in {data.classes} classes"
+    legal = "--data synthetic is whatever a model takes"
+    try:
+        model = load_model(text, data.shape, classes=data.classes, norm=NORM)
+    except ModelError as error:
+        raise error if is_factory(text) else ModelError(f"{error}; {described}, {legal}") from error
+    if not is_factory(text):
+        return model
+    try:
+        outputs = output_shape(model, data.shape)
+    except ContentsError:
+        return model  # the first step will tell
+    except ModelError as error:
+        raise ModelError(f"{text} does not fit: {error}; {described}, {legal}") from error
+    if len(outputs) != 1 or outputs[0] < data.classes:
+        raise ModelError(f"{text} does not fit: it hands on {describe(outputs)} numbers; {described}, {legal}")
+    return model
+
+
+def shape_for(data: Dataset, model: nn.Module) -> tuple[int, ...]:
+    """Of one example that the model gets of the data set."""
+    return data.shape or input_of(model)
+
+
+def load_data(data: Dataset, model: nn.Module, seed: int) -> Split:
+    """The data set, split for training and testing; synthetic data is of the model's input and classes.
+
+    Raises:
+        RunError: its files, or scikit-learn, are missing or damaged.
+        ModelError: the model does not take what it says it takes.
+    """
+    if data.name == "digits":
+        return digits(seed)
+    if data.name == "synthetic":
+        return _synthetic(model, data.examples, seed)
+    from hostlib.datasets.image_files import cifar10, mnist
+
+    return mnist(data.folder) if data.name == "mnist" else cifar10(data.folder)
+
+
+def _synthetic(model: nn.Module, examples: int, seed: int) -> Split:
+    from hostlib.datasets.synthetic import synthetic_images, synthetic_tokens
+
+    shape = input_of(model)
+    try:
+        classes: int = getattr(model, "classes", None) or output_shape(model, shape)[-1]
+    except ContentsError as error:
+        raise ModelError(f"{error}; an attribute classes of the model's says how many there are") from error
+    if dtype_of(model) == torch.int64:
+        return synthetic_tokens(shape[0], classes, examples, seed)
+    return synthetic_images(shape, classes, examples, seed)

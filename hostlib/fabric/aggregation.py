@@ -1,0 +1,390 @@
+"""The switch's part of a mechanism: the packet engine in a job of the controller, and what happens when it fails.
+
+When the switch gives no results though every rank waits for them, the ranks agree on what each of them already has
+(the engine keeps every slot's last result, and no rank can be more than one use of a slot ahead), and finish the rest
+over the hosts: the same integers under the same exponents, so the same bits. Once all ranks have joined a new job on
+the fabric, they go back to it together, between two tensors. Source: shared design, "Failure semantics";
+docs/failures.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hostlib import _engine
+from hostlib._engine import Engine, SumOverflow
+from hostlib.errors import FabricError, HostlibError, RunError
+from hostlib.fabric.failover import (
+    LOOK_S,
+    PATIENCE_S,
+    Failure,
+    OtherBlocksError,
+    Patience,
+    Returning,
+    announce_failure,
+    failures_seen,
+    wait_until_all_have,
+    with_goodput,
+)
+from hostlib.fabric.job_client import FabricSession, Place, join, require_controller
+from hostlib.schedules.schedule import FabricUse
+from hostlib.transport.rank_context import RankContext
+
+# The controller's (docs/topology.md).
+POLICIES = {FabricUse.SUM: "sum", FabricUse.VIA_SERVER: "server", FabricUse.TO_SERVER: "server"}
+
+LOG = logging.getLogger(__name__)
+
+HostSum = Callable[[Tensor], None]
+
+
+@dataclass(slots=True)
+class Summing:
+    """One tensor on its way.
+
+    Attributes:
+        ticket: the engine's; None when the engine has not got it, or no longer.
+        openings: per lane, the code this rank gave its opening blocks; -1 if it gave none.
+        done: per block, whether the result is in its place; None before the engine had it.
+        over: it was done when the fabric failed; `wrong` if its sum was refused.
+    """
+
+    number: int
+    values: Tensor
+    average: bool
+    ticket: int | None = None
+    openings: list[int] = field(default_factory=list)
+    done: np.ndarray | None = None
+    over: bool = False
+    error: SumOverflow | None = None
+
+    @property
+    def touched(self) -> bool:
+        """Whether some of its values are sums already."""
+        return self.done is not None and bool(self.done.any())
+
+
+def _described(blocks: tuple[int, ...]) -> str:
+    elements, *slots = blocks
+    return f"{elements} elements per packet in pools of {', '.join(map(str, slots))} slots"
+
+
+def configure(engine: Engine, place: Place, answered_by_server: bool = False) -> None:
+    """A new stream of an engine, in the place that the controller gave it.
+
+    Args:
+        answered_by_server: results come from the job's server, not from the switch.
+    """
+    server = place.server if answered_by_server else None
+    engine.configure(
+        place.fabric_address,
+        place.fabric_port,
+        place.job_id,
+        place.epoch,
+        place.rank,
+        place.world_size,
+        [(pool.first_slot, pool.slots) for pool in place.pools],
+        place.elements,
+        servers=[server.end(pool) for pool in range(len(place.pools))] if server is not None else [],
+    )
+
+
+class SwitchAggregation:
+    """This rank's end of the fabric. `begin` may be called by any thread, all else by one.
+
+    Args:
+        sum_by_hosts: sums an int32 tensor over all ranks in place, without the fabric.
+        use: what the switch does; with a server, somebody runs hostlib.fabric.aggregation_server.serve() for the same job.
+        lanes: sockets, threads and pools of slots that share a tensor.
+
+    Raises:
+        JoinError: see hostlib.fabric.job_client.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        controller: str,
+        job: str,
+        address: str,
+        sum_by_hosts: HostSum,
+        use: FabricUse = FabricUse.SUM,
+        lanes: int = 1,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._context, self._controller, self._job = context, controller, job
+        self._sum_by_hosts, self._use, self._patience = sum_by_hosts, use, Patience(patience_s)
+        self.engine = Engine(address, [0] * lanes)
+        self._lock = threading.Lock()
+        self._summing: dict[int, Summing] = {}
+        self._begun = 0
+        self._completed = 0
+        self._in_fabric = True
+        self._spoiled = 0
+        self._returning: Returning | None = None
+        self._failures: list[Failure] = []
+        self._refused: dict[
+            int, str
+        ] = {}  # by failure, why this rank does not come back; written by the thread that joins
+        require_controller(controller)  # Nobody there is an error at once; a switch that is coming is waited for.
+        self.session = self._join(job, context.deadline_s)
+        self._configure()
+
+    def _configure(self) -> None:
+        configure(self.engine, self.session.place, self._use is FabricUse.TO_SERVER)
+
+    def _join(self, job: str, deadline_s: float, cancelled: threading.Event | None = None) -> FabricSession:
+        return join(
+            self._controller,
+            job,
+            self._context.rank,
+            self._context.world_size,
+            self.engine.address,
+            self.engine.ports,
+            deadline_s,
+            lambda: self.engine.position,
+            policy=POLICIES[self._use],
+            cancelled=cancelled,
+            patient=True,
+        )
+
+    def _join_again(self, job: str, blocks: tuple[int, ...], cancelled: threading.Event) -> FabricSession:
+        """A place where tensors are cut into the same blocks, so that the weights stay the same bit for bit.
+
+        Raises:
+            OtherBlocksError: they would not be; all ranks see that.
+            JoinError: see hostlib.fabric.job_client.
+        """
+        session = self._join(job, self._context.deadline_s, cancelled)
+        if session.place.blocks == blocks:
+            return session
+        session.leave()
+        refused = (
+            f"the fabric came back with {_described(session.place.blocks)}, and was left with {_described(blocks)}: "
+            "the weights would not be the same; the run goes on over the hosts"
+        )
+        self._refused[len(self._failures) - 1] = refused
+        LOG.warning("rank %d: %s", self._context.rank, refused)
+        raise OtherBlocksError(refused)
+
+    # ---- one tensor ----------------------------------------------------------------------------------------------
+
+    def begin(self, values: Tensor, average: bool) -> int:
+        """Start to sum a flat contiguous tensor over the ranks, in place; its number, for `finish`."""
+        with self._lock:
+            self._begun += 1
+            summing = Summing(self._begun, values.detach(), average)
+            if self._in_fabric and not self.engine.halted:
+                summing.ticket = self.engine.submit(summing.values, average)
+            self._summing[summing.number] = summing
+            self._context.detector.publish(submitted=self._begun)
+            return summing.number
+
+    def finish(self, number: int) -> None:
+        """Wait for a tensor that was begun; numbers in order.
+
+        Raises:
+            MissingRankError, RunError: a rank is gone, or stays away.
+            OverflowError: the sum of int32 tensors may not fit; nothing was summed.
+        """
+        summing = self._summing[number]
+        since = time.monotonic()
+        try:
+            while not self._step(summing, since):
+                pass
+        except SumOverflow:
+            self._complete(number)
+            raise
+        self._complete(number)
+
+    def _step(self, summing: Summing, since: float) -> bool:
+        """Wait a little, or sum by other means; whether the tensor is done."""
+        if summing.error is not None:
+            raise summing.error
+        if summing.over:
+            return True
+        if summing.ticket is None:
+            return self._finish_by_hosts(summing)
+        if self.engine.wait(summing.ticket, LOOK_S):
+            return True
+        self._look(summing.number, since)
+        return False
+
+    def _complete(self, number: int) -> None:
+        with self._lock:
+            self._summing.pop(number, None)
+        self._completed = number
+        self._context.detector.publish(completed=number)
+
+    # ---- failure -------------------------------------------------------------------------------------------------
+
+    def tend(self) -> None:
+        """Called while nothing is being waited for: another rank may have found the switch dead."""
+        if self._in_fabric and failures_seen(self._context) > len(self._failures):
+            self._fail_over()
+
+    def _look(self, number: int, since: float) -> None:
+        self.tend()
+        if not self._in_fabric:
+            return
+        silent_s, stats = self.engine.silent(), self.engine.stats()
+        if stats["spoiled"] > self._spoiled:
+            self._fail_over()  # A damaged contribution is in a sum: it will never come out right.
+            return
+        over = self._patience.is_over(silent_s, stats)
+        heartbeats = self._context.detector.heartbeats()[: self._context.world_size]
+        away = [rank for rank, each in enumerate(heartbeats) if each is None or each.submitted < number]
+        if over and not away and not self._context.detector.silent():
+            self._fail_over()
+        elif min(silent_s, time.monotonic() - since) > self._context.deadline_s:
+            raise self._context.detector.explain(silent_s, lambda: self._nobody_missing(away, number, silent_s))
+
+    def _nobody_missing(self, away: list[int], number: int, silent_s: float) -> HostlibError:
+        if away:
+            which = f"rank {away[0]} is" if len(away) == 1 else f"ranks {', '.join(map(str, away))} are"
+            return RunError(
+                f"{which} alive but did not come to all-reduce {number}: the others waited {silent_s:.0f} s "
+                "(does every rank reduce the same tensors?)"
+            )
+        place = self.session.place
+        return FabricError(
+            f"no answer from the switch at {place.fabric_address}:{place.fabric_port} for {silent_s:.0f} s; "
+            "all ranks are alive"
+        )
+
+    def _fail_over(self) -> None:
+        """Leave the fabric, together with all other ranks: every result that one of them has, all have afterwards."""
+        began, silent_s = time.monotonic(), self.engine.silent()
+        with self._lock:
+            self.engine.halt()
+        announce_failure(self._context, len(self._failures) + 1)
+        self._share_results()
+        with self._lock:
+            left = {ticket: (openings, done) for ticket, openings, done in self.engine.unfinished()}
+            for summing in self._summing.values():
+                if summing.ticket in left:
+                    summing.openings, summing.done = left[summing.ticket]
+                elif summing.ticket is not None:
+                    self._take_outcome(summing, summing.ticket)
+                summing.ticket = None
+            self._in_fabric = False
+        self._failures.append(Failure.seen(self._completed, silent_s, began))
+        job, blocks = f"{self._job}.{len(self._failures)}", self.session.place.blocks
+        self._returning = Returning(self.session, lambda cancelled: self._join_again(job, blocks, cancelled))
+
+    def _take_outcome(self, summing: Summing, ticket: int) -> None:
+        try:
+            summing.over = self.engine.wait(ticket, 0)
+        except SumOverflow as error:
+            summing.error = error
+
+    def _share_results(self) -> None:
+        positions, words = self.engine.retained()
+        extremes = torch.from_numpy(np.concatenate([positions, -positions]))
+        self._reduce(extremes, dist.ReduceOp.MAX)
+        latest, earliest = extremes.numpy()[: len(positions)], -extremes.numpy()[len(positions) :]
+        wanted = np.flatnonzero(latest != earliest)
+        if len(wanted) == 0:
+            return
+        mine = positions[wanted] == latest[wanted]
+        owner = torch.from_numpy(np.where(mine, self._context.rank, self._context.world_size))
+        self._reduce(owner, dist.ReduceOp.MIN)
+        # Whoever owns a result gives it, everybody else adds zeros.
+        given = words[wanted] * (owner.numpy() == self._context.rank)[:, None].astype(np.int32)
+        shared = torch.from_numpy(given)
+        self._reduce(shared, dist.ReduceOp.SUM)
+        words[wanted] = shared.numpy()
+        taken = np.full_like(positions, -1)
+        taken[wanted] = latest[wanted]
+        self.engine.restore(taken, words)
+
+    def _reduce(self, tensor: Tensor, how: Any) -> None:
+        options = dist.AllreduceOptions()
+        options.reduceOp = how
+        self._context.gloo.allreduce([tensor], options).wait()
+
+    # ---- over the hosts, and back --------------------------------------------------------------------------------
+
+    def _finish_by_hosts(self, summing: Summing) -> bool:
+        """Sum what is left of a tensor over the hosts, or find that all ranks can go back; whether it is done."""
+        place, values, world_size = self.session.place, summing.values, self._context.world_size
+        openings = summing.openings or [-1] * len(place.pools)
+        codes = _engine.own_codes(values, place.elements, place.pools[0].slots, openings)
+        done = summing.done if summing.done is not None else np.zeros(len(codes), np.uint8)
+        codes[done != 0] = 0
+        with self._lock:
+            touched = any(other.touched for other in self._summing.values())
+        session = self._returning.session if self._returning is not None and not touched else None
+        epoch = session.place.epoch if session is not None else 0
+        ready = [0 if session is not None else 1, epoch, -epoch]
+        agreed = torch.from_numpy(np.concatenate([codes.astype(np.int64), np.array(ready, np.int64)]))
+        self._reduce(agreed, dist.ReduceOp.MAX)
+        absent, newest, oldest = agreed[-3:].tolist()
+        if session is not None and not absent and newest == -oldest:
+            self._return(session)
+            return False
+        # From here on no rank can go back before this tensor is done.
+        codes = agreed[:-3].numpy().astype(np.uint16)
+        if values.dtype == torch.int32 and len(codes) and _engine.may_overflow(int(codes.max()), world_size):
+            raise SumOverflow(f"the sum of {world_size} int32 tensors of such values may not fit int32")
+        quantised = _engine.quantise_blocks(values, place.elements, codes, world_size)
+        self._sum_by_hosts(torch.from_numpy(quantised))
+        _engine.dequantise_blocks(quantised, values, place.elements, codes, world_size, summing.average, done)
+        self._failures[-1] = replace(self._failures[-1], by_hosts=self._failures[-1].by_hosts + 1)
+        return True
+
+    def _return(self, session: FabricSession) -> None:
+        """All ranks are in a new job: from this tensor on, through the fabric again."""
+        assert self._returning is not None
+        self._returning.adopted()
+        self._returning = None
+        with self._lock:
+            self.session = session
+            self._configure()
+            for summing in self._summing.values():
+                if not summing.over and summing.error is None:
+                    summing.ticket = self.engine.submit(summing.values, summing.average)
+                    summing.openings, summing.done = [], None
+            self._in_fabric = True
+        stats = self.engine.stats()
+        self._patience.begin_again(stats)
+        self._spoiled = stats["spoiled"]
+        self._failures[-1] = replace(self._failures[-1], returned=True)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Stay until every rank has what this one has: it may be the only one that kept a result another lost."""
+        wait_until_all_have(self._context, self._completed, self.tend)
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """What is known of each failure of the switch; see hostlib.fabric.failover.Failure."""
+        refused = self._refused
+        return [replace(each, refused=refused.get(n)).as_json() for n, each in enumerate(self._failures)]
+
+    def cancel(self) -> None:
+        """Make every `finish` raise Cancelled."""
+        self.engine.cancel()
+
+    def stats(self) -> dict[str, int]:
+        """The engine's counters, and the gradient bits per second while something was under way."""
+        return with_goodput(self.engine.stats(), 32 * self.session.place.elements)
+
+    def close(self) -> None:
+        """Give the place in the fabric back."""
+        self.engine.halt()
+        if self._returning is not None:
+            self._returning.close()
+        else:
+            self.session.leave()

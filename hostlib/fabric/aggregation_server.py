@@ -1,0 +1,95 @@
+"""A server's end of the fabric: it answers what the switch has summed."""
+
+from __future__ import annotations
+
+import threading
+
+from hostlib._engine import Server
+from hostlib.fabric.aggregation import POLICIES
+from hostlib.fabric.failover import LOOK_S, Returning, failures_seen
+from hostlib.fabric.job_client import FabricSession, Place, join
+from hostlib.schedules.schedule import FabricUse
+from hostlib.transport.rank_context import RankContext
+
+
+class FabricServer:
+    """The server of a controller's job. When the workers have found the fabric dead, it goes with them to the next one.
+
+    Raises:
+        JoinError: see hostlib.fabric.job_client.
+    """
+
+    def __init__(
+        self, use: FabricUse, context: RankContext, controller: str, job: str, address: str, lanes: int
+    ) -> None:
+        self._use, self._context, self._controller, self._job = use, context, controller, job
+        self._lanes = [Server(address) for _ in range(lanes)]
+        self._failures = 0
+        self._returning: Returning | None = None
+        self.session = self._join(job)
+        self._answer(self.session.place)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
+        self._thread.start()
+
+    def _join(self, job: str, cancelled: threading.Event | None = None) -> FabricSession:
+        return join(
+            self._controller,
+            job,
+            None,
+            self._context.world_size,
+            self._lanes[0].address,
+            [lane.port for lane in self._lanes],
+            self._context.deadline_s,
+            lambda: self.stats()["packets_received"],
+            policy=POLICIES[self._use],
+            cancelled=cancelled,
+            patient=True,
+        )
+
+    def _answer(self, place: Place) -> None:
+        to_workers = self._use is FabricUse.TO_SERVER
+        for number, (lane, pool) in enumerate(zip(self._lanes, place.pools, strict=True)):
+            lane.configure(
+                place.fabric_address,
+                place.fabric_port,
+                place.job_id,
+                place.epoch,
+                place.world_size,
+                pool.first_slot,
+                pool.slots,
+                place.elements,
+                workers=[worker.end(number) for worker in place.workers] if to_workers else [],
+            )
+
+    def _follow(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            failures = failures_seen(self._context)  # The workers have gone to another job.
+            if failures > self._failures:
+                self._failures = failures
+                self._leave_for(f"{self._job}.{failures}")
+            session = self._returning.session if self._returning is not None else None
+            if session is not None and session is not self.session:
+                self.session = session
+                self._answer(session.place)
+
+    def _leave_for(self, job: str) -> None:
+        if self._returning is not None:
+            self._returning.adopted()
+        self._returning = Returning(self.session, lambda cancelled: self._join(job, cancelled))
+
+    def stats(self) -> dict[str, int]:
+        """Counters of packets, over all lanes."""
+        each = [lane.stats() for lane in self._lanes]
+        return {name: sum(stats[name] for stats in each) for name in each[0]}
+
+    def close(self) -> None:
+        """Stop answering, and give the place back."""
+        self._ended.set()
+        self._thread.join()
+        for lane in self._lanes:
+            lane.halt()
+        if self._returning is not None:
+            self._returning.close()
+        else:
+            self.session.leave()

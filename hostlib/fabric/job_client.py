@@ -1,0 +1,303 @@
+"""A rank's, or a server's, place in a job of the controller: join, heartbeat, leave."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from hostlib.errors import JoinError
+from hostlib.system.http_client import HttpError, RefusedError, decoded, get, needs_certificates
+from hostlib.system.interfaces import mac_of
+
+DEFAULT_CONTROLLER = "http://127.0.0.1:9339"
+POLL_S = 0.05
+HEARTBEAT_S = 5.0
+REQUEST_S = 30.0
+RETRY_S = 0.5
+START_ONE = "start one with `controller start`, or name it with --controller"
+LEAVE_S = 0.5  # How long a cancelled join waits for its place to be given back.
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A range of slots of the job's own, one for each UDP port that a rank joined with."""
+
+    first_slot: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where another member of the job is.
+
+    Attributes:
+        udp_ports: one for each pool.
+    """
+
+    address: str
+    udp_ports: tuple[int, ...]
+
+    @classmethod
+    def told(cls, answer: dict[str, Any]) -> Ends:
+        return cls(answer["address"], tuple(answer["udp_ports"]))
+
+    def end(self, pool: int) -> tuple[str, int]:
+        """Of one pool's packets."""
+        return self.address, self.udp_ports[pool]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the controller says of this rank's place; see docs/protocol.md for slots and epochs.
+
+    Attributes:
+        rank: RANK_ALL of a server.
+        server: of the job; None where the switches do all.
+        workers: by rank, for the server only.
+    """
+
+    job_id: int
+    epoch: int
+    rank: int
+    world_size: int
+    pools: tuple[Pool, ...]
+    elements: int
+    fabric_address: str
+    fabric_port: int
+    switch: str
+    switch_port: int
+    server: Ends | None = None
+    workers: tuple[Ends, ...] = ()
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """What says how a tensor is cut into blocks, which are quantised each by itself: elements of a packet, and slots of
+        each pool, since the first blocks of all slots share a code."""
+        return self.elements, *(pool.slots for pool in self.pools)
+
+    @classmethod
+    def told(cls, answer: dict[str, Any]) -> Place:
+        fields = ("job_id", "epoch", "rank", "world_size", "elements", "switch", "switch_port")
+        fabric = answer["fabric"]
+        return cls(
+            **{name: answer[name] for name in fields},
+            pools=tuple(Pool(pool["first_slot"], pool["slots"]) for pool in answer["pools"]),
+            fabric_address=fabric["address"],
+            fabric_port=fabric["port"],
+            server=Ends.told(answer["server"]) if answer.get("server") else None,
+            workers=tuple(map(Ends.told, answer.get("workers", ()))),
+        )
+
+
+class FabricSession:
+    """Membership in one job, of a rank or its server, kept alive by a thread. A dead controller is no reason to stop training."""
+
+    def __init__(self, url: str, place: Place, position: Callable[[], int]) -> None:
+        self.place = place
+        self._url = url
+        self._verify = needs_certificates(url)
+        # A later life of the job, which this rank may have joined too, is another session's.
+        self._epoch = {"epoch": place.epoch}
+        self._position = position
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(HEARTBEAT_S):
+            with contextlib.suppress(httpx.HTTPError):
+                # 404 when the job is over, since a switch was started anew: who needs the fabric notices otherwise.
+                beat = {"position": self._position()}
+                where = f"{self._url}/heartbeat"
+                httpx.post(where, json=beat, params=self._epoch, timeout=HEARTBEAT_S, verify=self._verify)
+
+    def alive(self) -> bool:
+        """Whether the controller still has this place; a controller that does not answer is no reason to doubt it."""
+        try:
+            answer = httpx.get(self._url, timeout=HEARTBEAT_S, verify=self._verify)
+            return answer.status_code == 200 and answer.json().get("epoch") == self.place.epoch
+        except (httpx.HTTPError, ValueError):
+            return True
+
+    def leave(self) -> None:
+        """Give the place back, if the controller is there to take it."""
+        self._ended.set()
+        with contextlib.suppress(httpx.HTTPError):
+            httpx.delete(self._url, params=self._epoch, timeout=HEARTBEAT_S, verify=self._verify)
+
+
+def join(
+    controller: str,
+    job: str,
+    rank: int | None,
+    world_size: int,
+    address: str,
+    udp_ports: Sequence[int],
+    deadline_s: float,
+    position: Callable[[], int],
+    slots: int | None = None,
+    policy: str | None = None,
+    cancelled: threading.Event | None = None,
+    patient: bool = False,
+) -> FabricSession:
+    """Join a job and wait until every rank has.
+
+    Args:
+        rank: None for the job's server.
+        address, udp_ports: where this rank's packets come from; a pool of slots for each port.
+        position: how far in its stream the rank is, for heartbeats.
+        slots: of each pool, a power of two; None for the controller's default.
+        policy: what the switches do (docs/topology.md); None for the controller's default.
+        cancelled: set by another thread, it ends the waiting.
+        patient: go on asking when no controller answers, when its switch is down, and when the job ended meanwhile.
+
+    Raises:
+        JoinError: no controller answers, it refused, the others did not come in time, or `cancelled` was set.
+    """
+    controller = controller.rstrip("/")
+    body: dict[str, Any] = {"world_size": world_size, "address": address, "udp_ports": list(udp_ports)}
+    mac = mac_of(address)
+    if mac is not None:
+        body["mac"] = mac
+    if slots is not None:
+        body["slots"] = slots
+    if policy is not None:
+        body["policy"] = policy
+    stopped = cancelled or threading.Event()
+    joining = _Joining(controller, job, rank, body, time.monotonic() + deadline_s, deadline_s, stopped, patient)
+    told = joining.place() if cancelled is None else _unless(cancelled, joining)
+    return FabricSession(joining.url, Place.told(told), position)
+
+
+class _Again(Exception):
+    """What a patient rank asks again after."""
+
+    def __init__(self, refused: JoinError) -> None:
+        super().__init__()
+        self.refused = refused
+
+
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """One call of `join`: what it sends, and for how long."""
+
+    controller: str
+    job: str
+    rank: int | None
+    body: dict[str, Any]
+    give_up: float
+    deadline_s: float
+    cancelled: threading.Event
+    patient: bool
+
+    @property
+    def url(self) -> str:
+        member = "server" if self.rank is None else f"ranks/{self.rank}"
+        return f"{self.controller}/jobs/{quote(self.job, safe='')}/{member}"
+
+    @property
+    def who(self) -> str:
+        return "the server" if self.rank is None else f"rank {self.rank}"
+
+    def place(self) -> dict[str, Any]:
+        """The controller's answer when all ranks have joined."""
+        patience_s = max(1.0, min(self.deadline_s, REQUEST_S))
+        with httpx.Client(timeout=patience_s, verify=needs_certificates(self.url)) as client:
+            while True:
+                try:
+                    return self._once(client)
+                except _Again as again:
+                    if not self.patient or time.monotonic() + RETRY_S > self.give_up:
+                        raise again.refused from None
+                    self._pause(client, RETRY_S, joined=False)
+
+    def _once(self, client: httpx.Client) -> dict[str, Any]:
+        answer = self._ask(client, "POST", self.body)
+        while answer["state"] != "ready":
+            if time.monotonic() > self.give_up:
+                self._leave(client)
+                raise JoinError(
+                    f"{self.who}: not all {self.body['world_size']} ranks of job {self.job} joined "
+                    f"within {self.deadline_s:.0f} s"
+                )
+            self._pause(client, POLL_S, joined=True)
+            answer = self._ask(client, "GET")
+        if self.cancelled.is_set():
+            self._pause(client, 0, joined=True)
+        return answer
+
+    def _ask(self, client: httpx.Client, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Raises _Again, from a JoinError, for what may be better next time."""
+        try:
+            response = client.request(method, self.url, json=body)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise _nobody(self.controller, error) from error
+        except httpx.HTTPError as error:
+            raise _Again(_nobody(self.controller, error)) from error
+        try:
+            return decoded(response)
+        except RefusedError as error:
+            if error.status == 503 or (error.status == 404 and method == "GET"):
+                raise _Again(_refused(error)) from error
+            raise _refused(error) from error
+        except HttpError as error:
+            raise JoinError(str(error)) from error
+
+    def _pause(self, client: httpx.Client, seconds: float, joined: bool) -> None:
+        if self.cancelled.wait(seconds):
+            if joined:
+                self._leave(client)
+            raise JoinError(f"{self.who}: joining job {self.job} was cancelled")
+
+    def _leave(self, client: httpx.Client) -> None:
+        with contextlib.suppress(httpx.HTTPError):
+            client.delete(self.url)
+
+
+def _unless(cancelled: threading.Event, joining: _Joining) -> dict[str, Any]:
+    """`joining.place()`, in a thread that a controller which does not answer cannot keep us waiting for."""
+    future: Future[dict[str, Any]] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(joining.place())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="join", daemon=True).start()
+    while not cancelled.wait(POLL_S) and not future.done():
+        pass
+    wait([future], LEAVE_S)
+    if not future.done():
+        raise JoinError(f"{joining.who}: joining job {joining.job} was cancelled")
+    return future.result()
+
+
+def require_controller(controller: str) -> None:
+    """Fail early when nobody answers. Costs the controller nothing: all ranks of a job ask at once.
+
+    Raises:
+        JoinError: see `join`.
+    """
+    try:
+        get(controller, "/")
+    except RefusedError as error:
+        raise _refused(error) from error
+    except HttpError as error:
+        raise JoinError(f"{error}: {START_ONE}") from error
+
+
+def _nobody(controller: str, error: Exception) -> JoinError:
+    return JoinError(f"no controller answers at {controller} ({error}): {START_ONE}")
+
+
+def _refused(error: RefusedError) -> JoinError:
+    return JoinError(f"the controller refused: {error}")

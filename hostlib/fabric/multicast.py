@@ -1,0 +1,413 @@
+"""A host's words through the switch to all others: the packet engine's streams in a job of the controller.
+
+Nothing is summed and nothing quantised, so tensors of any type arrive bit for bit. A stream has one source; a job has
+a stream for each channel of its server, or one for each worker. When the switch fails, sources send to every receiver
+what it lacks, and all that follows, as ordinary messages: the same bits. Source: docs/failures.md.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hostlib._engine import Cancelled, Multicaster
+from hostlib.errors import HostlibError, RunError
+from hostlib.fabric.failover import (
+    LOOK_S,
+    PATIENCE_S,
+    Failure,
+    Patience,
+    announce_failure,
+    wait_until_all_have,
+    with_goodput,
+)
+from hostlib.fabric.job_client import FabricSession, join, require_controller
+from hostlib.protocol import constants
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.transport import Pending, settle
+
+SLOTS = constants.SLOTS // 2  # of a job: two of them find room on a switch
+AHEAD = 8  # messages past the switch that a source sends before it waits for the first of them
+FIRST_TAG = 1 << 24  # of messages past the switch; those of schedules have the tags below
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Who sends in a job's streams, by number: hosts, numbered as peers are."""
+
+    world_size: int
+    sources: tuple[int, ...]
+
+    @classmethod
+    def of_server(cls, world_size: int, channels: int) -> Streams:
+        """Of the first server, a stream for each channel."""
+        return cls(world_size, (world_size,) * channels)
+
+    @classmethod
+    def of_workers(cls, world_size: int) -> Streams:
+        """One of each worker."""
+        return cls(world_size, tuple(range(world_size)))
+
+    @property
+    def policy(self) -> str:
+        """The controller's (docs/topology.md)."""
+        return "chunk" if self.sources[0] == self.world_size else "peers"
+
+    @property
+    def slots(self) -> int:
+        """Of each stream, a power of two."""
+        return 1 << (SLOTS // len(self.sources)).bit_length() - 1
+
+    def receivers(self, stream: int) -> list[int]:
+        """The ranks that a stream is for."""
+        return [rank for rank in range(self.world_size) if rank != self.sources[stream]]
+
+
+@dataclass(slots=True)
+class Message:
+    """One of a stream, from this host or to it.
+
+    Attributes:
+        number: in its stream, from 0.
+        end: behind its last chunk in the stream.
+        ticket: the engine's; None of one that goes past the switch:
+        past: then it comes by this.
+    """
+
+    number: int
+    values: Tensor
+    end: int
+    ticket: int | None = None
+    past: Pending | None = None
+
+
+@dataclass(slots=True)
+class StreamState:
+    """One stream.
+
+    Attributes:
+        count, end: messages and chunks so far.
+        messages: which some receiver may lack, where this host is the source; else which this host lacks.
+        leaving: the latest messages past the switch, one for each receiver.
+    """
+
+    source: int
+    count: int = 0
+    end: int = 0
+    messages: deque[Message] = field(default_factory=deque)
+    leaving: deque[list[Pending]] = field(default_factory=deque)
+
+    def add(self, values: Tensor, chunk_bytes: int) -> Message:
+        self.end += -(-values.nbytes // chunk_bytes)
+        message = Message(self.count, values, self.end)
+        self.count += 1
+        self.messages.append(message)
+        return message
+
+
+class Nothing:
+    """A message without a value: it is here."""
+
+    def wait(self) -> None:
+        """It has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """What `receive` gives."""
+
+    multicast: SwitchMulticast
+    stream: int
+    message: Message
+
+    def wait(self) -> None:
+        """See SwitchMulticast._wait."""
+        self.multicast._wait(self.stream, self.message)
+
+
+class SwitchMulticast:
+    """This host's end of a job's streams. Messages of a stream come in the order in which they are sent.
+
+    Attributes:
+        failures: what is known of the switch's, once it has failed.
+
+    Raises:
+        JoinError: see hostlib.fabric.job_client.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        controller: str,
+        job: str,
+        address: str,
+        streams: Streams,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._context, self._streams, self._patience = context, streams, Patience(patience_s)
+        self._multicaster = Multicaster(address)
+        self._lines = [StreamState(source) for source in streams.sources]
+        self._lock = threading.Lock()
+        self._sent = self._completed = 0
+        self._stalled_s = 0.0
+        self._by_hosts = False
+        self._failed, self._ended, self._cancelled = threading.Event(), threading.Event(), threading.Event()
+        self._broken: HostlibError | None = None
+        self._failures: list[Failure] = []
+        require_controller(controller)  # Nobody there is an error at once; a switch that is coming is waited for.
+        # Signs of life may be of a job before; nobody is through with joining before all have begun.
+        context.detector.publish(submitted=0, completed=0, failures=0)
+        context.detector.exchange()
+        self.session = self._join(controller, job, address)
+        self._configure()
+        self._thread = threading.Thread(target=self._follow, name="multicast", daemon=True)
+        self._thread.start()
+
+    def _join(self, controller: str, job: str, address: str) -> FabricSession:
+        context, streams = self._context, self._streams
+        return join(
+            controller,
+            job,
+            context.rank if context.rank < context.world_size else None,
+            context.world_size,
+            address,
+            [self._multicaster.port] * len(streams.sources),
+            context.deadline_s,
+            lambda: self._multicaster.position,
+            slots=streams.slots,
+            policy=streams.policy,
+            patient=True,
+        )
+
+    def _configure(self) -> None:
+        place = self.session.place
+        self._multicaster.configure(
+            place.fabric_address,
+            place.fabric_port,
+            place.job_id,
+            place.epoch,
+            place.rank,
+            place.rank,
+            [
+                (pool.first_slot, pool.slots, self._streams.receivers(stream) if self._is_mine(stream) else [])
+                for stream, pool in enumerate(place.pools)
+            ],
+            place.elements,
+        )
+
+    @property
+    def stream(self) -> int:
+        """The first whose source this host is."""
+        return self._streams.sources.index(self._context.rank)
+
+    def _is_mine(self, stream: int) -> bool:
+        return self._streams.sources[stream] == self._context.rank
+
+    @property
+    def _chunk_bytes(self) -> int:
+        return 4 * self.session.place.elements
+
+    # ---- messages ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        """While nobody else is at the streams. Raises HostlibError: they are broken."""
+        with self._lock:
+            if self._broken is not None:
+                raise self._broken
+            yield
+
+    def send(self, stream: int, values: Tensor) -> None:
+        """Send a flat contiguous tensor. It may change at once: what is sent is a copy."""
+        if values.numel() == 0:
+            return
+        line = self._lines[stream]
+        while len(line.leaving) > AHEAD:
+            settle(line.leaving.popleft())
+        with self._usable():
+            self._sent += 1
+            self._context.detector.publish(submitted=self._sent)
+            message = line.add(values.detach().clone().view(torch.uint8), self._chunk_bytes)
+            if self._by_hosts:
+                line.messages.clear()
+                self._send_past(stream, message, self._streams.receivers(stream))
+                return
+            granted = self._multicaster.granted(stream)
+            while line.messages[0].end <= granted:
+                line.messages.popleft()
+            message.ticket = self._multicaster.send(stream, message.values)
+
+    def receive(self, stream: int, values: Tensor) -> Pending:
+        """Let the stream's next message, as large as the tensor, come into it."""
+        if values.numel() == 0:
+            return Nothing()
+        line = self._lines[stream]
+        with self._usable():
+            self._complete(line)
+            message = line.add(values.detach().view(torch.uint8), self._chunk_bytes)
+            if self._by_hosts:
+                line.messages.clear()
+                self._receive_past(stream, message)
+            else:
+                message.ticket = self._multicaster.receive(stream, message.values)
+            return Coming(self, stream, message)
+
+    def _wait(self, stream: int, message: Message) -> None:
+        """Until a message is here.
+
+        Raises:
+            MissingRankError, RunError: a rank is gone, or stays away.
+            Cancelled: see `cancel`.
+        """
+        position, moved = self._multicaster.position, time.monotonic()
+        while message.past is None and not self._is_here(message, LOOK_S):
+            if self._cancelled.is_set():
+                raise Cancelled("cancelled")
+            if self._broken is not None:
+                raise self._broken
+            if self._multicaster.position != position:
+                position, moved = self._multicaster.position, time.monotonic()
+            self._look(stream, time.monotonic() - moved)
+        if message.past is not None:
+            message.past.wait()
+
+    def _is_here(self, message: Message, within_s: float = 0.0) -> bool:
+        return message.ticket is not None and self._multicaster.wait(message.ticket, within_s)
+
+    def complete(self) -> None:
+        """What began together here has all been received: everybody counts the same."""
+        with self._lock:
+            self._completed += 1
+            self._context.detector.publish(completed=self._completed)
+
+    # ---- failure -------------------------------------------------------------------------------------------------
+
+    def _look(self, stream: int, stalled_s: float) -> None:
+        if self._by_hosts or self._failed.is_set():
+            return
+        self._stalled_s = stalled_s
+        stats, source = self._multicaster.stats(), self._streams.sources[stream]
+        gone = self._patience.refused(stalled_s, stats)
+        lacking = self._patience.is_over(stalled_s, stats) and self._has_sent_more(source)
+        if (gone or lacking or stats["spoiled"]) and not self._context.detector.silent():
+            self._failed.set()
+        elif stalled_s > self._context.deadline_s:
+            raise self._context.detector.explain(stalled_s, lambda: self._nobody_missing(source, stalled_s))
+
+    def _has_sent_more(self, source: int) -> bool:
+        """Than is here of it."""
+        sign = self._context.detector.heartbeats()[source]
+        with self._lock:
+            here = sum(self._complete(line) for line in self._lines if line.source == source)
+        return sign is not None and sign.submitted > here
+
+    def _complete(self, line: StreamState) -> int:
+        """How many messages of a stream are here."""
+        while line.messages and self._is_here(line.messages[0]):
+            line.messages.popleft()
+        return line.count - len(line.messages)
+
+    def _nobody_missing(self, source: int, stalled_s: float) -> HostlibError:
+        who = f"rank {source}" if source < self._context.world_size else f"server {source - self._context.world_size}"
+        return RunError(
+            f"{who} is alive but sent nothing through the switch for {stalled_s:.0f} s "
+            "(does every rank reduce the same tensors?)"
+        )
+
+    def _follow(self) -> None:
+        """Leave the switch, when this host or another has found it dead."""
+        while not self._ended.wait(LOOK_S):
+            signs = self._context.detector.heartbeats()
+            if self._failed.is_set() or any(sign is not None and sign.failures for sign in signs):
+                since = time.monotonic()
+                try:
+                    self._fail_over()
+                except Exception as error:
+                    self._broken = self._context.explain(since, error)
+                return
+
+    def _fail_over(self) -> None:
+        began = time.monotonic()
+        with self._lock:
+            self._multicaster.halt()
+            announce_failure(self._context, 1)
+            lacking = self._tell_sources()
+            self._failures.append(Failure.seen(self._completed, self._stalled_s, began))
+            self._by_hosts = True
+            for stream, line in enumerate(self._lines):
+                for message in line.messages:
+                    if self._is_mine(stream):
+                        self._send_past(stream, message, lacking(stream, message))
+                    else:
+                        self._receive_past(stream, message)
+
+    def _tell_sources(self) -> Callable[[int, Message], list[int]]:
+        """Every receiver says how many messages of each stream it has; which ranks lack a message of this host's."""
+        peers = self._context.transport
+        under_way: list[Pending] = []
+        told: dict[tuple[int, int], Tensor] = {}
+        for stream, line in enumerate(self._lines):
+            if self._is_mine(stream):
+                for rank in self._streams.receivers(stream):
+                    told[stream, rank] = torch.zeros(1, dtype=torch.int64)
+                    under_way.append(peers.receive(told[stream, rank], rank, _tag(stream)))
+            elif self._context.rank < self._context.world_size:
+                have = torch.tensor([self._complete(line)])
+                under_way.append(peers.send(have, line.source, _tag(stream)))
+        settle(under_way)
+
+        def lacking(stream: int, message: Message) -> list[int]:
+            return [rank for rank in self._streams.receivers(stream) if int(told[stream, rank]) <= message.number]
+
+        return lacking
+
+    def _send_past(self, stream: int, message: Message, ranks: list[int]) -> None:
+        self._failures[-1] = replace(self._failures[-1], by_hosts=self._failures[-1].by_hosts + 1)
+        leaving = [self._context.transport.send(message.values, rank, _tag(stream) + 1) for rank in ranks]
+        self._lines[stream].leaving.append(leaving)
+
+    def _receive_past(self, stream: int, message: Message) -> None:
+        self._failures[-1] = replace(self._failures[-1], by_hosts=self._failures[-1].by_hosts + 1)
+        message.past = self._context.transport.receive(message.values, self._lines[stream].source, _tag(stream) + 1)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Stay until every worker has what this host sent: nobody else can repeat it."""
+        wait_until_all_have(self._context, self._completed, self.tend)
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """What is known of the switch's; see hostlib.fabric.failover.Failure."""
+        return [failure.as_json() for failure in self._failures]
+
+    def cancel(self) -> None:
+        """Make everybody who waits raise Cancelled."""
+        self._cancelled.set()
+
+    def tend(self) -> None:
+        """Nothing is to be done while nothing is waited for."""
+
+    def stats(self) -> dict[str, int]:
+        """The engine's counters, and the bits of messages per second while something was under way."""
+        return with_goodput(self._multicaster.stats(), 8 * self._chunk_bytes)
+
+    def close(self) -> None:
+        """Give the place in the fabric back."""
+        self._cancelled.set()
+        self._ended.set()
+        self._thread.join(LOOK_S * 10)
+        self._multicaster.halt()
+        self.session.leave()
+
+
+def _tag(stream: int) -> int:
+    return FIRST_TAG + 2 * stream

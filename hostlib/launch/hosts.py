@@ -1,0 +1,241 @@
+"""Where ranks run: on this machine as it is, or each in a network namespace of its own behind a shaped link."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from pyroute2 import IPRoute
+
+from hostlib.errors import HostlibError
+from hostlib.protocol.addresses import FABRIC_ADDRESS, fabric_endpoint, link_mac, mac_text
+from hostlib.system.network_links import (
+    UNSEGMENTED,
+    bridge,
+    index_of,
+    limit_segments,
+    set_up,
+    shape,
+    unshape,
+    veth,
+    with_tables,
+)
+from hostlib.system.network_namespace import NamespaceError, namespace, sweep
+from hostlib.text import units
+
+DATA, CONTROL = "10.0.0", "10.1.0"
+CONTROL_ADDRESS = f"{CONTROL}.254"
+LARGEST_WORLD = 32
+
+
+class Hosts(Protocol):
+    """Where ranks run, and where the fabric does."""
+
+    def space(self, rank: int | None) -> str | None:
+        """The network namespace of a rank, or (None) of the fabric and of where ranks meet; None: this process's."""
+        ...
+
+    def environment(self, rank: int) -> dict[str, str]: ...
+
+    def address(self, rank: int) -> str:
+        """Where the rank's packets come from."""
+        ...
+
+    def switch_ports(self) -> list[str]:
+        """Options of `emulation switch` that give it a port for each rank."""
+        ...
+
+    def fabric(self, ready: dict[str, Any]) -> dict[str, Any]:
+        """What a topology (docs/topology.md) says of that switch's ports, and of who is there.
+
+        Args:
+            ready: the switch's ready file.
+        """
+        ...
+
+    @property
+    def control_address(self) -> str:
+        """Where the controller listens, and the ranks' torch store."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalHosts:
+    """Processes on this machine, which meet on loopback."""
+
+    def space(self, rank: int | None) -> str | None:
+        return None
+
+    def environment(self, rank: int) -> dict[str, str]:
+        return {}
+
+    def address(self, rank: int) -> str:
+        return "127.0.0.1"
+
+    def switch_ports(self) -> list[str]:
+        return ["--udp-ports", str(LARGEST_WORLD), "--udp-destination", fabric_endpoint()]
+
+    def fabric(self, ready: dict[str, Any]) -> dict[str, Any]:
+        return {"ports": ready["ports"]}
+
+    @property
+    def control_address(self) -> str:
+        return "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceHosts:
+    """Host i (from 1) in a namespace, with two interfaces: h<i>, its link, and `control`.
+
+    The other ends are in the namespace `middle`: s<i>, for a switch or a bridge to take, and a bridge of the control
+    network.
+
+    Attributes:
+        spaces: of the hosts, in order.
+        rate: of each link in each direction, as tc(8) takes it (100mbit); None for as fast as it goes.
+        switched: the links lead to the embedded switch; otherwise to a bridge.
+        messages: also what ranks send each other goes by the links to the switch.
+    """
+
+    middle: str
+    spaces: tuple[str, ...]
+    rate: str | None
+    switched: bool = False
+    messages: bool = False
+
+    @property
+    def ends(self) -> list[str]:
+        """The links' other ends."""
+        return [f"s{n}" for n in range(1, len(self.spaces) + 1)]
+
+    def space(self, rank: int | None) -> str | None:
+        return self.middle if rank is None else self.spaces[rank]
+
+    def environment(self, rank: int) -> dict[str, str]:
+        # What goes through the switch by itself has Gloo only to say when to begin and who is there.
+        return {"GLOO_SOCKET_IFNAME": "control" if self.switched and not self.messages else f"h{rank + 1}"}
+
+    def address(self, rank: int) -> str:
+        return f"{DATA}.{rank + 1}"
+
+    def switch_ports(self) -> list[str]:
+        ports = [word for n, end in enumerate(self.ends, start=1) for word in ("--port", f"{n}={end}")]
+        # The switch keeps to the rate by itself: a qdisc would wake the kernel, and the rank, for every single frame.
+        return ports if self.rate is None else [*ports, "--rate", self.rate]
+
+    def fabric(self, ready: dict[str, Any]) -> dict[str, Any]:
+        numbers = range(1, len(self.spaces) + 1)
+        return {
+            "ports": {str(n): fabric_endpoint() for n in numbers},
+            "hosts": {str(n): f"{DATA}.{n}" for n in numbers},
+            "macs": {str(n): mac_text(link_mac(n)) for n in numbers},
+        }
+
+    @property
+    def control_address(self) -> str:
+        return CONTROL_ADDRESS
+
+
+# ---- namespaces -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def namespace_hosts(count: int, rate: str | None) -> Iterator[NamespaceHosts]:
+    """So many hosts, for as long as the block runs; what killed processes left of theirs is removed first.
+
+    Args:
+        rate: of each link in each direction, as tc(8) takes it (100mbit); None for as fast as it goes.
+
+    Raises:
+        NamespaceError: they cannot be made; it needs root.
+    """
+    if os.geteuid() != 0:
+        raise NamespaceError("hosts in network namespaces need root; --hosts local does not")
+    sweep()
+    with ExitStack() as stack:
+        space = stack.enter_context(namespace("bench"))
+        spaces = tuple(
+            stack.enter_context(namespace("bench", f"{space.rpartition('-')[2]}h{n}")) for n in range(1, count + 1)
+        )
+        with_tables(space, lambda kernel: _cable(kernel, spaces))
+        for n, host in enumerate(spaces, start=1):
+            with_tables(host, partial(_configure, n=n, rate=rate))
+        yield NamespaceHosts(space, spaces, rate)
+
+
+def _cable(kernel: IPRoute, spaces: tuple[str, ...]) -> None:
+    """In the middle: a bridge of the control network, and an end of each host's link."""
+    control = bridge(kernel, "control")
+    set_up(kernel, "control", CONTROL_ADDRESS, 24)
+    for n, host in enumerate(spaces, start=1):
+        veth(kernel, f"s{n}", f"h{n}", host)
+        veth(kernel, f"c{n}", "control", host, master=control)
+
+
+def _configure(kernel: IPRoute, n: int, rate: str | None) -> None:
+    """In host n's namespace."""
+    set_up(kernel, "control", f"{CONTROL}.{n}", 24)
+    index = set_up(kernel, f"h{n}", f"{DATA}.{n}", 24, mac_text(link_mac(n)))
+    kernel.route("add", dst=FABRIC_ADDRESS, dst_len=32, oif=index)
+    if rate is not None:
+        shape(kernel, f"h{n}", units.bandwidth(rate, "rate"))
+
+
+def to_switch(hosts: NamespaceHosts, messages: bool = False) -> NamespaceHosts:
+    """The links, for packet sockets: each frame alone, as it would be on a wire.
+
+    Args:
+        messages: what ranks send each other goes there, too.
+    """
+    _segments(hosts, 1)
+    return replace(hosts, switched=True, messages=messages)
+
+
+@contextmanager
+def to_bridge(hosts: NamespaceHosts) -> Iterator[NamespaceHosts]:
+    """The links, all on one bridge of the kernel's, for as long as the block runs."""
+    _segments(hosts, UNSEGMENTED)
+    with_tables(hosts.middle, lambda kernel: _bridge(kernel, hosts))
+    try:
+        yield hosts
+    finally:
+        with_tables(hosts.middle, lambda kernel: _unbridge(kernel, hosts))
+
+
+def _bridge(kernel: IPRoute, hosts: NamespaceHosts) -> None:
+    data = bridge(kernel, "data")
+    kernel.link("set", index=data, state="up")
+    for end in hosts.ends:
+        kernel.link("set", index=index_of(kernel, end), master=data)
+        if hosts.rate is not None:
+            shape(kernel, end, units.bandwidth(hosts.rate, "rate"))
+
+
+def _unbridge(kernel: IPRoute, hosts: NamespaceHosts) -> None:
+    kernel.link("del", index=index_of(kernel, "data"))
+    if hosts.rate is not None:
+        for end in hosts.ends:
+            unshape(kernel, end)
+
+
+def _segments(hosts: NamespaceHosts, most: int) -> None:
+    for n, host in enumerate(hosts.spaces, start=1):
+        with_tables(host, partial(limit_segments, name=f"h{n}", most=most))
+
+
+def parse_hosts(text: str) -> int | None:
+    """How many namespaces `netns:N` asks for; None for `local`.
+
+    Raises:
+        HostlibError: neither of both.
+    """
+    if text == "local":
+        return None
+    kind, _, count = text.partition(":")
+    if kind != "netns" or not count.isdigit() or not 1 <= int(count) <= LARGEST_WORLD:
+        raise HostlibError(f"hosts {text!r} are neither local nor netns:N, with N in 1..{LARGEST_WORLD}")
+    return int(count)

@@ -1,0 +1,67 @@
+"""inagg: the switch sums on the way to a parameter server, which sends the sum back to each worker.
+
+Source: "How to Train your DNN", section 3.4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from hostlib.mechanisms.mechanism_spec import MechanismSpec
+from hostlib.schedules.schedule import (
+    SWITCH,
+    Aggregate,
+    FabricUse,
+    Lists,
+    Operation,
+    Receive,
+    Schedule,
+    Send,
+    server,
+    worker,
+)
+from hostlib.schedules.sharding import Assign, placement
+
+NAME = "inagg"
+
+
+def schedule(world_size: int, size: int, turn: int, *, servers: int = 1, assign: Assign = "whole") -> Schedule:
+    """Up through the switch's sum, down n times from the server."""
+    owners = placement(servers, assign, size, turn)
+    workers = tuple(worker(rank) for rank in range(world_size))
+    lists = {
+        **{node: partial(_worker, owners) for node in workers},
+        **{server(number): partial(_server, number, workers, owners) for number in range(servers)},
+        SWITCH: partial(_switch, workers, owners),
+    }
+    return Schedule(NAME, world_size, len(owners), Lists(lists))
+
+
+def _worker(owners: tuple[int, ...]) -> Iterator[Operation]:
+    for piece in range(len(owners)):
+        yield Send(SWITCH, piece)
+    for piece, owner in enumerate(owners):
+        yield Receive(server(owner), piece, reduce=False)
+
+
+def _server(number: int, workers: tuple[str, ...], owners: tuple[int, ...]) -> Iterator[Operation]:
+    for piece, owner in enumerate(owners):
+        if owner == number:
+            yield Receive(SWITCH, piece, reduce=False)
+            for node in workers:
+                yield Send(node, piece)
+
+
+def _switch(workers: tuple[str, ...], owners: tuple[int, ...]) -> Iterator[Operation]:
+    for piece, owner in enumerate(owners):
+        yield Aggregate(workers, piece)
+        yield Send(server(owner), piece)
+
+
+SPEC = MechanismSpec(
+    NAME,
+    "the switch sums on the way to a server; the server sends the sum back to each worker",
+    schedule,
+    fabric_use=FabricUse.TO_SERVER,
+)

@@ -1,0 +1,113 @@
+"""inagg+mcast: the switch sums every rank's tensor and multicasts the result.
+
+Source: "How to Train your DNN", sections 3.4.1 and 3.4.2, combined, with a server or without; docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from hostlib.errors import ScheduleError
+from hostlib.mechanisms.mechanism_spec import MechanismSpec
+from hostlib.schedules.hierarchy import spread
+from hostlib.schedules.schedule import (
+    SWITCH,
+    Aggregate,
+    FabricUse,
+    Lists,
+    Multicast,
+    Operation,
+    Receive,
+    Schedule,
+    Send,
+    server,
+    worker,
+)
+from hostlib.schedules.sharding import Assign, placement
+from hostlib.topology.builtin.leaf_spine import leaf_spine
+
+NAME = "inagg+mcast"
+
+
+def schedule(
+    world_size: int,
+    size: int,
+    turn: int,
+    *,
+    via_server: bool = False,
+    servers: int = 1,
+    assign: Assign = "whole",
+    racks: int = 1,
+) -> Schedule:
+    """Workers send everything up and get everything back.
+
+    Args:
+        via_server: what was summed passes through a server, which applies it, before it is multicast.
+        servers, assign: of that form.
+        racks: each with a switch (leaf) of its own under one more (spine); sums are taken at both levels.
+    """
+    workers = tuple(worker(rank) for rank in range(world_size))
+    if via_server:
+        if racks != 1:
+            raise ScheduleError(f"{NAME}: via_server is for one switch, not {racks} racks")
+        owners = placement(servers, assign, size, turn)
+        lists: dict[str, Callable[[], Iterable[Operation]]] = {
+            **{node: partial(_worker, SWITCH, len(owners)) for node in workers},
+            **{server(number): partial(_server, number, owners) for number in range(servers)},
+            SWITCH: partial(_switch_of_servers, workers, owners),
+        }
+        return Schedule(NAME, world_size, len(owners), Lists(lists))
+    flat = Schedule(
+        NAME,
+        world_size,
+        1,
+        {**{node: tuple(_worker(SWITCH, 1)) for node in workers}, SWITCH: tuple(_top(workers))},
+    )
+    if racks == 1:
+        return flat
+    if not 1 <= racks <= world_size:
+        raise ScheduleError(f"{NAME}: racks must be in 1..{world_size}, the world size, not {racks}")
+    network = leaf_spine(world_size, racks)
+    return spread(flat, network.tree, {node: network.switch_of(node) for node in workers})
+
+
+def _worker(switch: str, pieces: int) -> Iterator[Operation]:
+    for piece in range(pieces):
+        yield Send(switch, piece)
+    for piece in range(pieces):
+        yield Receive(switch, piece, reduce=False)
+
+
+def _top(below: tuple[str, ...]) -> Iterator[Operation]:
+    yield Aggregate(below, 0)
+    yield Multicast(below, 0)
+
+
+def _server(number: int, owners: tuple[int, ...]) -> Iterator[Operation]:
+    for piece, owner in enumerate(owners):
+        if owner == number:
+            yield Receive(SWITCH, piece, reduce=False)
+            yield Send(SWITCH, piece)
+
+
+def _switch_of_servers(workers: tuple[str, ...], owners: tuple[int, ...]) -> Iterator[Operation]:
+    for piece, owner in enumerate(owners):
+        yield Aggregate(workers, piece)
+        yield Send(server(owner), piece)
+    for piece, owner in enumerate(owners):
+        yield Receive(server(owner), piece, reduce=False)
+        yield Multicast(workers, piece)
+
+
+def _fabric_use(options: Mapping[str, Any]) -> FabricUse:
+    return FabricUse.VIA_SERVER if options["via_server"] else FabricUse.SUM
+
+
+SPEC = MechanismSpec(
+    NAME,
+    "the switch sums and multicasts the result; every link carries the tensor once each way",
+    schedule,
+    fabric_use=_fabric_use,
+)

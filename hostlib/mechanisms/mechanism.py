@@ -1,0 +1,257 @@
+"""The mechanisms by name: what hostlib/mechanisms/builtin/ and other people's packages register, with its options."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from hostlib.errors import HostlibError, OperationError, ScheduleError, SpecError, UnknownNameError
+from hostlib.mechanisms import builtin
+from hostlib.mechanisms.mechanism_spec import MechanismSpec, parameters
+from hostlib.schedules.fabric_use import require_fit
+from hostlib.schedules.schedule import FabricUse, Schedule
+from hostlib.system.plugins import Broken, Registry, load_registry
+from hostlib.text.name_options import option_values
+
+GROUP = "netfold.mechanisms"  # of the entry points of other people's packages
+DEFAULT_MECHANISM = "inagg+mcast"
+SERVER_CHANNELS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """A registered mechanism with its options.
+
+    Attributes:
+        name: as it was asked for, options included.
+        chosen: the options that differ from their defaults.
+    """
+
+    name: str
+    spec: MechanismSpec
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        return self.spec.summary
+
+    @property
+    def build(self) -> Callable[..., Schedule] | None:
+        """See MechanismSpec.schedule."""
+        return self.spec.schedule
+
+    @property
+    def transport(self) -> str | None:
+        return self.spec.transport
+
+    @property
+    def device(self) -> str | None:
+        return self.spec.device
+
+    @property
+    def one_host(self) -> bool:
+        return self.spec.one_host
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """What may follow its name, by option."""
+        return self.spec.options
+
+    def schedule(self, world_size: int, size: int = 0, turn: int = 0) -> Schedule:
+        """Its schedule for so many ranks.
+
+        Args:
+            size: of the tensor in bytes, for mechanisms that cut it by that.
+            turn: the tensor's number, for those that deal tensors out; see `layout`.
+
+        Raises:
+            HostlibError: a library yardstick has none.
+            ScheduleError: an option does not fit the world size, or what it makes is no schedule.
+        """
+        if self.build is None:
+            raise HostlibError(f"{self.what} and has no schedule")
+        size, turn = self.layout(world_size, size, turn)
+        arguments = {"world_size": world_size, "size": size, "turn": turn}
+        wanted = parameters(self.build)
+        try:
+            made = self.build(**{name: arguments[name] for name in arguments if name in wanted}, **self.chosen)
+        except HostlibError:
+            raise
+        except Exception as error:
+            raise ScheduleError(f"{self.name}: schedule() fails: {type(error).__name__}: {error}") from error
+        if not isinstance(made, Schedule) or made.world_size != world_size:
+            what = f"one for {made.world_size}" if isinstance(made, Schedule) else f"a {type(made).__name__}"
+            raise OperationError(f"{self.name}: schedule() must return a Schedule for {world_size} workers, not {what}")
+        return replace(made, mechanism=self.name, fabric_use=self.fabric_use if made.needs_fabric else None)
+
+    def layout(self, world_size: int, size: int = 0, turn: int = 0) -> tuple[int, int]:
+        """What of a tensor's size and turn its schedule depends on: tensors of one layout have one schedule. Whom tensors are
+        dealt out to, ranks or as many as an option says, have them in turns, so these begin again after all of them.
+        """
+        if self.build is None:
+            return 0, 0
+        wanted = parameters(self.build)
+        options = {name: self.chosen.get(name, each.default) for name, each in self.options.items()}
+        counts = [value for value in options.values() if type(value) is int and value > 0]
+        return size if "size" in wanted else 0, turn % math.lcm(world_size, *counts) if "turn" in wanted else 0
+
+    @property
+    def what(self) -> str:
+        """What it is, where it has no schedule."""
+        return f"{self.name} is " + ("a sum in shared memory" if self.one_host else "a library's own collective")
+
+    @property
+    def servers(self) -> int:
+        """How many of its servers have hosts of their own."""
+        return len(self._small().servers) if self.build is not None else 0
+
+    @property
+    def runs_on_hosts(self) -> bool:
+        return self.build is None or self._small().runs_on_hosts
+
+    def runs_with(self, transport: str) -> bool:
+        """Whether ranks run it whose tensors are on the CPU and whose messages go by this."""
+        return self.runs_on_hosts and self.transport in (None, transport) and self.device is None
+
+    def require_ranks(self, transport: str) -> None:
+        """That ranks run it whose tensors are on the CPU and whose messages go by this.
+
+        Raises:
+            ScheduleError: it can only be simulated.
+            HostlibError: it is a library's own that is not there, or has no use for such tensors.
+        """
+        self.require_hosts()
+        self.require_transport(transport)
+        if self.device is not None:
+            raise HostlibError(
+                f"{self.name} sums {self.device.upper()} tensors alone, and those of these ranks are on the CPU; "
+                f"legal: torch.distributed's backend netfold with NETFOLD_MECHANISM={self.name} (docs/torch.md)"
+            )
+
+    def require_transport(self, transport: str) -> None:
+        """Raises HostlibError: it is a library's own, which is not there where messages go by this."""
+        if self.transport not in (None, transport):
+            raise HostlibError(
+                f"{self.name} is a library's own collective, for ranks that the library started; legal: "
+                f"mpirun -n 4 python -m hostlib.train --transport {self.transport} --mechanism {self.name}"
+            )
+
+    def require_hosts(self) -> None:
+        """Raises ScheduleError: it can only be simulated."""
+        if not self.runs_on_hosts:
+            undeclared, many = "it declares no use of the switch", "there the fabric is at work for one server or none"
+            why = undeclared if self.fabric_use is None else many
+            raise ScheduleError(f"{self.name} cannot run on hosts: {why}; it can be simulated")
+
+    @property
+    def by_ranks_alone(self) -> bool:
+        """Whether its schedule has neither switches nor servers with hosts of their own."""
+        return self.build is not None and not self.needs_fabric and not self.servers
+
+    @property
+    def needs_fabric(self) -> bool:
+        return self.build is not None and self._small().needs_fabric
+
+    @property
+    def sends_messages(self) -> bool:
+        """Whether its hosts send each other messages, beside what goes through the fabric's program."""
+        return not self.needs_fabric or self.fabric_use is FabricUse.MULTICAST
+
+    @property
+    def channels(self) -> int:
+        """How many all-reduces a host is at, dealt out in turns; 0 where the fabric takes them all as one stream.
+
+        While a server waits for one tensor, others are on the links; between workers they would only hold each other up.
+        """
+        if not self.sends_messages:
+            return 0
+        return SERVER_CHANNELS if self.servers else 1
+
+    @property
+    def fabric_use(self) -> FabricUse | None:
+        """What it declares to want of the switches, with these options."""
+        declared = self.spec.fabric_use
+        if declared is None or isinstance(declared, FabricUse):
+            return declared
+        return declared({name: each.default for name, each in self.options.items()} | dict(self.chosen))
+
+    def _small(self) -> Schedule:
+        return _small(self.spec, tuple(sorted(self.chosen.items())))
+
+
+@cache
+def _small(spec: MechanismSpec, chosen: tuple[tuple[str, Any], ...]) -> Schedule:
+    """A schedule of few workers, but as many as the options want: servers, racks."""
+    workers = max([2, *(value for _, value in chosen if type(value) is int)])
+    return Mechanism(spec.name, spec, dict(chosen)).schedule(workers)
+
+
+def _require_sound(spec: MechanismSpec) -> None:
+    """That its schedule is one, and does what it declares.
+
+    Raises:
+        HostlibError: it is not, or does not.
+    """
+    if spec.schedule is None:
+        return
+    if (use := Mechanism(spec.name, spec).fabric_use) is not None and not isinstance(use, FabricUse):
+        raise SpecError(f"fabric_use must give a FabricUse, not {use!r}")
+    schedule = _small(spec, ())
+    for node in schedule.nodes:
+        try:
+            schedule.nodes[node]
+        except HostlibError:
+            raise
+        except Exception as error:
+            raise OperationError(f"making the operations of {node} fails: {type(error).__name__}: {error}") from error
+    if use is not None and not schedule.needs_fabric:
+        raise SpecError(f"declares the fabric's use {use.name}, but its schedule has no switch")
+    require_fit(schedule)
+
+
+@cache
+def registry() -> Registry[MechanismSpec]:
+    """Whatever is registered, and what could not be."""
+    return load_registry(builtin, GROUP, MechanismSpec, _require_sound)
+
+
+def registered() -> dict[str, Mechanism]:
+    """All mechanisms with their default options, by name."""
+    return {name: Mechanism(name, spec) for name, spec in registry().specs.items()}
+
+
+def broken_mechanisms() -> tuple[Broken, ...]:
+    """What was to be a mechanism and is none."""
+    return registry().broken
+
+
+@cache
+def find(name: str) -> Mechanism:
+    """A mechanism by its name and options: `ring`, or `ps:servers=4:assign=even`.
+
+    Raises:
+        UnknownNameError: there is no such mechanism or option; names the legal ones.
+        SpecError: there is one, but not as it must be; names its file.
+        HostlibError: an option's value is not of its kind.
+    """
+    plain, *words = name.split(":")
+    spec = registry().find("mechanism", plain)
+    kinds = {option: parameter.annotation for option, parameter in spec.options.items()}
+    return Mechanism(name, spec, option_values(plain, words, kinds))
+
+
+def find_fallback(name: str) -> Mechanism:
+    """A mechanism of the ranks' alone.
+
+    Raises:
+        UnknownNameError: there is no such mechanism, or it needs a switch or servers.
+    """
+    with contextlib.suppress(UnknownNameError):
+        if (asked := find(name)).by_ranks_alone:
+            return asked
+    raise UnknownNameError("fallback", name, (n for n, m in registered().items() if m.by_ranks_alone))

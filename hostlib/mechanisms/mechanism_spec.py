@@ -1,0 +1,99 @@
+"""What a mechanism's file says of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from hostlib.errors import SpecError
+from hostlib.schedules.schedule import FabricUse, Schedule
+from hostlib.text.name_options import is_kind
+
+ARGUMENTS = ("world_size", "size", "turn")  # what a schedule function gets; its other parameters are options
+
+FabricUseOfOptions = Callable[[Mapping[str, Any]], FabricUse | None]
+
+
+@dataclass(frozen=True, slots=True)
+class MechanismSpec:
+    """A mechanism; a file of hostlib/mechanisms/builtin/, or an entry point of `netfold.mechanisms`, has one as SPEC.
+
+    Attributes:
+        name: what `--mechanism` takes.
+        summary: what it does, in a line.
+        schedule: takes `world_size`, and may take `size` (of the tensor, in bytes) and `turn` (the tensor's number). Its
+            keyword-only parameters are options, which follow the name: `ps:servers=4:assign=even`. None for a library's
+            own, and where no messages carry the values.
+        fabric_use: what it wants of the switches, or a function of all its options that says so; None where it has no
+            switch, or can only be simulated. Checked against the schedule.
+        transport: what ranks' messages must go by for a library's own to be there; None for anything.
+        device: the type of device that a library's own takes tensors of; None for any.
+        one_host: whether all ranks must be on one host.
+
+    Raises:
+        SpecError: a field is not of its kind.
+    """
+
+    name: str
+    summary: str
+    schedule: Callable[..., Schedule] | None = None
+    fabric_use: FabricUse | FabricUseOfOptions | None = None
+    transport: str | None = None
+    device: str | None = None
+    one_host: bool = False
+
+    def __post_init__(self) -> None:
+        require_name(self.name, self.summary)
+        for field, kinds in (("transport", (str, type(None))), ("device", (str, type(None))), ("one_host", (bool,))):
+            if not isinstance(value := getattr(self, field), kinds):
+                raise SpecError(f"{field} must be {' or '.join(k.__name__ for k in kinds)}, not {value!r}")
+        if self.schedule is not None:
+            _require_schedule(self.schedule)
+        if self.fabric_use is not None and not isinstance(self.fabric_use, FabricUse) and not callable(self.fabric_use):
+            raise SpecError(f"fabric_use must be a FabricUse or a function of the options, not {self.fabric_use!r}")
+        if self.fabric_use is not None and self.schedule is None:
+            raise SpecError("fabric_use is declared without a schedule")
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """What may follow its name, by option."""
+        if self.schedule is None:
+            return {}
+        return {name: each for name, each in parameters(self.schedule).items() if name not in ARGUMENTS}
+
+
+@cache
+def parameters(schedule: Callable[..., Schedule]) -> Mapping[str, inspect.Parameter]:
+    """Of a schedule function. Looked at once: there is a schedule for every tensor."""
+    return inspect.signature(schedule, eval_str=True).parameters
+
+
+def require_name(name: object, summary: object) -> None:
+    """Raises SpecError: nothing can be asked for by this name, or nothing is said of it."""
+    if not isinstance(name, str) or not name or any(mark in ":/," or mark.isspace() for mark in name):
+        raise SpecError(f"name must be text without spaces, commas, colons and slashes, not {name!r}")
+    if not isinstance(summary, str) or not summary or "\n" in summary:
+        raise SpecError(f"summary must be a line of text, not {summary!r}")
+
+
+def _require_schedule(schedule: Callable[..., Schedule]) -> None:
+    if not callable(schedule):
+        raise SpecError(f"schedule must be a function, not {schedule!r}")
+    try:
+        found = parameters(schedule)
+    except (TypeError, ValueError, NameError) as error:
+        raise SpecError(f"the parameters of schedule() cannot be read: {error}") from error
+    if "world_size" not in found:
+        raise SpecError("schedule() must take world_size")
+    for name, parameter in found.items():
+        if name in ARGUMENTS:
+            continue
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or parameter.default is inspect.Parameter.empty:
+            raise SpecError(
+                f"schedule() takes {', '.join(ARGUMENTS)}, and options as keywords with defaults: {name} is neither"
+            )
+        if not is_kind(parameter.annotation):
+            raise SpecError(f"option {name} must be an int, float, str, bool or Literal, not {parameter.annotation!r}")

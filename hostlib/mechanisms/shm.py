@@ -1,8 +1,0 @@
-"""shm: the host's CPUs add what its workers wrote into shared memory.
-
-Source: "Involving CPUs into Multi-GPU Deep Learning", section 3.1.
-"""
-
-NAME = "shm"
-SUMMARY = "the CPUs of the one host that all workers are on, in shared memory (no schedule: no message carries a value)"
-ONE_HOST = True

@@ -1,0 +1,1 @@
+"""Networks: the zoo, small ones, users' own, and what their layers are."""

@@ -1,0 +1,182 @@
+"""A model's layers, from one forward pass of tensors without contents: no weights are allocated, nothing is computed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hostlib.errors import ContentsError, ModelError
+from hostlib.models.forward_recorder import OF_A_CONVOLUTION, Seen, Watch, run
+from hostlib.models.layer_info import LayerInfo
+from hostlib.models.loading import describe, load_without_weights
+
+DEFAULT_INPUT = (3, 224, 224)
+EXAMPLES = 2  # a batch normalisation refuses a single one
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """A model without its weights.
+
+    Attributes:
+        input: shape of one example.
+        classes: how many it tells apart: the width of what it hands on.
+    """
+
+    name: str
+    layers: tuple[LayerInfo, ...]
+    input: tuple[int, ...]
+    classes: int
+
+    @property
+    def params(self) -> int:
+        return sum(layer.params for layer in self.layers)
+
+    @property
+    def flops(self) -> int:
+        return sum(layer.flops for layer in self.layers)
+
+
+def load(text: str, shape: tuple[int, ...] | None = None) -> Inspected:
+    """A model of the zoo, or of `package.module:factory`, looked at.
+
+    Args:
+        shape: of one example [the model's attribute input_shape, or DEFAULT_INPUT].
+
+    Raises:
+        UnknownNameError: there is none of that name.
+        ModelError: no model is made, or it does not take such input.
+    """
+    model = load_without_weights(text, shape)
+    shape = shape or input_of(model)
+    try:
+        layers, outputs = _traced(model, example(model, shape))
+    except ContentsError:
+        raise  # no other input would help
+    except ModelError as error:
+        raise ModelError(
+            f"{error}; --input, or an attribute input_shape of the model's, says which it takes"
+        ) from error
+    return Inspected(text, layers, shape, outputs.shape[-1])
+
+
+def layers_of(model: nn.Module, inputs: Tensor) -> tuple[LayerInfo, ...]:
+    """The layers that count, in the order in which the model makes them. The model stays as it is.
+
+    Args:
+        inputs: a batch on any device; only its shape and dtype matter.
+
+    Raises:
+        ModelError: the model does not take it, or decides by what is in its tensors.
+    """
+    return _traced(model, inputs)[0]
+
+
+def output_shape(model: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of what the model hands on for one example of a shape.
+
+    Raises:
+        ModelError: it does not take such input.
+    """
+    return tuple(_outputs(model, example(model, shape)).shape[1:])
+
+
+def input_of(model: nn.Module) -> tuple[int, ...]:
+    """The shape of one example: what the model says, or DEFAULT_INPUT."""
+    return tuple(getattr(model, "input_shape", DEFAULT_INPUT))
+
+
+def dtype_of(model: nn.Module) -> torch.dtype:
+    """Of its input: what the model's attribute input_dtype says, or float32."""
+    return getattr(model, "input_dtype", torch.float32)
+
+
+def example(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    """A batch without contents, of examples of a shape."""
+    return torch.empty(EXAMPLES, *shape, dtype=dtype_of(model), device="meta")
+
+
+def _traced(model: nn.Module, inputs: Tensor) -> tuple[tuple[LayerInfo, ...], Tensor]:
+    with Watch(model) as watch:
+        outputs = _outputs(model, inputs)
+    owned = _joined(watch.in_order(), _owners(model))
+    uses = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
+    return tuple(_numbered(owned, len(inputs), uses)), outputs
+
+
+def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
+    """What the model hands on; of several tensors the first."""
+    try:
+        outputs = run(model, inputs)
+    except Exception as error:  # it may be the user's: anything can be
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        if "meta tensor" in str(error).lower():  # torch's words for contents that are not there
+            raise ContentsError(
+                f"the model decides by what is in its tensors, and is looked at without: {said}"
+            ) from error
+        given = f"{describe(tuple(inputs.shape[1:]))} ({str(inputs.dtype).removeprefix('torch.')})"
+        raise ModelError(f"the model does not take an input of {given}: {said}") from error
+    while not isinstance(outputs, Tensor):  # (logits, auxiliary), {"logits": ...}
+        try:
+            outputs = next(iter(outputs.values() if isinstance(outputs, dict) else outputs))
+        except (TypeError, StopIteration):
+            raise ModelError(f"the model hands on a {type(outputs).__name__}, not a tensor") from None
+    return outputs
+
+
+Owned = tuple[Seen, dict[str, nn.Parameter]]
+
+
+def _owners(model: nn.Module) -> dict[int, str]:
+    """The name of each trained parameter, by identity; a shared one's first."""
+    return {id(p): name for name, p in model.named_parameters() if p.requires_grad}
+
+
+def _joined(seen: Iterable[Seen], names: dict[int, str]) -> list[Owned]:
+    """Layers with the parameters that are their own; a normalisation is part of the convolution made before it."""
+    free = dict(names)
+    layers: list[Owned] = []
+    before: dict[str, nn.Parameter] | None = None
+    for layer in seen:
+        module = layer.module
+        own = {} if module is None else {free.pop(id(p)): p for p in _parameters(layer) if id(p) in free}
+        if before is not None and isinstance(module, OF_A_CONVOLUTION):
+            before |= own
+            continue
+        layers.append((layer, own))
+        if layer.kind in ("conv", "fc"):
+            before = own
+    return layers
+
+
+def _parameters(layer: Seen) -> Iterator[nn.Parameter]:
+    """Of a layer that is taken as a whole, also those of the modules in it."""
+    assert layer.module is not None
+    return layer.module.parameters(recurse=layer.kind != "other")
+
+
+def _numbered(owned: Iterable[Owned], examples: int, uses: Counter[int]) -> Iterator[LayerInfo]:
+    for index, (seen, members) in enumerate(owned, start=1):
+        yield LayerInfo(
+            index,
+            seen.name,
+            seen.kind,
+            sum(p.numel() for p in members.values()),
+            seen.output // examples,
+            seen.flops // examples,
+            _matrix(seen, uses),
+            tuple(members),
+        )
+
+
+def _matrix(seen: Seen, uses: Counter[int]) -> tuple[int, int] | None:
+    """(outputs, inputs) of a fully connected layer's trained weights, if nothing else uses them."""
+    module: Any = seen.module
+    if seen.kind != "fc" or not module.weight.requires_grad or uses[id(module.weight)] != 1:
+        return None
+    return module.out_features, module.in_features

@@ -1,0 +1,118 @@
+"""Models by name: one of the zoo's, or what a function of the user's returns."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from hostlib.errors import HostlibError, ModelError
+from hostlib.models.small import build_model
+from hostlib.models.zoo import build, options_of, parse
+from hostlib.models.zoo.catalogue import ENTRIES, NAMES, SMALL, SMALL_INPUT, require_known
+
+
+def load_model(text: str, shape: tuple[int, ...] | None = None, **wishes: Any) -> nn.Module:
+    """A model, freshly initialised from torch's seed; under torch.device("meta") without weights.
+
+    Args:
+        text: a network of the zoo with its options, `resnet50:norm=group`, or `package.module:factory`.
+        shape: of one example; a network is made for it, and for images of 8x8 pixels may have a version of its own
+            (hostlib.models.small). Of a factory's model it decides nothing.
+        wishes: options of the zoo's, which give way to those of `text` and are dropped where a network has none such.
+
+    Raises:
+        UnknownNameError: there is none of that name, or it has no such option.
+        ModelError: the factory is not there, fails, or makes something else.
+        HostlibError: the network cannot be made so.
+    """
+    plain, _, attribute = text.partition(":")
+    require_known(text)
+    if text in SMALL and (shape == SMALL_INPUT or text not in NAMES):
+        return build_model(text)
+    if plain in NAMES:
+        name, chosen = parse(text)
+        wishes |= {} if shape is None else _sizes(name, shape)
+        legal = options_of(name)
+        return build(name, **{**{k: v for k, v in wishes.items() if k in legal}, **chosen})
+    factory = _factory(text, plain, attribute)
+    try:
+        made = factory()
+    except Exception as error:  # it is the user's: anything can be
+        raise ModelError(f"{text} makes no model: {_first_line(error)}") from error
+    if not isinstance(made, nn.Module):
+        raise ModelError(f"{text} makes a {type(made).__name__}, not a torch.nn.Module")
+    return made
+
+
+def _sizes(name: str, shape: tuple[int, ...]) -> dict[str, int]:
+    """The options that make a network for examples of a shape."""
+    usual = ENTRIES[name].input
+    if len(shape) != len(usual):
+        raise ModelError(f"{name} takes {_what(usual)}, not {describe(shape)}")
+    if len(shape) == 1:
+        return {"context": shape[0]}
+    if shape[1] != shape[2]:
+        raise ModelError(f"{name} takes square images, not {describe(shape)}")
+    return {"channels": shape[0], "pixels": shape[1]}
+
+
+def _what(shape: tuple[int, ...]) -> str:
+    return f"{'tokens' if len(shape) == 1 else 'images'}, such as {describe(shape)}"
+
+
+def load_without_weights(text: str, shape: tuple[int, ...] | None = None) -> nn.Module:
+    """As load_model(), on the meta device; with weights first, where a factory needs numbers.
+
+    Raises:
+        UnknownNameError: there is none of that name, or it has no such option.
+        ModelError: the factory is not there, fails, or makes something else.
+    """
+    try:
+        with torch.device("meta"):
+            return load_model(text, shape)
+    except ModelError as error:
+        if not isinstance(error.__cause__, (RuntimeError, NotImplementedError)):
+            raise
+    return load_model(text, shape).to("meta")
+
+
+def _factory(text: str, module: str, attribute: str) -> Callable[[], Any]:
+    # An installed command does not look where it was started.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # importing runs the user's code
+        raise ModelError(f"{text} makes no model: {_first_line(error)}") from error
+    if not callable(found):
+        raise ModelError(f"{text} makes no model: it is a {type(found).__name__}, not a function")
+    return found  # type: ignore[no-any-return]
+
+
+def _first_line(wrong: BaseException) -> str:
+    said = str(wrong).strip().splitlines()
+    name = type(wrong).__name__
+    return f"{name}: {said[0]}" if said else name
+
+
+def describe(shape: tuple[int, ...]) -> str:
+    """(3, 224, 224) as 3x224x224."""
+    return "x".join(map(str, shape))
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """3x224x224 as (3, 224, 224).
+
+    Raises:
+        HostlibError: it is no such text.
+    """
+    extents = text.split("x")
+    if not all(extent.isdecimal() and int(extent) > 0 for extent in extents):
+        raise HostlibError(f"--input takes a shape such as 3x224x224, or 1024 of so many tokens, not {text!r}")
+    return tuple(map(int, extents))

@@ -1,0 +1,82 @@
+"""The networks of the papers, by name. Torch-free until one is built."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import typing
+from typing import TYPE_CHECKING, Any
+
+from hostlib.errors import UnknownNameError
+from hostlib.models.zoo.catalogue import ENTRIES, NAMES
+from hostlib.text.name_options import option_value
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["NAMES", "build", "options_of", "parse"]
+
+
+def build(name: str, **overrides: Any) -> nn.Module:
+    """A network by name, freshly initialised from torch's seed; under torch.device("meta") without weights.
+
+    Its attributes input_shape and classes say what it takes and how many it tells apart.
+
+    Args:
+        overrides: options of its family, such as classes=10, pixels=32, channels=1 or norm="group".
+
+    Raises:
+        UnknownNameError: no such network, or it has no such option.
+        ModelError: an image that is too small for it, or other values that cannot be.
+    """
+    legal = options_of(name)
+    for option in overrides:
+        if option not in legal:
+            raise UnknownNameError(f"option of {name}", option, legal)
+    entry = ENTRIES[name]
+    defaults: dict[str, Any] = {"classes": entry.classes}
+    if len(entry.input) == 1:
+        defaults["context"] = entry.input[0]
+    else:
+        defaults |= {"channels": entry.input[0], "pixels": entry.input[-1]}
+    made, layout = _maker(name)
+    return made(*layout, **{**defaults, **overrides})
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The options that a network has, and of what kind each is.
+
+    Raises:
+        UnknownNameError: no such network.
+    """
+    if name not in ENTRIES:
+        raise UnknownNameError("model", name, NAMES)
+    init = _maker(name)[0].__init__
+    hints = typing.get_type_hints(init)
+    parameters = inspect.signature(init).parameters.values()
+    return {option.name: hints[option.name] for option in parameters if option.kind is option.KEYWORD_ONLY}
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """`vgg19:classes=1000:pixels=299` as name and options.
+
+    Raises:
+        UnknownNameError: no such network or option.
+        ModelError: an option's value is not of its kind.
+    """
+    name, *words = text.split(":")
+    legal = options_of(name)
+    chosen = {}
+    for word in words:
+        option, _, value = word.partition("=")
+        if option not in legal:
+            raise UnknownNameError(f"option of {name}", option, legal)
+        chosen[option] = option_value(f"{name}:{option}", legal[option], value)
+    return name, chosen
+
+
+def _maker(name: str) -> tuple[type[nn.Module], tuple[Any, ...]]:
+    """The class of a network, and its layout: what the class takes by position."""
+    family = importlib.import_module(f"{__name__}.{ENTRIES[name].family}")
+    models: dict[str, tuple[type[nn.Module], tuple[Any, ...]]] = family.MODELS
+    return models[name]

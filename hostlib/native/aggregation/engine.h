@@ -1,0 +1,107 @@
+// One rank's end of the slot protocol: sums tensors with the other ranks' through the switch.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "aggregation/lane.h"
+#include "block_float/block_float.h"
+
+namespace netfold {
+
+// This rank's place in a job, as the controller gave it. One pool of slots per lane.
+struct Place {
+    End fabric;
+    std::uint16_t job = 0, rank = 0;
+    std::uint32_t epoch = 0;
+    int world_size = 0, elements = 0, window = 0;
+    std::vector<Pool> pools;
+};
+
+// No result for the whole deadline while something was outstanding.
+struct Stalled : std::runtime_error {
+    Stalled(std::uint64_t position, double silent_s);
+};
+
+struct Cancelled : std::runtime_error {
+    Cancelled() : std::runtime_error("cancelled") {}
+};
+
+// The sum of the ranks' int32 tensors might not fit: nothing was summed.
+struct SumOverflow : std::overflow_error {
+    using std::overflow_error::overflow_error;
+};
+
+// An operation that a halted engine left unfinished.
+struct Remainder {
+    std::uint64_t ticket;
+    std::vector<int> openings;       // by lane: this rank's code of the opening blocks, -1 if it was never sent
+    std::vector<std::uint8_t> done;  // by chunk of the tensor: the result is in its place
+};
+
+// Several lanes (a socket, a pool of slots and a thread each) side by side. Tensors are summed in the order in which
+// they are submitted, which must be every rank's, and several may be under way at once.
+class Engine {
+public:
+    // One lane per port; 0 takes any. Throws std::system_error when one cannot be bound.
+    Engine(const std::string &address, const std::vector<std::uint16_t> &ports);
+    ~Engine();
+
+    std::string address() const { return lanes_.front()->address(); }
+    std::vector<std::uint16_t> ports() const;
+
+    // Starts the streams at position 0; what was unfinished is forgotten, which is every ticket up to the one that is
+    // returned. Throws std::invalid_argument for an impossible place, std::logic_error while something is under way.
+    std::uint64_t configure(const Place &place);
+
+    // Sum over the ranks in place; `x` must stay where it is until the ticket is done. Throws std::logic_error when
+    // halted or not configured.
+    std::uint64_t submit(DType dtype, void *x, std::size_t count, bool average);
+
+    // Wait up to so long; whether it is done. A ticket that is done is forgotten. Throws SumOverflow, Cancelled.
+    bool wait(std::uint64_t ticket, double seconds);
+
+    // Stop sending and receiving: what follows may only be restored, asked for and configured anew.
+    void halt();
+    bool halted() const;
+
+    // After halt(): the last result of every slot, lane by lane, for the ranks that lack it. positions: -1 for none;
+    // words: per slot one of codes (exponent << 16 | next exponent), then the elements as they came.
+    std::size_t slots() const;
+    void retained(std::int64_t *positions, std::uint32_t *words) const;
+    // The counterpart: take what this rank still waits for.
+    void restore(const std::int64_t *positions, const std::uint32_t *words);
+    std::vector<Remainder> unfinished() const;
+
+    // How long something has been outstanding without a result; 0 when nothing is. Seconds.
+    double silent() const;
+
+    void cancel();
+    Stats stats() const;
+    std::uint64_t position() const;
+    const Place &place() const { return place_; }
+
+private:
+    struct Waiting {
+        std::shared_ptr<Operation> operation;
+        std::size_t chunks = 0;
+    };
+
+    void require_halted() const;
+
+    std::vector<std::unique_ptr<Lane>> lanes_;
+    Place place_;
+    mutable std::mutex mutex_;
+    std::condition_variable done_;
+    std::map<std::uint64_t, Waiting> waiting_;
+    std::uint64_t tickets_ = 0;
+    bool halted_ = false, cancelled_ = false;
+};
+
+}  // namespace netfold

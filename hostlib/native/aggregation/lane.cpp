@@ -1,0 +1,372 @@
+#include "aggregation/lane.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+#include "net/clock.h"
+#include "retransmission/pacing.h"
+
+namespace netfold {
+namespace {
+
+constexpr std::size_t PROLOGUE = SIZE_MAX;
+
+std::uint32_t doubled(std::uint16_t code) { return std::uint32_t{code} << 16 | code; }
+
+}  // namespace
+
+Lane::Lane(const std::string &address, std::uint16_t port) : socket_(address, port), thread_([this] { run(); }) {}
+
+Lane::~Lane() {
+    {
+        const std::lock_guard lock(mutex_);
+        quit_ = true;
+    }
+    wake_.notify_all();
+    socket_.interrupt();
+    thread_.join();
+}
+
+// ---- what callers do ---------------------------------------------------------------------------------------------
+
+void Lane::configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window) {
+    halt();
+    const std::lock_guard lock(mutex_);
+    header_ = header;
+    pool_ = pool;
+    world_size_ = world_size;
+    window_ = window;
+    elements_ = header.element_count;
+    socket_.aim(fabric, layout::HEADER_BYTES + 4 * elements_, pool.server);
+    slots_.assign(static_cast<std::size_t>(pool.slots), Slot{});
+    kept_.assign(slots_.size() * 4 * elements_, 0);
+    parts_.clear();
+    incoming_.clear();
+    next_position_ = shown_position_ = 0;
+    open_ = 0;
+    free_.resize(slots_.size());
+    std::iota(free_.begin(), free_.end(), 0);
+    free_changed_ = false;
+    round_trip_ = {};
+    timeouts_ = Timeouts(LONGEST_LANE_TIMEOUT_NS);
+    overtaking_ns_ = 0;
+    halted_ = busy_ = false;
+}
+
+void Lane::submit(std::unique_ptr<Part> part) {
+    {
+        const std::lock_guard lock(mutex_);
+        part->first = next_position_;
+        next_position_ += 1 + part->chunks;
+        if (!busy_) {
+            busy_ = true;
+            shown_heard_ns_ = heard_ns_ = now_ns();
+        }
+        incoming_.push_back(std::move(part));
+    }
+    wake_.notify_all();
+    socket_.interrupt();
+}
+
+void Lane::halt() {
+    std::unique_lock lock(mutex_);
+    halted_ = true;
+    wake_.notify_all();
+    socket_.interrupt();
+    parked_changed_.wait(lock, [this] { return parked_; });
+    for (auto &part : incoming_) parts_.push_back(std::move(part));
+    incoming_.clear();
+    busy_ = false;
+}
+
+Stats Lane::stats() const {
+    const std::lock_guard lock(mutex_);
+    return shown_;
+}
+
+std::uint64_t Lane::position() const {
+    const std::lock_guard lock(mutex_);
+    return shown_position_;
+}
+
+std::int64_t Lane::silent_ns() const {
+    const std::lock_guard lock(mutex_);
+    return busy_ ? now_ns() - shown_heard_ns_ : 0;
+}
+
+void Lane::retained(std::size_t index, std::int64_t &position, std::uint32_t *words) const {
+    const Slot &slot = slots_[index];
+    position = slot.kept_position;
+    words[0] = std::uint32_t{slot.kept_exponent} << 16 | slot.kept_next;
+    std::memcpy(words + 1, kept_.data() + index * 4 * elements_, 4 * elements_);
+}
+
+void Lane::restore(std::size_t index, std::int64_t position, const std::uint32_t *words) {
+    Slot &slot = slots_[index];
+    if (!slot.open || slot.position != position) return;
+    if (words[0] >> 16 != slot.exponent) throw std::logic_error("a result of another exponent cannot be restored");
+    finish(index, reinterpret_cast<const std::uint8_t *>(words + 1), static_cast<std::uint16_t>(words[0]));
+    announce();
+}
+
+const Part *Lane::part(const Operation *operation) const {
+    for (const auto &part : parts_)
+        if (part->operation.get() == operation) return part.get();
+    return nullptr;
+}
+
+// ---- the thread --------------------------------------------------------------------------------------------------
+
+void Lane::run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        const auto something = [this] { return quit_ || (!halted_ && (!incoming_.empty() || !parts_.empty())); };
+        if (!something()) {
+            parked_ = true;
+            parked_changed_.notify_all();
+            wake_.wait(lock, something);
+            parked_ = false;
+        }
+        if (quit_) return;
+        for (auto &part : incoming_) parts_.push_back(std::move(part));
+        incoming_.clear();
+        lock.unlock();
+        cycle();
+        lock.lock();
+        while (!parts_.empty() && parts_.front()->done == parts_.front()->chunks) parts_.pop_front();
+        busy_ = !parts_.empty() || !incoming_.empty();
+        shown_ = stats_;
+        shown_heard_ns_ = heard_ns_;
+        shown_position_ = parts_.empty() ? next_position_ : parts_.front()->first;
+        if (finished_.empty()) continue;
+        // After what shows it; and without the lock, which whoever waits for it may want.
+        lock.unlock();
+        announce();
+        lock.lock();
+    }
+}
+
+void Lane::announce() {
+    for (const auto &operation : finished_)
+        if (operation->parts.fetch_sub(1) == 1) operation->finished();
+    finished_.clear();
+}
+
+void Lane::cycle() {
+    const std::int64_t began = now_ns();
+    send_what_may();
+    stats_.refused += socket_.flush();
+    if (open_ > 0) let_packets_gather(round_trip_.estimate_ns());
+    const std::int64_t before = now_ns();
+    const std::int64_t wake = open_ > 0 ? next_due_ns_ : before + LONGEST_WAIT_NS;
+    const int n = socket_.receive(std::max<std::int64_t>(wake - before, 1));
+    const std::int64_t now = now_ns();
+    stats_.blocked_ns += static_cast<std::uint64_t>(now - before);
+    for (int i = 0; i < n; i++) handle(i, now);
+    if (n > 0) send_overtaken();
+    if (now >= next_due_ns_) send_again(now);
+    stats_.busy_ns += static_cast<std::uint64_t>(now_ns() - began);
+}
+
+// Every rank sends in the same order, so results come in that order, too: one that is overtaken by a packet that went a
+// while later is missing something, some rank's contribution or this rank's copy. As RACK finds TCP's losses (RFC
+// 8985).
+void Lane::send_overtaken() {
+    const std::int64_t before = overtaking_ns_ - round_trip_.reordering_ns();
+    for (std::size_t index = 0; index < slots_.size(); index++) {
+        Slot &slot = slots_[index];
+        if (!slot.open || slot.sent_ns >= before) continue;
+        stats_.overtaken++;
+        resend(slot, index);
+    }
+}
+
+void Lane::resend(Slot &slot, std::size_t index) {
+    slot.resent = true;
+    stats_.retransmits++;
+    transmit(slot, index);
+}
+
+void Lane::send_again(std::int64_t now) {
+    next_due_ns_ = now + LONGEST_WAIT_NS;
+    bool again = false;
+    for (std::size_t index = 0; index < slots_.size(); index++) {
+        Slot &slot = slots_[index];
+        if (!slot.open) continue;
+        if (slot.due_ns <= now) {
+            slot.timeout_ns = timeouts_.next_ns(round_trip_, slot.timeout_ns);
+            resend(slot, index);
+            again = true;
+        }
+        next_due_ns_ = std::min(next_due_ns_, slot.due_ns);
+    }
+    if (again) timeouts_.back_off(round_trip_, now);
+}
+
+// The self-clocking window: a slot's next position goes when its last result is there, whatever other slots wait for. A
+// position of a tensor that waits for its prologue is passed over: the next tensor's prologue goes meanwhile.
+void Lane::send_what_may() {
+    if (free_changed_) std::sort(free_.begin(), free_.end());
+    free_changed_ = false;
+    auto part = parts_.begin();
+    std::size_t kept = 0, i = 0;
+    for (; i < free_.size(); i++) {
+        const std::uint64_t position = free_[i];
+        while (part != parts_.end() && position >= (*part)->end()) part++;
+        if (part == parts_.end() || (open_ >= window_ && !lowest(position))) break;
+        Part &its = **part;
+        if (position == its.first)
+            send(its, position, PROLOGUE);
+        else if (position > its.first && its.agreed)
+            send(its, position, position - its.first - 1);
+        else
+            free_[kept++] = position;
+    }
+    free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(kept), free_.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
+// Of what this rank lacks. That goes even when the window is full: ranks may fill theirs with different positions, and
+// would wait for ever.
+bool Lane::lowest(std::uint64_t position) const {
+    return std::none_of(slots_.begin(), slots_.end(), [position](const Slot &slot) {
+        return slot.open && slot.position < static_cast<std::int64_t>(position);
+    });
+}
+
+std::size_t Lane::chunk_values(const Part &part, std::size_t chunk) const {
+    return std::min(elements_, part.count - chunk * elements_);
+}
+
+std::uint8_t *Lane::chunk_data(const Part &part, std::size_t chunk) const {
+    return part.x + chunk * elements_ * bytes_of(part.operation->dtype);
+}
+
+void Lane::send(Part &part, std::uint64_t position, std::size_t chunk) {
+    const std::size_t index = position % slots_.size();
+    const DType dtype = part.operation->dtype;
+    Slot &slot = slots_[index];
+    slot.part = &part;
+    slot.chunk = chunk;
+    slot.open = true;
+    slot.resent = false;
+    slot.position = static_cast<std::int64_t>(position);
+    slot.exponent = slot.next_code = 0;
+    slot.damage.forget();
+    open_++;
+    if (chunk == PROLOGUE) {
+        const std::size_t opening = std::min(slots_.size(), part.chunks) * elements_;
+        part.opening = dtype == DType::int32 ? part.operation->magnitude
+                                             : block_code(dtype, part.x, std::min(opening, part.count));
+        slot.next_code = static_cast<std::uint16_t>(part.opening);
+    } else {
+        slot.exponent = dtype == DType::int32 ? layout::EXPONENT_BIAS : part.codes[chunk];
+        const std::size_t later = chunk + slots_.size();
+        if (dtype != DType::int32 && later < part.chunks)
+            slot.next_code = block_code(dtype, chunk_data(part, later), chunk_values(part, later));
+    }
+    slot.timeout_ns = timeouts_.first_ns(round_trip_);
+    transmit(slot, index);
+}
+
+// The packet is made anew for a retransmission: a chunk's values stay in the tensor until its result is there.
+void Lane::transmit(Slot &slot, std::size_t index) {
+    std::uint8_t *packet = socket_.next(), *wire = packet + layout::HEADER_BYTES;
+    Header header = header_;
+    header.operation = layout::OPERATION_CONTRIBUTION;
+    header.generation = static_cast<std::uint32_t>(static_cast<std::uint64_t>(slot.position) / slots_.size());
+    header.slot = static_cast<std::uint16_t>(pool_.first_slot + index);
+    header.exponent = slot.exponent;
+    header.flags = 0;
+    if (slot.resent) header.flags = layout::FLAG_AGAIN;
+    header.next_exponent = doubled(slot.next_code);
+    header.check = position_check(header);
+    if (slot.chunk == PROLOGUE || slot.part->refused)
+        std::memset(wire, 0, 4 * elements_);
+    else
+        header.check += pack(slot.part->operation->dtype, chunk_data(*slot.part, slot.chunk),
+                             chunk_values(*slot.part, slot.chunk), wire, elements_, slot.exponent, world_size_);
+    write_header(packet, header);
+    slot.sent_ns = now_ns();
+    slot.due_ns = slot.sent_ns + slot.timeout_ns;
+    next_due_ns_ = open_ == 1 ? slot.due_ns : std::min(next_due_ns_, slot.due_ns);
+    stats_.packets_sent++;
+    stats_.bytes_sent += layout::HEADER_BYTES + 4 * elements_;
+}
+
+void Lane::handle(int i, std::int64_t now) {
+    const std::uint8_t *packet = socket_.packet(i);
+    stats_.packets_received++;
+    stats_.bytes_received += socket_.bytes(i);
+    Header header;
+    if (socket_.bytes(i) != layout::HEADER_BYTES + 4 * elements_ || !read_header(packet, header)) {
+        stats_.foreign++;
+        return;
+    }
+    const unsigned index = static_cast<unsigned>(header.slot) - pool_.first_slot;
+    if (header.operation != layout::OPERATION_RESULT || header.job != header_.job || header.epoch != header_.epoch
+        || header.element_count != elements_ || index >= slots_.size()) {
+        stats_.foreign++;
+        return;
+    }
+    Slot &slot = slots_[index];
+    const auto generation = static_cast<std::uint32_t>(static_cast<std::uint64_t>(slot.position) / slots_.size());
+    if (!slot.open || header.generation != generation) {
+        stats_.duplicates++;
+        return;
+    }
+    const std::uint32_t check = check_of(packet + layout::HEADER_BYTES, elements_)
+                                + static_cast<std::uint32_t>(world_size_) * position_check(header);
+    const auto next_code = static_cast<std::uint16_t>(header.next_exponent);
+    if (check != header.check || header.next_exponent != doubled(next_code) || header.exponent != slot.exponent
+        || next_code < slot.next_code) {
+        stats_.damaged++;  // As good as lost: the timeout asks for it again.
+        if (slot.damage.notice(check - header.check)) stats_.spoiled++;
+        return;
+    }
+    // One that was overtaken says how long somebody's loss took to mend, not how long the way is.
+    if (!slot.resent && slot.sent_ns >= overtaking_ns_) {
+        timeouts_.measured();
+        if (round_trip_.measure_shortest(now - slot.sent_ns, now)) stats_.rtt_ns = round_trip_.estimate_ns();
+        overtaking_ns_ = slot.sent_ns;
+    }
+    heard_ns_ = now;
+    finish(index, packet + layout::HEADER_BYTES, next_code);
+}
+
+void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code) {
+    Slot &slot = slots_[index];
+    Part &part = *slot.part;
+    std::memcpy(kept_.data() + index * 4 * elements_, wire, 4 * elements_);
+    slot.kept_position = slot.position;
+    slot.kept_exponent = slot.exponent;
+    slot.kept_next = next_code;
+    slot.open = false;
+    open_--;
+    free_.push_back(static_cast<std::uint64_t>(slot.position) + slots_.size());
+    free_changed_ = true;
+    stats_.chunks++;
+    if (slot.chunk == PROLOGUE) {
+        open_agreed(part, next_code);
+        return;
+    }
+    if (!part.refused)
+        unpack(part.operation->dtype, wire, chunk_data(part, slot.chunk), chunk_values(part, slot.chunk), slot.exponent,
+               world_size_, part.operation->average);
+    if (slot.chunk + slots_.size() < part.chunks) part.codes[slot.chunk + slots_.size()] = next_code;
+    part.done_of[slot.chunk] = 1;
+    if (++part.done == part.chunks) finished_.push_back(part.operation);
+}
+
+void Lane::open_agreed(Part &part, std::uint16_t code) {
+    if (part.operation->dtype == DType::int32 && may_overflow(code, world_size_)) {
+        // Every rank finds the same. The positions are used all the same: a slot's generations must not be skipped.
+        part.refused = true;
+        part.operation->overflow = code;
+    }
+    std::fill_n(part.codes.begin(), std::min(slots_.size(), part.chunks), code);
+    part.agreed = true;
+}
+
+}  // namespace netfold

@@ -1,0 +1,136 @@
+// One lane of the engine: a socket, a pool of slots, and the thread that keeps them busy.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "block_float/block_float.h"
+#include "net/pool.h"
+#include "net/stats.h"
+#include "net/udp_socket.h"
+#include "retransmission/damage.h"
+#include "retransmission/round_trip.h"
+#include "retransmission/timeouts.h"
+#include "wire/header.h"
+
+namespace netfold {
+
+// One all-reduce; its chunks are dealt to the lanes in contiguous parts.
+struct Operation {
+    DType dtype{};
+    bool average = false;
+    std::uint64_t ticket = 0;
+    std::uint16_t magnitude = 0;             // of a whole int32 tensor
+    std::atomic<int> parts{0};               // not yet done
+    std::atomic<std::uint16_t> overflow{0};  // code of the magnitude whose sum might not fit
+    std::function<void()> finished;
+};
+
+// A lane's share of an operation.
+struct Part {
+    std::shared_ptr<Operation> operation;
+    std::uint8_t *x = nullptr;
+    std::size_t count = 0, chunks = 0;
+    std::uint64_t first = 0;            // stream position of the prologue
+    std::vector<std::uint16_t> codes;   // agreed code of each chunk, known from the round before
+    std::vector<std::uint8_t> done_of;  // by chunk
+    std::size_t done = 0;               // chunks whose result is here
+    int opening = -1;                   // own code of the opening blocks, once it is known
+    bool agreed = false;                // the prologue's result is here
+    bool refused = false;               // might overflow: its positions carry zeros, and nothing comes of them
+
+    std::uint64_t end() const { return first + 1 + chunks; }
+};
+
+class Lane {
+public:
+    Lane(const std::string &address, std::uint16_t port);
+    ~Lane();
+    Lane(const Lane &) = delete;
+    Lane &operator=(const Lane &) = delete;
+
+    std::string address() const { return socket_.address(); }
+    std::uint16_t port() const { return socket_.port(); }
+
+    // What every packet says, and where it goes. Only when halted or idle.
+    void configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window);
+    void submit(std::unique_ptr<Part> part);
+
+    void halt();  // returns when the thread has put everything down
+    Stats stats() const;
+    std::uint64_t position() const;
+    std::int64_t silent_ns() const;
+
+    // Only when halted.
+    std::size_t slots() const { return slots_.size(); }
+    void retained(std::size_t slot, std::int64_t &position, std::uint32_t *words) const;
+    void restore(std::size_t slot, std::int64_t position, const std::uint32_t *words);
+    const Part *part(const Operation *operation) const;
+
+private:
+    // A slot: the chunk on its way, and the last result, kept for ranks that may have lost theirs.
+    struct Slot {
+        Part *part = nullptr;   // whose chunk is on its way
+        std::size_t chunk = 0;  // of the part; PROLOGUE for the prologue
+        bool open = false, resent = false;
+        std::int64_t position = -1, kept_position = -1;  // the last that was sent; the last result's; -1 for none
+        std::uint16_t exponent = 0, next_code = 0, kept_exponent = 0, kept_next = 0;
+        Damage damage;
+        std::int64_t sent_ns = 0, due_ns = 0, timeout_ns = 0;
+    };
+
+    void run();
+    void cycle();
+    void send_what_may();
+    void send_again(std::int64_t now);
+    void send_overtaken();
+    void resend(Slot &slot, std::size_t index);
+    bool lowest(std::uint64_t position) const;
+    void send(Part &part, std::uint64_t position, std::size_t chunk);
+    void transmit(Slot &slot, std::size_t index);
+    void handle(int i, std::int64_t now);
+    void finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code);
+    void announce();
+    void open_agreed(Part &part, std::uint16_t code);
+    std::size_t chunk_values(const Part &part, std::size_t chunk) const;
+    std::uint8_t *chunk_data(const Part &part, std::size_t chunk) const;
+
+    // The thread's own.
+    UdpSocket socket_;
+    Header header_{};
+    Pool pool_{};
+    int world_size_ = 0, window_ = 0, open_ = 0;
+    std::size_t elements_ = 0;
+    std::vector<Slot> slots_;
+    std::vector<std::uint64_t> free_;  // the next position of each slot that is not open
+    bool free_changed_ = false;        // not in order
+    std::vector<std::uint8_t> kept_;   // the slots' last results, as they came
+    std::deque<std::unique_ptr<Part>> parts_;
+    std::vector<std::shared_ptr<Operation>> finished_;  // parts that are done, not yet announced
+    RoundTrip round_trip_;
+    Timeouts timeouts_{LONGEST_LANE_TIMEOUT_NS};
+    std::int64_t next_due_ns_ = 0, heard_ns_ = 0;
+    std::int64_t overtaking_ns_ = 0;  // when the latest packet went whose result is here
+    Stats stats_;
+
+    // Shared with callers.
+    mutable std::mutex mutex_;
+    std::condition_variable wake_, parked_changed_;
+    std::deque<std::unique_ptr<Part>> incoming_;
+    std::uint64_t next_position_ = 0;  // of the next part
+    bool halted_ = false, quit_ = false, parked_ = false, busy_ = false;
+    Stats shown_;
+    std::uint64_t shown_position_ = 0;
+    std::int64_t shown_heard_ns_ = 0;
+    std::thread thread_;
+};
+
+}  // namespace netfold

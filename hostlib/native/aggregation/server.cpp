@@ -1,0 +1,132 @@
+#include "aggregation/server.h"
+
+#include <cstring>
+
+#include "block_float/block_float.h"
+#include "retransmission/pacing.h"
+
+namespace netfold {
+
+Server::Server(const std::string &address, std::uint16_t port) : socket_(address, port) {}
+
+void Server::configure(const End &fabric, const Header &header, const Pool &pool, int world_size,
+                       const std::vector<End> &workers) {
+    const std::lock_guard life(life_);
+    stop();
+    header_ = header;
+    pool_ = pool;
+    world_size_ = world_size;
+    bytes_ = layout::HEADER_BYTES + 4 * std::size_t{header.element_count};
+    workers_.clear();
+    for (const End &end : workers) workers_.push_back(resolve(end));
+    answered_.assign(static_cast<std::size_t>(pool.slots), -1);
+    socket_.aim(fabric, bytes_);
+    quit_ = false;
+    thread_ = std::thread([this] { run(); });
+}
+
+void Server::halt() {
+    const std::lock_guard life(life_);
+    stop();
+}
+
+void Server::stop() {
+    quit_ = true;
+    socket_.interrupt();
+    if (thread_.joinable()) thread_.join();
+}
+
+Stats Server::stats() const {
+    const std::lock_guard lock(mutex_);
+    return shown_;
+}
+
+void Server::run() {
+    while (!quit_) {
+        const int n = socket_.receive(LONGEST_WAIT_NS);
+        for (int i = 0; i < n; i++) answer(i);
+        if (!workers_.empty()) send_to_all();
+        stats_.refused += socket_.flush();
+        const std::lock_guard lock(mutex_);
+        shown_ = stats_;
+    }
+}
+
+void Server::answer(int i) {
+    stats_.packets_received++;
+    stats_.bytes_received += socket_.bytes(i);
+    Header header;
+    if (!is_sum(i, header)) {
+        stats_.foreign++;
+        return;
+    }
+    const std::uint8_t *packet = socket_.packet(i);
+    const std::uint32_t check = check_of(packet + layout::HEADER_BYTES, header.element_count)
+                                + static_cast<std::uint32_t>(world_size_) * position_check(header);
+    const bool halves_differ = header.next_exponent >> 16 != (header.next_exponent & 0xFFFF);
+    if (check != header.check || halves_differ) {
+        stats_.damaged++;  // As good as lost: the workers ask again.
+        return;
+    }
+    if (!workers_.empty()) {
+        answer_workers(header, packet);
+        return;
+    }
+    put(packet);
+    count_sent(1);
+}
+
+bool Server::is_sum(int i, Header &header) const {
+    return socket_.bytes(i) == bytes_ && read_header(socket_.packet(i), header)
+           && header.operation == layout::OPERATION_SUM && header.job == header_.job && header.epoch == header_.epoch
+           && header.element_count == header_.element_count
+           && static_cast<unsigned>(header.slot) - pool_.first_slot < answered_.size();
+}
+
+// A sum that comes again names the rank that asked for it; of a leaf's ranks nobody knows which. A slot's next sum is
+// complete only when every worker has the last: an older one was held back on its way, and is nobody's any more.
+void Server::answer_workers(const Header &header, const std::uint8_t *packet) {
+    std::int64_t &answered = answered_[static_cast<std::size_t>(header.slot - pool_.first_slot)];
+    const auto ahead = static_cast<std::int32_t>(header.generation - static_cast<std::uint32_t>(answered));
+    if (answered >= 0 && ahead < 0) {
+        stats_.duplicates++;
+        return;
+    }
+    const bool again = answered >= 0 && ahead == 0;
+    answered = header.generation;
+    if (!again || header.rank >= workers_.size()) {
+        put(packet);
+        if (socket_.full()) send_to_all();
+        return;
+    }
+    send_to_all();
+    put(packet);
+    socket_.copy_to(workers_[header.rank]);
+    socket_.drop();
+    stats_.retransmits++;
+    count_sent(1);
+}
+
+void Server::send_to_all() {
+    for (const sockaddr_in &worker : workers_) {
+        socket_.copy_to(worker);
+        count_sent(static_cast<std::size_t>(socket_.queued()));
+    }
+    socket_.drop();
+}
+
+// The sum is the result: what a server does with it leaves the integers as they are.
+void Server::put(const std::uint8_t *packet) {
+    std::uint8_t *out = socket_.next();
+    std::memcpy(out, packet, bytes_);
+    out[layout::OFFSET_OPERATION] = layout::OPERATION_RESULT;
+    put16(out + layout::OFFSET_RANK, layout::RANK_ALL);
+    put16(out + layout::OFFSET_FLAGS, 0);
+}
+
+void Server::count_sent(std::size_t packets) {
+    stats_.packets_sent += packets;
+    stats_.bytes_sent += packets * bytes_;
+}
+
+}  // namespace netfold

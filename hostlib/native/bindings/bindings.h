@@ -1,0 +1,42 @@
+// What the binding files of hostlib._engine share. Everything else knows nothing of Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <string>
+
+#include "block_float/block_float.h"
+#include "net/stats.h"
+
+namespace netfold {
+
+// Of numpy or torch, writable.
+using Values = nanobind::ndarray<nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+template <typename T>
+using Vector = nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+template <typename T>
+using Matrix = nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
+
+template <typename T>
+Vector<T> new_vector(std::size_t size) {
+    T *data = new T[size];
+    return Vector<T>(data, {size}, nanobind::capsule(data, [](void *p) noexcept { delete[] static_cast<T *>(p); }));
+}
+
+// Throws std::invalid_argument, Python's ValueError, unless it fits.
+void require(bool fits, const std::string &what);
+
+// Throws std::invalid_argument for what no switch sums.
+DType dtype_of(const Values &x);
+
+nanobind::dict counted(const Stats &stats);
+
+void bind_engine(nanobind::module_ &m);
+void bind_server(nanobind::module_ &m);
+void bind_multicaster(nanobind::module_ &m);
+void bind_blocks(nanobind::module_ &m);
+void bind_tensor_blocks(nanobind::module_ &m);
+
+}  // namespace netfold

@@ -1,0 +1,68 @@
+// hostlib._engine: what its binding files share, and the module.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <stdexcept>
+#include <system_error>
+
+#include "bindings/bindings.h"
+
+namespace nb = nanobind;
+
+namespace netfold {
+
+void require(bool fits, const std::string &what) {
+    if (!fits) throw std::invalid_argument(what);
+}
+
+DType dtype_of(const Values &x) {
+    const auto type = x.dtype();
+    const auto is = [&](nb::dlpack::dtype_code code, int bits) {
+        return type.code == static_cast<std::uint8_t>(code) && type.bits == bits && type.lanes == 1;
+    };
+    if (is(nb::dlpack::dtype_code::Float, 32)) return DType::float32;
+    if (is(nb::dlpack::dtype_code::Float, 16)) return DType::float16;
+    if (is(nb::dlpack::dtype_code::Bfloat, 16)) return DType::bfloat16;
+    if (is(nb::dlpack::dtype_code::Int, 32)) return DType::int32;
+    throw std::invalid_argument("the switch sums float32, float16, bfloat16 and int32; this array is of another dtype");
+}
+
+nb::dict counted(const Stats &s) {
+    nb::dict out;
+    out["packets_sent"] = s.packets_sent;
+    out["packets_received"] = s.packets_received;
+    out["retransmits"] = s.retransmits;
+    out["duplicates"] = s.duplicates;
+    out["damaged"] = s.damaged;
+    out["foreign"] = s.foreign;
+    out["overtaken"] = s.overtaken;
+    out["spoiled"] = s.spoiled;
+    out["refused"] = s.refused;
+    out["bytes_sent"] = s.bytes_sent;
+    out["bytes_received"] = s.bytes_received;
+    out["chunks"] = s.chunks;
+    out["busy_ns"] = s.busy_ns;
+    out["blocked_ns"] = s.blocked_ns;
+    out["rtt_ns"] = s.rtt_ns;
+    return out;
+}
+
+}  // namespace netfold
+
+NB_MODULE(_engine, m) {
+    // A process group that lives until the interpreter ends is no leak worth a warning on the user's terminal.
+    nb::set_leak_warnings(false);
+    m.doc() = "netfold's packet engine: one rank's end of the slot protocol (docs/protocol.md).";
+    nb::register_exception_translator([](const std::exception_ptr &p, void *) {
+        try {
+            std::rethrow_exception(p);
+        } catch (const std::system_error &e) {
+            PyErr_SetString(PyExc_OSError, e.what());
+        }
+    });
+    netfold::bind_engine(m);
+    netfold::bind_server(m);
+    netfold::bind_multicaster(m);
+    netfold::bind_blocks(m);
+    netfold::bind_tensor_blocks(m);
+}

@@ -1,0 +1,51 @@
+// The server's end for Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "aggregation/server.h"
+#include "bindings/bindings.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace netfold {
+
+void bind_server(nb::module_ &m) {
+    nb::class_<Server>(m, "Server",
+                       "A UDP socket with a thread that sends back what the switch has summed, as it came.")
+        .def(nb::init<const std::string &, std::uint16_t>(), "address"_a, "port"_a = 0)
+        .def_prop_ro("address", &Server::address)
+        .def_prop_ro("port", &Server::port)
+        .def(
+            "configure",
+            [](Server &self, const std::string &fabric_address, std::uint16_t fabric_port, std::uint16_t job,
+               std::uint32_t epoch, int world_size, std::uint16_t first_slot, int slots, int elements,
+               const std::vector<std::pair<std::string, std::uint16_t>> &workers) {
+                require(fabric_port != 0 && world_size >= 1 && slots >= 1 && elements >= 1 && elements <= 2048,
+                        "configure: an impossible place");
+                require(workers.empty() || workers.size() == static_cast<std::size_t>(world_size),
+                        "configure: all workers, or none");
+                Header header{};
+                header.job = job;
+                header.epoch = epoch;
+                header.element_count = static_cast<std::uint16_t>(elements);
+                std::vector<End> ends;
+                for (const auto &[address, port] : workers) ends.push_back({address, port});
+                nb::gil_scoped_release free;
+                self.configure({fabric_address, fabric_port}, header, {first_slot, slots, {}}, world_size, ends);
+            },
+            "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "world_size"_a, "first_slot"_a, "slots"_a,
+            "elements"_a, "workers"_a = std::vector<std::pair<std::string, std::uint16_t>>{},
+            "Answer from now on: the switch, or each of the workers, by rank.")
+        .def("halt", &Server::halt, nb::call_guard<nb::gil_scoped_release>(), "Stop answering, until configure().")
+        .def(
+            "stats", [](const Server &self) { return counted(self.stats()); },
+            nb::sig("def stats(self) -> dict[str, int]"));
+}
+
+}  // namespace netfold

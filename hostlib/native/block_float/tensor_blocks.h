@@ -1,0 +1,34 @@
+// Whole tensors as the lanes cut them into blocks: what the hosts need to sum by other means exactly what the switch
+// would have summed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "block_float/block_float.h"
+
+namespace netfold {
+
+// How a tensor is cut: blocks of `elements`, dealt to `lanes` in contiguous parts; the first `slots` blocks of each
+// part share a code.
+struct Cut {
+    std::size_t count, elements, slots, lanes;
+
+    std::size_t blocks() const { return (count + elements - 1) / elements; }
+    std::size_t first(std::size_t lane) const { return lane * blocks() / lanes; }
+    std::size_t size(std::size_t block) const {
+        return count - block * elements < elements ? count - block * elements : elements;
+    }
+};
+
+// This rank's codes, one per block. openings: a lane's code of its opening blocks where it is known, else -1.
+void own_codes(DType dtype, const void *x, const Cut &cut, const int *openings, std::uint16_t *codes);
+
+void quantise_blocks(DType dtype, const void *x, const Cut &cut, const std::uint16_t *codes, int world_size,
+                     std::int32_t *q);
+
+// Blocks whose `done` is set stay as they are.
+void dequantise_blocks(DType dtype, const std::int32_t *sum, const Cut &cut, const std::uint16_t *codes, int world_size,
+                       bool average, const std::uint8_t *done, void *x);
+
+}  // namespace netfold

@@ -1,0 +1,197 @@
+#include "multicast/multicaster.h"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+
+#include "block_float/block_float.h"
+#include "net/clock.h"
+#include "retransmission/pacing.h"
+
+namespace netfold {
+
+Multicaster::Multicaster(const std::string &address, std::uint16_t port)
+    : socket_(address, port), way_{socket_, {}, {}} {}
+
+// ---- what callers do ---------------------------------------------------------------------------------------------
+
+std::uint64_t Multicaster::configure(const End &fabric, const Header &header, std::uint16_t rank,
+                                     const std::vector<StreamPlace> &streams) {
+    const std::lock_guard life(life_);
+    stop();
+    way_.header = header;
+    socket_.aim(fabric, layout::HEADER_BYTES + way_.vector_bytes());
+    streams_.clear();
+    const std::lock_guard lock(mutex_);
+    sources_.clear();
+    under_way_.clear();
+    for (const StreamPlace &place : streams) {
+        Stream stream;
+        if (place.source)
+            stream.source = std::make_unique<Source>(place.pool, place.receivers, way_.vector_bytes());
+        else
+            stream.receiver = std::make_unique<Receiver>(place.pool, rank, way_.vector_bytes());
+        streams_.push_back(std::move(stream));
+        sources_.push_back(place.source);
+    }
+    shown_ = {way_.stats, 0, std::vector<std::uint64_t>(streams_.size())};
+    halted_ = quit_ = false;
+    thread_ = std::thread([this] { run(); });
+    return tickets_;
+}
+
+std::uint64_t Multicaster::send(std::size_t stream, const std::uint8_t *data, std::size_t bytes) {
+    return ask(stream, true, const_cast<std::uint8_t *>(data), bytes);
+}
+
+std::uint64_t Multicaster::receive(std::size_t stream, std::uint8_t *data, std::size_t bytes) {
+    return ask(stream, false, data, bytes);
+}
+
+std::uint64_t Multicaster::ask(std::size_t stream, bool source, std::uint8_t *data, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (halted_) throw std::logic_error("halted: configure() makes a new life of all streams");
+    if (stream >= sources_.size()) throw std::invalid_argument("there is no such stream");
+    if (sources_[stream] != source)
+        throw std::logic_error(source ? "this host is not the stream's source" : "this host is the stream's source");
+    const std::uint64_t ticket = ++tickets_;
+    if (bytes == 0) return ticket;
+    under_way_.insert(ticket);
+    asked_.push_back({stream, {data, bytes, ticket}});
+    socket_.interrupt();
+    return ticket;
+}
+
+bool Multicaster::wait(std::uint64_t ticket, double seconds) {
+    std::unique_lock lock(mutex_);
+    return done_.wait_for(lock, std::chrono::duration<double>(seconds),
+                          [this, ticket] { return under_way_.count(ticket) == 0; });
+}
+
+void Multicaster::halt() {
+    const std::lock_guard life(life_);
+    stop();
+}
+
+void Multicaster::stop() {
+    {
+        const std::lock_guard lock(mutex_);
+        halted_ = quit_ = true;
+    }
+    socket_.interrupt();
+    if (thread_.joinable()) thread_.join();
+    asked_.clear();
+}
+
+std::uint64_t Multicaster::granted(std::size_t stream) const {
+    const std::lock_guard lock(mutex_);
+    return stream < shown_.granted.size() ? shown_.granted[stream] : 0;
+}
+
+Stats Multicaster::stats() const {
+    const std::lock_guard lock(mutex_);
+    return shown_.stats;
+}
+
+std::uint64_t Multicaster::position() const {
+    const std::lock_guard lock(mutex_);
+    return shown_.position;
+}
+
+// ---- the thread --------------------------------------------------------------------------------------------------
+
+void Multicaster::run() {
+    while (!quit_) {
+        take();
+        for (Stream &stream : streams_)
+            if (stream.source) stream.source->send(way_, UdpSocket::BATCH, finished_);
+        const std::int64_t before = now_ns();
+        for (Stream &stream : streams_)
+            if (stream.receiver) stream.receiver->ask(way_, before);
+        way_.stats.refused += socket_.flush();
+        show();
+        const bool busy =
+            std::any_of(streams_.begin(), streams_.end(), [](const Stream &each) { return !each.idle(); });
+        if (busy) let_packets_gather(way_.stats.rtt_ns);
+        const int n = socket_.receive(std::max<std::int64_t>(wake_ns() - now_ns(), 1));
+        const std::int64_t now = now_ns();
+        for (int i = 0; i < n; i++) handle(i, now);
+        if (busy) way_.stats.busy_ns += static_cast<std::uint64_t>(now_ns() - before);
+    }
+}
+
+void Multicaster::take() {
+    const std::lock_guard lock(mutex_);
+    const std::int64_t now = now_ns();
+    for (const Asked &asked : asked_) {
+        Stream &stream = streams_[asked.stream];
+        if (stream.source)
+            stream.source->submit(asked.message);
+        else
+            stream.receiver->submit(asked.message, now, finished_);
+    }
+    asked_.clear();
+}
+
+std::int64_t Multicaster::wake_ns() const {
+    const std::int64_t now = now_ns();
+    std::int64_t wake = now + LONGEST_WAIT_NS;
+    for (const Stream &stream : streams_) {
+        if (stream.source && stream.source->may_send()) return now;
+        if (stream.receiver) wake = std::min(wake, stream.receiver->due_ns());
+    }
+    return wake;
+}
+
+void Multicaster::handle(int i, std::int64_t now) {
+    way_.stats.packets_received++;
+    way_.stats.bytes_received += socket_.bytes(i);
+    const std::uint8_t *packet = socket_.packet(i), *vector = packet + layout::HEADER_BYTES;
+    const Header &ours = way_.header;
+    Header header;
+    const bool whole = socket_.bytes(i) == layout::HEADER_BYTES + way_.vector_bytes() && read_header(packet, header);
+    if (!whole || header.job != ours.job || header.epoch != ours.epoch || header.element_count != ours.element_count) {
+        way_.stats.foreign++;
+        return;
+    }
+    for (Stream &stream : streams_) {
+        if (static_cast<unsigned>(header.slot) - stream.pool().first_slot >= static_cast<unsigned>(stream.pool().slots))
+            continue;
+        if (stream.receiver && header.operation == layout::OPERATION_CHUNK) {
+            stream.receiver->handle(way_, header, vector, now, finished_);
+            return;
+        }
+        if (stream.source && header.operation == layout::OPERATION_NACK) {
+            if (check_of(vector, header.element_count) + position_check(header) != header.check)
+                way_.stats.damaged++;
+            else
+                stream.source->handle(way_, header, vector, now);
+            return;
+        }
+    }
+    way_.stats.foreign++;
+}
+
+// What callers see; and those that wait for what is finished are woken.
+void Multicaster::show() {
+    const bool finished = !finished_.empty();
+    {
+        const std::lock_guard lock(mutex_);
+        shown_.position = 0;
+        way_.stats.rtt_ns = 0;
+        for (std::size_t i = 0; i < streams_.size(); i++) {
+            const Stream &stream = streams_[i];
+            shown_.position += stream.source ? stream.source->position() : stream.receiver->position();
+            if (stream.source)
+                shown_.granted[i] = stream.source->granted();
+            else
+                way_.stats.rtt_ns = std::max(way_.stats.rtt_ns, stream.receiver->round_trip_ns());
+        }
+        shown_.stats = way_.stats;
+        for (const std::uint64_t ticket : finished_) under_way_.erase(ticket);
+        finished_.clear();
+    }
+    if (finished) done_.notify_all();
+}
+
+}  // namespace netfold

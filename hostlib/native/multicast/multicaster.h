@@ -1,0 +1,105 @@
+// A host's end of multicast: messages to all others of a stream through the switch, each link carrying them once.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "multicast/receiver.h"
+#include "multicast/source.h"
+#include "multicast/stream.h"
+
+namespace netfold {
+
+// A stream as this host sees it.
+struct StreamPlace {
+    Pool pool;
+    bool source = false;
+    std::vector<std::uint16_t> receivers;  // all of them, if this host is the source
+};
+
+// Streams over one socket, with a thread while it is configured. Messages of a stream arrive in the order in which they
+// are sent, and must be received with the sizes that they were sent with.
+class Multicaster {
+public:
+    // Port 0 takes any. Throws std::system_error when it cannot be bound.
+    Multicaster(const std::string &address, std::uint16_t port);
+    ~Multicaster() { halt(); }
+    Multicaster(const Multicaster &) = delete;
+    Multicaster &operator=(const Multicaster &) = delete;
+
+    std::string address() const { return socket_.address(); }
+    std::uint16_t port() const { return socket_.port(); }
+
+    // A new life of all streams; what was unfinished is forgotten, which is every ticket up to the one that is
+    // returned. `rank`: what this host's NACKs say.
+    std::uint64_t configure(const End &fabric, const Header &header, std::uint16_t rank,
+                            const std::vector<StreamPlace> &streams);
+    // The bytes must stay where they are until the ticket is done. Throws std::logic_error when halted, or when this
+    // host is not the stream's source, std::invalid_argument when there is no such stream.
+    std::uint64_t send(std::size_t stream, const std::uint8_t *data, std::size_t bytes);
+    std::uint64_t receive(std::size_t stream, std::uint8_t *data, std::size_t bytes);
+    // Wait up to so long; whether it is done. A message that was sent is done when all of it has left once.
+    bool wait(std::uint64_t ticket, double seconds);
+    // Stop sending and receiving, until configure(). Also from several threads at a time.
+    void halt();
+
+    // Of a stream whose source this host is: every receiver has, for sure, all chunks before.
+    std::uint64_t granted(std::size_t stream) const;
+    Stats stats() const;
+    std::uint64_t position() const;
+
+private:
+    // One of both.
+    struct Stream {
+        std::unique_ptr<Source> source;
+        std::unique_ptr<Receiver> receiver;
+
+        const Pool &pool() const { return source ? source->pool() : receiver->pool(); }
+        bool idle() const { return source ? source->idle() : receiver->idle(); }
+    };
+    struct Asked {
+        std::size_t stream;
+        Message message;
+    };
+    struct Shown {
+        Stats stats;
+        std::uint64_t position = 0;
+        std::vector<std::uint64_t> granted;  // by stream
+    };
+
+    std::uint64_t ask(std::size_t stream, bool source, std::uint8_t *data, std::size_t bytes);
+    void stop();
+    void run();
+    void take();
+    std::int64_t wake_ns() const;
+    void handle(int i, std::int64_t now);
+    void show();
+
+    // The thread's own.
+    UdpSocket socket_;
+    Way way_;
+    std::vector<Stream> streams_;
+    std::vector<std::uint64_t> finished_;
+
+    // Shared with callers.
+    mutable std::mutex mutex_;
+    std::condition_variable done_;
+    std::vector<Asked> asked_;
+    std::vector<bool> sources_;          // by stream
+    std::set<std::uint64_t> under_way_;  // tickets
+    std::uint64_t tickets_ = 0;
+    bool halted_ = true;
+    Shown shown_;
+    std::atomic<bool> quit_{false};
+    std::mutex life_;  // of the thread: held while it is started or ended
+    std::thread thread_;
+};
+
+}  // namespace netfold

@@ -1,0 +1,169 @@
+#include "multicast/receiver.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "block_float/block_float.h"
+#include "net/clock.h"
+#include "wire/nack.h"
+
+namespace netfold {
+namespace {
+
+constexpr std::int64_t NEVER = INT64_MAX;
+
+}  // namespace
+
+Receiver::Receiver(const Pool &pool, std::uint16_t rank, std::size_t vector_bytes)
+    : pool_(pool),
+      rank_(rank),
+      vector_bytes_(vector_bytes),
+      slots_(static_cast<std::size_t>(pool.slots)),
+      kept_(static_cast<std::size_t>(pool.slots) * vector_bytes),
+      timeouts_(LONGEST_STREAM_TIMEOUT_NS) {}
+
+void Receiver::submit(const Message &message, std::int64_t now, std::vector<std::uint64_t> &finished) {
+    if (idle()) {
+        probe_timeout_ns_ = timeouts_.first_ns(round_trip_);
+        probe_due_ns_ = now + probe_timeout_ns_;
+        probes_ = 1;
+    }
+    Message placed = message;
+    placed.first = submitted_;
+    placed.end = submitted_ += (message.bytes + vector_bytes_ - 1) / vector_bytes_;
+    messages_.push_back(placed);
+    for (std::uint64_t position = placed.first; position < std::min(placed.end, beyond_); position++)
+        if (slot(position).here) deliver(position, kept_.data() + position % slots() * vector_bytes_);
+    advance(finished);
+}
+
+void Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now,
+                      std::vector<std::uint64_t> &finished) {
+    const std::uint64_t index = static_cast<std::uint64_t>(header.slot - pool_.first_slot);
+    const std::uint64_t position = next_ + (index + slots() - next_ % slots()) % slots();
+    Slot &its = slot(position);
+    if (its.here || header.generation != static_cast<std::uint32_t>(position / slots())) {
+        way.stats.duplicates++;
+        return;
+    }
+    const std::uint32_t check = check_of(vector, vector_bytes_ / 4) + position_check(header);
+    if (check != header.check || header.exponent != 0) {
+        way.stats.damaged++;  // As good as lost.
+        // A chunk that was damaged on its way to the switch is stored there, and comes as it is whenever one asks.
+        if (its.damage.notice(check - header.check)) way.stats.spoiled++;
+        return;
+    }
+    measure(position, its, now);
+    notice_holes(position, now);
+    its.here = true;
+    its.damage.forget();
+    if (position < submitted_)
+        deliver(position, vector);
+    else
+        std::memcpy(kept_.data() + index * vector_bytes_, vector, vector_bytes_);
+    advance(finished);
+    way.stats.chunks++;
+    // What was probed for and came says that more was lost; what came by itself, that nothing was.
+    const bool answered = position < probed_ && next_ >= probed_;
+    probes_ = answered ? std::min(2 * probes_, std::max<std::uint64_t>(slots() / 4, 1)) : 1;
+    probe_timeout_ns_ = timeouts_.first_ns(round_trip_);
+    probe_due_ns_ = now + (answered ? round_trip_.reordering_ns() : probe_timeout_ns_);
+}
+
+void Receiver::deliver(std::uint64_t position, const std::uint8_t *vector) {
+    const auto message = std::find_if(messages_.begin(), messages_.end(),
+                                      [position](const Message &each) { return position < each.end; });
+    const std::size_t at = (position - message->first) * vector_bytes_;
+    std::memcpy(message->data + at, vector, std::min(vector_bytes_, message->bytes - at));
+}
+
+void Receiver::advance(std::vector<std::uint64_t> &finished) {
+    while (next_ < submitted_ && slot(next_).here) slot(next_++) = Slot{};
+    beyond_ = std::max(beyond_, next_);
+    while (!messages_.empty() && messages_.front().end <= next_) {
+        finished.push_back(messages_.front().ticket);
+        messages_.pop_front();
+    }
+}
+
+void Receiver::notice_holes(std::uint64_t position, std::int64_t now) {
+    for (std::uint64_t between = beyond_; between < position; between++) {
+        slot(between).timeout_ns = timeouts_.first_ns(round_trip_);
+        slot(between).due_ns = now + round_trip_.reordering_ns();
+    }
+    beyond_ = std::max(beyond_, position + 1);
+}
+
+// From a NACK to the chunk; and from the leave to send it to the first chunk that went by it, if the one before it was
+// of the same message: else the source may have had nothing to send.
+void Receiver::measure(std::uint64_t position, const Slot &slot, std::int64_t now) {
+    if (slot.asked_ns != 0) round_trip_.measure(std::max<std::int64_t>(now - slot.asked_ns, 1));
+    if (told_ns_ == 0 || position < allowed_) return;
+    const auto message = std::find_if(messages_.begin(), messages_.end(),
+                                      [position](const Message &each) { return position < each.end; });
+    if (message != messages_.end() && message->first < position && position == allowed_ && !slot.asked)
+        round_trip_.measure(std::max<std::int64_t>(now - told_ns_, 1));
+    told_ns_ = 0;
+}
+
+// ---- asking --------------------------------------------------------------------------------------------------------
+
+void Receiver::ask(Way &way, std::int64_t now) {
+    if (next_ - told_ >= std::max<std::uint64_t>(slots() / 2, 1)) {
+        if (told_ns_ == 0) {
+            allowed_ = told_ + slots();
+            told_ns_ = now;
+        }
+        // A position that cannot have been sent: the switch has nothing to answer with, and passes it on.
+        nack(way, next_ + slots());
+        told_ = next_;
+    }
+    if (has_holes())
+        ask_for_holes(way, now);
+    else if (!idle() && now >= probe_due_ns_)
+        probe(way, now);
+}
+
+void Receiver::ask_for_holes(Way &way, std::int64_t now) {
+    for (std::uint64_t position = next_; position < beyond_; position++) {
+        Slot &its = slot(position);
+        if (its.here || now < its.due_ns) continue;
+        its.asked_ns = its.asked ? 0 : now;
+        its.asked = true;
+        its.due_ns = now + its.timeout_ns;
+        its.timeout_ns = timeouts_.next_ns(round_trip_, its.timeout_ns);
+        way.stats.retransmits++;
+        nack(way, position);
+    }
+}
+
+// Nothing came that says that something is missing: the last chunks may be lost, or this end's leave to go on; or the
+// source has nothing to send yet.
+void Receiver::probe(Way &way, std::int64_t now) {
+    probed_ = std::min({next_ + probes_, submitted_, next_ + slots()});
+    for (std::uint64_t position = next_; position < probed_; position++) nack(way, position);
+    probe_due_ns_ = now + probe_timeout_ns_;
+    probe_timeout_ns_ = timeouts_.next_ns(round_trip_, probe_timeout_ns_);
+    way.stats.retransmits++;
+}
+
+std::int64_t Receiver::due_ns() const {
+    if (!has_holes()) return idle() ? NEVER : probe_due_ns_;
+    std::int64_t due = NEVER;
+    for (std::uint64_t position = next_; position < beyond_; position++)
+        if (!slot(position).here) due = std::min(due, slot(position).due_ns);
+    return due;
+}
+
+void Receiver::nack(Way &way, std::uint64_t position) {
+    std::uint8_t *packet = way.socket.next(), *vector = packet + layout::HEADER_BYTES;
+    Header header = way.begin(layout::OPERATION_NACK, pool_, position);
+    header.rank = rank_;
+    std::memset(vector, 0, vector_bytes_);
+    write_nack(vector, {rank_, next_});
+    header.check = position_check(header) + check_of(vector, vector_bytes_ / 4);
+    write_header(packet, header);
+    way.count_sent();
+}
+
+}  // namespace netfold

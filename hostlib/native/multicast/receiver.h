@@ -1,0 +1,75 @@
+// The receiving end of a multicast stream.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "multicast/stream.h"
+#include "retransmission/damage.h"
+#include "retransmission/round_trip.h"
+#include "retransmission/timeouts.h"
+
+namespace netfold {
+
+// Puts chunks where they belong and asks for those that it lacks. What comes before anybody waits for it is kept, a
+// window of it at most: the source sends no more.
+class Receiver {
+public:
+    Receiver(const Pool &pool, std::uint16_t rank, std::size_t vector_bytes);
+
+    // Tickets of messages that are here whole are put into `finished`.
+    void submit(const Message &message, std::int64_t now, std::vector<std::uint64_t> &finished);
+    void handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now,
+                std::vector<std::uint64_t> &finished);
+    // Ask for what is due.
+    void ask(Way &way, std::int64_t now);
+    // When it has something to ask for next; INT64_MAX for never.
+    std::int64_t due_ns() const;
+    bool idle() const { return next_ == submitted_; }
+
+    const Pool &pool() const { return pool_; }
+    std::uint64_t position() const { return next_; }
+    std::int64_t round_trip_ns() const { return round_trip_.estimate_ns(); }
+
+private:
+    // What is known of the window's position of a slot.
+    struct Slot {
+        bool here = false;
+        std::int64_t due_ns = 0, timeout_ns = 0;  // of the next NACK, once a later one came
+        std::int64_t asked_ns = 0;                // 0: not, or more than once
+        bool asked = false;
+        Damage damage;
+    };
+
+    std::uint64_t slots() const { return static_cast<std::uint64_t>(pool_.slots); }
+    Slot &slot(std::uint64_t position) { return slots_[position % slots()]; }
+    const Slot &slot(std::uint64_t position) const { return slots_[position % slots()]; }
+    bool has_holes() const { return next_ < beyond_; }
+    void deliver(std::uint64_t position, const std::uint8_t *vector);
+    void advance(std::vector<std::uint64_t> &finished);
+    void notice_holes(std::uint64_t position, std::int64_t now);
+    void measure(std::uint64_t position, const Slot &slot, std::int64_t now);
+    void ask_for_holes(Way &way, std::int64_t now);
+    void probe(Way &way, std::int64_t now);
+    void nack(Way &way, std::uint64_t position);
+
+    Pool pool_;
+    std::uint16_t rank_;
+    std::size_t vector_bytes_;
+    std::vector<Slot> slots_;
+    std::vector<std::uint8_t> kept_;  // by slot, what nobody waits for yet
+    std::deque<Message> messages_;
+    std::uint64_t next_ = 0;       // the lowest that is missing, or that nobody waits for
+    std::uint64_t beyond_ = 0;     // behind the highest that came
+    std::uint64_t submitted_ = 0;  // behind the last that somebody waits for
+    std::uint64_t told_ = 0;       // `next_` as the source was told last
+    std::int64_t told_ns_ = 0;     // 0: no round trip is being measured
+    std::uint64_t allowed_ = 0;    // the first position that may go because of that
+    std::int64_t probe_due_ns_ = 0, probe_timeout_ns_ = 0;
+    std::uint64_t probes_ = 1, probed_ = 0;  // how many at once; behind the last
+    RoundTrip round_trip_;
+    Timeouts timeouts_;
+};
+
+}  // namespace netfold

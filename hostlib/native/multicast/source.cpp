@@ -1,0 +1,92 @@
+#include "multicast/source.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "block_float/block_float.h"
+#include "net/clock.h"
+#include "wire/nack.h"
+
+namespace netfold {
+namespace {
+
+constexpr std::int64_t TOGETHER_NS =
+    20 * MILLISECOND_NS;  // a round trip is longer where receivers wait before they want anything
+
+}  // namespace
+
+Source::Source(const Pool &pool, const std::vector<std::uint16_t> &receivers, std::size_t vector_bytes)
+    : pool_(pool),
+      vector_bytes_(vector_bytes),
+      kept_(static_cast<std::size_t>(pool.slots) * vector_bytes),
+      sent_(static_cast<std::size_t>(pool.slots)) {
+    for (const std::uint16_t rank : receivers) lows_[rank] = 0;
+}
+
+void Source::submit(const Message &message) {
+    Message placed = message;
+    placed.first = submitted_;
+    placed.end = submitted_ += (message.bytes + vector_bytes_ - 1) / vector_bytes_;
+    messages_.push_back(placed);
+}
+
+void Source::send(Way &way, int most, std::vector<std::uint64_t> &finished) {
+    for (int count = 0; count < most && may_send(); count++) {
+        const Message &message = messages_.front();
+        const std::size_t at = (next_ - message.first) * vector_bytes_;
+        const std::size_t size = std::min(vector_bytes_, message.bytes - at);
+        std::uint8_t *vector = kept(next_);
+        std::memcpy(vector, message.data + at, size);
+        std::memset(vector + size, 0, vector_bytes_ - size);
+        sent_[next_ % slots()] = {check_of(vector, vector_bytes_ / 4), 0, false};
+        transmit(way, next_++);
+        way.stats.chunks++;
+        if (next_ < message.end) continue;
+        finished.push_back(message.ticket);
+        messages_.pop_front();
+    }
+}
+
+void Source::transmit(Way &way, std::uint64_t position) {
+    Sent &sent = sent_[position % slots()];
+    std::uint8_t *packet = way.socket.next();
+    Header header = way.begin(layout::OPERATION_CHUNK, pool_, position);
+    header.check = sent.check + position_check(header);
+    write_header(packet, header);
+    std::memcpy(packet + layout::HEADER_BYTES, kept(position), vector_bytes_);
+    sent.at_ns = now_ns();
+    way.count_sent();
+}
+
+void Source::handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now) {
+    const Nack nack = read_nack(vector);
+    if (lows_.count(nack.rank) == 0 || nack.low > next_) {
+        way.stats.foreign++;
+        return;
+    }
+    grant(nack.rank, nack.low, now);
+    // Of the positions that were sent, the last of this slot.
+    const std::uint64_t index = static_cast<std::uint64_t>(header.slot - pool_.first_slot);
+    if (next_ <= index) return;
+    const std::uint64_t position = next_ - 1 - (next_ - 1 - index) % slots();
+    if (position < nack.low || static_cast<std::uint32_t>(position / slots()) != header.generation) return;
+    // Others that lack it ask at about the same time.
+    Sent &sent = sent_[index];
+    if (now - sent.at_ns < std::min(round_trip_.reordering_ns(), TOGETHER_NS)) return;
+    sent.again = true;
+    way.stats.retransmits++;
+    transmit(way, position);
+}
+
+void Source::grant(std::uint16_t rank, std::uint64_t low, std::int64_t now) {
+    std::uint64_t &known = lows_[rank];
+    if (low <= known) return;
+    known = low;
+    const Sent &last = sent_[(low - 1) % slots()];
+    if (low - 1 + slots() >= next_ && !last.again) round_trip_.measure(std::max<std::int64_t>(now - last.at_ns, 1));
+    granted_ = std::min_element(lows_.begin(), lows_.end(), [](const auto &a, const auto &b) {
+                   return a.second < b.second;
+               })->second;
+}
+
+}  // namespace netfold

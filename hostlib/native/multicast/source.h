@@ -1,0 +1,55 @@
+// The sending end of a multicast stream.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "multicast/stream.h"
+#include "retransmission/round_trip.h"
+
+namespace netfold {
+
+// Sends a position when every receiver has all that is a window before it; keeps what some may lack, as it was sent.
+class Source {
+public:
+    Source(const Pool &pool, const std::vector<std::uint16_t> &receivers, std::size_t vector_bytes);
+
+    void submit(const Message &message);
+    // What the window lets, at most so many packets. Tickets of messages that have left whole are put into `finished`.
+    void send(Way &way, int most, std::vector<std::uint64_t> &finished);
+    bool may_send() const { return !messages_.empty() && next_ < granted_ + slots(); }
+    bool idle() const { return messages_.empty(); }
+    // A receiver's NACK whose check word is right: how far it is, and which chunk it lacks.
+    void handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now);
+
+    const Pool &pool() const { return pool_; }
+    std::uint64_t position() const { return next_; }
+    // Every receiver has everything before.
+    std::uint64_t granted() const { return granted_; }
+
+private:
+    struct Sent {
+        std::uint32_t check = 0;
+        std::int64_t at_ns = 0;
+        bool again = false;
+    };
+
+    std::uint64_t slots() const { return static_cast<std::uint64_t>(pool_.slots); }
+    std::uint8_t *kept(std::uint64_t position) { return kept_.data() + position % slots() * vector_bytes_; }
+    void grant(std::uint16_t rank, std::uint64_t low, std::int64_t now);
+    void transmit(Way &way, std::uint64_t position);
+
+    Pool pool_;
+    std::size_t vector_bytes_;
+    std::map<std::uint16_t, std::uint64_t> lows_;  // by receiver: it has everything before
+    std::uint64_t granted_ = 0;                    // the lowest of them
+    std::uint64_t next_ = 0, submitted_ = 0;       // positions: to be sent next, of the next message
+    std::deque<Message> messages_;
+    std::vector<std::uint8_t> kept_;  // the vectors of the last positions, by slot
+    std::vector<Sent> sent_;
+    RoundTrip round_trip_;
+};
+
+}  // namespace netfold

@@ -1,0 +1,45 @@
+// What both ends of a multicast stream have in common: messages, which are cut into chunks, and the way out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "net/pool.h"
+#include "net/stats.h"
+#include "net/udp_socket.h"
+#include "wire/header.h"
+
+namespace netfold {
+
+// Bytes of a caller's, sent from there or received into.
+struct Message {
+    std::uint8_t *data = nullptr;
+    std::size_t bytes = 0;
+    std::uint64_t ticket = 0;
+    std::uint64_t first = 0, end = 0;  // positions in the stream
+};
+
+// The host's socket, and what all its packets say.
+struct Way {
+    UdpSocket &socket;
+    Header header;
+    Stats stats;
+
+    std::size_t vector_bytes() const { return 4 * std::size_t{header.element_count}; }
+
+    // The next packet to leave: its header as far as it is known, its vector still to be filled in.
+    Header begin(std::uint8_t operation, const Pool &pool, std::uint64_t position) const {
+        Header begun = header;
+        begun.operation = operation;
+        begun.slot = static_cast<std::uint16_t>(pool.first_slot + position % static_cast<std::uint64_t>(pool.slots));
+        begun.generation = static_cast<std::uint32_t>(position / static_cast<std::uint64_t>(pool.slots));
+        return begun;
+    }
+
+    void count_sent() {
+        stats.packets_sent++;
+        stats.bytes_sent += layout::HEADER_BYTES + vector_bytes();
+    }
+};
+
+}  // namespace netfold

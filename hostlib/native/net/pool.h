@@ -1,0 +1,17 @@
+// A pool of the switch's slots, as the controller gave it out.
+#pragma once
+
+#include <cstdint>
+
+#include "net/udp_socket.h"
+
+namespace netfold {
+
+// Results come from the switch, or from a server if there is one.
+struct Pool {
+    std::uint16_t first_slot = 0;
+    int slots = 0;
+    End server;
+};
+
+}  // namespace netfold

@@ -1,0 +1,35 @@
+// What a socket's thread counts.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace netfold {
+
+struct Stats {
+    std::uint64_t packets_sent = 0, packets_received = 0, retransmits = 0, duplicates = 0, damaged = 0, foreign = 0;
+    std::uint64_t spoiled = 0, refused = 0, overtaken = 0, bytes_sent = 0, bytes_received = 0, chunks = 0;
+    std::uint64_t busy_ns = 0, blocked_ns = 0;  // something outstanding; of that, waiting for the network
+    std::int64_t rtt_ns = 0;
+
+    // Threads side by side: their times are not summed, but for the waiting.
+    void add(const Stats &other) {
+        packets_sent += other.packets_sent;
+        packets_received += other.packets_received;
+        retransmits += other.retransmits;
+        duplicates += other.duplicates;
+        damaged += other.damaged;
+        foreign += other.foreign;
+        spoiled += other.spoiled;
+        refused += other.refused;
+        overtaken += other.overtaken;
+        bytes_sent += other.bytes_sent;
+        bytes_received += other.bytes_received;
+        chunks += other.chunks;
+        busy_ns = std::max(busy_ns, other.busy_ns);
+        blocked_ns += other.blocked_ns;
+        rtt_ns = std::max(rtt_ns, other.rtt_ns);
+    }
+};
+
+}  // namespace netfold

@@ -1,0 +1,184 @@
+#include "net/udp_socket.h"
+
+#include <arpa/inet.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace netfold {
+namespace {
+
+// What waits to leave is less than what fits in front of a slow link: a full buffer makes wait, a full queue loses.
+constexpr int RECEIVE_BYTES = 8 << 20, SEND_BYTES = 1 << 20;
+constexpr std::size_t BUNDLE_BYTES = 65000;  // what an IPv4 datagram holds, and fewer than 64 segments of 1 KiB
+
+}  // namespace
+
+sockaddr_in resolve(const End &end) {
+    sockaddr_in out{};
+    out.sin_family = AF_INET;
+    out.sin_port = htons(end.port);
+    if (inet_pton(AF_INET, end.address.c_str(), &out.sin_addr) != 1)
+        throw std::invalid_argument("'" + end.address + "' is not an IPv4 address");
+    return out;
+}
+
+UdpSocket::UdpSocket(const std::string &address, std::uint16_t port) {
+    const sockaddr_in here = resolve({address, port});
+    fd_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    woken_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd_ < 0 || woken_ < 0) throw std::system_error(errno, std::generic_category(), "socket");
+    // As much as the system grants: a window of results arrives in one burst.
+    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &RECEIVE_BYTES, sizeof RECEIVE_BYTES);
+    setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &SEND_BYTES, sizeof SEND_BYTES);
+    // Datagrams that came together stay together, where the system can.
+    const int on = 1;
+    setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof on);
+    in_.resize(BUNDLES * BUNDLE_ROOM);
+    if (::bind(fd_, reinterpret_cast<const sockaddr *>(&here), sizeof here) != 0) {
+        const int why = errno;
+        ::close(fd_);
+        ::close(woken_);
+        throw std::system_error(why, std::generic_category(),
+                                "cannot bind udp " + address + ":" + std::to_string(port));
+    }
+}
+
+UdpSocket::~UdpSocket() {
+    ::close(fd_);
+    ::close(woken_);
+}
+
+std::string UdpSocket::address() const {
+    sockaddr_in here{};
+    socklen_t size = sizeof here;
+    getsockname(fd_, reinterpret_cast<sockaddr *>(&here), &size);
+    char text[INET_ADDRSTRLEN];
+    return inet_ntop(AF_INET, &here.sin_addr, text, sizeof text);
+}
+
+std::uint16_t UdpSocket::port() const {
+    sockaddr_in here{};
+    socklen_t size = sizeof here;
+    getsockname(fd_, reinterpret_cast<sockaddr *>(&here), &size);
+    return ntohs(here.sin_port);
+}
+
+void UdpSocket::aim(const End &target, std::size_t packet_bytes, const End &answers) {
+    target_ = resolve(target);
+    connected_ = answers.port == 0;
+    if (!connected_) answers_ = resolve(answers);
+    // What others send stays outside, and a port where nobody listens any more shows.
+    if (connected_ && ::connect(fd_, reinterpret_cast<const sockaddr *>(&target_), sizeof target_) != 0)
+        throw std::system_error(errno, std::generic_category(), "no way to " + target.address);
+    packet_bytes_ = packet_bytes;
+    queued_ = 0;
+    bundles_ = true;
+    out_.resize(BATCH * packet_bytes_);
+    for (int i = 0; i < BATCH; i++) {
+        tx_iov_[i] = {out_.data() + static_cast<std::size_t>(i) * packet_bytes_, packet_bytes_};
+        tx_[i].msg_hdr = {nullptr, 0, &tx_iov_[i], 1, nullptr, 0, 0};
+    }
+}
+
+std::uint8_t *UdpSocket::next() {
+    if (queued_ == BATCH) flush();
+    return out_.data() + static_cast<std::size_t>(queued_++) * packet_bytes_;
+}
+
+int UdpSocket::send_bundle(int first, const sockaddr_in *to) {
+    const int most = std::max(1, static_cast<int>(BUNDLE_BYTES / packet_bytes_));
+    const int count = std::min(queued_ - first, most);
+    iovec bytes{out_.data() + static_cast<std::size_t>(first) * packet_bytes_, count * packet_bytes_};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(std::uint16_t))]{};
+    const socklen_t name_bytes = to != nullptr ? sizeof *to : 0;
+    msghdr message{const_cast<sockaddr_in *>(to), name_bytes, &bytes, 1, control, sizeof control, 0};
+    cmsghdr *segment = CMSG_FIRSTHDR(&message);
+    segment->cmsg_level = IPPROTO_UDP;
+    segment->cmsg_type = UDP_SEGMENT;
+    segment->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
+    const auto size = static_cast<std::uint16_t>(packet_bytes_);
+    std::memcpy(CMSG_DATA(segment), &size, sizeof size);
+    return ::sendmsg(fd_, &message, 0) < 0 ? -1 : count;
+}
+
+unsigned UdpSocket::flush() {
+    transmit(connected_ ? nullptr : &target_);
+    queued_ = 0;
+    return std::exchange(refused_, 0);
+}
+
+void UdpSocket::transmit(const sockaddr_in *to) {
+    for (int i = 0; i < queued_; i++) {
+        tx_[i].msg_hdr.msg_name = const_cast<sockaddr_in *>(to);
+        tx_[i].msg_hdr.msg_namelen = to ? sizeof *to : 0;
+    }
+    int sent = 0;
+    while (sent < queued_) {
+        const int n =
+            bundles_ ? send_bundle(sent, to) : ::sendmmsg(fd_, tx_ + sent, static_cast<unsigned>(queued_ - sent), 0);
+        if (n > 0) {
+            sent += n;
+        } else if (bundles_ && (errno == EIO || errno == EINVAL || errno == EMSGSIZE || errno == EOPNOTSUPP)) {
+            bundles_ = false;  // This device cannot, or a packet is larger than its MTU.
+        } else if (errno == EAGAIN || errno == ENOBUFS) {
+            pollfd ready{fd_, POLLOUT, 0};
+            ::poll(&ready, 1, 1);
+        } else if (errno != EINTR) {
+            if (errno == ECONNREFUSED) refused_++;
+            sent++;  // The switch is away. What is lost is sent again.
+        }
+    }
+}
+
+int UdpSocket::receive(std::int64_t timeout_ns) {
+    pollfd ready[2] = {{fd_, POLLIN, 0}, {woken_, POLLIN, 0}};
+    const timespec wait{timeout_ns / 1000000000, timeout_ns % 1000000000};
+    received_.clear();
+    if (timeout_ns > 0 && ::ppoll(ready, 2, &wait, nullptr) <= 0) return 0;
+    std::uint64_t count = 0;
+    if (ready[1].revents != 0 && ::read(woken_, &count, sizeof count) < 0 && errno != EAGAIN)
+        throw std::system_error(errno, std::generic_category(), "eventfd");
+    if (ready[0].revents == 0) return 0;
+    for (std::size_t i = 0; i < BUNDLES; i++) {
+        rx_iov_[i] = {in_.data() + i * BUNDLE_ROOM, BUNDLE_ROOM};
+        rx_[i].msg_hdr = {&sources_[i], sizeof sources_[i], &rx_iov_[i], 1, control_[i], sizeof control_[i], 0};
+    }
+    const int n = ::recvmmsg(fd_, rx_, BUNDLES, MSG_DONTWAIT, nullptr);
+    if (n < 0 && errno == ECONNREFUSED) refused_++;
+    for (int i = 0; i < n; i++) split(i);
+    return static_cast<int>(received_.size());
+}
+
+void UdpSocket::interrupt() {
+    const std::uint64_t one = 1;
+    // It can only fail when the counter is full, and then it is awake.
+    [[maybe_unused]] const auto written = ::write(woken_, &one, sizeof one);
+}
+
+void UdpSocket::split(int i) {
+    const bool foreign =
+        sources_[i].sin_addr.s_addr != answers_.sin_addr.s_addr || sources_[i].sin_port != answers_.sin_port;
+    if (!connected_ && foreign) return;
+    const std::size_t total = rx_[i].msg_len;
+    std::size_t each = std::max<std::size_t>(total, 1);
+    for (cmsghdr *c = CMSG_FIRSTHDR(&rx_[i].msg_hdr); c != nullptr; c = CMSG_NXTHDR(&rx_[i].msg_hdr, c)) {
+        if (c->cmsg_level != IPPROTO_UDP || c->cmsg_type != UDP_GRO) continue;
+        int size = 0;
+        std::memcpy(&size, CMSG_DATA(c), sizeof size);
+        if (size > 0) each = static_cast<std::size_t>(size);
+    }
+    for (std::size_t at = 0; at < total; at += each)
+        received_.push_back({in_.data() + i * BUNDLE_ROOM + at, std::min(each, total - at)});
+}
+
+}  // namespace netfold

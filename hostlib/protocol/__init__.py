@@ -1,0 +1,1 @@
+"""The wire format: constants, header, and block floating point."""

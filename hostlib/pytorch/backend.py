@@ -1,0 +1,344 @@
+"""`torch.distributed` backend "netfold": sums and averages by a mechanism, everything else by Gloo.
+
+Importing this module registers it; docs/torch.md says what it does and how it is set up. Environment:
+NETFOLD_MECHANISM (default inagg+mcast), NETFOLD_FALLBACK (ring), NETFOLD_LANES (1), NETFOLD_CONTROLLER (URL),
+NETFOLD_DEADLINE_S (30), NETFOLD_ADDRESS (this host's address towards the switch).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import uuid
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hostlib.collectives.bootstrap import gloo_maker, nccl_maker
+from hostlib.collectives.create import create_collective
+from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK
+from hostlib.collectives.vendor import require_library
+from hostlib.errors import HostlibError, RunError
+from hostlib.fabric.job_client import DEFAULT_CONTROLLER
+from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, find
+from hostlib.staging.find_device import device_of
+from hostlib.staging.staged_gloo import RECEIVED, staged
+from hostlib.transport.failure_detector import FailureDetector
+from hostlib.transport.gloo_transport import GlooTransport
+from hostlib.transport.rank_context import RankContext
+
+NAME = "netfold"
+CALLERS_OWN = ("wfbp", "bsp")  # strategies that differ in when they call for sums, which is the caller's matter here
+DEVICES = ["cpu", "cuda"] if torch.backends.cuda.is_built() else ["cpu"]
+
+Future = torch.futures.Future
+Number = TypeVar("Number", int, float)
+
+
+class Reduction(dist.Work):
+    """Sums under way. Unlike torch's own work over a future, waiting for it raises what went wrong, and can be
+    interrupted.
+
+    Args:
+        sums: the collective's futures, in the order in which they were asked for.
+        finish: makes the result of them, once all are there.
+    """
+
+    def __init__(self, sums: list[Future[Tensor]], finish: Callable[[], list[Tensor]]) -> None:
+        super().__init__()
+
+        def collect(_: Future[Tensor]) -> list[Tensor]:
+            for one in sums:
+                one.wait()
+            return finish()
+
+        self._sums = sums
+        self._result: Future[list[Tensor]] = sums[-1].then(collect)
+        self._ended = threading.Event()
+        self._result.add_done_callback(lambda _: self._ended.set())
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Raises HostlibError: what went wrong, or the timeout passed."""
+        seconds = timeout.total_seconds() if timeout else None  # torch's "no timeout" is 0
+        if not self._ended.wait(seconds):
+            raise RunError(f"the sum did not end within {seconds:g} s")
+        for one in self._sums:
+            one.value()  # The error itself: the result's future has only its text.
+        self._result.wait()  # From here on the caller's stream waits for the device's result; the caller does not.
+        return True
+
+    def is_completed(self) -> bool:
+        return self._ended.is_set()
+
+    def get_future(self) -> Future[list[Tensor]]:
+        return self._result
+
+    def result(self) -> list[Tensor]:
+        self.wait()
+        return self._result.value()
+
+
+def _mechanism(text: str) -> Mechanism:
+    """What NETFOLD_MECHANISM says: a mechanism, or one behind a strategy that leaves sums to whoever calls for them.
+
+    Raises:
+        RunError: another strategy.
+        HostlibError: see find.
+    """
+    strategy, slash, name = text.partition("/")
+    if not slash:
+        return find(DEFAULT_MECHANISM if text in CALLERS_OWN else text)
+    if strategy.partition(":")[0] not in CALLERS_OWN:
+        raise RunError(f"{strategy} is no matter of a backend, which sums what it is handed: it is for `hostlib train`")
+    return find(name)
+
+
+class NetfoldProcessGroup(dist.ProcessGroup):
+    """A process group whose all-reduce and reduce-scatter go through a mechanism.
+
+    Raises:
+        HostlibError: unknown mechanism or fallback, a library's that is not here, a number in the environment that makes no sense, another store
+            than torch's TCP store, or the controller cannot be joined.
+    """
+
+    def __init__(self, store: dist.Store, rank: int, world_size: int, timeout: timedelta) -> None:
+        super().__init__(rank, world_size)  # type: ignore[call-arg]
+        deadline_s = _number("NETFOLD_DEADLINE_S", 30.0)
+        lanes = _number("NETFOLD_LANES", 1)
+        mechanism = _mechanism(os.environ.get("NETFOLD_MECHANISM", DEFAULT_MECHANISM))
+        require_library(mechanism, "gloo")
+        host, port = _endpoint(store)
+        # What is not below goes to Gloo: as this group's backend, and (see PASSED_ON) as a group of its own.
+        gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
+        self._gloo = dist.ProcessGroup(store, rank, world_size)
+        for group in (self, self._gloo):
+            for device in DEVICES:
+                group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
+            group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        # The collective's thread sends in its own order, so it has a Gloo of its own.
+        another_gloo = gloo_maker(store, rank, world_size, deadline_s)
+        # The store is this group's alone: so are the names in it, and this one is like no other group's.
+        if rank == 0:
+            store.set("netfold/job", f"torch-{uuid.uuid4().hex[:12]}")
+        job = store.get("netfold/job").decode()
+        self._last: Future[Tensor] | None = None
+        self._detector = FailureDetector(host, port, job, rank, world_size)
+        own_gloo = another_gloo()
+        try:
+            self._collective = create_collective(
+                mechanism,
+                RankContext(
+                    rank,
+                    world_size,
+                    own_gloo,
+                    self._detector,
+                    deadline_s,
+                    another_gloo,
+                    nccl_maker(store, rank, world_size, deadline_s),
+                    GlooTransport(own_gloo),
+                ),
+                os.environ.get("NETFOLD_CONTROLLER", DEFAULT_CONTROLLER),
+                job,
+                os.environ.get("NETFOLD_ADDRESS", "127.0.0.1"),
+                fallback=os.environ.get("NETFOLD_FALLBACK", DEFAULT_FALLBACK),
+                lanes=lanes,
+            )
+        except BaseException:
+            self._detector.close()
+            raise
+        _open.add(self)
+
+    def getBackendName(self) -> str:
+        return NAME
+
+    # ---- through the mechanism -----------------------------------------------------------------------------------
+
+    def allreduce(  # type: ignore[override]
+        self, tensors: list[Tensor], opts: Any = None
+    ) -> dist.Work:
+        """SUM and AVG of one tensor."""
+        if len(tensors) != 1:
+            raise HostlibError(f"all-reduce takes one tensor per call, not {len(tensors)}")
+        return self.allreduce_coalesced(tensors, opts)
+
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
+        """SUM and AVG of several tensors, each by itself, with one work for all."""
+        average = _averages("all-reduce", opts)
+        return self._work([self._sum("all-reduce", tensor, average) for tensor in tensors], lambda: tensors)
+
+    def reduce_scatter(  # type: ignore[override]
+        self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None
+    ) -> dist.Work:
+        """SUM and AVG of a list of tensors, one for each rank; each rank keeps its own. Sizes may differ."""
+        if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) != self.size():
+            raise HostlibError(f"reduce-scatter takes one output, and as many inputs as ranks ({self.size()})")
+        average = _averages("reduce-scatter", opts)
+        parts = [part.detach().reshape(-1) for part in inputs[0]]
+        sizes = [part.numel() for part in parts]
+        first = sum(sizes[: self.rank()])
+        total, keep = self._share(outputs[0], torch.cat(parts), first, sizes[self.rank()], average)
+        return self._work([total], lambda: [keep()])
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
+        """SUM and AVG of a tensor of as many equal shares as ranks; each rank keeps its own."""
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+    ) -> dist.Work:
+        """Several of them, with one work for all."""
+        average = _averages("reduce-scatter", opts)
+        sums, keeps = [], []
+        for output, whole in zip(outputs, inputs, strict=True):
+            size = whole.numel() // self.size()
+            if size * self.size() != whole.numel():
+                raise HostlibError(f"reduce-scatter: {whole.numel()} elements are not {self.size()} equal shares")
+            total, keep = self._share(output, whole.detach().reshape(-1).clone(), self.rank() * size, size, average)
+            sums.append(total)
+            keeps.append(keep)
+        return self._work(sums, lambda: [keep() for keep in keeps])
+
+    # Their names before torch 2.13.
+    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
+
+    def _share(
+        self, output: Tensor, whole: Tensor, first: int, size: int, average: bool
+    ) -> tuple[Future[Tensor], Callable[[], Tensor]]:
+        """The fabric has no reduce-scatter: the sum of a copy, of which this rank keeps its share."""
+        if output.numel() != size or output.dtype != whole.dtype:
+            raise HostlibError(
+                f"reduce-scatter: the output has {output.numel()} elements of {output.dtype}; "
+                f"legal: {size} of {whole.dtype}, this rank's share"
+            )
+
+        def keep() -> Tensor:
+            if output.is_cuda:  # Here the current stream is the future's own.
+                output.record_stream(torch.cuda.current_stream(output.device))
+            with torch.no_grad():
+                return output.copy_(whole[first : first + size].view(output.shape))
+
+        return self._sum("reduce-scatter", whole, average), keep
+
+    def _sum(self, what: str, tensor: Tensor, average: bool) -> Future[Tensor]:
+        if tensor.layout != torch.strided:
+            raise HostlibError(f"{what}: backend netfold sums dense tensors, not {tensor.layout}: use .to_dense()")
+        try:
+            device_of(tensor)
+        except HostlibError as error:
+            raise HostlibError(f"{what}: {error}") from error
+        self._last = self._collective.allreduce(tensor, average)
+        return self._last
+
+    @staticmethod
+    def _work(sums: list[Future[Tensor]], finish: Callable[[], list[Tensor]]) -> dist.Work:
+        if not sums:
+            nothing: Future[Tensor] = Future()
+            nothing.set_result(torch.empty(0))
+            sums = [nothing]
+        return Reduction(sums, finish)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Leave the controller's job, when the other ranks have what they asked for."""
+        self._leave(graceful=True)
+
+    def abort(self) -> None:
+        """Leave at once."""
+        self._leave(graceful=False)
+
+    def _leave(self, graceful: bool) -> None:
+        if self in _open:
+            _open.discard(self)
+            self._collective.close(graceful)
+            self._detector.close()
+
+
+# What Python classes may override, torch 2.13 calls with the interpreter's lock held when they do not; and Gloo, whose
+# threads need that lock to let go of a tensor, then waits for ever. So these are passed on here, without the lock.
+PASSED_ON = (
+    "allgather",
+    "all_gather_single_coalesced",
+    "allgather_into_tensor_coalesced",
+    "all_to_all_single",
+    "alltoall_base",
+    "barrier",
+    "broadcast",
+    "recv",
+    "recv_anysource",
+    "send",
+)
+
+
+def _passed_on(name: str) -> Callable[..., Any]:
+    def method(self: NetfoldProcessGroup, *arguments: Any, **options: Any) -> Any:
+        call = partial(getattr(self._gloo, name), **options)
+        return staged(name, call, arguments) if name in RECEIVED else call(*arguments)
+
+    return method
+
+
+for _name in PASSED_ON:
+    setattr(NetfoldProcessGroup, _name, _passed_on(_name))
+
+
+_open: weakref.WeakSet[NetfoldProcessGroup] = weakref.WeakSet()
+
+
+@atexit.register
+def _leave_all() -> None:
+    """A script that ends without `destroy_process_group` gives its places back, too."""
+    for group in list(_open):
+        # Nobody waits any more for what is still under way.
+        over = group._last is None or group._last.done()
+        with contextlib.suppress(HostlibError):
+            group._leave(graceful=over)
+
+
+def _averages(what: str, opts: Any) -> bool:
+    operation = dist.ReduceOp.SUM if opts is None else opts.reduceOp.op
+    if operation not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+        name = str(operation).rpartition(".")[2]
+        raise HostlibError(f"{what}: backend netfold sums and averages, it has no {name} (legal: SUM, AVG)")
+    return bool(operation == dist.ReduceOp.AVG)
+
+
+def _number(name: str, default: Number) -> Number:
+    text = os.environ.get(name, str(default))
+    try:
+        value = type(default)(text)
+    except ValueError:
+        value = type(default)(0)
+    if not value > 0:
+        kind = "a whole number" if isinstance(default, int) else "a number"
+        raise HostlibError(f"{name} must be {kind} above 0, not {text!r}")
+    return value
+
+
+def _endpoint(store: dist.Store) -> tuple[str, int]:
+    """Host and port of the torch store, where the ranks' heartbeats are, too."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    if not isinstance(store, dist.TCPStore):
+        raise HostlibError(
+            f"backend netfold needs torch's TCP store, not {type(store).__name__} "
+            "(legal: init_method env://, as torchrun has it, or tcp://HOST:PORT)"
+        )
+    return store.host, store.port
+
+
+def _create(store: dist.Store, rank: int, world_size: int, timeout: timedelta) -> NetfoldProcessGroup:
+    return NetfoldProcessGroup(store, rank, world_size, timeout)
+
+
+if NAME.upper() not in dist.Backend._plugins:
+    dist.Backend.register_backend(NAME, _create, devices=DEVICES)

@@ -1,0 +1,1 @@
+"""Schedules: the operations, their checker and drawer."""

@@ -1,0 +1,113 @@
+"""Symbolic execution of a schedule: does every worker end with every contribution exactly once, and can it deadlock?
+
+Values are multisets of contributions. As the host runtime has it, a send does not wait, and is over when its receiver
+takes the message; a piece that is being sent is not changed. So a receive takes its message, waits for what is still
+under way of that piece, and adds or copies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+
+from hostlib.errors import ScheduleError
+from hostlib.schedules.schedule import Aggregate, Multicast, Operation, Receive, Schedule, Send, describe, worker
+
+Value = Counter[int]
+
+
+def check(schedule: Schedule) -> None:
+    """Prove that a schedule is an all-reduce.
+
+    Raises:
+        ScheduleError: it is not; the message names the node and the piece.
+    """
+    workers = [worker(rank) for rank in range(schedule.world_size)]
+    absent = [node for node in workers if node not in schedule.nodes]
+    if absent:
+        raise ScheduleError(f"{schedule.mechanism}: {absent[0]} has no operations")
+    run = Execution(schedule)
+    todo = {node: deque(operations) for node, operations in schedule.nodes.items()}
+    while run.moved:
+        run.moved = False
+        for node, operations in todo.items():
+            while operations and run.step(node, operations[0]):
+                operations.popleft()
+                run.moved = True
+    for node, operations in todo.items():
+        if operations:
+            raise ScheduleError(f"{schedule.mechanism}: deadlock: {node} waits for ever to {describe(operations[0])}")
+    for (sender, receiver, piece), messages in run.wires.items():
+        if messages:
+            raise ScheduleError(f"{schedule.mechanism}: piece {piece} from {sender} is never received by {receiver}")
+    wanted = Counter(range(schedule.world_size))
+    for node in workers:
+        for piece in range(schedule.pieces):
+            if run.values[node, piece] != wanted:
+                raise ScheduleError(
+                    f"{schedule.mechanism}: {node} ends with {_difference(run.values[node, piece], wanted)} "
+                    f"in piece {piece}"
+                )
+
+
+@dataclass(slots=True)
+class Execution:
+    """Where every node is.
+
+    Attributes:
+        values: of a node's piece.
+        wires: messages by sender, receiver and piece.
+        under_way: how many messages of a node's piece have not been taken.
+        taken: what a node has taken and may not yet use.
+        moved: whether something has happened.
+    """
+
+    schedule: Schedule
+    values: dict[tuple[str, int], Value] = field(default_factory=lambda: defaultdict(Counter))
+    wires: dict[tuple[str, str, int], deque[Value]] = field(default_factory=lambda: defaultdict(deque))
+    under_way: Counter[tuple[str, int]] = field(default_factory=Counter)
+    taken: dict[str, Value] = field(default_factory=dict)
+    moved: bool = True
+
+    def __post_init__(self) -> None:
+        for rank in range(self.schedule.world_size):
+            for piece in range(self.schedule.pieces):
+                self.values[worker(rank), piece] = Counter({rank: 1})
+
+    def step(self, node: str, operation: Operation) -> bool:
+        """Do one operation if it can be done now, or as much of it as can."""
+        mine = node, operation.piece
+        match operation:
+            case Send(peer, _):
+                self._send(node, (peer,), operation.piece)
+            case Multicast(peers, _):
+                self._send(node, peers, operation.piece)
+            case Receive(peer, piece, reduce):
+                if node not in self.taken and self.wires[peer, node, piece]:
+                    self.taken[node] = self._take(peer, node, piece)
+                    self.moved = True
+                if node not in self.taken or self.under_way[mine]:
+                    return False
+                got = self.taken.pop(node)
+                self.values[mine] = self.values[mine] + got if reduce else got
+            case Aggregate(peers, piece):
+                if not all(self.wires[peer, node, piece] for peer in peers):
+                    return False
+                self.values[mine] = sum((self._take(peer, node, piece) for peer in peers), Counter())
+        return True
+
+    def _send(self, node: str, peers: tuple[str, ...], piece: int) -> None:
+        for peer in peers:
+            self.wires[node, peer, piece].append(self.values[node, piece].copy())
+            self.under_way[node, piece] += 1
+
+    def _take(self, peer: str, node: str, piece: int) -> Value:
+        self.under_way[peer, piece] -= 1
+        return self.wires[peer, node, piece].popleft()
+
+
+def _difference(have: Value, wanted: Value) -> str:
+    lost, extra = wanted - have, have - wanted
+    if lost:
+        return f"the contribution of rank {min(lost)} missing"
+    return f"the contribution of rank {min(extra)} added {have[min(extra)]} times"

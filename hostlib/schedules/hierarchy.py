@@ -1,0 +1,76 @@
+"""A schedule of one switch where there is a tree of them: sums are taken, and multicasts replicated, at every level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hostlib.schedules.schedule import SWITCH, Aggregate, Multicast, Operation, Receive, Schedule, Send, is_host, worker
+from hostlib.topology.switch_tree import SwitchTree
+
+
+def spread(schedule: Schedule, tree: SwitchTree, switch_of: Mapping[str, str]) -> Schedule:
+    """What the one switch does, done by the switches of a tree, as the fabric does it (docs/topology.md).
+
+    The sum is taken where all workers meet: at the lowest switch that has all of them below or, with servers, at the
+    root, where these are. What workers have the switch pass on as it is goes by the root, unsummed: such a schedule
+    stays what it is.
+
+    Args:
+        switch_of: the switch that each worker is on.
+    """
+    operations = schedule.nodes.get(SWITCH, ())
+    passed_on = any(isinstance(each, Receive) and each.peer.startswith("worker") for each in operations)
+    if not operations or passed_on or len(tree.above) == 1:
+        return schedule
+    workers = [worker(rank) for rank in range(schedule.world_size)]
+    below = _members(tree, {node: switch_of[node] for node in workers})
+    top = tree.root
+    while not schedule.servers and len(below[top]) == 1 and not is_host(below[top][0]):
+        top = below[top][0]
+    levels = [name for level in tree.levels() for name in level if name in below and top in tree.path(name)]
+    at: dict[str, list[Operation]] = {name: [] for name in levels}
+    for operation in operations:
+        match operation:
+            case Aggregate(_, piece):
+                for name in reversed(levels):
+                    at[name].append(Aggregate(below[name], piece))
+                    if name != top:
+                        at[name].append(Send(str(tree.above[name]), piece))
+            case Multicast(_, piece):
+                for name in levels:
+                    if name != top:
+                        at[name].append(Receive(str(tree.above[name]), piece, False))
+                    at[name].append(Multicast(below[name], piece))
+            case _:
+                at[top].append(operation)
+    nodes: dict[str, tuple[Operation, ...]] = {}
+    for node in schedule.nodes:
+        if node != SWITCH:
+            switch = switch_of[node] if node.startswith("worker") else top
+            nodes[node] = tuple(_at_switch(operation, switch) for operation in schedule.nodes[node])
+    return replace(schedule, nodes={**nodes, **{name: tuple(at[name]) for name in reversed(levels)}})
+
+
+def _members(tree: SwitchTree, switch_of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """By switch that has workers below: the workers on it, and the switches below it that have some."""
+    members: dict[str, list[str]] = {name: [] for name in tree.above}
+    for node, switch in switch_of.items():
+        members[switch].append(node)
+    for name in reversed(tree.above):  # children come before their parents
+        parent = tree.above[name]
+        if members[name] and parent is not None:
+            members[parent].append(name)
+    return {name: tuple(sorted(found, key=_place)) for name, found in members.items() if found}
+
+
+def _place(node: str) -> tuple[str, int]:
+    """Names in the order of their numbers."""
+    plain = node.rstrip("0123456789")
+    return plain, int(node[len(plain) :] or 0)
+
+
+def _at_switch(operation: Operation, switch: str) -> Operation:
+    if isinstance(operation, Send | Receive) and operation.peer == SWITCH:
+        return replace(operation, peer=switch)
+    return operation

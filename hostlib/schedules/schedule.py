@@ -1,0 +1,289 @@
+"""A collective as data: which piece of the tensor goes from whom to whom, and where it is summed.
+
+In the spirit of MSCCL's programs. A schedule is read by the host runtime, the checker and the drawer; nobody but the
+mechanism's own file knows which mechanism it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from hostlib.errors import OperationError
+
+SWITCH = "switch"  # the one of a star; of a tree (hierarchy.py) each has its own name
+
+
+def worker(rank: int) -> str:
+    """The node name of a rank."""
+    return f"worker{rank}"
+
+
+def server(number: int) -> str:
+    """The node name of a parameter server with a host of its own."""
+    return f"server{number}"
+
+
+def is_host(node: str) -> bool:
+    """Whether a node is a worker or a server; else it is a switch."""
+    return node.startswith(("worker", "server"))
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a piece, as it is now, to a peer."""
+
+    peer: str
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Wait for a piece from a peer; add it to one's own (`reduce`) or take it over."""
+
+    peer: str
+    piece: int
+    reduce: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """In the fabric: wait for a piece from every peer and sum them."""
+
+    peers: tuple[str, ...]
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
+class Multicast:
+    """In the fabric: send a piece once, to be replicated to every peer."""
+
+    peers: tuple[str, ...]
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """At a host: work on a piece for so long; a host works on one at a time, in the order of their coming."""
+
+    piece: int
+    duration_ns: int
+
+
+Operation = Send | Receive | Aggregate | Multicast | Compute
+OPERATIONS: tuple[type[Operation], ...] = (Send, Receive, Aggregate, Multicast, Compute)
+
+
+class FabricUse(Enum):
+    """What a schedule wants of the switches, of what hosts and switches can do together."""
+
+    SUM = "the switch sums and multicasts"
+    VIA_SERVER = "the switch sums for a server, whose result it multicasts"
+    TO_SERVER = "the switch sums for a server, which sends its result to each worker"
+    MULTICAST = "the switch multicasts what a server, or each worker, has summed"
+
+
+Require = Callable[[str, object], None]  # of a node's operations
+
+
+class Lists(Mapping[str, tuple[Operation, ...]]):
+    """Each node's list, made when it is asked for: of a thousand workers one may be all that is wanted.
+
+    Args:
+        makers: of each node's operations.
+        require: called with a node and its operations before anybody gets them; raises what is wrong with them.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Iterable[Operation]]], require: Require | None = None) -> None:
+        self._makers = dict(makers)
+        self._require = require
+
+    def required(self, require: Require) -> Lists:
+        """The same lists, checked by this."""
+        return Lists(self._makers, require)
+
+    def __getitem__(self, node: str) -> tuple[Operation, ...]:
+        operations = tuple(self._makers[node]())
+        if self._require is not None:
+            self._require(node, operations)
+        return operations
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+class Symmetry(Enum):
+    """How worker r's list follows from worker 0's, where it does: whoever plays one has played them all.
+
+    ROTATION: ranks and pieces are shifted by r, modulo the world size and the number of pieces.
+    XOR: ranks and pieces are combined with r by exclusive or.
+    """
+
+    NONE = "none"
+    ROTATION = "rotation"
+    XOR = "xor"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Every node's ordered list of operations for one tensor. Sends do not wait; everything else does.
+
+    Attributes:
+        pieces: how many parts the tensor is split into, as evenly as its size allows; the first ones are larger.
+        nodes: operations by node name; workers are worker0..worker{n-1}, and what is neither a worker nor a server
+            is a switch.
+        symmetry: of the workers' lists; only without other nodes.
+        fabric_use: what it declares to want of the switches, where hosts are to run it; None where it only can be
+            simulated, or has no switch. `hostlib.schedules.fabric_use.require_fit` holds it to its operations.
+
+    Raises:
+        OperationError: a node's operations are none, or name a piece or a node that there is not. Of `Lists`, when a
+            node's is asked for.
+    """
+
+    mechanism: str
+    world_size: int
+    pieces: int
+    nodes: Mapping[str, tuple[Operation, ...]]
+    symmetry: Symmetry = Symmetry.NONE
+    fabric_use: FabricUse | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pieces, int) or self.pieces < 1:
+            raise OperationError(f"{self.mechanism}: pieces must be a number of at least 1, not {self.pieces!r}")
+        if not isinstance(self.nodes, Mapping):
+            raise OperationError(f"{self.mechanism}: nodes must be a mapping, not a {type(self.nodes).__name__}")
+        require = partial(_require_operations, self.mechanism, self.pieces, self.nodes.keys())
+        if isinstance(self.nodes, Lists):
+            object.__setattr__(self, "nodes", self.nodes.required(require))
+            return
+        for node, operations in self.nodes.items():
+            require(node, operations)
+
+    @property
+    def needs_fabric(self) -> bool:
+        """Whether switches have something to do in it."""
+        return not all(map(is_host, self.nodes))
+
+    @property
+    def multicast_sources(self) -> dict[int, str]:
+        """By piece, the host that has it multicast to all other workers; empty if that is not all that the switch does."""
+        workers = {worker(rank) for rank in range(self.world_size)}
+        operations = iter(self.nodes.get(SWITCH, ()))
+        sources = {}
+        for got in operations:
+            match got, next(operations, None):
+                case Receive(source, piece, False), Multicast(to, sent) if (
+                    piece == sent and is_host(source) and set(to) == workers - {source}
+                ):
+                    sources[piece] = source
+                case _:
+                    return {}
+        return sources
+
+    @property
+    def runs_on_hosts(self) -> bool:
+        """Whether hosts can do it: there the fabric is at work for one server or none."""
+        return not self.needs_fabric or (self.fabric_use is not None and len(self.servers) <= 1)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers with hosts of their own."""
+        return tuple(node for node in self.nodes if node.startswith("server"))
+
+
+def _require_operations(mechanism: str, pieces: int, nodes: Collection[str], node: str, operations: object) -> None:
+    """Raises OperationError: these are not a node's operations on so many pieces."""
+    if not isinstance(operations, tuple):
+        raise OperationError(
+            f"{mechanism}: the operations of {node} must be a tuple, not a {type(operations).__name__}"
+        )
+    for number, operation in enumerate(operations, start=1):
+        if error := _error_of(operation, pieces, nodes):
+            raise OperationError(f"{mechanism}: operation {number} of {node}, {operation!r}, {error}")
+
+
+def _error_of(operation: object, pieces: int, nodes: Collection[str]) -> str | None:
+    if not isinstance(operation, OPERATIONS):
+        return f"must be one of {', '.join(kind.__name__ for kind in OPERATIONS)}"
+    if type(operation.piece) is not int or not 0 <= operation.piece < pieces:
+        return f"must name a piece of 0..{pieces - 1}"
+    if isinstance(operation, Compute):
+        return None if isinstance(operation.duration_ns, int) else "must take a whole number of nanoseconds"
+    if isinstance(operation, Aggregate | Multicast):
+        if not isinstance(operation.peers, tuple):
+            return f"must have a tuple of peers, not a {type(operation.peers).__name__}"
+        peers: tuple[str, ...] = operation.peers
+    else:
+        peers = (operation.peer,)
+    if isinstance(operation, Receive) and not isinstance(operation.reduce, bool):
+        return "must say True or False for reduce"
+    for peer in peers:
+        if not isinstance(peer, str) or peer not in nodes:
+            return f"names {peer!r}, which is no node of the schedule"
+    return None
+
+
+def image(schedule: Schedule, operation: Operation, rank: int) -> Operation:
+    """What worker `rank` does where worker 0 does `operation`, by the schedule's symmetry.
+
+    Raises:
+        ValueError: it has none, or the operation is a switch's.
+    """
+
+    def turned(number: int, count: int) -> int:
+        return (number + rank) % count if schedule.symmetry is Symmetry.ROTATION else number ^ rank
+
+    if schedule.symmetry is Symmetry.NONE or not isinstance(operation, Send | Receive):
+        raise ValueError(f"{schedule.mechanism}: {describe(operation)} has no image")
+    peer = worker(turned(int(operation.peer.removeprefix("worker")), schedule.world_size))
+    piece = turned(operation.piece, schedule.pieces) if schedule.pieces > 1 else 0
+    if isinstance(operation, Send):
+        return Send(peer, piece)
+    return Receive(peer, piece, operation.reduce)
+
+
+def piece_bounds(elements: int, pieces: int) -> list[tuple[int, int]]:
+    """[start, end) of every piece of a tensor; pieces may be empty."""
+    small, larger = divmod(elements, pieces)
+    bounds, start = [], 0
+    for piece in range(pieces):
+        end = start + small + (piece < larger)
+        bounds.append((start, end))
+        start = end
+    return bounds
+
+
+def link_elements(schedule: Schedule, elements: int) -> dict[str, tuple[int, int]]:
+    """Elements that each host's link carries in one all-reduce: node -> (sent, received)."""
+    sizes = [end - start for start, end in piece_bounds(elements, schedule.pieces)]
+    carried = {}
+    for node in filter(is_host, schedule.nodes):
+        operations = schedule.nodes[node]
+        sent = sum(sizes[op.piece] for op in operations if isinstance(op, Send))
+        received = sum(sizes[op.piece] for op in operations if isinstance(op, Receive))
+        carried[node] = (sent, received)
+    return carried
+
+
+def describe(operation: Operation) -> str:
+    """One operation in words."""
+    match operation:
+        case Send(peer, piece):
+            return f"send piece {piece} to {peer}"
+        case Receive(peer, piece, reduce):
+            return f"receive piece {piece} from {peer}, {'add' if reduce else 'copy'}"
+        case Aggregate(peers, piece):
+            return f"sum piece {piece} of {', '.join(peers)}"
+        case Multicast(peers, piece):
+            return f"multicast piece {piece} to {', '.join(peers)}"
+        case Compute(piece, duration_ns):
+            return f"work on piece {piece} for {duration_ns / 1e6:g} ms"

@@ -1,0 +1,30 @@
+"""Which device a tensor is on. What a kind of device needs is loaded with the first such tensor."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hostlib.errors import HostlibError
+from hostlib.staging.device import Device
+
+_found: dict[torch.device, Device] = {}
+
+
+def device_of(tensor: Tensor) -> Device | None:
+    """The device that a tensor is on; None for the host's memory.
+
+    Raises:
+        HostlibError: neither CPU nor CUDA, or Triton is missing.
+    """
+    kind = tensor.device.type
+    if kind == "cpu":
+        return None
+    if kind != "cuda":
+        raise HostlibError(f"tensors on {kind.upper()} cannot be summed; legal: CPU and CUDA")
+    if tensor.device not in _found:
+        # Triton is loaded for the first CUDA tensor, not before.
+        from hostlib.staging.cuda import CudaDevice
+
+        _found[tensor.device] = CudaDevice(tensor.device)
+    return _found[tensor.device]

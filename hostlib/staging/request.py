@@ -1,0 +1,64 @@
+"""What is given to be summed: a tensor, or part of one, in the host's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hostlib.errors import HostlibError, UnknownNameError
+from hostlib.transport.refusals import refuse
+
+# What is summed, and the dtype it travels in.
+DTYPES = {
+    torch.float32: torch.float32,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.int32: torch.int32,
+}
+
+
+@dataclass(slots=True)
+class ReduceRequest:
+    """Part of a tensor, in the host's memory.
+
+    Attributes:
+        values: what is to be summed over the ranks, in place.
+        deliver: called when it is; raises HostlibError if it gets no further.
+        refuse: called otherwise, and after a `deliver` that raised.
+    """
+
+    values: Tensor
+    average: bool
+    deliver: Callable[[], None]
+    refuse: Callable[[Exception], None]
+
+
+def wire_dtype(tensor: Tensor, average: bool) -> torch.dtype:
+    """The dtype that a tensor's values travel in.
+
+    Raises:
+        HostlibError: such tensors are not summed, or not averaged.
+    """
+    if tensor.dtype not in DTYPES:
+        raise UnknownNameError("dtype", str(tensor.dtype), map(str, DTYPES))
+    if average and not tensor.is_floating_point():
+        raise HostlibError(f"{tensor.dtype} tensors can be summed, not averaged")
+    return DTYPES[tensor.dtype]
+
+
+def host_request(tensor: Tensor, dtype: torch.dtype, average: bool, future: torch.futures.Future[Any]) -> ReduceRequest:
+    """A tensor in the host's memory; itself where it has that dtype and is contiguous."""
+    with torch.no_grad():
+        work = tensor.detach().to(dtype, memory_format=torch.contiguous_format).contiguous()
+
+    def deliver() -> None:
+        if work.data_ptr() != tensor.data_ptr():
+            with torch.no_grad():
+                tensor.copy_(work)
+        future.set_result(tensor)
+
+    return ReduceRequest(work, average, deliver, lambda error: refuse(future, error))

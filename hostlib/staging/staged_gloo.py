@@ -1,0 +1,81 @@
+"""What torch's Gloo takes from the host's memory alone, for tensors on a device: by way of pinned memory.
+
+Source: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp: it copies CUDA tensors itself in all-reduce, broadcast,
+reduce, all-gather, gather, scatter and all-to-all, and hands others' addresses to its sockets as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from hostlib.staging.find_device import device_of
+
+# What is received into, among a call's arguments.
+RECEIVED: dict[str, tuple[int, ...]] = {
+    "send": (),
+    "recv": (0,),
+    "recv_anysource": (0,),
+    "all_gather_single_coalesced": (0,),
+    "allgather_into_tensor_coalesced": (0,),
+}
+
+
+class StagedWork(dist.Work):
+    """Gloo's work; what it received is in the device's tensors once somebody has waited for it."""
+
+    def __init__(self, work: Any, received: list[tuple[Tensor, Tensor]]) -> None:
+        super().__init__()
+        self._work, self._received = work, received
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        done = self._work.wait() if timeout is None else self._work.wait(timeout)
+        while self._received:
+            tensor, host = self._received.pop()
+            # On the caller's stream, like all that the caller does with it afterwards.
+            tensor.detach().copy_(host.view(tensor.shape), non_blocking=True)
+        return bool(done)
+
+    def is_completed(self) -> bool:
+        return bool(self._work.is_completed()) and not self._received
+
+    def _source_rank(self) -> int:
+        return int(self._work._source_rank())
+
+
+def staged(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Call one of RECEIVED; with tensors on a device, by way of the host. Waits until those to be sent are computed."""
+    received: list[tuple[Tensor, Tensor]] = []
+    through_host = False
+
+    def on_host(tensor: Tensor, coming: bool) -> Tensor:
+        nonlocal through_host
+        device = device_of(tensor)
+        if device is None:
+            return tensor
+        through_host = True
+        host = device.pinned(tensor.numel(), tensor.dtype)
+        if coming:
+            received.append((tensor, host))
+        else:
+            stream = device.stream()
+            stream.after(device.now())
+            stream.keep(tensor)
+            stream.copy(host.view(tensor.shape), tensor.detach())
+            stream.mark().wait()
+        return host.view(tensor.shape)
+
+    lists = [
+        [on_host(tensor, place in RECEIVED[name]) for tensor in given] if _tensors(given) else given
+        for place, given in enumerate(arguments)
+    ]
+    work = call(*lists)
+    return StagedWork(work, received) if through_host else work
+
+
+def _tensors(given: Any) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(one, Tensor) for one in given)

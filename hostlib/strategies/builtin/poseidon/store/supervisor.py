@@ -1,0 +1,146 @@
+"""A server of the store: it listens, has a child be the shard, and starts another one when that is killed. Workers connect
+to the same port again, and the child goes on from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import nn
+
+from hostlib.errors import RunError
+from hostlib.strategies.builtin.poseidon.store.client import Address
+from hostlib.strategies.builtin.poseidon.store.shard import Shard, ShardOptions
+from hostlib.strategies.trainer import TrainerContext
+from hostlib.system.exit_status import interrupt_on
+from hostlib.system.process import die_with_parent
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.transport import Transport
+
+TOKEN_BYTES = 16
+ADDRESS_BYTES = 4 + 2 + TOKEN_BYTES
+LOOK_S = 0.05
+PATIENCE = 10  # times that a shard may be killed
+ADDRESS_TAG, END_TAG = 0, 1
+
+
+def keep(context: TrainerContext, number: int, every: int, drop_s: float | None) -> None:
+    """Have shard `number` at work until all workers have said that they end.
+
+    Raises:
+        RunError: it fails by itself, or is killed again and again.
+    """
+    interrupt_on(signal.SIGTERM)  # The checkpoint is to go, too.
+    peers, workers = context.another_transport(), context.group.world_size
+    token = secrets.token_hex(TOKEN_BYTES)
+    with listening_at(context.address) as listening, TemporaryDirectory(prefix="netfold-shard-") as folder:
+        host, port = listening.getsockname()
+        payload = torch.tensor(
+            [*socket.inet_aton(host), *port.to_bytes(2, "big"), *bytes.fromhex(token)], dtype=torch.uint8
+        )
+        for message in [peers.send(payload, rank, ADDRESS_TAG) for rank in range(workers)]:
+            message.wait()
+        options = ShardOptions(token, workers, context.optimiser, Path(folder), every, drop_s)
+        _watch(number, lambda: start_shard(options, listening), _Ending(peers, workers))
+
+
+def listening_at(host: str) -> socket.socket:
+    """A socket that shards, one after the other, take connections from.
+
+    Raises:
+        RunError: the host has no such address.
+    """
+    # asyncio sends at once only on sockets that say which protocol they have.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.bind((host, 0))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        raise RunError(f"a shard of the key-value store cannot listen at {host}: {error.strerror}") from error
+    return listening
+
+
+def addresses(group: RankContext, peers: Transport, servers: int) -> list[Address]:
+    """Where the shards are: a worker is told by their keepers."""
+    payloads = [torch.empty(ADDRESS_BYTES, dtype=torch.uint8) for _ in range(servers)]
+    for message in [peers.receive(each, group.world_size + shard, ADDRESS_TAG) for shard, each in enumerate(payloads)]:
+        message.wait()
+    texts = [bytes(each.tolist()) for each in payloads]
+    return [Address(socket.inet_ntoa(t[:4]), int.from_bytes(t[4:6], "big"), t[6:].hex()) for t in texts]
+
+
+def end(group: RankContext, peers: Transport, servers: int) -> None:
+    """This worker has no more use for the shards."""
+    payload = torch.zeros(1, dtype=torch.uint8)
+    for message in [peers.send(payload, group.world_size + shard, END_TAG) for shard in range(servers)]:
+        message.wait()
+
+
+class _Ending:
+    """Whether all workers have said that they end; a thread listens."""
+
+    def __init__(self, peers: Transport, workers: int) -> None:
+        self._heard = threading.Event()
+        self._error: Exception | None = None
+        threading.Thread(target=self._listen, args=[peers, workers], daemon=True).start()
+
+    def _listen(self, peers: Transport, workers: int) -> None:
+        try:
+            payload = torch.empty(1, dtype=torch.uint8)
+            for rank in range(workers):
+                peers.receive(payload, rank, END_TAG).wait()
+        except Exception as error:
+            self._error = error
+        self._heard.set()
+
+    def has_come(self, within_s: float) -> bool:
+        """Raises what ended the messages instead."""
+        come = self._heard.wait(within_s)
+        if self._error is not None:
+            raise self._error
+        return come
+
+
+def _watch(number: int, start: Callable[[], BaseProcess], ending: _Ending) -> None:
+    starts = 1
+    child = start()
+    try:
+        while not ending.has_come(LOOK_S):
+            if child.exitcode is None:
+                continue
+            if child.exitcode >= 0 or starts > PATIENCE:
+                how = f"was killed {starts} times" if child.exitcode < 0 else f"ended with exit code {child.exitcode}"
+                raise RunError(f"shard {number} of the key-value store {how}")
+            starts += 1
+            child = start()
+    finally:
+        child.kill()
+        child.join()
+
+
+def start_shard(options: ShardOptions, listening: socket.socket) -> BaseProcess:
+    """A process that is the shard: forked, so that it is there within milliseconds."""
+    # An optimiser's first step loads modules, which takes seconds: here once, and not in every child.
+    parameter = nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    options.optimiser([parameter]).step()
+    child = multiprocessing.get_context("fork").Process(target=_be_shard, args=(options, listening), daemon=True)
+    child.start()
+    return child
+
+
+def _be_shard(options: ShardOptions, listening: socket.socket) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with_parent()
+    asyncio.run(Shard(options).serve(listening))

@@ -1,0 +1,263 @@
+"""Parts of layers' gradients on their way: from everybody to everybody, or to the server that owns the layer and back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from hostlib.errors import HostlibError
+from hostlib.pytorch.step_times import StepTimes
+from hostlib.strategies.common.linear_factors import Connected, Form, Shape, connected_layers
+from hostlib.strategies.trainer import TrainerContext
+from hostlib.system.serial_executor import SerialExecutor
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.refusals import refuse
+from hostlib.transport.transport import Multicast, Pending, Transport, settle
+
+CLOSE_S = 2.0
+HEADER_TAG = 0  # of what servers are told; layers have the tags above
+END = -1
+
+
+class Exchange(Protocol):
+    """What trainers need of one.
+
+    Attributes:
+        notes: of itself, for a run's result.
+    """
+
+    form: Form
+
+    @property
+    def notes(self) -> dict[str, Any]: ...
+
+    def step(self, layers: list[Connected]) -> None:
+        """A backward pass comes.
+
+        Args:
+            layers: all of the model; those that nothing passed through have no part in it.
+        """
+        ...
+
+    def begin(self, number: int, layer: Connected, times: StepTimes, bucket: int) -> Future[Tensor]:
+        """The backward pass is through a layer: the future holds the gradient over all ranks, flat."""
+        ...
+
+    def close(self, graceful: bool) -> None: ...
+
+
+class Waiting:
+    """What is on its way is waited for by one thread, in the order in which it was begun."""
+
+    def __init__(self, group: RankContext) -> None:
+        self._group = group
+        self._sequence = SerialExecutor("exchange")
+        self._broken: Exception | None = None
+
+    def put(self, finish: Callable[[], Tensor]) -> Future[Tensor]:
+        future: Future[Tensor] = Future()
+        since = time.monotonic()
+
+        def job() -> None:
+            try:
+                if self._broken is None:
+                    future.set_result(finish())
+            except HostlibError as error:
+                self._broken = error
+            except Exception as error:
+                self._broken = self._group.explain(since, error)
+            if self._broken is not None:
+                refuse(future, self._broken)
+
+        self._sequence.put(job)
+        return future
+
+    def close(self, graceful: bool) -> None:
+        self._sequence.close(self._group.deadline_s if graceful else CLOSE_S)
+
+
+class Way(Protocol):
+    """How parts come from every rank to every other."""
+
+    @property
+    def notes(self) -> dict[str, Any]: ...
+
+    def begin(self, parts: list[Tensor], mine: int, number: int) -> list[Pending]:
+        """Send one of the parts, by rank, and let the others come into their places; `number`: of the layer."""
+        ...
+
+    def finished(self) -> None:
+        """All of them have left, and are here."""
+        ...
+
+    def close(self, graceful: bool) -> None: ...
+
+
+class ByPeers:
+    """A message from each rank to each other."""
+
+    def __init__(self, peers: Transport) -> None:
+        self._peers = peers
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        return {}
+
+    def begin(self, parts: list[Tensor], mine: int, number: int) -> list[Pending]:
+        tag, others = HEADER_TAG + 1 + number, [rank for rank in range(len(parts)) if rank != mine]
+        messages = [self._peers.receive(parts[rank], rank, tag) for rank in others]
+        return messages + [self._peers.send(parts[mine], rank, tag) for rank in others]
+
+    def finished(self) -> None:
+        """Nobody needs to know."""
+
+    def close(self, graceful: bool) -> None:
+        """Whoever made the group ends it."""
+
+
+class BySwitch:
+    """A message from each rank to the switch, which multicasts it."""
+
+    def __init__(self, multicast: Multicast) -> None:
+        self._multicast = multicast
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        return {"fabric_failures": self._multicast.failures}
+
+    def begin(self, parts: list[Tensor], mine: int, number: int) -> list[Pending]:
+        messages = [self._multicast.receive(rank, part) for rank, part in enumerate(parts) if rank != mine]
+        self._multicast.send(mine, parts[mine])
+        return messages
+
+    def finished(self) -> None:
+        self._multicast.complete()
+
+    def close(self, graceful: bool) -> None:
+        if graceful:
+            self._multicast.settle()
+        self._multicast.close()
+
+
+class Broadcast:
+    """Every rank's part goes to every other; all sum them in the order of the ranks."""
+
+    def __init__(self, group: RankContext, way: Way, form: Form) -> None:
+        self.form = form
+        self._group, self._way = group, way
+        self._waiting = Waiting(group)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        return self._way.notes
+
+    def step(self, layers: list[Connected]) -> None:
+        """Nobody but the other ranks is to be told."""
+
+    def begin(self, number: int, layer: Connected, times: StepTimes, bucket: int) -> Future[Tensor]:
+        mine, shape = self.form.encode(layer), _shape(layer, self.form)
+        parts = [torch.empty_like(mine) for _ in range(self._group.world_size)]
+        parts[self._group.rank] = mine
+        span = times.begin(bucket, mine.nbytes)
+        messages = self._way.begin(parts, self._group.rank, number)
+
+        def finish() -> Tensor:
+            settle(messages)
+            self._way.finished()
+            made = self.form.average(shape, parts)
+            span.done_ns = time.perf_counter_ns()
+            return made
+
+        return self._waiting.put(finish)
+
+    def close(self, graceful: bool) -> None:
+        self._waiting.close(graceful)
+        self._way.close(graceful)
+
+
+class Owners:
+    """Every rank sends its part to the server that owns the layer, which sends the gradient back."""
+
+    def __init__(self, group: RankContext, peers: Transport, form: Form, servers: int) -> None:
+        self.form = form
+        self._group, self._peers, self._servers = group, peers, servers
+        self._layers = 0
+        self._waiting = Waiting(group)
+        self._announced: list[Pending] = []
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        return {}
+
+    def step(self, layers: list[Connected]) -> None:
+        self._layers = len(layers)
+        if self._group.rank == 0:
+            self._tell([len(layers), *(layer.vectors for layer in layers)])
+
+    def _tell(self, header: list[int]) -> None:
+        settle(self._announced)
+        announcement = torch.tensor(header)
+        hosts = range(self._group.world_size, self._group.world_size + self._servers)
+        self._announced = [self._peers.send(announcement, host, HEADER_TAG) for host in hosts]
+
+    def begin(self, number: int, layer: Connected, times: StepTimes, bucket: int) -> Future[Tensor]:
+        mine, shape = self.form.encode(layer), _shape(layer, self.form)
+        made = torch.empty(shape.elements)
+        span = times.begin(bucket, mine.nbytes + made.nbytes)
+        owner, tag = self._group.world_size + number % self._servers, HEADER_TAG + 1 + number
+        messages = [self._peers.receive(made, owner, tag), self._peers.send(mine, owner, tag)]
+
+        def finish() -> Tensor:
+            settle(messages)
+            span.done_ns = time.perf_counter_ns()
+            return made
+
+        return self._waiting.put(finish)
+
+    def close(self, graceful: bool) -> None:
+        self._waiting.close(graceful)
+        if graceful:
+            self._tell([END] + [0] * self._layers)
+            settle(self._announced)
+
+
+def serve(context: TrainerContext, number: int, form: Form, servers: int) -> None:
+    """A server's part of Owners: until all workers have closed theirs.
+
+    Raises:
+        RunError, RuntimeError: a message did not come through.
+    """
+    group, peers = context.group, context.another_transport()
+    shapes = [_shape(layer, form) for layer in connected_layers(context.model)]
+    header = torch.empty(1 + len(shapes), dtype=torch.int64)
+    sent: list[Pending] = []
+    while True:
+        peers.receive(header, 0, HEADER_TAG).wait()
+        first, *vectors = header.tolist()
+        if first == END:
+            break
+        passed = [(shape, count) for shape, count in zip(shapes, vectors, strict=True) if count]
+        mine = [(layer, *each) for layer, each in enumerate(passed) if layer % servers == number]
+        parts = {layer: [form.empty(shape, count) for _ in range(group.world_size)] for layer, shape, count in mine}
+        coming = {
+            layer: [peers.receive(part, rank, HEADER_TAG + 1 + layer) for rank, part in enumerate(of_ranks)]
+            for layer, of_ranks in parts.items()
+        }
+        for layer, shape, _ in mine:
+            settle(coming[layer])
+            made = form.average(shape, parts[layer])
+            sent += [peers.send(made, rank, HEADER_TAG + 1 + layer) for rank in range(group.world_size)]
+        settle(sent)
+        sent.clear()
+    for rank in range(1, group.world_size):
+        peers.receive(header, rank, HEADER_TAG).wait()
+
+
+def _shape(layer: Connected, form: Form) -> Shape:
+    return replace(layer.shape, bias=layer.shape.bias and form.with_bias)

@@ -1,0 +1,85 @@
+"""Fully connected layers in a form of their own, everything else by the mechanism, both while the backward pass goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from hostlib.pytorch.ddp_hook import HookState
+from hostlib.pytorch.step_times import StepTimes
+from hostlib.strategies.common.buckets import Averages, Buckets, Carrier, spread
+from hostlib.strategies.common.gradient_exchange import Exchange
+from hostlib.strategies.common.linear_factors import Connected, connected_layers
+from hostlib.strategies.trainer import DataParallel, TrainerContext
+
+
+class LayerWise(DataParallel):
+    """A rank's steps under sfb, hybcomm, adam and onebit.
+
+    Args:
+        exchange: what chosen layers go by.
+        choose: whether a fully connected layer goes by it: asked when its first forward pass is over.
+        carrier: what everything else goes by: the mechanism, unless told otherwise.
+    """
+
+    def __init__(
+        self,
+        context: TrainerContext,
+        exchange: Exchange,
+        choose: Callable[[Connected], bool],
+        carrier: Callable[[HookState], Carrier] = Averages,
+    ) -> None:
+        super().__init__(context)
+        self._layers = connected_layers(context.model)
+        self._exchange, self._choose = exchange, choose
+        self._carrier = carrier(self.state)
+        self._buckets: Buckets | None = None
+        self._under_way: list[tuple[Connected, Future[Tensor]]] = []
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        return self._exchange.notes
+
+    def step(self, inputs: Tensor, labels: Tensor) -> float:
+        self.model.zero_grad(set_to_none=False)
+        for layer in self._layers:
+            layer.reset()
+        loss = self.context.loss(self.model(inputs), labels)
+        buckets = self._buckets = self._buckets or self._divided()
+        self._exchange.step(self._layers)
+        self.state.step = StepTimes(backward_begin_ns=time.perf_counter_ns())
+        loss.backward()
+        self.state.step.backward_ended()
+        buckets.finish()
+        for layer, gradient in self._under_way:
+            spread(gradient.result(), [p.grad for p in self._taken(layer) if p.grad is not None])
+        self._under_way.clear()
+        self.optimiser.step()
+        return float(loss.detach())
+
+    def _divided(self) -> Buckets:
+        chosen = [layer for layer in self._layers if layer.vectors and self._choose(layer)]
+        taken = {id(p) for layer in chosen for p in self._taken(layer)}
+        rest = [p for p in self.model.parameters() if p.requires_grad and id(p) not in taken]
+        buckets = Buckets(rest, self.context.bucket_mb, self._carrier)
+        for number, layer in enumerate(chosen):
+            layer.when_ready(partial(self._begin, number, len(buckets.sizes)))
+        return buckets
+
+    def _begin(self, number: int, buckets: int, layer: Connected) -> None:
+        future = self._exchange.begin(number, layer, self.state.step, buckets + number)
+        self._under_way.append((layer, future))
+
+    def _taken(self, layer: Connected) -> list[Tensor]:
+        """The parameters that go by the exchange."""
+        module = layer.module
+        return [module.weight] + [module.bias] * (layer.shape.bias and self._exchange.form.with_bias)
+
+    def close(self, graceful: bool = True) -> None:
+        self._exchange.close(graceful)
+        self._carrier.close(graceful)

@@ -1,0 +1,132 @@
+"""Tensors between a worker and a strategy's server: the sender says which come, of what shapes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from hostlib.errors import HostlibError
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.transport import Pending, Transport
+
+HEADER_ELEMENTS = 128
+HEADER_TAG, FIRST_TAG = 0, 1
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+)
+
+
+class Purpose(IntEnum):
+    """What a worker asks of the server."""
+
+    STEP = 1  # tensors come with it
+    FETCH = 2
+    END = 3
+
+
+class TensorChannel:
+    """Messages with one host, for one thread.
+
+    Args:
+        peers: of RankContext.another_transport.
+        host: the other end.
+
+    Raises:
+        HostlibError: (each method) a message did not come through; says who is missing.
+    """
+
+    def __init__(self, group: RankContext, peers: Transport, host: int) -> None:
+        self._group, self._peers, self._host = group, peers, host
+        self._leaving: list[tuple[Pending, Tensor]] = []
+        self._coming: list[tuple[Pending, Tensor]] = []
+        self._since = time.monotonic()
+
+    def ask(self, purpose: Purpose, tensors: Sequence[Tensor] = ()) -> None:
+        """Say what this is about, and send what belongs to it."""
+        self._send(_header(purpose, tensors), HEADER_TAG)
+        self.send(tensors)
+
+    def asked(self) -> Purpose:
+        """What the other end asks; what belongs to it comes with `received`."""
+        header = torch.empty(HEADER_ELEMENTS, dtype=torch.int64)
+        self._receive(header, HEADER_TAG)
+        self.received()
+        purpose, rooms = _read(header)
+        self.expect(rooms)
+        return purpose
+
+    def send(self, tensors: Sequence[Tensor]) -> None:
+        """What the other end expects. Nothing may change it until `settle`."""
+        for number, tensor in enumerate(tensors):
+            self._send(tensor.detach().contiguous(), FIRST_TAG + number)
+
+    def expect(self, rooms: Sequence[Tensor]) -> None:
+        """What is to come: contiguous tensors, to be filled."""
+        for number, room in enumerate(rooms):
+            self._receive(room, FIRST_TAG + number)
+
+    def received(self) -> list[Tensor]:
+        """All that was expected."""
+        coming, self._coming = self._coming, []
+        return [self._wait(*each) for each in coming]
+
+    def settle(self) -> None:
+        """Wait until everything has left."""
+        leaving, self._leaving = self._leaving, []
+        for each in leaving:
+            self._wait(*each)
+
+    def _send(self, tensor: Tensor, tag: int) -> None:
+        self._since = time.monotonic()
+        try:
+            self._leaving.append((self._peers.send(tensor.view(-1), self._host, tag), tensor))
+        except RuntimeError as error:
+            raise self._group.explain(self._since, error) from error
+
+    def _receive(self, room: Tensor, tag: int) -> None:
+        self._since = time.monotonic()
+        try:
+            self._coming.append((self._peers.receive(room.view(-1), self._host, tag), room))
+        except RuntimeError as error:
+            raise self._group.explain(self._since, error) from error
+
+    def _wait(self, message: Pending, tensor: Tensor) -> Tensor:
+        try:
+            message.wait()
+        except RuntimeError as error:
+            raise self._group.explain(self._since, error) from error
+        return tensor
+
+
+def _header(purpose: Purpose, tensors: Sequence[Tensor]) -> Tensor:
+    """int64: the purpose, the number of tensors, and of each its dtype, its number of dimensions and these."""
+    words: list[int] = [purpose, len(tensors)]
+    for tensor in tensors:
+        words += [DTYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
+    if len(words) > HEADER_ELEMENTS:
+        raise HostlibError(f"{len(tensors)} tensors are too many to be sent for one step")
+    return torch.tensor(words + [0] * (HEADER_ELEMENTS - len(words)))
+
+
+def _read(header: Tensor) -> tuple[Purpose, list[Tensor]]:
+    """The purpose, and room for the tensors."""
+    words = iter(header.tolist())
+    purpose, count = Purpose(next(words)), next(words)
+    rooms = []
+    for _ in range(count):
+        dtype, dimensions = DTYPES[next(words)], next(words)
+        rooms.append(torch.empty([next(words) for _ in range(dimensions)], dtype=dtype))
+    return purpose, rooms

@@ -1,0 +1,272 @@
+"""What a strategy makes of a model's trace: what workers compute, what is summed, and which messages are its own.
+
+The simulator plays plans in virtual time, the emulation with real bytes. Whatever the mechanism does not sum is an
+exchange: a schedule, as mechanisms have them, whose pieces have sizes of their own. Torch-free.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from hostlib.errors import HostlibError
+from hostlib.mechanisms.mechanism import Mechanism
+from hostlib.models.layer_info import LayerInfo
+from hostlib.schedules.schedule import SWITCH, Compute, FabricUse, Multicast, Operation, Receive, Schedule, Send, worker
+from hostlib.traces.trace import Trace
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """Where a strategy is at work.
+
+    Attributes:
+        choice: strategy and mechanism as they are called.
+        layers: of the model; empty where all that is known is a trace.
+        batch: examples of one worker and iteration.
+        servers: the hosts of the strategy's own servers, as schedules call them.
+    """
+
+    choice: str
+    layers: tuple[LayerInfo, ...]
+    workers: int
+    batch: int
+    mechanism: Mechanism
+    servers: tuple[str, ...]
+
+    def known_layers(self) -> tuple[LayerInfo, ...]:
+        """Raises HostlibError: nothing is known of them."""
+        if not self.layers:
+            raise HostlibError(
+                f"{self.choice} needs layers' kinds, matrices and outputs, which a trace does not tell: "
+                "name a model (simulation run --help lists them) instead of a file"
+            )
+        return self.layers
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Messages of a strategy's own.
+
+    Attributes:
+        sizes: of the schedule's pieces, in bytes.
+    """
+
+    schedule: Schedule
+    sizes: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sizes)
+
+    def scaled(self, factor: float) -> Exchange:
+        """With pieces so many times as large, in whole values, none without."""
+        return replace(
+            self, sizes=tuple(FLOAT_BYTES * max(1, round(size * factor / FLOAT_BYTES)) for size in self.sizes)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GradientExchange:
+    """Gradients that an exchange brings to all workers, instead of the mechanism; it begins when the last is ready."""
+
+    parameters: tuple[str, ...]
+    exchange: Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One iteration.
+
+    Attributes:
+        trace: what workers compute; its gradients are summed by the mechanism, but for those that are carried.
+        blocking: exchanges between the passes: a worker begins with the backward pass when those are over that it takes
+            part in.
+        chunks: gradients that are summed in one piece each, in this order, when the last of them is ready; what is in
+            none is summed as it is ready.
+    """
+
+    trace: Trace
+    carried: tuple[GradientExchange, ...] = ()
+    blocking: tuple[Exchange, ...] = ()
+    chunks: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        return (*(each.exchange for each in self.carried), *self.blocking)
+
+    @property
+    def has_own_messages(self) -> bool:
+        return bool(self.exchanges)
+
+    def scaled(self, factor: float) -> Plan:
+        """With so many times the bytes."""
+        trace = self.trace if factor == 1 else self.trace.scale_sizes(factor)
+        return replace(self, trace=trace).with_exchanges_scaled(factor)
+
+    def with_exchanges_scaled(self, factor: float) -> Plan:
+        """Likewise, but for what the mechanism sums."""
+        if factor == 1:
+            return self
+        return replace(
+            self,
+            carried=tuple(replace(each, exchange=each.exchange.scaled(factor)) for each in self.carried),
+            blocking=tuple(each.scaled(factor) for each in self.blocking),
+        )
+
+
+# ---- exchanges -----------------------------------------------------------------------------------------------------
+
+
+def everybody_to_everybody(name: str, workers: int, size: int, by_switch: bool = False) -> Exchange:
+    """Each worker's piece to all others: from peer to peer, or once to the switch, which multicasts it."""
+    names = [worker(rank) for rank in range(workers)]
+    nodes: dict[str, tuple[Operation, ...]] = {}
+    for rank, node in enumerate(names):
+        # Beginning with the next one: not everybody sends to one at once.
+        others = [(rank + step) % workers for step in range(1, workers)]
+        sends = [Send(SWITCH, rank)] if by_switch else [Send(names[other], rank) for other in others]
+        comes = [Receive(SWITCH if by_switch else names[other], other, False) for other in reversed(others)]
+        nodes[node] = (*sends, *comes)
+    if by_switch:
+        nodes[SWITCH] = tuple(
+            operation
+            for rank, node in enumerate(names)
+            for operation in (
+                Receive(node, rank, False),
+                Multicast(tuple(other for other in names if other != node), rank),
+            )
+        )
+    use = FabricUse.MULTICAST if by_switch else None
+    return Exchange(Schedule(name, workers, workers, nodes, fabric_use=use), (size,) * workers)
+
+
+def by_server(name: str, workers: int, server: str, up: int, down: int) -> Exchange:
+    """Each worker's piece to a server, which may be a worker as well and then has one for all."""
+    names = [worker(rank) for rank in range(workers)]
+    nodes: dict[str, tuple[Operation, ...]] = {
+        node: (Send(server, rank), Receive(server, workers, False)) for rank, node in enumerate(names)
+    }
+    others = [(rank, node) for rank, node in enumerate(names) if node != server]
+    nodes[server] = (
+        *(Receive(node, rank, False) for rank, node in others),
+        *(Send(node, workers) for _, node in others),
+    )
+    return Exchange(Schedule(name, workers, workers + 1, nodes), (*(up,) * workers, down))
+
+
+def sync_exchange(name: str, workers: int, rank: int, server: str, size: int, compute_ns: int) -> Exchange:
+    """One worker's piece to a server, which works on it, one at a time, and sends back as much."""
+    nodes: dict[str, tuple[Operation, ...]] = {worker(other): () for other in range(workers)}
+    nodes[worker(rank)] = (Send(server, 0), Receive(server, 0, False))
+    nodes[server] = (Receive(worker(rank), 0, False), Compute(0, compute_ns), Send(worker(rank), 0))
+    return Exchange(Schedule(name, workers, 1, nodes), (size,))
+
+
+def sync_exchange_of_all(name: str, workers: int, server: str, size: int, compute_ns: int) -> Exchange:
+    """All workers' pieces to a server, which works on all at once, and sends each as much back."""
+    names = [worker(rank) for rank in range(workers)]
+    nodes: dict[str, tuple[Operation, ...]] = {
+        node: (Send(server, rank), Receive(server, rank, False)) for rank, node in enumerate(names)
+    }
+    nodes[server] = (
+        *(Receive(node, rank, False) for rank, node in enumerate(names)),
+        Compute(0, compute_ns),
+        *(Send(node, rank) for rank, node in enumerate(names)),
+    )
+    return Exchange(Schedule(name, workers, workers, nodes), (size,) * workers)
+
+
+def at_the_host(name: str, workers: int, size: int, compute_ns: int) -> Exchange:
+    """Each worker's piece to the host that all share, which is that long at it: no message carries anything."""
+    nodes = {worker(rank): (Compute(0, compute_ns),) for rank in range(workers)}
+    return Exchange(Schedule(name, workers, 1, nodes), (size,))
+
+
+# ---- traces --------------------------------------------------------------------------------------------------------
+
+
+def head(trace: Trace, last: str) -> Trace:
+    """The trace up to a layer, as if the others were somewhere else."""
+    names = [layer.name for layer in trace.layers]
+    layers = trace.layers[: names.index(last) + 1]
+    kept = {layer.name for layer in layers}
+    parameters = tuple(p for p in trace.parameters if p.layer in kept)
+    gradients = {p.name for p in parameters}
+    events = []
+    for name in trace.workers:
+        mine = [event for event in trace.aggregation(name) if event.parameter in gradients]
+        events += [replace(event, time_ns=event.time_ns - mine[0].time_ns) for event in mine]
+    events += [event for event in trace.distribution if event.parameter in gradients]
+    return Trace(layers, parameters, tuple(events))
+
+
+def tail_ns(trace: Trace, last: str) -> int:
+    """What the layers behind one compute, both passes together."""
+    names = [layer.name for layer in trace.layers]
+    return sum(layer.forward_ns + layer.backward_ns for layer in trace.layers[names.index(last) + 1 :])
+
+
+def gradients(trace: Trace) -> tuple[str, ...]:
+    """The trained parameters, in the order in which their gradients are ready."""
+    return tuple(event.parameter for event in trace.aggregation(trace.workers[0]))
+
+
+def pausing(trace: Trace, chunks: Iterable[tuple[str, ...]], pause_ns: int) -> Trace:
+    """The trace of workers that stop for so long whenever they have all gradients of a chunk, before any of it leaves."""
+    step = {name: number for number, name in enumerate(gradients(trace))}
+    last = list(accumulate((max(step[name] for name in chunk) for chunk in chunks), max))
+    late_ns = {name: pause_ns * bisect_right(last, number) for name, number in step.items()}
+    late = [
+        replace(event, time_ns=event.time_ns + late_ns.get(event.parameter, 0))
+        for name in trace.workers
+        for event in trace.aggregation(name)
+    ]
+    return replace(trace, events=(*late, *trace.distribution))
+
+
+# ---- fully connected layers ----------------------------------------------------------------------------------------
+
+
+def by_layers(
+    trace: Trace, context: PlanContext, how: Callable[[int, LayerInfo], Exchange | None], with_bias: bool = True
+) -> Plan:
+    """Fully connected layers' gradients carried by exchanges, all others summed.
+
+    Args:
+        how: a layer's exchange, by its number from the last on; None for what the mechanism is to sum.
+        with_bias: whether an exchange brings the bias's gradient, too.
+
+    Raises:
+        HostlibError: nothing is known of the layers.
+    """
+    carried = []
+    sizes = {p.name: p.bytes for p in trace.parameters}
+    connected = [layer for layer in context.known_layers() if layer.matrix is not None]
+    for number, layer in enumerate(reversed(connected)):
+        outputs, inputs = layer.matrix or (0, 0)
+        mine = [n for n in layer.members if n in sizes and (with_bias or sizes[n] == FLOAT_BYTES * outputs * inputs)]
+        exchange = how(number, layer)
+        if exchange is not None and mine:
+            carried.append(GradientExchange(tuple(mine), exchange))
+    return Plan(trace, tuple(carried))
+
+
+def factors(layer: LayerInfo, context: PlanContext, by_switch: bool = False) -> Exchange:
+    """A layer's sufficient factors from everybody to everybody."""
+    return everybody_to_everybody(layer.name, context.workers, factor_bytes(layer, context.batch), by_switch)
+
+
+def factor_bytes(layer: LayerInfo, batch: int) -> int:
+    """Of a worker's sufficient factors: an input and an output's gradient for each vector that passes through."""
+    return FLOAT_BYTES * vectors(layer, batch) * sum(layer.matrix or ())
+
+
+def vectors(layer: LayerInfo, batch: int) -> int:
+    """How many pass through a fully connected layer: one for each example, or for each token of one."""
+    outputs, _ = layer.matrix or (layer.output, 0)
+    return batch * max(1, layer.output // outputs)

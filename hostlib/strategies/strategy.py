@@ -1,0 +1,235 @@
+"""The strategies by name: what hostlib/strategies/builtin/ and other people's packages register. Torch-free."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from hostlib.errors import HostlibError
+from hostlib.mechanisms.mechanism import Mechanism, find, registered
+from hostlib.models.layer_info import LayerInfo
+from hostlib.schedules.schedule import server, worker
+from hostlib.strategies import builtin
+from hostlib.strategies.plan import Plan, PlanContext
+from hostlib.strategies.strategy_spec import StrategySpec
+from hostlib.system.plugins import Broken, Registry, load_registry
+from hostlib.text.name_options import describe_option, option_values
+from hostlib.traces.trace import Trace
+
+if TYPE_CHECKING:
+    from hostlib.strategies.trainer import Trainer, TrainerContext
+
+GROUP = "netfold.strategies"  # of the entry points of other people's packages
+DEFAULT_STRATEGY = "wfbp"
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A registered strategy with its options; see StrategySpec for what it says of itself.
+
+    Attributes:
+        name: as it was asked for, options included.
+        options: a value of its specification's options.
+    """
+
+    name: str
+    spec: StrategySpec
+    options: Any
+
+    @property
+    def plain(self) -> str:
+        """Its name without options."""
+        return self.spec.name
+
+    @property
+    def summary(self) -> str:
+        return self.spec.summary
+
+    @property
+    def mechanism(self) -> str:
+        """What it sums with when nothing else is said."""
+        return self.spec.mechanism
+
+    @property
+    def exact(self) -> bool:
+        return self.spec.exact
+
+    @property
+    def own_messages(self) -> bool:
+        return self.spec.own_messages
+
+    @property
+    def shares_hosts(self) -> bool:
+        return self.spec.shares_hosts
+
+    @property
+    def shares_workers_hosts(self) -> bool:
+        return self.spec.shares_workers_hosts
+
+    @property
+    def servers(self) -> int:
+        """How many processes of its own it has, beside workers and the mechanism's servers."""
+        return 0 if self.spec.servers is None else self.spec.servers(self.options)
+
+    @property
+    def needs_fabric(self) -> bool:
+        """Whether its own messages go through the fabric's program."""
+        return self.spec.needs_fabric is not None and self.spec.needs_fabric(self.options)
+
+    @property
+    def colocated(self) -> bool:
+        """Whether its servers live where workers do."""
+        return self.spec.colocated is not None and self.spec.colocated(self.options)
+
+    def trainer(self, context: TrainerContext) -> Trainer:
+        """A rank's steps."""
+        return self.spec.trainer(context, self.options)
+
+    def serve(self, context: TrainerContext, number: int) -> None:
+        """What its server of a number does, until the workers have ended."""
+        if self.spec.serve is None:
+            raise HostlibError(f"{self.name} has no servers")
+        self.spec.serve(context, number, self.options)
+
+    def refusal(self, mechanism: Mechanism) -> str | None:
+        """Why it does not go with a mechanism; None when it does."""
+        return None if self.spec.refusal is None else self.spec.refusal(mechanism)
+
+    def plan(self, trace: Trace, context: PlanContext) -> Plan:
+        """What it makes of a model's trace.
+
+        Raises:
+            HostlibError: more would have to be known of the model.
+        """
+        return self.spec.plan(trace, context, self.options)
+
+
+def _require_sound(spec: StrategySpec) -> None:
+    """Raises HostlibError: there is no such mechanism, or its options' defaults are refused."""
+    find(spec.mechanism)
+    spec.options()
+
+
+@cache
+def registry() -> Registry[StrategySpec]:
+    """Whatever is registered, and what could not be."""
+    return load_registry(builtin, GROUP, StrategySpec, _require_sound)
+
+
+def registered_strategies() -> dict[str, Strategy]:
+    """All strategies with their default options, by name."""
+    return {name: find_strategy(name) for name in registry().specs}
+
+
+def broken_strategies() -> tuple[Broken, ...]:
+    """What was to be a strategy and is none."""
+    return registry().broken
+
+
+@cache
+def find_strategy(name: str) -> Strategy:
+    """A strategy by its name and options: `hybcomm`, or `ralp:split=fc6`.
+
+    Raises:
+        UnknownNameError: there is no such strategy or option; names the legal ones.
+        SpecError: there is one, but not as it must be; names its file.
+        HostlibError: an option's value is not of its kind.
+    """
+    plain, *words = name.split(":")
+    spec = registry().find("strategy", plain)
+    return Strategy(name, spec, spec.options(**option_values(plain, words, spec.kinds)))
+
+
+def describe_options(strategy: Strategy) -> list[str]:
+    """Each of its options with its default and what else is legal; see hostlib.text.name_options.describe_option."""
+    kinds, keyword = strategy.spec.kinds, inspect.Parameter.KEYWORD_ONLY
+    return [
+        describe_option(inspect.Parameter(f.name, keyword, default=f.default, annotation=kinds[f.name]))
+        for f in fields(strategy.options)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What `--mechanism` says: a strategy and a mechanism."""
+
+    strategy: Strategy
+    mechanism: Mechanism
+
+    @property
+    def servers(self) -> int:
+        """Processes beside the workers: the mechanism's servers, then the strategy's."""
+        return self.mechanism.servers + self.strategy.servers
+
+    @property
+    def needs_fabric(self) -> bool:
+        return self.mechanism.needs_fabric or self.strategy.needs_fabric
+
+    @property
+    def server_hosts(self) -> tuple[str, ...]:
+        """Where each server lives, as schedules call it. A strategy's may share the hosts of the mechanism's."""
+        theirs, own = self.mechanism.servers, self.strategy.servers
+        shared = self.strategy.shares_workers_hosts and self.mechanism.chosen.get("colocated")
+        if shared or self.strategy.colocated:
+            return (*map(server, range(theirs)), *map(worker, range(own)))
+        first = 0 if self.strategy.shares_hosts else theirs
+        return tuple(map(server, (*range(theirs), *range(first, first + own))))
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts servers have beside the workers'."""
+        return len({host for host in self.server_hosts if host.startswith("server")})
+
+    def require_workers(self, workers: int) -> None:
+        """Raises HostlibError: servers are to share hosts with more workers than there are."""
+        sharing = len([host for host in self.server_hosts if host.startswith("worker")])
+        if sharing > workers:
+            raise HostlibError(f"{self}: {sharing} servers cannot share the hosts of {workers} workers")
+
+    def plan(self, trace: Trace, layers: tuple[LayerInfo, ...], workers: int, batch: int) -> Plan:
+        """What one iteration of a model is.
+
+        Args:
+            layers: of the model; empty where they are not known.
+            batch: examples of a worker.
+
+        Raises:
+            HostlibError: see Strategy.plan and require_workers.
+        """
+        self.require_workers(workers)
+        own = self.server_hosts[self.mechanism.servers :]
+        return self.strategy.plan(trace, PlanContext(str(self), layers, workers, batch, self.mechanism, own))
+
+    def __str__(self) -> str:
+        if self.strategy.name == DEFAULT_STRATEGY:
+            return self.mechanism.name
+        return f"{self.strategy.name}/{self.mechanism.name}"
+
+
+def choose(text: str) -> Choice:
+    """`ring`, `bsp/ring`, or `ralp`: a bare mechanism means wfbp, a bare strategy its paper's mechanism.
+
+    Raises:
+        UnknownNameError: no such strategy or mechanism.
+        HostlibError: an option that cannot be, or the two do not go together; names the legal ones.
+    """
+    first, slash, name = text.partition("/")
+    if not slash and _is_strategy(first.partition(":")[0]):
+        strategy = find_strategy(first)
+        name = strategy.mechanism
+    elif not slash:
+        return Choice(find_strategy(DEFAULT_STRATEGY), find(text))
+    else:
+        strategy = find_strategy(first)
+    mechanism = find(name)
+    if (why := strategy.refusal(mechanism)) is not None:
+        legal = ", ".join(sorted(n for n, m in registered().items() if strategy.refusal(m) is None))
+        raise HostlibError(f"{strategy.name} does not go with {mechanism.name}: {why}; legal are {legal}")
+    return Choice(strategy, mechanism)
+
+
+def _is_strategy(plain: str) -> bool:
+    """Whether a bare name is a strategy's, even of one that is broken."""
+    return registry().knows(plain) and plain not in registered()

@@ -1,0 +1,108 @@
+"""What every strategy gets, and what it gives: a rank's surroundings and its trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hostlib.collectives.collective import Collective
+from hostlib.fabric.job_client import DEFAULT_CONTROLLER
+from hostlib.mechanisms.mechanism import Mechanism
+from hostlib.pytorch.ddp_hook import HookState
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.transport import Multicast, Transport
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerContext:
+    """A rank's, or a strategy's server's, surroundings.
+
+    Attributes:
+        model: freshly made: with the same weights on every rank and server.
+        loss: of outputs and labels, a mean over the examples.
+        optimiser: makes one of parameters; every rank's is to have the same gradients.
+        collective: the mechanism at work; None on a strategy's server.
+        batch_size: examples of a rank in a step.
+        bucket_mb: DDP's bucket size in MiB.
+        example: one example as the model takes it, in a batch of its own.
+        controller: its URL.
+        address: this host's IPv4 address towards the switch.
+    """
+
+    group: RankContext
+    mechanism: Mechanism
+    model: nn.Module
+    loss: Callable[[Tensor, Tensor], Tensor]
+    optimiser: Callable[[Iterable[nn.Parameter]], Optimizer]
+    collective: Collective | None
+    batch_size: int
+    bucket_mb: float
+    example: Callable[[], Tensor]
+    controller: str = DEFAULT_CONTROLLER
+    address: str = "127.0.0.1"
+
+    @property
+    def sums(self) -> Collective:
+        """The collective of a rank."""
+        assert self.collective is not None, "a server has no collective"
+        return self.collective
+
+    def another_transport(self) -> Transport:
+        """See RankContext.another_transport: every rank and every server of the strategy makes as many."""
+        assert self.group.another_transport is not None, "only a strategy's hosts have messages of their own"
+        return self.group.another_transport()
+
+    def another_multicast(self) -> Multicast:
+        """See RankContext.another_multicast: every rank makes as many."""
+        assert self.group.another_multicast is not None, "only a strategy's hosts have messages of their own"
+        return self.group.another_multicast(self.controller, self.address)
+
+
+class Trainer(Protocol):
+    """One rank's steps.
+
+    Attributes:
+        state: which buckets there were, and when those of the last step were under way.
+        notes: what is to be said of the run beside its figures, for the result.
+    """
+
+    state: HookState
+
+    @property
+    def notes(self) -> dict[str, Any]: ...
+
+    def step(self, inputs: Tensor, labels: Tensor) -> float:
+        """Forward and backward pass over this rank's examples, synchronisation, and the update; this rank's loss."""
+        ...
+
+    def whole(self) -> nn.Module:
+        """The whole model with its present weights, the same on every rank. All ranks ask at the same time."""
+        ...
+
+    def close(self, graceful: bool = True) -> None:
+        """There will be no more steps. Not `graceful`: something failed, and nobody is to be waited for."""
+        ...
+
+
+class DataParallel:
+    """What trainers share whose ranks each have the whole model."""
+
+    def __init__(self, context: TrainerContext) -> None:
+        self.context = context
+        self.state = HookState(context.sums)
+        self.model = context.model
+        self.optimiser = context.optimiser(context.model.parameters())
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        return {}
+
+    def whole(self) -> nn.Module:
+        return self.model
+
+    def close(self, graceful: bool = True) -> None:
+        """Nothing of its own is to be ended: whoever made the collective closes it."""

@@ -1,0 +1,1 @@
+"""What every room needs of the operating system: processes, namespaces, interfaces, exit codes."""

@@ -1,0 +1,120 @@
+"""The kernel's links of a network namespace, made over netlink: cables, bridges, addresses, rates."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from pyroute2 import IPRoute, NetlinkError
+from pyroute2.netlink.rtnl import TC_H_ROOT
+
+from hostlib.errors import HostlibError
+from hostlib.system.network_namespace import NamespaceError, inside
+
+MTU = 1500
+FRAME_BYTES = 14 + MTU
+QUEUE_BYTES = 1 << 20  # that wait at each end of a link
+BURST_S, BURST_FRAMES = 0.001, 10  # what may leave a link at once, the larger of both
+UNSEGMENTED = 65535  # the most segments of a packet that a veth takes whole
+SIOCETHTOOL, ETHTOOL_STXCSUM = 0x8946, 0x17
+Returned = TypeVar("Returned")
+
+
+@contextmanager
+def tables() -> Iterator[IPRoute]:
+    """The kernel's tables of this thread's network namespace.
+
+    Raises:
+        NamespaceError: the kernel refused something.
+    """
+    try:
+        with IPRoute() as kernel:
+            yield kernel
+    except NetlinkError as error:
+        raise NamespaceError(f"the kernel refused to make the network: {error}") from error
+
+
+def with_tables(space: str | None, do: Callable[[IPRoute], Returned]) -> Returned:
+    """Call `do` with the kernel's tables of a namespace (None: of this one).
+
+    Raises:
+        NamespaceError: the kernel refused something, or there is no such namespace.
+    """
+
+    def run() -> Returned:
+        with tables() as kernel:
+            return do(kernel)
+
+    return run() if space is None else inside(space, run)
+
+
+def index_of(kernel: IPRoute, name: str) -> int:
+    """Raises NamespaceError: there is no such interface."""
+    found = kernel.link_lookup(ifname=name)
+    if not found:
+        raise NamespaceError(f"there is no network interface {name}")
+    return int(found[0])
+
+
+def veth(kernel: IPRoute, name: str, peer: str, peer_space: str | int | None = None, **options: Any) -> None:
+    """A cable with an end here and one in another namespace (a name, or a process's pid); this end is up."""
+    other: dict[str, Any] = {"ifname": peer, "mtu": MTU}
+    if peer_space is not None:
+        other["net_ns_pid" if isinstance(peer_space, int) else "net_ns_fd"] = peer_space
+    kernel.link("add", ifname=name, kind="veth", peer=other, mtu=MTU)
+    kernel.link("set", index=index_of(kernel, name), state="up", **options)
+
+
+def set_up(kernel: IPRoute, name: str, address: str, prefix_bits: int, mac: str | None = None) -> int:
+    """Give an interface its addresses; its index."""
+    index = index_of(kernel, name)
+    if mac is not None:
+        kernel.link("set", index=index, address=mac)
+    kernel.addr("replace", index=index, address=address, prefixlen=prefix_bits)
+    kernel.link("set", index=index, state="up")
+    return index
+
+
+def bridge(kernel: IPRoute, name: str) -> int:
+    """A bridge of the kernel's; its index."""
+    kernel.link("add", ifname=name, kind="bridge")
+    return index_of(kernel, name)
+
+
+def limit_segments(kernel: IPRoute, name: str, most: int) -> None:
+    """How many segments may leave as one packet: 1 is each frame alone, as it would be on a wire."""
+    kernel.link("set", index=index_of(kernel, name), gso_max_segs=most)
+
+
+def as_on_a_wire(kernel: IPRoute, name: str) -> None:
+    """Let every frame leave alone and with its checksums, as a switch behind a packet socket has to see it.
+
+    A veth would pass several segments on as one, and leave TCP's and UDP's checksum to a network card that is not there.
+    """
+    limit_segments(kernel, name, 1)
+    off = array.array("B", struct.pack("II", ETHTOOL_STXCSUM, 0))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        fcntl.ioctl(asking, SIOCETHTOOL, struct.pack("16sP16x", name.encode(), off.buffer_info()[0]))
+
+
+def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_bytes: int = QUEUE_BYTES) -> None:
+    """Let so much leave an interface, and so much wait: a token bucket, tc-tbf(8).
+
+    Raises:
+        HostlibError: a rate of less than a byte per second.
+    """
+    rate = round(rate_bits_s / 8)
+    if rate < 1:
+        raise HostlibError(f"a rate of {rate_bits_s} bit/s is less than a byte per second")
+    burst = max(round(rate * BURST_S), BURST_FRAMES * FRAME_BYTES)
+    kernel.tc("add", "tbf", index_of(kernel, name), rate=rate, burst=burst, limit=queue_bytes + burst)
+
+
+def unshape(kernel: IPRoute, name: str) -> None:
+    """Take the bucket away."""
+    kernel.tc("del", index=index_of(kernel, name), parent=TC_H_ROOT)

@@ -1,0 +1,137 @@
+"""Network namespaces of our own, with veth pairs: where real packets go without touching the machine's network."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from hostlib.errors import HostlibError
+from hostlib.system.process import NAMESPACES
+
+CLONE_NEWNET = 0x40000000
+Returned = TypeVar("Returned")
+
+
+class NamespaceError(HostlibError):
+    """A namespace could not be made or entered."""
+
+
+@contextmanager
+def namespace(purpose: str, name: str = "") -> Iterator[str]:
+    """A namespace without IPv6, whose loopback is up; its own name, which begins with netfold-PURPOSE-PID.
+
+    Raises:
+        NamespaceError: none can be made; it needs root.
+    """
+    space = f"netfold-{purpose}-{os.getpid()}-{name or secrets.token_hex(2)}"
+    try:
+        make_namespace(space)
+        yield space
+    finally:
+        delete_namespace(space)
+
+
+def make_namespace(space: str) -> None:
+    """A namespace without IPv6, whose loopback is up.
+
+    Raises:
+        NamespaceError: it cannot be made; it needs root.
+    """
+    from pyroute2 import IPRoute, netns  # it takes its time to import, and few have use for it
+
+    def configure() -> None:
+        # Nothing but what we send is to be heard there.
+        Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+        with IPRoute() as kernel:
+            kernel.link("set", index=1, state="up")  # lo
+
+    try:
+        netns.create(space)
+    except OSError as error:
+        raise NamespaceError(f"cannot make the network namespace {space}: {error.strerror or error}") from None
+    inside(space, configure)
+
+
+def delete_namespace(space: str) -> None:
+    """If it is there."""
+    from pyroute2 import netns
+
+    with contextlib.suppress(OSError):
+        netns.remove(space)
+
+
+def sweep() -> list[str]:
+    """Remove the namespaces of processes that were killed before they could; which."""
+    left = [entry.name for entry in Path(NAMESPACES).glob("netfold-*") if orphaned(entry.name)]
+    for space in left:
+        delete_namespace(space)
+    return left
+
+
+def orphaned(name: str) -> bool:
+    """Whether something called netfold-PURPOSE-PID-... was made by a process that is gone."""
+    maker = re.fullmatch(r"netfold-[a-z]+-(\d+)-\w+", name)
+    return maker is not None and not psutil.pid_exists(int(maker[1]))
+
+
+@contextmanager
+def veths(count: int, purpose: str, mtu: int = 1500) -> Iterator[str]:
+    """A namespace with veth pairs s1-h1, s2-h2, ..., up and silent; its name, which begins with netfold-PURPOSE.
+
+    Raises:
+        NamespaceError: no namespace can be made; it needs root.
+    """
+    with namespace(purpose) as space:
+        inside(space, lambda: _cable(count, mtu))
+        yield space
+
+
+def _cable(count: int, mtu: int) -> None:
+    from pyroute2 import IPRoute
+
+    with IPRoute() as kernel:
+        for number in range(1, count + 1):
+            kernel.link("add", ifname=f"s{number}", kind="veth", peer=f"h{number}")
+            for end in (f"s{number}", f"h{number}"):
+                (index,) = kernel.link_lookup(ifname=end)
+                kernel.link("set", index=index, state="up", arp=False, mtu=mtu)
+
+
+def inside(space: str, do: Callable[[], Returned]) -> Returned:
+    """Call `do` in a namespace, in a thread that ends there; sockets that it opens stay in it.
+
+    Args:
+        space: its name, or a path that leads to it (/proc/PID/ns/net).
+
+    Raises:
+        NamespaceError: there is no such namespace, or it may not be entered.
+        Exception: whatever `do` raises.
+    """
+    found: list[Returned] = []
+    wrong: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with Path(NAMESPACES, space).open() as entry:
+                if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET) != 0:
+                    raise NamespaceError(f"cannot enter namespace {space}: {os.strerror(ctypes.get_errno())}")
+            found.append(do())
+        except BaseException as failed:
+            wrong.append(failed)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if wrong:
+        raise wrong[0]
+    return found[0]

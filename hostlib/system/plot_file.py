@@ -1,0 +1,55 @@
+"""Pictures in files: tried before the work whose outcome they show."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hostlib.errors import HostlibError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ENDINGS = (".pdf", ".png", ".svg")
+
+
+def require_drawable(path: Path | None) -> None:
+    """See to it that a picture can be drawn there; None is none.
+
+    Raises:
+        HostlibError: its ending, its folder, or matplotlib is missing.
+    """
+    if path is None:
+        return
+    if path.suffix not in ENDINGS:
+        raise HostlibError(f"{path.name} cannot be drawn; legal endings are {', '.join(ENDINGS)}")
+    folder = path.absolute().parent
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise HostlibError(f"cannot write {path}: it is a folder, or its folder does not exist or is not writable")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise HostlibError("drawing to a file needs matplotlib: pip install 'netfold[plot]'") from None
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty one, in inches, without a display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Any, path: Path) -> None:
+    """The same picture is the same file.
+
+    Raises:
+        HostlibError: it cannot be written.
+    """
+    try:
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    except OSError as error:
+        raise HostlibError(f"cannot write {path}: {error.strerror}") from error

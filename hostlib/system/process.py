@@ -1,0 +1,286 @@
+"""Processes: who they are, how they are started and waited for, how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hostlib.errors import HostlibError
+
+START_S = 90.0
+STOP_S = 10.0
+KILLED_S = 10.0  # until what was killed is gone, on a busy machine
+POLL_S = 0.02
+NAMESPACES = "/run/netns"  # by name
+PR_SET_PDEATHSIG = 1
+
+
+class StartError(HostlibError):
+    """A process did not get as far as it should.
+
+    Attributes:
+        reason: its own last words, where it had any.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
+
+
+# ---- who they are --------------------------------------------------------------------------------------------------
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None when there is no such process (or a dead one that
+    nobody has waited for). With the pid it names a process for good: pids are used again.
+
+    Not psutil's create_time(): that is a float of seconds since 1970, which moves when the clock is set, so that another
+    process may read another number for the same process.
+
+    Source: proc(5), /proc/[pid]/stat, fields 3 and 22.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process, told from a later one with the same pid."""
+
+    pid: int
+    start_time: int
+
+    @classmethod
+    def of(cls, pid: int) -> Process | None:
+        started = start_time(pid)
+        return None if started is None else cls(pid, started)
+
+    @property
+    def alive(self) -> bool:
+        return start_time(self.pid) == self.start_time
+
+    def stop(self, patience_s: float = STOP_S) -> bool:
+        """SIGTERM, and SIGKILL when that does not help; whether it was alive."""
+        if not self.alive:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+            if not self.gone_within(patience_s):
+                os.kill(self.pid, signal.SIGKILL)
+                self.gone_within(KILLED_S)
+        return True
+
+    def gone_within(self, seconds: float) -> bool:
+        """Wait for its end, which somebody else brings about; whether it came."""
+        give_up = time.monotonic() + seconds
+        while self.alive and time.monotonic() < give_up:
+            time.sleep(POLL_S)
+        return not self.alive
+
+
+# ---- starting them -------------------------------------------------------------------------------------------------
+
+
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """In a new process: get this signal when the parent dies, however it dies. One that is dead already sends none.
+
+    Source: prctl(2), PR_SET_PDEATHSIG.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
+def dying_with_us(number: signal.Signals = signal.SIGKILL) -> list[str]:
+    """What stands before a command that is to get this signal when the process that starts it dies.
+
+    Not a preexec_fn: Python would call its hooks around the fork, and a Ctrl-C that comes in one of them is lost.
+    """
+    return ["setpriv", "--pdeathsig", number.name.removeprefix("SIG")]
+
+
+def inside_namespace(space: str | None) -> list[str]:
+    """What stands before a command that is to run in a network namespace.
+
+    Args:
+        space: its name, or a path that leads to it; None for this process's own.
+    """
+    return [] if space is None else ["nsenter", f"--net={Path(NAMESPACES, space)}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A process that was started, and says in a file when it is ready.
+
+    Attributes:
+        what: it is, in messages.
+        ready: JSON, or a socket. JSON with another process's "pid" is not this one's.
+        log: what it says, from `begin` on.
+    """
+
+    what: str
+    child: subprocess.Popen[bytes]
+    ready: Path
+    log: Path
+    begin: int = 0
+
+    def wait(self, within_s: float = START_S, cancelled: threading.Event | None = None) -> dict[str, Any]:
+        """What the file says when it is there; of a socket nothing.
+
+        Args:
+            cancelled: set by another thread, it ends the waiting.
+
+        Raises:
+            StartError: the process ended, takes too long, or `cancelled` was set; it is left as it is.
+        """
+        stop, give_up = cancelled or threading.Event(), time.monotonic() + within_s
+        while (described := self._described()) is None:
+            if self.child.poll() is not None:
+                reason = self._last_words()
+                raise StartError(f"{self.what} did not start: {reason}", reason)
+            if time.monotonic() > give_up:
+                raise StartError(f"{self.what} was not ready within {within_s:.0f} s; see {self.log}")
+            if stop.wait(POLL_S):
+                raise StartError(f"{self.what} is not waited for any more")
+        return described
+
+    def _described(self) -> dict[str, Any] | None:
+        if not self.ready.exists():
+            return None
+        if self.ready.is_socket():
+            return {}
+        try:
+            described = dict(json.loads(self.ready.read_text()))
+        except FileNotFoundError:  # It was an earlier one's, which has just ended.
+            return None
+        return described if described.get("pid", self.child.pid) == self.child.pid else None
+
+    def _last_words(self) -> str:
+        said = self.log.read_bytes()[self.begin :].decode(errors="replace")
+        lines = [line for line in said.splitlines() if line.strip()]
+        return lines[-1].removeprefix("error: ") if lines else f"exit code {self.child.returncode}"
+
+
+def start(
+    command: Sequence[str],
+    ready: Path,
+    log: Path,
+    *,
+    what: str,
+    append: bool = False,
+    space: str | None = None,
+    dies_by: signal.Signals | None = signal.SIGKILL,
+    folder: Path | None = None,
+) -> Starting:
+    """Start a process, in a session of its own.
+
+    Args:
+        ready: the file that it writes when it is ready.
+        log: the file that its standard output and error go to, behind what is there or instead of it.
+        what: it is, in messages.
+        space: the network namespace that it runs in, as inside_namespace takes it.
+        dies_by: the signal it gets when this process dies; None: it outlives it.
+        folder: where it runs.
+
+    Raises:
+        StartError: a program that is needed is not there.
+    """
+    enter = ([] if dies_by is None else dying_with_us(dies_by)) + inside_namespace(space)
+    with log.open("ab" if append else "wb") as lines:
+        begin = lines.tell()
+        try:
+            child = subprocess.Popen(
+                [*enter, *command],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=lines,
+                stderr=lines,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise StartError(f"{what} did not start: no {error.filename} on PATH") from None
+    return Starting(what, child, ready, log, begin)
+
+
+def start_and_wait_ready(
+    command: Sequence[str],
+    ready: Path,
+    log: Path,
+    *,
+    what: str,
+    within_s: float = START_S,
+    cancelled: threading.Event | None = None,
+    append: bool = False,
+    space: str | None = None,
+    dies_by: signal.Signals | None = signal.SIGKILL,
+    folder: Path | None = None,
+) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
+    """Start a process and wait until it is ready; it, and what it says of itself. See `start` and Starting.
+
+    Raises:
+        StartError: it did not start; nothing of it is left.
+    """
+    starting = start(command, ready, log, what=what, append=append, space=space, dies_by=dies_by, folder=folder)
+    try:
+        return starting.child, starting.wait(within_s, cancelled)
+    except BaseException:
+        stop(starting.child)
+        raise
+
+
+@contextmanager
+def running(
+    command: Sequence[str],
+    ready: Path,
+    log: Path,
+    *,
+    what: str,
+    space: str | None = None,
+    dies_by: signal.Signals = signal.SIGKILL,
+    folder: Path | None = None,
+) -> Iterator[dict[str, Any]]:
+    """A process that is ready, for as long as the block runs; what it says of itself. See `start` and Starting.
+
+    Raises:
+        StartError: it did not start.
+    """
+    child, described = start_and_wait_ready(command, ready, log, what=what, space=space, dies_by=dies_by, folder=folder)
+    try:
+        yield described
+    finally:
+        stop(child)
+
+
+def stop(child: subprocess.Popen[Any], patience_s: float = STOP_S) -> None:
+    """SIGTERM to a child, and SIGKILL when that does not help."""
+    if child.poll() is not None:
+        return
+    child.terminate()
+    try:
+        child.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+# ---- what they leave -----------------------------------------------------------------------------------------------
+
+
+def write_whole(path: Path, content: Any) -> None:
+    """Write JSON so that a reader, or a crash, sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(content) + "\n")
+    os.replace(partial, path)

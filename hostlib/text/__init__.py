@@ -1,0 +1,1 @@
+"""Text that people write and read: quantities with units, names with options."""

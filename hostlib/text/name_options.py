@@ -1,0 +1,76 @@
+"""Options behind a name: `ps:servers=4:colocated` is ps with two."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from hostlib.errors import HostlibError, UnknownNameError
+
+YES_NO = {"yes": True, "no": False}
+
+
+def describe_option(parameter: inspect.Parameter) -> str:
+    """`assign=whole|even|pairs`, the default first."""
+    legal = _legal(parameter.annotation)
+    default = next((word for word, value in YES_NO.items() if value is parameter.default), str(parameter.default))
+    return f"{parameter.name}={'|'.join([default, *(word for word in legal if word != default)])}"
+
+
+def _legal(kind: Any) -> tuple[str, ...]:
+    if kind is bool:
+        return tuple(YES_NO)
+    return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+
+
+def option_values(plain: str, words: list[str], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """What `option=value` (or `option`, for yes) behind a name says.
+
+    Args:
+        plain: the name without options.
+        kinds: of the legal options; see option_value.
+
+    Raises:
+        UnknownNameError: there is no such option.
+        HostlibError: a value is not of its kind.
+    """
+    chosen = {}
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option not in kinds:
+            raise UnknownNameError(f"option of {plain}", option, kinds)
+        chosen[option] = option_value(f"{plain}:{option}", kinds[option], value if equals else "yes")
+    return chosen
+
+
+def option_value(what: str, kind: Any, text: str) -> Any:
+    """The value of an option's text.
+
+    Args:
+        what: the option, for the error.
+        kind: int, float, str, bool or a Literal of texts.
+
+    Raises:
+        HostlibError: it is not of that kind; says which are legal.
+    """
+    if kind is str:
+        return text
+    if kind is float:
+        try:
+            return float(text)
+        except ValueError:
+            raise HostlibError(f"{what} takes a number, not {text!r}") from None
+    if kind is int:
+        if not text.isdecimal():
+            raise HostlibError(f"{what} takes a number, not {text!r}")
+        return int(text)
+    if text not in _legal(kind):
+        raise UnknownNameError(what, text, _legal(kind))
+    return YES_NO[text] if kind is bool else text
+
+
+def is_kind(kind: Any) -> bool:
+    """Whether an option can be of it: see option_value."""
+    return kind in (int, float, str, bool) or typing.get_origin(kind) is Literal

@@ -1,0 +1,1 @@
+"""The kinds of topology: each module of this package is one."""

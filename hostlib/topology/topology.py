@@ -1,0 +1,197 @@
+"""What a network is made of: hosts, switches, and the cables between them. How it is made is said elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hostlib.errors import HostlibError
+from hostlib.topology.switch_tree import SwitchTree
+
+LONGEST_DELAY_NS = 3600 * 10**9
+QUEUE_FRAMES = 1000
+SWITCH_NAME = re.compile("[a-z][a-z0-9]{0,9}")  # It becomes part of an interface's, of which Linux takes 15 letters.
+RESERVED = ("control", "controller")
+
+
+class TopologyError(HostlibError):
+    """A network that cannot be, or that cannot be made this way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """Between a host or switch (`lower`) and the switch above it (`upper`).
+
+    Attributes:
+        rate_bits_s: of frames, in each direction; None for as fast as it goes.
+        delay_ns: of a frame, in each direction.
+        loss: probability that a frame is lost, in each direction.
+        queue: frames that may wait to leave at each end; more are dropped.
+
+    Raises:
+        TopologyError: a number that no cable can have.
+    """
+
+    lower: str
+    upper: str
+    rate_bits_s: float | None = None
+    delay_ns: float = 0
+    loss: float = 0.0
+    queue: int = QUEUE_FRAMES
+
+    def __post_init__(self) -> None:
+        where = f"link {self.lower}-{self.upper}"
+        if self.rate_bits_s is not None and not 1 <= self.rate_bits_s < float("inf"):
+            raise TopologyError(f"{where}: a rate of {self.rate_bits_s} bit/s is not at least 1")
+        if not 0 <= self.delay_ns <= LONGEST_DELAY_NS:
+            raise TopologyError(f"{where}: a delay of {self.delay_ns} ns is not in 0..{LONGEST_DELAY_NS}, an hour")
+        if not 0.0 <= self.loss < 1.0:
+            raise TopologyError(f"{where}: loss {self.loss} is not a probability in [0, 1)")
+        if self.queue < 1:
+            raise TopologyError(f"{where}: a queue of {self.queue} frames is not at least 1")
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("lower", "upper", "rate_bits_s", "delay_ns", "loss", "queue")}
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A tree of switches with hosts on it: `worker0`, `worker1`, ... and `server0`, ..., which sum for others.
+
+    Attributes:
+        switches: their names, parents before their children.
+        cables: one for each host, and for each switch but the first.
+
+    Raises:
+        TopologyError: it is not such a tree.
+    """
+
+    workers: int
+    servers: int
+    switches: tuple[str, ...]
+    cables: tuple[Cable, ...]
+    _above: dict[str, Cable] = field(init=False, repr=False, compare=False)
+    _below: dict[str, list[Cable]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.workers < 1 or self.servers < 0:
+            raise TopologyError(
+                f"{self.workers} workers and {self.servers} servers: at least 1 worker, no fewer than 0 servers"
+            )
+        if not self.switches:
+            raise TopologyError("0 switches are not in range: a tree has at least 1, the root")
+        for name in self.switches:
+            if not SWITCH_NAME.fullmatch(name) or name in RESERVED:
+                raise TopologyError(
+                    f"a switch cannot be called {name!r}: a small letter, then up to 9 small letters and digits, "
+                    f"and not {' or '.join(RESERVED)}"
+                )
+        self._check_cables()
+        object.__setattr__(self, "_above", {cable.lower: cable for cable in self.cables})
+        below: dict[str, list[Cable]] = {name: [] for name in self.switches}
+        for cable in self.cables:
+            below[cable.upper].append(cable)
+        object.__setattr__(self, "_below", below)
+        self._check_tree()
+
+    def _check_cables(self) -> None:
+        names, switches = {*self.hosts, *self.switches}, set(self.switches)
+        repeated = first_repeated((*self.hosts, *self.switches))
+        if repeated is not None:
+            raise TopologyError(f"two nodes are called {repeated}")
+        for cable in self.cables:
+            unknown = next((name for name in (cable.lower, cable.upper) if name not in names), None)
+            if unknown is not None:
+                raise TopologyError(f"link {cable.lower}-{cable.upper}: there is no {unknown}; {self._nodes()}")
+            if cable.upper not in switches:
+                raise TopologyError(f"link {cable.lower}-{cable.upper}: its upper end is no switch; {self._nodes()}")
+        repeated = first_repeated(cable.lower for cable in self.cables)
+        if repeated is not None:
+            raise TopologyError(f"{repeated} has two links up; this is to be a tree, where each node has one")
+
+    def _check_tree(self) -> None:
+        if self.root in self._above:
+            raise TopologyError(f"{self.root} is the first switch, so the root, and has no link up")
+        for name in (*self.hosts, *self.switches[1:]):
+            if name not in self._above:
+                raise TopologyError(f"{name} has no link up to a switch")
+        places = {name: place for place, name in enumerate(self.switches)}
+        for name in self.switches[1:]:
+            parent = self._above[name].upper
+            if places[parent] >= places[name]:
+                raise TopologyError(f"{name} comes before its parent {parent}: name parents first")
+
+    def _nodes(self) -> str:
+        servers = f", server0..{self.servers - 1}" if self.servers else ""
+        return f"there are worker0..{self.workers - 1}{servers} and the switches {', '.join(self.switches)}"
+
+    @property
+    def root(self) -> str:
+        return self.switches[0]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Workers, then servers."""
+        return host_names(self.workers, self.servers)
+
+    @property
+    def tree(self) -> SwitchTree:
+        """Of the switches alone."""
+        above = {name: self._above[name].upper if name in self._above else None for name in self.switches}
+        return SwitchTree(above)
+
+    def above(self, name: str) -> Cable | None:
+        """The cable up; None for the root."""
+        return self._above.get(name)
+
+    def switch_of(self, host: str) -> str:
+        """The switch that a host is on."""
+        return self._above[host].upper
+
+    def below(self, switch: str) -> list[Cable]:
+        """The cables down, in the order of the switch's ports."""
+        return list(self._below[switch])
+
+    def dilated(self, factor: float) -> Topology:
+        """The same network in a time that runs `factor` times slower.
+
+        Raises:
+            TopologyError: the factor is not above 0, or a number becomes impossible.
+        """
+        if not 0 < factor < float("inf"):
+            raise TopologyError(f"a dilation of {factor} is not above 0")
+        return replace(
+            self,
+            cables=tuple(
+                replace(
+                    cable,
+                    rate_bits_s=None if cable.rate_bits_s is None else cable.rate_bits_s / factor,
+                    delay_ns=round(cable.delay_ns * factor),
+                )
+                for cable in self.cables
+            ),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "workers": self.workers,
+            "servers": self.servers,
+            "switches": list(self.switches),
+            "links": [cable.as_json() for cable in self.cables],
+        }
+
+
+def host_names(workers: int, servers: int) -> tuple[str, ...]:
+    return (*(f"worker{n}" for n in range(workers)), *(f"server{n}" for n in range(servers)))
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first that was there before."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

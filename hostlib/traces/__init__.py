@@ -1,0 +1,1 @@
+"""Traces of training iterations: the format, recording, and reading torch.profiler's."""

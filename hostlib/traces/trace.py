@@ -1,0 +1,442 @@
+"""Traces: when which gradient of a model is ready, what is sent for it, and how long its layers compute.
+
+The core is the five-attribute event of "How to Train your DNN", section 5: time, parameter, size, source device,
+destination device. Events whose source is a worker are the aggregation trace of that worker, their times relative to
+its first event; events whose source is a server are the distribution trace, whose order counts. Two more tables say
+what five attributes cannot: how long layers compute, and which variables there are besides the gradients.
+
+A trace is one text file of comma-separated tables, each under its name in brackets; `#` begins a comment. A file of
+events alone, without a name, is a trace as well.
+
+    [layers]
+    layer,forward_s,backward_s
+    conv1,0.0012,0.0025
+    [parameters]
+    parameter,bytes,layer,trained
+    conv1/weights,6912,conv1,yes
+    [events]
+    time_s,parameter,bytes,source,destination
+    0,conv1/weights,6912,worker0,server0
+    0,conv1/weights,6912,server0,worker0
+
+No torch in here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TypeVar
+
+from hostlib.errors import HostlibError
+
+COLUMNS = {
+    "layers": ("layer", "forward_s", "backward_s"),
+    "parameters": ("parameter", "bytes", "layer", "trained"),
+    "events": ("time_s", "parameter", "bytes", "source", "destination"),
+}
+DEVICE = re.compile(r"(worker|server)[0-9]+")
+NS = 10**9
+
+
+class TraceError(HostlibError):
+    """A trace that cannot be; names file, line and field."""
+
+    def __init__(self, file: str, line: int, field: str, wrong: str) -> None:
+        self.file, self.line, self.field = file, line, field
+        super().__init__(f"{file}, line {line}, {field}: {wrong}")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """How long a layer computes, in nanoseconds, for one batch."""
+
+    name: str
+    forward_ns: int
+    backward_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A variable of a layer; one without a gradient is not `trained`, but counts where variables are numbered."""
+
+    name: str
+    bytes: int
+    layer: str
+    trained: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something is ready to be sent: the five attributes."""
+
+    time_ns: int
+    parameter: str
+    bytes: int
+    source: str
+    destination: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One iteration of a model.
+
+    Attributes:
+        layers: in the order of the forward pass.
+        parameters: in the order in which the model creates them.
+        events: aggregation and distribution.
+    """
+
+    layers: tuple[Layer, ...]
+    parameters: tuple[Parameter, ...]
+    events: tuple[Event, ...]
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The workers whose aggregation was recorded."""
+        return tuple(dict.fromkeys(e.source for e in self.events if e.source.startswith("worker")))
+
+    def aggregation(self, worker: str) -> tuple[Event, ...]:
+        """A worker's gradients, in the order in which they are ready."""
+        return tuple(sorted((e for e in self.events if e.source == worker), key=lambda event: event.time_ns))
+
+    @property
+    def distribution(self) -> tuple[Event, ...]:
+        """What servers send, in order."""
+        return tuple(e for e in self.events if e.source.startswith("server"))
+
+    @property
+    def lead_ns(self) -> int:
+        """Of the backward pass, what comes before the first gradient."""
+        first = self.aggregation(self.workers[0])[0].parameter
+        layer = next(p.layer for p in self.parameters if p.name == first)
+        names = [each.name for each in self.layers]
+        return sum(each.backward_ns for each in self.layers[names.index(layer) :])
+
+    @property
+    def bytes(self) -> int:
+        """Of all gradients."""
+        return sum(p.bytes for p in self.parameters if p.trained)
+
+    # ---- editing ----
+
+    def scale_compute(self, factor: float, pattern: str = ".*") -> Trace:
+        """Compute times of the layers whose name fits `pattern` (a regular expression), times `factor`."""
+        fits = _fitting(self.layers, pattern)
+        layers = tuple(
+            replace(each, forward_ns=round(each.forward_ns * factor), backward_ns=round(each.backward_ns * factor))
+            if each.name in fits
+            else each
+            for each in self.layers
+        )
+        owner = {p.name: p.layer for p in self.parameters}
+        return replace(
+            self,
+            layers=layers,
+            events=self._regapped(
+                lambda gaps: [(round(gap * factor) if owner[e.parameter] in fits else gap, e) for gap, e in gaps]
+            ),
+        )
+
+    def scale_sizes(self, factor: float, pattern: str = ".*") -> Trace:
+        """Bytes of the parameters of fitting layers, times `factor`; no fewer than 1."""
+        fits = _fitting(self.layers, pattern)
+        sizes = {p.name: max(1, round(p.bytes * factor)) if p.layer in fits else p.bytes for p in self.parameters}
+        return replace(
+            self,
+            parameters=tuple(replace(p, bytes=sizes[p.name]) for p in self.parameters),
+            events=tuple(replace(e, bytes=sizes[e.parameter]) for e in self.events),
+        )
+
+    def add_layers(self, pattern: str, count: int) -> Trace:
+        """`count` copies of the fitting layers, each time all of them, behind the last of them."""
+        fits = _fitting(self.layers, pattern)
+        owner = {p.name: p.layer for p in self.parameters}
+
+        def copied(name: str, copy: int) -> str:
+            return f"copy{copy}/{name}"
+
+        place = {each.name: index for index, each in enumerate(self.layers)}
+
+        def grown(gaps: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
+            start = next((i for i, (_, e) in enumerate(gaps) if owner[e.parameter] in fits), len(gaps))
+            module = [(gap, e) for gap, e in gaps if owner[e.parameter] in fits]
+            if not module:
+                return gaps
+            # Before the first of the module others may compute that send nothing: once, not with every copy.
+            above = place[owner[gaps[start - 1][1].parameter]] if start else len(self.layers)
+            between = self.layers[place[owner[module[0][1].parameter]] + 1 : above]
+            others = sum(each.backward_ns for each in between if each.name not in fits) if start else 0
+            alone = (
+                self.layers[place[owner[module[0][1].parameter]]].backward_ns if not start else module[0][0] - others
+            )
+            again = [(max(0, alone), module[0][1]), *module[1:]]
+            copies = [
+                (gap, replace(e, parameter=copied(e.parameter, copy)))
+                for copy in range(count, 0, -1)
+                for gap, e in (module if copy == count else again)
+            ]
+            return gaps[:start] + copies + [(max(0, alone), gaps[start][1])] + gaps[start + 1 :]
+
+        return Trace(
+            tuple(
+                _behind(self.layers, lambda x: x.name in fits, count, lambda x, c: replace(x, name=copied(x.name, c)))
+            ),
+            tuple(
+                _behind(
+                    self.parameters,
+                    lambda p: p.layer in fits,
+                    count,
+                    lambda p, c: replace(p, name=copied(p.name, c), layer=copied(p.layer, c)),
+                )
+            ),
+            self._regapped(grown)
+            + tuple(
+                _behind(
+                    self.distribution,
+                    lambda e: owner[e.parameter] in fits,
+                    count,
+                    lambda e, c: replace(e, parameter=copied(e.parameter, c)),
+                )
+            ),
+        )
+
+    def _regapped(self, change: Callable[[list[tuple[int, Event]]], list[tuple[int, Event]]]) -> tuple[Event, ...]:
+        """The workers' events after a change of the times between them; then, if nothing was added, the servers'."""
+        events: list[Event] = []
+        for worker in self.workers:
+            mine = self.aggregation(worker)
+            gaps = [(e.time_ns - (mine[i - 1].time_ns if i else 0), e) for i, e in enumerate(mine)]
+            now = 0
+            for gap, event in change(gaps):
+                now += gap
+                events.append(replace(event, time_ns=now))
+        added = len(events) != sum(len(self.aggregation(worker)) for worker in self.workers)
+        return tuple(events) + (() if added else self.distribution)
+
+
+def _fitting(layers: Sequence[Layer], pattern: str) -> set[str]:
+    try:
+        found = {each.name for each in layers if re.match(pattern, each.name)}
+    except re.error as error:
+        raise HostlibError(f"{pattern!r} is not a regular expression: {error}") from None
+    if not found:
+        raise HostlibError(f"no layer of the trace fits {pattern!r}")
+    return found
+
+
+T = TypeVar("T")
+
+
+def _behind(items: Iterable[T], fits: Callable[[T], bool], count: int, renamed: Callable[[T, int], T]) -> Iterator[T]:
+    """All items, with `count` renamed copies of the fitting ones behind the last of them."""
+    module = [item for item in items if fits(item)]
+    for item in items:
+        yield item
+        if module and item is module[-1]:
+            for copy in range(1, count + 1):
+                yield from (renamed(each, copy) for each in module)
+
+
+def synthesise(layers: Iterable[Layer], parameters: Iterable[Parameter]) -> Trace:
+    """A trace from compute times: a layer's gradients are ready when its backward pass is done.
+
+    One worker, one server. What is not trained is numbered, but neither collected nor distributed.
+    """
+    layers, parameters = tuple(layers), tuple(parameters)
+    for name, times in Counter([x.name for x in layers] + [p.name for p in parameters]).items():
+        if times > 1:
+            raise HostlibError(f"{name!r} is the name of {times} layers or parameters")
+    events: list[Event] = []
+    now: int | None = None
+    for layer in reversed(layers):
+        mine = [p for p in parameters if p.layer == layer.name and p.trained]
+        # Relative to the first gradient: what comes before it is in the layers' times alone.
+        now = None if now is None and not mine else 0 if now is None else now + layer.backward_ns
+        events += [Event(now or 0, p.name, p.bytes, "worker0", "server0") for p in mine]
+    events += [Event(0, p.name, p.bytes, "server0", "worker0") for p in parameters if p.trained]
+    return Trace(layers, parameters, tuple(events))
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def write(trace: Trace, path: Path) -> None:
+    """Write a trace; what is read again is the same."""
+    path.write_text(as_text(trace))
+
+
+def as_text(trace: Trace) -> str:
+    """A trace as its file's text."""
+    lines = ["# netfold trace: times in seconds; docs/simulation.md", "[layers]", ",".join(COLUMNS["layers"])]
+    lines += [f"{x.name},{_seconds(x.forward_ns)},{_seconds(x.backward_ns)}" for x in trace.layers]
+    lines += ["[parameters]", ",".join(COLUMNS["parameters"])]
+    lines += [f"{p.name},{p.bytes},{p.layer},{'yes' if p.trained else 'no'}" for p in trace.parameters]
+    lines += ["[events]", ",".join(COLUMNS["events"])]
+    lines += [f"{_seconds(e.time_ns)},{e.parameter},{e.bytes},{e.source},{e.destination}" for e in trace.events]
+    return "\n".join(lines) + "\n"
+
+
+def _seconds(ns: int) -> str:
+    return f"{Decimal(ns) / NS:f}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One line of a table, and where it is."""
+
+    file: str
+    line: int
+    values: dict[str, str]
+
+    def wrong(self, field: str, what: str) -> TraceError:
+        return TraceError(self.file, self.line, field, what)
+
+    def text(self, field: str) -> str:
+        if not self.values[field]:
+            raise self.wrong(field, "is empty")
+        return self.values[field]
+
+    def time_ns(self, field: str) -> int:
+        try:
+            value = Decimal(self.text(field))
+        except InvalidOperation:
+            raise self.wrong(field, f"{self.values[field]!r} is not a number of seconds") from None
+        if not value.is_finite() or value < 0:
+            raise self.wrong(field, f"must be a time of 0 or more seconds, not {self.values[field]}")
+        return round(value * NS)
+
+    def bytes(self, field: str) -> int:
+        text = self.text(field)
+        if not re.fullmatch(r"[0-9]+", text) or int(text) == 0:
+            raise self.wrong(field, f"must be a whole number of bytes above 0, not {text!r}")
+        return int(text)
+
+    def device(self, field: str) -> str:
+        text = self.text(field)
+        if not DEVICE.fullmatch(text):
+            raise self.wrong(field, f"must be worker0, worker1, ... or server0, server1, ..., not {text!r}")
+        return text
+
+
+def read(path: Path) -> Trace:
+    """Read a trace.
+
+    Raises:
+        TraceError: it is malformed; names file, line and field.
+        HostlibError: the file cannot be read.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise HostlibError(f"{path} cannot be read as a trace: {getattr(error, 'strerror', None) or error}") from None
+    tables = _tables(str(path), text)
+    layers, parameters = _layers(tables["layers"]), _parameters(tables["parameters"])
+    events = _events(tables["events"])
+    sizes = {p.name: p.bytes for p in parameters}
+    for row, event in zip(tables["events"], events, strict=True):
+        if parameters and event.parameter not in sizes:
+            raise row.wrong("parameter", f"{event.parameter!r} is not in [parameters]")
+        if sizes.setdefault(event.parameter, event.bytes) != event.bytes:
+            raise row.wrong("bytes", f"{event.parameter} has {sizes[event.parameter]} elsewhere, not {event.bytes}")
+    _complete(str(path), text, tables["events"], events)
+    if not parameters:
+        order = [e for e in events if e.source.startswith("server")] or list(reversed(events))
+        first = dict.fromkeys(e.parameter for e in [*order, *events])
+        parameters = tuple(Parameter(name, sizes[name], name.rpartition("/")[0] or name) for name in first)
+    if not layers:
+        layers = tuple(Layer(name, 0, 0) for name in dict.fromkeys(p.layer for p in parameters))
+    named = {each.name for each in layers}
+    for row, parameter in zip(tables["parameters"], parameters, strict=False):
+        if parameter.layer not in named:
+            raise row.wrong("layer", f"{parameter.layer!r} is not in [layers]")
+    return Trace(layers, parameters, events)
+
+
+def _complete(file: str, text: str, rows: list[_Row], events: tuple[Event, ...]) -> None:
+    """Every recorded worker has every gradient once, the first at time 0."""
+    recorded: dict[str, Counter[str]] = {}
+    first: dict[str, tuple[int, _Row]] = {}
+    for row, event in zip(rows, events, strict=True):
+        if event.source.startswith("server"):
+            continue
+        seen = recorded.setdefault(event.source, Counter())
+        seen[event.parameter] += 1
+        if seen[event.parameter] > 1:
+            raise row.wrong("parameter", f"{event.source} has {event.parameter!r} twice")
+        if event.source not in first or event.time_ns < first[event.source][0]:
+            first[event.source] = (event.time_ns, row)
+    if not recorded:
+        raise TraceError(file, len(text.splitlines()), "source", "no event of a worker: nothing is aggregated")
+    for source, (time_ns, row) in first.items():
+        if time_ns != 0:
+            raise row.wrong("time_s", f"the first event of {source} must be at 0, times are relative to it")
+    everything = set().union(*recorded.values())
+    for source, seen in recorded.items():
+        if missing := sorted(everything - set(seen)):
+            raise first[source][1].wrong("parameter", f"{source} has no event for {missing[0]!r}, other workers have")
+
+
+def _tables(file: str, text: str) -> dict[str, list[_Row]]:
+    tables: dict[str, list[_Row]] = {name: [] for name in COLUMNS}
+    section, columns = "events", None
+    for number, line in enumerate(text.splitlines(), start=1):
+        line = line.partition("#")[0].strip()
+        if not line:
+            continue
+        if line.startswith("["):
+            section, columns = line.strip("[]"), None
+            if section not in COLUMNS:
+                raise TraceError(file, number, line, f"no such table; legal are {', '.join(COLUMNS)}")
+            continue
+        cells = [cell.strip() for cell in line.split(",")]
+        if columns is None:
+            columns = COLUMNS[section]
+            unlike = next((i for i, name in enumerate(columns) if i >= len(cells) or cells[i] != name), None)
+            if unlike is not None or len(cells) > len(columns):
+                raise TraceError(file, number, "header", f"must be {','.join(columns)}, not {line}")
+            continue
+        if len(cells) != len(columns):
+            field = columns[len(cells)] if len(cells) < len(columns) else columns[-1]
+            raise TraceError(file, number, field, f"{len(columns)} fields are wanted, here are {len(cells)}")
+        tables[section].append(_Row(file, number, dict(zip(columns, cells, strict=True))))
+    return tables
+
+
+def _unique(rows: list[_Row], field: str) -> None:
+    seen: set[str] = set()
+    for row in rows:
+        if row.values[field] in seen:
+            raise row.wrong(field, f"{row.values[field]!r} is there twice")
+        seen.add(row.values[field])
+
+
+def _layers(rows: list[_Row]) -> tuple[Layer, ...]:
+    _unique(rows, "layer")
+    return tuple(Layer(r.text("layer"), r.time_ns("forward_s"), r.time_ns("backward_s")) for r in rows)
+
+
+def _parameters(rows: list[_Row]) -> tuple[Parameter, ...]:
+    _unique(rows, "parameter")
+    for row in rows:
+        if row.values["trained"] not in ("yes", "no"):
+            raise row.wrong("trained", f"must be yes or no, not {row.values['trained']!r}")
+    return tuple(
+        Parameter(r.text("parameter"), r.bytes("bytes"), r.text("layer"), r.values["trained"] == "yes") for r in rows
+    )
+
+
+def _events(rows: list[_Row]) -> tuple[Event, ...]:
+    for row in rows:
+        source, destination = row.device("source"), row.device("destination")
+        if source.startswith("worker") == destination.startswith("worker"):
+            raise row.wrong("destination", f"{source} sends to a {'server' if source[0] == 'w' else 'worker'}, "
+                            f"not to {destination}")  # fmt: skip
+    return tuple(
+        Event(r.time_ns("time_s"), r.text("parameter"), r.bytes("bytes"), r.values["source"], r.values["destination"])
+        for r in rows
+    )

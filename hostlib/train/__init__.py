@@ -1,0 +1,1 @@
+"""`hostlib train`: options, the loop, its progress, and how fast it converges."""

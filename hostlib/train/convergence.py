@@ -1,0 +1,48 @@
+"""Training losses, step by step, of several runs beside each other. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostlib.system.plot_file import new_figure, require_drawable, save
+
+WINDOW = 20  # steps that a point of a curve is the mean of: one batch's loss says little
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A run.
+
+    Attributes:
+        losses: rank 0's, after each step.
+        test_error: of all test images, at the end.
+    """
+
+    mechanism: str
+    losses: list[float]
+    test_error: float
+
+
+def smoothed(losses: Sequence[float]) -> list[float]:
+    """The mean of each step and those before it, WINDOW at most."""
+    windows = (losses[max(0, end - WINDOW) : end] for end in range(1, len(losses) + 1))
+    return [sum(window) / len(window) for window in windows]
+
+
+def draw(curves: Sequence[Curve], title: str, path: Path) -> None:
+    """A picture of them.
+
+    Raises:
+        HostlibError: see hostlib.system.plot_file.
+    """
+    require_drawable(path)
+    figure = new_figure(7, 4)
+    axes = figure.add_subplot()
+    for curve in curves:
+        label = f"{curve.mechanism}, test error {100 * curve.test_error:.1f} %"
+        axes.plot(range(1, len(curve.losses) + 1), smoothed(curve.losses), label=label)
+    axes.set(xlabel="step", ylabel=f"training loss, mean of {WINDOW} steps", yscale="log", title=title)
+    axes.legend()
+    save(figure, path)

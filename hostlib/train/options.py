@@ -1,0 +1,74 @@
+"""What a training run is told, in one value that launcher and ranks share. Torch-free."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from hostlib.datasets.dataset import parse_dataset
+from hostlib.errors import RunError
+from hostlib.fabric.job_client import DEFAULT_CONTROLLER
+from hostlib.mechanisms.mechanism import find_fallback
+from hostlib.models.zoo.catalogue import require_known
+from hostlib.strategies.strategy import choose
+from hostlib.transport.transport_registry import DEFAULT_TRANSPORT, require_transport
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOptions:
+    """Options of `hostlib train`; batch size is per rank, bucket size in MiB, the deadline in seconds.
+
+    Attributes:
+        model: a network of the zoo, with its options, or `package.module:factory`.
+        data: what hostlib.datasets.dataset.parse_dataset() takes.
+        steps: no more than these, however many epochs; None for all.
+        fallback: the mechanism that goes on when the switch fails.
+        lanes: sockets and threads per rank that share a tensor on its way to the switch.
+        transport: what messages between hosts go by.
+        profile: folder for one Chrome trace per rank; None for no trace.
+        save: file for the weights that the run ends with, as torch.save has them; None for no file.
+
+    Raises:
+        RunError: a number that makes no sense.
+        UnknownNameError: no such model, data set or fallback.
+        HostlibError: ranks cannot run the mechanism, or not with this transport.
+    """
+
+    mechanism: str = "inagg+mcast"
+    model: str = "lenet"
+    world_size: int | None = None
+    epochs: int = 12
+    batch_size: int = 16
+    lr: float = 0.05
+    seed: int = 1
+    bucket_mb: float = 0.05
+    controller: str = DEFAULT_CONTROLLER
+    deadline_s: float = 30.0
+    address: str = "127.0.0.1"
+    steps: int | None = None
+    fallback: str = "ring"
+    lanes: int = 1
+    transport: str = DEFAULT_TRANSPORT
+    profile: str | None = None
+    save: str | None = None
+    data: str = "digits"
+
+    def __post_init__(self) -> None:
+        require_known(self.model)
+        parse_dataset(self.data)
+        require_transport(self.transport)
+        choose(self.mechanism).mechanism.require_ranks(self.transport)
+        find_fallback(self.fallback)
+        for name in ("epochs", "batch_size", "lr", "bucket_mb", "deadline_s", "steps", "lanes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise RunError(f"--{name.replace('_', '-').removesuffix('-s')} must be above 0, not {value}")
+        if self.world_size is not None and self.world_size < 1:
+            raise RunError(f"--world-size must be at least 1, not {self.world_size}")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> TrainOptions:
+        return cls(**json.loads(text))

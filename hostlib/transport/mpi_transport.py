@@ -1,0 +1,141 @@
+"""Messages by an MPI library, for processes that mpirun started. Loads torch and mpi4py when it is used."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hostlib.errors import RunError
+from hostlib.system.tcp_counters import ByteCounts
+from hostlib.transport.launch_environment import LaunchEnvironment
+from hostlib.transport.transport import Pending
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STARTED_BY = "mpirun"
+SHORT_S, LONG_S = 20e-6, 1e-3  # between looks at a message: MPI itself would wait at full speed
+
+
+@contextmanager
+def environment() -> Iterator[LaunchEnvironment]:
+    """What mpirun says, with a torch store for as long as the block runs.
+
+    Raises:
+        RunError: mpi4py, or the MPI library that it needs, is not there.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RunError(
+            f"--transport mpi needs mpi4py and an MPI library: pip install 'netfold[mpi]' ({error})"
+        ) from error
+    import torch.distributed as dist
+
+    everybody = MPI.COMM_WORLD
+    rank, size = everybody.Get_rank(), everybody.Get_size()
+    alone = everybody.Split_type(MPI.COMM_TYPE_SHARED).Get_size() == size
+    store, endpoint = None, None
+    if rank == 0:
+        host = "127.0.0.1" if alone else socket.getfqdn()
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        endpoint = (host, store.port)
+    host, port = everybody.bcast(endpoint)
+    yield LaunchEnvironment(rank, size, host, port, MpiConnector(everybody.Dup()))
+    everybody.Barrier()  # The store is rank 0's.
+    MPI.Finalize()  # Ranks leave without Python's own end.
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What a process's messages have carried so far. Between processes of one machine they go by shared memory, where
+    the kernel does not count them."""
+
+    total: ByteCounts = field(default_factory=ByteCounts)
+
+
+class MpiTransport:
+    """Over an MPI communicator.
+
+    Args:
+        communicator: mpi4py.MPI.Comm whose rank i is host i; nobody else may use it.
+        deadline_s: how long a message may take; None for ever, as a server may be idle.
+        traffic: of this process, where it has other transports, too.
+    """
+
+    name = "mpi"
+    channels = 1  # MPI libraries' own locks make more of them slower
+    shares_link = False  # the library sees to that
+
+    def __init__(self, communicator: Any, deadline_s: float | None, traffic: Traffic | None = None) -> None:
+        self._communicator, self._deadline_s = communicator, deadline_s
+        self._traffic = traffic or Traffic()
+
+    @property
+    def carried(self) -> ByteCounts:
+        return self._traffic.total
+
+    def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        self._traffic.total += ByteCounts(sent=tensor.nbytes)
+        return MpiPending(self._communicator.Isend(_bytes(tensor), host, tag), self._deadline_s)
+
+    def receive(self, tensor: Tensor, host: int, tag: int) -> Pending:
+        self._traffic.total += ByteCounts(received=tensor.nbytes)
+        return MpiPending(self._communicator.Irecv(_bytes(tensor), host, tag), self._deadline_s)
+
+    def allreduce(self, tensor: Tensor) -> Pending:
+        """The library's own, in place. How it does that, and what it sends, it does not tell: it is not in `carried`."""
+        from mpi4py import MPI
+
+        request = self._communicator.Iallreduce(MPI.IN_PLACE, tensor.numpy(), MPI.SUM)
+        return MpiPending(request, self._deadline_s, alone=False)
+
+
+class MpiConnector:
+    """See Connector.
+
+    Args:
+        communicator: mpi4py.MPI.Comm of all processes.
+    """
+
+    def __init__(self, communicator: Any) -> None:
+        self._communicator, self._traffic, self._calls = communicator, Traffic(), 0
+
+    def connect(
+        self, store: Any, name: str, members: Sequence[int], rank: int, deadline_s: float | None, gloo: Any = None
+    ) -> MpiTransport:
+        group = self._communicator.Get_group().Incl(list(members))
+        among = self._communicator.Create_group(group, tag=self._calls)
+        self._calls += 1
+        return MpiTransport(among, deadline_s, self._traffic)
+
+
+class MpiPending:
+    """An MPI request that gives the core away while it waits.
+
+    Args:
+        alone: it is nobody else's, and can be taken back when the deadline has passed.
+    """
+
+    def __init__(self, request: Any, deadline_s: float | None, alone: bool = True) -> None:
+        self._request, self._deadline_s, self._alone = request, deadline_s, alone
+
+    def wait(self) -> None:
+        begin, pause = time.monotonic(), SHORT_S
+        while not self._request.Test():
+            if self._deadline_s is not None and time.monotonic() - begin > self._deadline_s:
+                if self._alone:
+                    self._request.Cancel()
+                raise RunError(f"an MPI message did not come through within {self._deadline_s:g} s")
+            time.sleep(pause)
+            pause = min(2 * pause, LONG_S)
+
+
+def _bytes(tensor: Tensor) -> Any:
+    import torch
+
+    return tensor.view(torch.uint8).numpy()

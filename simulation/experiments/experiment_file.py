@@ -1,0 +1,264 @@
+"""Experiments: one file says what is compared; simulation, emulation and real hosts read the same one.
+
+A file (TOML) has a `[cells]` table, whose lists are combined, and may have `[topology]` and `[replay]`; docs/experiments.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from hostlib.errors import HostlibError
+from hostlib.mechanisms.mechanism import find, registered
+from hostlib.models.layer_info import LayerInfo
+from hostlib.strategies.plan import Plan
+from hostlib.strategies.strategy import Choice, choose
+from hostlib.text import units
+from hostlib.topology.builtin.leaf_spine import LEAVES
+from hostlib.topology.topology import Topology
+from hostlib.topology.topology_kinds import declare
+from hostlib.traces.trace import Trace, read
+from simulation.errors import ExperimentError, SimulationError
+from simulation.experiments.tables import CellsTable, ExperimentFile, ReplayTable, read_file
+from simulation.models.synthetic_trace import DEFAULT_BATCH, model_layers, model_trace
+from simulation.simulator.workload import Workload, of_plan
+
+# In miniature: tensors so much smaller at least, and links and computing so many times faster.
+TINY, HASTE = 4096.0, 50.0
+ROOT_KEYS = tuple(ExperimentFile.model_fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measurement.
+
+    Attributes:
+        mechanism: with a strategy's name before it, where it is another than wfbp.
+        bandwidth: of every host's link, as the file has it.
+        loss: probability that a frame is lost, per link and direction.
+        jobs: so many of the same at a time, on hosts of their own.
+    """
+
+    model: str
+    mechanism: str
+    bandwidth: str
+    workers: int
+    loss: float = 0.0
+    jobs: int = 1
+
+    @property
+    def name(self) -> str:
+        """What its files are called."""
+        words = [Path(self.model).stem, self.mechanism, self.bandwidth, f"{self.workers}w"]
+        words += [f"{self.loss:g}loss"] if self.loss else []
+        words += [f"{self.jobs}jobs"] if self.jobs > 1 else []
+        return re.sub(r"[^\w.+=-]", "_", "-".join(words))
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """How a model's training is played.
+
+    Attributes:
+        dilation: times which all takes longer: links are slower by so much, computing lasts so much longer; 0 for what
+            the emulation thinks it needs.
+        shrink: times which tensors are smaller, and links slower: the same times with fewer bytes.
+        iterations, warm_up: measured, and played before.
+        bucket_bytes: gradients are summed together up to so many (unshrunk), as DDP does; 0 for each alone.
+    """
+
+    dilation: float = 0.0
+    shrink: float = 1.0
+    iterations: int = 3
+    warm_up: int = 1
+    bucket_bytes: int = 25 * 2**20
+    batch: int = DEFAULT_BATCH
+    pixels: int | None = None
+    tflops: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How models are trained in earnest, instead of being replayed.
+
+    Attributes:
+        batch_size: of each worker.
+        bucket_mb: of DDP, MiB.
+    """
+
+    iterations: int = 10
+    warm_up: int = 2
+    batch_size: int = 16
+    bucket_mb: float = 25.0
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a file says.
+
+    Attributes:
+        path: the file.
+        topology: its table, as it is there; see emulation/networks.
+        training: None where computing is replayed.
+    """
+
+    path: Path
+    name: str
+    title: str
+    text: str
+    cells: tuple[Cell, ...]
+    topology: Mapping[str, Any]
+    replay: Replay
+    seed: int = 1
+    training: Training | None = None
+    _models: dict[str, tuple[Trace, tuple[LayerInfo, ...]]] = field(default_factory=dict, repr=False)
+    _plans: dict[tuple[str, str, int], Plan] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def folder(self) -> str:
+        """What a run's directory is called."""
+        return re.sub(r"[^\w.-]", "_", self.name)
+
+    def miniature(self) -> Experiment:
+        """The same cells with one short iteration of tiny tensors each: whether they run to their end, not how long they
+        take.
+        """
+        shrink = max(TINY, self.replay.shrink)
+        replay = replace(self.replay, dilation=1 / HASTE, shrink=shrink, iterations=1, warm_up=0)
+        training = None if self.training is None else replace(self.training, iterations=1, warm_up=1)
+        # Another text: results of both do not mix in one directory.
+        text = f"# In miniature.\n{self.text}"
+        return replace(self, name=f"{self.name}-miniature", text=text, replay=replay, training=training, _plans={})
+
+    def plan(self, cell: Cell) -> Plan:
+        """What a cell's strategy makes of its model; shrunk.
+
+        Raises:
+            HostlibError, SimulationError: there is no such model or trace, or not enough is known of it.
+        """
+        if cell.model not in self._models:
+            self._models[cell.model] = self._model(cell.model)
+        key = cell.model, cell.mechanism, cell.workers
+        if key not in self._plans:
+            trace, layers = self._models[cell.model]
+            plan = self.choice(cell).plan(trace, layers, cell.workers, self.replay.batch)
+            self._plans[key] = plan.scaled(1 / self.replay.shrink)
+        return self._plans[key]
+
+    def workload(self, cell: Cell) -> Workload:
+        """What one of a cell's workers does in an iteration; tensors shrunk, times undilated.
+
+        Raises:
+            HostlibError, SimulationError: see plan.
+        """
+        return self.bucketed(self.plan(cell))
+
+    def bucketed(self, plan: Plan) -> Workload:
+        """A plan's, with gradients in buckets as the file says."""
+        return of_plan(plan, bucket_bytes=round(self.replay.bucket_bytes / self.replay.shrink))
+
+    def _model(self, name: str) -> tuple[Trace, tuple[LayerInfo, ...]]:
+        if name.endswith(".trace") or "/" in name:
+            return read(Path(name)), ()
+        replay = self.replay
+        trace = model_trace(name, replay.pixels, batch=replay.batch, tflops=replay.tflops)
+        return trace, model_layers(name, replay.pixels)
+
+    def racks(self, cell: Cell) -> int:
+        """Leaves of a leaf-spine network; 1 for a star."""
+        if self.topology.get("kind") != "leaf-spine":
+            return 1
+        return int(self.topology.get("leaves", min(LEAVES, cell.workers * cell.jobs)))
+
+    def choice(self, cell: Cell) -> Choice:
+        """A cell's; where switches form a tree, with the form that is summed at all levels, as the fabric does it."""
+        plain, racks = choose(cell.mechanism), self.racks(cell)
+        mechanism = plain.mechanism
+        if racks > 1 and "racks" in mechanism.options and "racks" not in mechanism.chosen:
+            return Choice(plain.strategy, find(f"{mechanism.name}:racks={racks}"))
+        return plain
+
+    def hosts(self, cell: Cell) -> tuple[int, int]:
+        """Workers and servers of the network that a cell shares with others of its bandwidth, loss and hosts."""
+        alike = [each for each in self.cells if (each.workers, each.jobs) == (cell.workers, cell.jobs)]
+        servers = max(choose(each.mechanism).hosts for each in alike)
+        return cell.workers * cell.jobs, servers * cell.jobs
+
+    def declared(self, cell: Cell) -> Topology:
+        """A cell's network as it is: neither dilated nor with the cell's loss; links as slow as tensors are shrunk.
+
+        Raises:
+            TopologyError: it cannot be.
+        """
+        return declare(self.topology, *self.hosts(cell), units.bandwidth(cell.bandwidth) / self.replay.shrink)
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def read_experiment(path: Path) -> Experiment:
+    """An experiment's file.
+
+    Raises:
+        ExperimentError: it cannot be read, has a key that does not exist, or a value that cannot be.
+    """
+    text, file = read_file(path)
+    try:
+        return _experiment(path, text, file)
+    except (SimulationError, HostlibError) as error:
+        raise ExperimentError(f"{path}: {error}") from None
+
+
+def _experiment(path: Path, text: str, file: ExperimentFile) -> Experiment:
+    experiment = Experiment(
+        path,
+        path.stem,
+        path.stem if file.title is None else file.title,
+        text,
+        _cells(file.cells),
+        file.topology,
+        _replay(file.replay),
+        file.seed,
+        None if file.training is None else Training(**file.training.model_dump()),
+    )
+    for cell in experiment.cells:
+        choose(cell.mechanism).require_workers(cell.workers)
+    for cell in {(each.workers, each.jobs, each.bandwidth): each for each in experiment.cells}.values():
+        experiment.declared(cell)
+    if experiment.training is not None:
+        return experiment
+    for cell in {(each.model, each.mechanism): each for each in experiment.cells}.values():
+        experiment.workload(cell)
+    return experiment
+
+
+def _cells(table: CellsTable) -> tuple[Cell, ...]:
+    mechanisms = _runnable() if table.mechanisms is None else table.mechanisms
+    for mechanism in mechanisms:
+        choose(mechanism)
+    for bandwidth in table.bandwidths:
+        units.bandwidth(bandwidth)
+    # Cells of one network follow each other: it is set up once.
+    combined = product(
+        dict.fromkeys(table.workers),
+        dict.fromkeys(table.bandwidths),
+        dict.fromkeys(table.loss),
+        dict.fromkeys(table.jobs),
+        dict.fromkeys(table.models),
+        dict.fromkeys(mechanisms),
+    )
+    return tuple(Cell(m, how, bandwidth, n, float(loss), count) for n, bandwidth, loss, count, m, how in combined)
+
+
+def _runnable() -> list[str]:
+    return [name for name, mechanism in registered().items() if mechanism.build is not None and mechanism.runs_on_hosts]
+
+
+def _replay(table: ReplayTable) -> Replay:
+    values = table.model_dump(exclude={"bucket"}, exclude_none=True)
+    return Replay(**values, bucket_bytes=units.size(table.bucket))

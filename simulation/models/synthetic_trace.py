@@ -1,0 +1,127 @@
+"""Traces made from an architecture and how long it computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hostlib.models.layer_info import LayerInfo
+from hostlib.traces.trace import Layer, Parameter, Trace, synthesise
+from simulation.errors import SimulationError
+from simulation.models import published_times
+from simulation.models.architectures import Architecture, build
+
+BACKWARD_SHARE = 2.0  # of the forward pass's operations: gradients of the inputs and of the weights
+DEFAULT_TFLOPS = 10.0
+DEFAULT_BATCH = 32
+
+
+def spread(architecture: Architecture, forward_s: float, backward_s: float, first_backward: bool = False) -> Trace:
+    """A trace of an architecture whose passes take so long, spread over the layers by their operations.
+
+    Args:
+        first_backward: the backward time includes that of the last layer (the first to be done backwards), which the
+            paper's does not: else that takes none.
+
+    Auxiliary heads compute and are numbered, but nothing of them is sent: the paper filters them out of its traces.
+    """
+    layers = architecture.layers
+    forward = np.array([layer.flops for layer in layers], float)
+    backward = forward.copy()
+    if not first_backward:
+        backward[max(i for i, layer in enumerate(layers) if layer.trained and not layer.auxiliary) :] = 0
+    return synthesise(
+        [
+            Layer(layer.name, f, b)
+            for layer, f, b in zip(layers, _shares(forward, forward_s), _shares(backward, backward_s), strict=True)
+        ],
+        [
+            Parameter(v.name, 4 * v.elements, layer.name, v.trained and not layer.auxiliary)
+            for layer in layers
+            for v in layer.variables
+        ],
+    )
+
+
+def _shares(flops: NDArray[np.float64], seconds: float) -> list[int]:
+    """Nanoseconds by layer, their sum that of the whole."""
+    if not flops.sum():
+        return [0] * len(flops)
+    edges = np.rint(np.concatenate([[0], np.cumsum(flops)]) / flops.sum() * seconds * 1e9).astype(np.int64)
+    return [int(gap) for gap in np.diff(edges)]
+
+
+def model_trace(
+    name: str,
+    pixels: int | None = None,
+    forward_s: float | None = None,
+    backward_s: float | None = None,
+    batch: int = DEFAULT_BATCH,
+    tflops: float | None = None,
+) -> Trace:
+    """A model's trace: with the times given, else those that "How to Train your DNN" publishes for it (at 299 pixels,
+    a batch of 32; scaled by operations to another size or batch), else what its operations take at `tflops`.
+
+    Raises:
+        SimulationError: a time, batch or rate that cannot be.
+        ArchitectureError: no such model, or no room in the input for it.
+    """
+    for what, value in (("forward time", forward_s), ("backward time", backward_s)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise SimulationError(f"a {what} must be 0 or more seconds, not {value}")
+    if batch < 1:
+        raise SimulationError(f"--batch must be at least 1, not {batch}")
+    if tflops is not None and not 0 < tflops < float("inf"):
+        raise SimulationError(f"--tflops must be above 0, not {tflops}")
+    known = name in published_times.COMPUTE_S and tflops is None
+    if known and pixels is None:
+        pixels = published_times.PIXELS
+    architecture = build(name, pixels)
+    operations = batch * _flops(architecture)
+    if known:
+        scale = operations / (DEFAULT_BATCH * _flops(build(name, published_times.PIXELS)))
+        forward, backward = (seconds * scale for seconds in published_times.COMPUTE_S[name])
+    else:
+        forward = operations / ((tflops or DEFAULT_TFLOPS) * 1e12)
+        backward = BACKWARD_SHARE * forward
+    return spread(
+        architecture,
+        forward if forward_s is None else forward_s,
+        backward if backward_s is None else backward_s,
+        first_backward=not known,
+    )
+
+
+def model_layers(name: str, pixels: int | None = None) -> tuple[LayerInfo, ...]:
+    """What strategies want to know of a model's layers; its auxiliary heads are not there.
+
+    Raises:
+        ArchitectureError: as model_trace.
+    """
+    if pixels is None and name in published_times.COMPUTE_S:
+        pixels = published_times.PIXELS
+    return layers_of(build(name, pixels))
+
+
+def layers_of(architecture: Architecture) -> tuple[LayerInfo, ...]:
+    """A network's layers; a normalisation belongs to the one before it."""
+    layers: list[LayerInfo] = []
+    for layer in architecture.layers:
+        if layer.auxiliary:
+            continue
+        params, members = sum(v.elements for v in layer.trained), tuple(v.name for v in layer.trained)
+        if layer.kind == "norm" and layers:
+            last = layers[-1]
+            layers[-1] = replace(last, params=last.params + params, members=(*last.members, *members))
+            continue
+        matrix = (layer.outputs, layer.variables[0].elements // layer.outputs) if layer.kind == "fc" else None
+        kind: Any = layer.kind
+        layers.append(LayerInfo(len(layers) + 1, layer.name, kind, params, layer.outputs, layer.flops, matrix, members))
+    return tuple(layers)
+
+
+def _flops(architecture: Architecture) -> int:
+    return sum(layer.flops for layer in architecture.layers)

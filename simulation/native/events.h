@@ -1,0 +1,56 @@
+// Virtual time: what happens next.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "model.h"
+
+namespace netfold::simulation {
+
+// In this order at one instant; ties within a type are broken by what a node sees (tensor, operation, distance of the
+// peer), never by a node's own number: so nodes that do the same stay in step.
+enum EventType : std::uint32_t {
+    computed_event,
+    delivered_event,
+    released_event,
+    woken_event,
+    arrived_event,
+    worked_event
+};
+
+struct Event {
+    Time time;
+    std::uint64_t tie;
+    std::uint32_t id;  // of what its type says
+    EventType type;
+};
+
+class Events {
+public:
+    Time now() const { return now_; }
+    bool empty() const { return heap_.empty(); }
+
+    void push(Time time, EventType type, std::uint64_t tie, std::uint32_t id) {
+        heap_.push_back({time, (static_cast<std::uint64_t>(type) << 60) | tie, id, type});
+        std::push_heap(heap_.begin(), heap_.end(), later);
+    }
+
+    // The earliest; it is its time then.
+    Event pop() {
+        std::pop_heap(heap_.begin(), heap_.end(), later);
+        const Event event = heap_.back();
+        heap_.pop_back();
+        now_ = event.time;
+        return event;
+    }
+
+private:
+    static bool later(const Event &a, const Event &b) { return a.time != b.time ? a.time > b.time : a.tie > b.tie; }
+
+    std::vector<Event> heap_;
+    Time now_ = 0;
+};
+
+}  // namespace netfold::simulation

@@ -1,0 +1,197 @@
+#include "links.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace netfold::simulation {
+namespace {
+
+constexpr std::int32_t IN_ORDER = -1;  // instead of a receiver: a worker sends to them one after the other
+
+// Of a link's heap.
+bool goes_later(const Waiting &a, const Waiting &b) {
+    return std::pair(a.priority, a.sequence) > std::pair(b.priority, b.sequence);
+}
+
+}  // namespace
+
+Links::Links(const Model &model, Events &events, Result &result)
+    : model_(model), events_(events), result_(result), link_(model.links.size()) {
+    result_.link_bytes.resize(model.links.size());
+    result_.link_busy.resize(model.links.size());
+}
+
+std::uint32_t Links::add(const Message &message) {
+    const std::uint32_t id = this->message();
+    messages_[id] = message;
+    result_.messages++;
+    return id;
+}
+
+Message Links::take(std::uint32_t id) {
+    spare_.push_back(id);
+    return messages_[id];
+}
+
+std::uint32_t Links::message() {
+    if (spare_.empty()) {
+        messages_.emplace_back();
+        return static_cast<std::uint32_t>(messages_.size() - 1);
+    }
+    const std::uint32_t id = spare_.back();
+    spare_.pop_back();
+    return id;
+}
+
+void Links::send(std::uint32_t id, Time end) {
+    const Message &m = messages_[id];
+    const Node &at = model_.nodes[m.at];
+    if (!at.is_switch) return depart(id, at.up, at.parent, end);
+    const std::int32_t next = model_.toward(m.at, m.state->program->nodes[m.target]);
+    depart(id, next == at.parent ? at.up : model_.nodes[next].down, next, end);
+}
+
+void Links::depart(std::uint32_t id, std::int32_t l, std::int32_t next, Time end) {
+    const Message &m = messages_[id];
+    LinkState &link = link_[l];
+    const Job &job = model_.jobs[m.state->job];
+    if (takes_turns(m)) return queue(id, l);
+    if (m.first && job.order == Order::priority && (link.free > events_.now() || !link.waiting.empty())) {
+        link.waiting.push_back({model_.tensors[m.state->tensor].layer, sequence_++, id, end});
+        std::push_heap(link.waiting.begin(), link.waiting.end(), goes_later);
+        if (!link.woken) {
+            link.woken = true;
+            events_.push(link.free, woken_event, 0, static_cast<std::uint32_t>(l));
+        }
+        return;
+    }
+    transmit(id, l, next, end);
+}
+
+// Streams between hosts share their links; what switches work on is in packets of its own.
+bool Links::takes_turns(const Message &m) const {
+    return model_.settings.turn_bytes > 0 && m.first && m.target >= 0
+           && !model_.nodes[m.state->program->nodes[m.target]].is_switch;
+}
+
+void Links::queue(std::uint32_t id, std::int32_t l) {
+    LinkState &link = link_[l];
+    const Message &m = messages_[id];
+    const Program &p = *m.state->program;
+    const std::int32_t receiver = m.source < p.workers ? IN_ORDER : p.nodes[m.target];
+    auto &stream = link.streams[receiver];
+    stream.push_back(id);
+    if (stream.size() == 1) link.turns.push_back(receiver);
+    if (link.woken) return;
+    link.woken = true;
+    events_.push(std::max(events_.now(), link.free), woken_event, 0, static_cast<std::uint32_t>(l));
+}
+
+// The receiver whose turn it is gets a part of its first message.
+void Links::turn(std::int32_t l) {
+    LinkState &link = link_[l];
+    const std::int32_t receiver = link.turns.front();
+    link.turns.pop_front();
+    auto &stream = link.streams[receiver];
+    std::uint32_t id = stream.front();
+    if (messages_[id].bytes > model_.settings.turn_bytes) {
+        const std::uint32_t part = message();
+        messages_[part] = messages_[id];
+        messages_[part].bytes = model_.settings.turn_bytes;
+        messages_[part].more = true;
+        messages_[id].bytes -= model_.settings.turn_bytes;
+        messages_[id].first = false;  // what a message takes beside its bytes, it has taken
+        id = part;
+    } else {
+        stream.pop_front();
+    }
+    if (!stream.empty()) link.turns.push_back(receiver);
+    transmit(id, l, model_.nodes[messages_[id].at].parent, events_.now());
+}
+
+void Links::transmit(std::uint32_t id, std::int32_t l, std::int32_t next, Time end) {
+    Message &m = messages_[id];
+    LinkState &link = link_[l];
+    const Time own = static_cast<Time>(std::llround(static_cast<double>(m.bytes) * model_.links[l].ps_per_byte));
+    Time start = std::max(events_.now(), link.free);
+    if (m.first) start += model_.settings.overhead;
+    const Time done = std::max(end, start + own);
+    link.free = start + own;
+    result_.link_bytes[l] += m.bytes;
+    result_.link_busy[l] += own + (m.first ? model_.settings.overhead : 0);
+    m.first = false;
+    m.from = m.at;
+    m.at = next;
+    m.end = done + model_.links[l].latency;
+    const Program &p = *m.state->program;
+    const bool last = m.target >= 0 && p.nodes[m.target] == next;
+    const bool stores = !last                           ? model_.settings.store_and_forward
+                        : !model_.nodes[next].is_switch ? true
+                        : p.ops[m.target_op].aggregate  ? model_.settings.store_and_aggregate
+                                                        : model_.settings.store_and_forward;
+    const Time when = stores ? m.end : start + model_.links[l].latency;
+    events_.push(when, last ? delivered_event : arrived_event, m.state->tie(m.source, m.op, m.distance), id);
+}
+
+void Links::arrive(std::uint32_t id) {
+    if (messages_[id].target < 0)
+        replicate(id);
+    else
+        send(id, messages_[id].end);
+}
+
+void Links::replicate(std::uint32_t id) {
+    const Message whole = messages_[id];
+    spare_.push_back(id);
+    const Program &p = *whole.state->program;
+    const Op &op = p.ops[whole.op];
+    std::vector<std::int32_t> onward;
+    for (std::int32_t i = 0; i < op.peer_count; i++) {
+        const Peer peer = p.peers[op.peers + i];
+        const std::int32_t target = p.nodes[peer.target], next = model_.toward(whole.at, target);
+        if (next == target) {
+            const std::uint32_t copy = message();
+            messages_[copy] = whole;
+            messages_[copy].target = peer.target;
+            messages_[copy].target_op = peer.target_op;
+            messages_[copy].distance = peer.distance;
+            depart(copy, next == model_.nodes[whole.at].parent ? model_.nodes[whole.at].up : model_.nodes[next].down,
+                   next, whole.end);
+        } else if (next != whole.from && std::find(onward.begin(), onward.end(), next) == onward.end()) {
+            onward.push_back(next);
+        }
+    }
+    for (const std::int32_t next : onward) {
+        const std::uint32_t copy = message();
+        messages_[copy] = whole;
+        depart(copy, next == model_.nodes[whole.at].parent ? model_.nodes[whole.at].up : model_.nodes[next].down, next,
+               whole.end);
+    }
+}
+
+void Links::wake(std::int32_t l) {
+    LinkState &link = link_[l];
+    link.woken = false;
+    if (!link.turns.empty()) {
+        turn(l);
+        if (link.turns.empty()) return;
+        link.woken = true;
+        return events_.push(link.free, woken_event, 0, static_cast<std::uint32_t>(l));
+    }
+    if (link.waiting.empty()) return;
+    std::pop_heap(link.waiting.begin(), link.waiting.end(), goes_later);
+    const Waiting next = link.waiting.back();
+    link.waiting.pop_back();
+    auto rest = std::move(link.waiting);
+    link.waiting.clear();
+    const std::int32_t to = model_.nodes[messages_[next.message].at].parent;
+    depart(next.message, l, to, next.end);
+    link.waiting = std::move(rest);
+    if (!link.waiting.empty()) {
+        link.woken = true;
+        events_.push(link.free, woken_event, 0, static_cast<std::uint32_t>(l));
+    }
+}
+
+}  // namespace netfold::simulation

@@ -1,0 +1,76 @@
+// Messages on their way over links and switches.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "events.h"
+#include "model.h"
+#include "state.h"
+
+namespace netfold::simulation {
+
+struct Message {
+    State *state = nullptr;
+    std::int32_t op = 0, source = 0, target = 0, target_op = 0, distance = 0;  // target -1: a multicast still together
+    std::int32_t at = 0, from = 0;                                             // in the tree
+    std::uint64_t bytes = 0;
+    Time end = 0;
+    bool first = false;  // not yet on a link
+    bool more = false;   // a part, others of the same message follow
+};
+
+// One that waits for its link, where layers have priorities.
+struct Waiting {
+    std::int32_t priority;
+    std::uint64_t sequence;
+    std::uint32_t message;
+    Time end;
+};
+
+class Links {
+public:
+    Links(const Model &model, Events &events, Result &result);
+
+    // A message at a node, not yet sent; its number.
+    std::uint32_t add(const Message &message);
+    const Message &operator[](std::uint32_t id) const { return messages_[id]; }
+    // From where it is on to the next link.
+    void send(std::uint32_t id, Time end);
+    // At a switch: a copy for every host that hangs there, and one for every neighbour on the way to others.
+    void replicate(std::uint32_t id);
+
+    // What comes of events.
+    void wake(std::int32_t link);
+    void arrive(std::uint32_t id);
+    Message take(std::uint32_t id);  // one that is where it should
+
+private:
+    struct LinkState {
+        Time free = 0;
+        bool woken = false;
+        std::vector<Waiting> waiting;
+        std::deque<std::int32_t> turns;  // receivers that wait for their turn
+        // By receiver, a worker's together: messages, one after the other.
+        std::map<std::int32_t, std::deque<std::uint32_t>> streams;
+    };
+
+    std::uint32_t message();
+    void depart(std::uint32_t id, std::int32_t link, std::int32_t next, Time end);
+    bool takes_turns(const Message &message) const;
+    void queue(std::uint32_t id, std::int32_t link);
+    void turn(std::int32_t link);
+    void transmit(std::uint32_t id, std::int32_t link, std::int32_t next, Time end);
+
+    const Model &model_;
+    Events &events_;
+    Result &result_;
+    std::vector<LinkState> link_;
+    std::vector<Message> messages_;
+    std::vector<std::uint32_t> spare_;
+    std::uint64_t sequence_ = 0;
+};
+
+}  // namespace netfold::simulation

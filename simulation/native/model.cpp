@@ -1,0 +1,44 @@
+#include "model.h"
+
+#include <utility>
+
+namespace netfold::simulation {
+
+Model::Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vector<std::uint64_t> the_pool_bytes,
+             std::vector<Program> the_programs, std::vector<Tensor> the_tensors, std::vector<Job> the_jobs,
+             Settings the_settings)
+    : links(std::move(the_links)),
+      nodes(std::move(the_nodes)),
+      pool_bytes(std::move(the_pool_bytes)),
+      programs(std::move(the_programs)),
+      tensors(std::move(the_tensors)),
+      jobs(std::move(the_jobs)),
+      settings(the_settings),
+      depth(nodes.size()),
+      tensors_of_job(jobs.size()),
+      index_in_job(tensors.size()) {
+    for (std::size_t n = 0; n < nodes.size(); n++)
+        for (std::int32_t p = nodes[n].parent; p >= 0; p = nodes[p].parent) depth[n]++;
+    for (std::size_t t = 0; t < tensors.size(); t++) {
+        auto &of = tensors_of_job[tensors[t].job];
+        index_in_job[t] = static_cast<std::int32_t>(of.size());
+        of.push_back(static_cast<std::int32_t>(t));
+    }
+}
+
+std::uint64_t Model::piece_bytes(const Tensor &tensor, std::int32_t piece) const {
+    const Program &p = programs[tensor.program];
+    if (!p.piece_bytes.empty()) return p.piece_bytes[piece];
+    const std::int64_t pieces = p.pieces;
+    return static_cast<std::uint64_t>(tensor.elements / pieces + (piece < tensor.elements % pieces))
+           * static_cast<std::uint64_t>(tensor.element_bytes);
+}
+
+std::int32_t Model::toward(std::int32_t from, std::int32_t to) const {
+    std::int32_t at = to;
+    while (depth[at] > depth[from] + 1) at = nodes[at].parent;
+    if (depth[at] == depth[from] + 1 && nodes[at].parent == from) return at;
+    return nodes[from].parent;
+}
+
+}  // namespace netfold::simulation

@@ -1,0 +1,131 @@
+// What is simulated, as the tables of simulation/simulator/compile.py say it, and what comes of it. Knows nothing of
+// Python.
+//
+// Time is in picoseconds: whole numbers, so that sums do not depend on their order, and fine enough that the 5 ns of a
+// 64-byte message at 100 Gbit/s are not rounded away; 63 bits are 106 days.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace netfold::simulation {
+
+using Time = std::int64_t;
+
+// One direction of a cable.
+struct Link {
+    double ps_per_byte;
+    Time latency;
+};
+
+// A host or a switch of the tree; hosts of several jobs may share links. -1 for no parent.
+struct Node {
+    std::int32_t parent, up, down;
+    bool is_switch;
+};
+
+enum class Kind : std::uint8_t { send, receive, multicast, compute };
+
+// One operation of one node. `target` and `target_op` say who receives, and with which of its operations; of computing,
+// `target` says how long (Program::durations).
+struct Op {
+    Kind kind;
+    bool aggregate;      // a receive that sums in the fabric
+    std::uint16_t need;  // messages a receive waits for
+    std::int32_t piece;
+    std::int32_t target, target_op;
+    std::int32_t peers, peer_count;  // of a multicast, into Program::peers
+    std::int32_t source;             // of a switch's send: the receive whose stream goes on
+    std::int32_t distance;           // of the target, as the sender counts: the same for nodes that do the same
+};
+
+struct Peer {
+    std::int32_t target, target_op, distance;
+};
+
+// A schedule with its messages matched. Nodes are numbered from 0, workers first.
+struct Program {
+    std::int32_t pieces;
+    std::int32_t workers;
+    std::vector<std::int32_t> nodes;  // in the tree
+    std::vector<std::uint8_t> holds;  // a server: waits at the barrier, if there is one
+    std::vector<std::int32_t> begin;  // operations of node i: begin[i] .. begin[i + 1]
+    std::vector<Op> ops;
+    std::vector<Peer> peers;
+    std::vector<std::uint64_t> piece_bytes;  // where pieces are not equal parts of the tensor
+    std::vector<Time> durations;
+};
+
+struct Tensor {
+    std::int32_t job, program;
+    std::int64_t elements;
+    std::int32_t element_bytes;
+    std::int32_t layer;  // whose forward pass needs it
+    std::int32_t order;  // in a server's distribution
+};
+
+enum class Order : std::uint8_t { round_robin, block, random, priority };
+
+struct Job {
+    std::int32_t workers;
+    std::int32_t iterations;
+    bool servers;  // iterations begin with a distribution, and end at the server
+    bool barrier;
+    bool pipelined;         // the forward pass of a layer waits for its own tensors only
+    std::int32_t channels;  // tensors that a worker is at, each in a channel, dealt out in turns; 0 for any number
+    Order order;
+    std::uint64_t seed;
+    std::int32_t forward_steps, backward_steps;
+    std::int32_t rows;  // of the durations: row (iteration * workers + worker) mod rows
+    std::vector<Time> forward, backward;
+    std::vector<std::vector<std::int32_t>> released;  // tensors by backward step
+    std::vector<std::int32_t> errands;                // tensors between the passes: the backward pass waits for them
+};
+
+struct Settings {
+    Time overhead = 0;                 // of a host per message
+    bool store_and_forward = false;    // switches on a unicast's or multicast's way
+    bool store_and_aggregate = false;  // switches that sum
+    std::uint64_t turn_bytes = 0;      // of the parts in which messages between hosts go; 0: whole
+};
+
+struct Result {
+    std::uint64_t events = 0;
+    std::uint64_t messages = 0;
+    std::vector<std::uint64_t> link_bytes;
+    std::vector<Time> link_busy;
+    std::vector<std::vector<Time>> iteration_end;              // [job][iteration]
+    std::vector<std::vector<std::vector<Time>>> reduced;       // [job][iteration][tensor of the job]: at all servers
+    std::vector<std::vector<std::vector<Time>>> delivered;     // likewise: at all workers
+    std::vector<std::vector<Time>> forward_end, backward_end;  // [job][iteration * workers + worker]
+};
+
+// An operation that waits for ever.
+struct Stuck {
+    std::int32_t job, tensor, node, op;
+};
+
+// All of it, and what follows from it.
+struct Model {
+    std::vector<Link> links;
+    std::vector<Node> nodes;
+    std::vector<std::uint64_t> pool_bytes;  // by node
+    std::vector<Program> programs;
+    std::vector<Tensor> tensors;
+    std::vector<Job> jobs;
+    Settings settings;
+
+    std::vector<std::int32_t> depth;                        // by node
+    std::vector<std::vector<std::int32_t>> tensors_of_job;  // by job
+    std::vector<std::int32_t> index_in_job;                 // by tensor
+
+    Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vector<std::uint64_t> the_pool_bytes,
+          std::vector<Program> the_programs, std::vector<Tensor> the_tensors, std::vector<Job> the_jobs,
+          Settings the_settings);
+
+    std::uint64_t piece_bytes(const Tensor &tensor, std::int32_t piece) const;
+    // The neighbour of a node on the way to another.
+    std::int32_t toward(std::int32_t from, std::int32_t to) const;
+};
+
+}  // namespace netfold::simulation

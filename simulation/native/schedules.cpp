@@ -1,0 +1,219 @@
+#include "schedules.h"
+
+#include <algorithm>
+
+namespace netfold::simulation {
+
+Schedules::Schedules(const Model &model, Events &events, Links &links)
+    : model_(model), events_(events), links_(links), occupied_(model.nodes.size()), pools_(model.nodes.size()) {
+    for (std::size_t n = 0; n < pools_.size(); n++) pools_[n].size = model.pool_bytes[n];
+    for (std::size_t j = 0; j < model.jobs.size(); j++) {
+        auto &iterations = states_.emplace_back(model.jobs[j].iterations + 1);
+        for (auto &each : iterations) each.resize(model.tensors_of_job[j].size());
+    }
+}
+
+State &Schedules::state(std::int32_t iteration, std::int32_t t) {
+    const Tensor &tensor = model_.tensors[t];
+    auto &slot = states_[tensor.job][iteration][model_.index_in_job[t]];
+    if (slot) return *slot;
+    const Program &p = model_.programs[tensor.program];
+    slot = std::make_unique<State>();
+    State &s = *slot;
+    s.iteration = iteration, s.tensor = t, s.job = tensor.job, s.program = &p;
+    s.at.assign(p.begin.begin(), p.begin.end() - 1);
+    s.started.assign(p.nodes.size(), 0);
+    s.missing.resize(p.ops.size());
+    bool fabric = false;
+    for (std::size_t o = 0; o < p.ops.size(); o++) s.missing[o] = p.ops[o].need;
+    for (const std::int32_t n : p.nodes) fabric |= model_.nodes[n].is_switch;
+    if (fabric) s.end.assign(p.ops.size(), 0), s.granted.assign(p.ops.size(), 0);
+    for (std::size_t n = 0; n < p.nodes.size(); n++) {
+        if (p.begin[n] == p.begin[n + 1]) continue;
+        s.unfinished++;
+        s.unfinished_servers += p.holds[n];
+    }
+    for (std::size_t n = p.workers; n < p.nodes.size(); n++) {
+        s.started[n] = 1;
+        if (p.begin[n] < p.begin[n + 1]) advance(s, static_cast<std::int32_t>(n));
+    }
+    return s;
+}
+
+void Schedules::start(State &s, std::int32_t w) {
+    s.started[w] = 1;
+    advance(s, w);
+    if (s.at[w] == s.program->begin[w + 1] && s.program->begin[w] == s.program->begin[w + 1]) finished(s, w);
+}
+
+void Schedules::advance(State &s, std::int32_t n) {
+    // Before the start, what a node sends may be answered while it is at it.
+    if (s.at[n] == s.program->begin[n + 1] || s.started[n] == 2) return;
+    s.started[n] = 2;
+    const bool through = go_on(s, n);
+    s.started[n] = 1;
+    if (through) finished(s, n);
+}
+
+// Does a node's operations up to one that waits; whether none is left.
+bool Schedules::go_on(State &s, std::int32_t n) {
+    const Program &p = *s.program;
+    const std::int32_t end = p.begin[n + 1];
+    while (s.at[n] < end) {
+        const std::int32_t o = s.at[n];
+        const Op &op = p.ops[o];
+        if (op.kind == Kind::receive) {
+            if (s.missing[o] > 0) return false;
+            s.at[n]++;
+            if (op.aggregate && !instant_ && pools_[p.nodes[n]].size > 0) {
+                release_at(std::max(events_.now(), s.end[o]),
+                           {p.nodes[n], model_.piece_bytes(model_.tensors[s.tensor], op.piece)});
+            }
+            continue;
+        }
+        if (op.kind == Kind::compute && !instant_) {
+            occupy(s, n, p.durations[op.target], s.tie(n, o, 0));
+            return false;
+        }
+        s.at[n]++;
+        if (op.kind == Kind::compute) continue;
+        const bool to_worker =
+            op.kind == Kind::multicast || op.target < p.workers || model_.nodes[p.nodes[op.target]].is_switch;
+        if (p.holds[n] && to_worker && observer_->hold(s, n, o)) continue;
+        emit(s, n, o);
+    }
+    return true;
+}
+
+void Schedules::finished(State &s, std::int32_t n) {
+    const Program &p = *s.program;
+    if (p.begin[n] < p.begin[n + 1] && --s.unfinished == 0) {
+        s.missing = {};
+        s.end = {};
+        s.granted = {};
+    }
+    observer_->node_done(s, n);
+}
+
+// Lets a node's processor work, when it has done what came before.
+void Schedules::occupy(State &s, std::int32_t n, Time duration, std::uint64_t tie) {
+    Time &until = occupied_[s.program->nodes[n]];
+    until = std::max(until, events_.now()) + duration;
+    std::uint32_t id = 0;
+    if (spare_works_.empty()) {
+        id = static_cast<std::uint32_t>(works_.size());
+        works_.emplace_back();
+    } else {
+        id = spare_works_.back();
+        spare_works_.pop_back();
+    }
+    works_[id] = {&s, n};
+    events_.push(until, worked_event, tie, id);
+}
+
+void Schedules::worked(std::uint32_t id) {
+    const Work done = works_[id];
+    spare_works_.push_back(id);
+    const bool last = ++done.state->at[done.node] == done.state->program->begin[done.node + 1];
+    if (last)
+        finished(*done.state, done.node);
+    else
+        advance(*done.state, done.node);
+}
+
+void Schedules::deliver(State &s, std::int32_t n, std::int32_t o, Time end) {
+    s.missing[o]--;
+    if (!s.end.empty()) s.end[o] = std::max(s.end[o], end);
+    if (s.started[n] && s.at[n] == o && s.missing[o] == 0) advance(s, n);
+}
+
+void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
+    const Program &p = *s.program;
+    const Op &op = p.ops[o];
+    if (instant_) {
+        if (op.kind == Kind::send) return deliver(s, op.target, op.target_op, events_.now());
+        for (std::int32_t i = 0; i < op.peer_count; i++)
+            deliver(s, p.peers[op.peers + i].target, p.peers[op.peers + i].target_op, events_.now());
+        return;
+    }
+    const Time end = op.source >= 0 ? std::max(events_.now(), s.end[op.source]) : events_.now();
+    const std::uint64_t bytes = model_.piece_bytes(model_.tensors[s.tensor], op.piece);
+    const auto make = [&](std::int32_t target, std::int32_t target_op) {
+        const bool first = !model_.nodes[p.nodes[n]].is_switch;
+        return links_.add({&s, o, n, target, target_op, op.distance, p.nodes[n], -1, bytes, end, first});
+    };
+    if (op.kind == Kind::multicast) {
+        const std::uint32_t id = make(-1, -1);
+        if (model_.nodes[p.nodes[n]].is_switch)
+            links_.replicate(id);
+        else
+            links_.send(id, end);
+        return;
+    }
+    const std::uint32_t id = make(op.target, op.target_op);
+    const std::int32_t target = p.nodes[op.target];
+    if (p.ops[op.target_op].aggregate && pools_[target].size > 0 && s.granted[op.target_op] != 2) {
+        ungranted_[{&s, op.target_op}].push_back(id);
+        if (s.granted[op.target_op] == 0) {
+            s.granted[op.target_op] = 1;
+            pools_[target].asked.push_back({&s, op.target_op});
+            grant(target);
+        }
+        return;
+    }
+    links_.send(id, end);
+}
+
+// Gives slots to the sums that asked for them, in that order.
+void Schedules::grant(std::int32_t n) {
+    Pool &pool = pools_[n];
+    while (!pool.asked.empty()) {
+        const Request next = pool.asked.front();
+        State &s = *next.state;
+        const std::uint64_t bytes = model_.piece_bytes(model_.tensors[s.tensor], s.program->ops[next.op].piece);
+        if (pool.used + bytes > pool.size) return;
+        pool.used += bytes;
+        pool.asked.pop_front();
+        s.granted[next.op] = 2;
+        const auto waiting = ungranted_.find({&s, next.op});
+        const auto ids = std::move(waiting->second);
+        ungranted_.erase(waiting);
+        for (const std::uint32_t id : ids) links_.send(id, std::max(events_.now(), links_[id].end));
+    }
+}
+
+void Schedules::release_at(Time time, const Release &release) {
+    std::uint32_t id = 0;
+    if (spare_releases_.empty()) {
+        id = static_cast<std::uint32_t>(releases_.size());
+        releases_.emplace_back();
+    } else {
+        id = spare_releases_.back();
+        spare_releases_.pop_back();
+    }
+    releases_[id] = release;
+    events_.push(time, released_event, 0, id);
+}
+
+void Schedules::released(std::uint32_t id) {
+    const Release release = releases_[id];
+    spare_releases_.push_back(id);
+    pools_[release.pool].used -= release.bytes;
+    grant(release.pool);
+}
+
+std::vector<Stuck> Schedules::stuck() const {
+    std::vector<Stuck> out;
+    for (std::size_t j = 0; j < states_.size(); j++)
+        for (const auto &iteration : states_[j])
+            for (const auto &s : iteration) {
+                if (!s) continue;
+                for (std::size_t n = 0; n + 1 < s->program->begin.size(); n++)
+                    if (s->at[n] < s->program->begin[n + 1])
+                        out.push_back(
+                            {static_cast<std::int32_t>(j), s->tensor, static_cast<std::int32_t>(n), s->at[n]});
+            }
+    return out;
+}
+
+}  // namespace netfold::simulation

@@ -1,0 +1,91 @@
+// Every node's operations for every tensor.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "events.h"
+#include "links.h"
+#include "model.h"
+#include "state.h"
+
+namespace netfold::simulation {
+
+// Who decides when nodes may go on, and what comes after them.
+class NodeObserver {
+public:
+    // Whether a node's message to a worker is held back, to be emitted later.
+    virtual bool hold(State &state, std::int32_t node, std::int32_t op) = 0;
+    // A node is through with a tensor.
+    virtual void node_done(State &state, std::int32_t node) = 0;
+
+protected:
+    ~NodeObserver() = default;
+};
+
+class Schedules {
+public:
+    Schedules(const Model &model, Events &events, Links &links);
+    void observe(NodeObserver &observer) { observer_ = &observer; }
+
+    State &state(std::int32_t iteration, std::int32_t tensor);
+    // A worker may begin with a tensor.
+    void start(State &state, std::int32_t worker);
+    void emit(State &state, std::int32_t node, std::int32_t op);
+    // Whether everything takes no time, as before the beginning.
+    bool instant() const { return instant_; }
+    void set_instant(bool instant) { instant_ = instant; }
+
+    // What comes of events.
+    void deliver(State &state, std::int32_t node, std::int32_t op, Time end);
+    void released(std::uint32_t id);
+    void worked(std::uint32_t id);
+
+    // Who waits for ever, if nothing can happen any more.
+    std::vector<Stuck> stuck() const;
+
+private:
+    struct Request {
+        State *state;
+        std::int32_t op;
+    };
+    struct Pool {
+        std::uint64_t size = 0, used = 0;
+        std::deque<Request> asked;
+    };
+    struct Work {
+        State *state;
+        std::int32_t node;
+    };
+    struct Release {
+        std::int32_t pool;
+        std::uint64_t bytes;
+    };
+
+    void advance(State &state, std::int32_t node);
+    bool go_on(State &state, std::int32_t node);
+    void finished(State &state, std::int32_t node);
+    void occupy(State &state, std::int32_t node, Time duration, std::uint64_t tie);
+    void grant(std::int32_t pool);
+    void release_at(Time time, const Release &release);
+
+    const Model &model_;
+    Events &events_;
+    Links &links_;
+    NodeObserver *observer_ = nullptr;
+    bool instant_ = false;
+    std::vector<std::vector<std::vector<std::unique_ptr<State>>>> states_;  // [job][iteration][tensor of the job]
+    std::vector<Time> occupied_;  // by node of the tree: until when its processor works
+    std::vector<Work> works_;
+    std::vector<std::uint32_t> spare_works_;
+    std::vector<Pool> pools_;
+    std::vector<Release> releases_;
+    std::vector<std::uint32_t> spare_releases_;
+    std::map<std::pair<const State *, std::int32_t>, std::vector<std::uint32_t>> ungranted_;
+};
+
+}  // namespace netfold::simulation

@@ -1,0 +1,1 @@
+"""Predictors of an iteration's time by name; `builtin/` has one file for each."""

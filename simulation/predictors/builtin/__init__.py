@@ -1,0 +1,1 @@
+"""One file per predictor: its `SPEC`, and the function that predicts."""

@@ -1,0 +1,82 @@
+"""simulator: the cell's schedules played in virtual time on the cell's network."""
+
+from __future__ import annotations
+
+from hostlib.mechanisms.mechanism import Mechanism
+from hostlib.protocol.header import frame_bytes
+from hostlib.strategies.strategy import choose
+from hostlib.text import units
+from simulation.experiments.experiment_file import Cell, Experiment
+from simulation.predictors.predictor import Prediction, PredictorSpec
+from simulation.simulator.network import Network
+from simulation.simulator.play import Job, play
+
+# A full segment of TCP with timestamps (RFC 7323) in an Ethernet frame, and its half of an acknowledgement of two
+# (RFC 5681, 4.2) that shares the link with the other direction's segments.
+TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
+TURNS = 256  # in which streams share a link while a tensor is sent, at most: more is exacter, and takes longer
+TCP_EFFICIENCY = TCP_PAYLOAD / (TCP_FRAME + HALF_ACKNOWLEDGEMENT)
+
+
+def network_of(experiment: Experiment, cell: Cell) -> Network:
+    """What the simulator plays a cell on: what its links carry besides headers.
+
+    Raises:
+        TopologyError: the topology cannot be, with the cell's hosts.
+    """
+    link = units.bandwidth(cell.bandwidth) / experiment.replay.shrink
+    mechanism = choose(cell.mechanism).mechanism
+    turn_bytes = max(TCP_PAYLOAD, max(tensor.bytes for tensor in experiment.workload(cell).tensors) // TURNS)
+    declared = experiment.declared(cell)
+    if experiment.topology.get("kind", "star") not in ("star", "leaf-spine"):
+        return Network(
+            link,
+            topology=declared,
+            efficiency=wire_efficiency(mechanism),
+            frame_bytes=frame_size(mechanism),
+            turn_bytes=turn_bytes,
+        )
+    # A switch passes a frame on when it has the whole of it.
+    frame_ns = round(frame_size(mechanism) * 8e9 / link)
+    return Network(
+        link * wire_efficiency(mechanism),
+        latency_ns=2 * units.time_ns(experiment.topology.get("delay", "0us")) + frame_ns,
+        racks=experiment.racks(cell),
+        oversubscription=experiment.topology.get("oversubscription", 1.0),
+        turn_bytes=turn_bytes,
+        servers_on_spine=True,
+    )
+
+
+def predict(experiment: Experiment, cell: Cell) -> Prediction | None:
+    """By simulation; None for what a library's own mechanism sums, where frames are lost, and where computing takes what
+    it takes.
+
+    What is played is data-parallel training as DDP does it: the forward pass begins when all is summed.
+    """
+    mechanism = experiment.choice(cell).mechanism
+    if cell.loss or experiment.training is not None or (mechanism.build is None and experiment.workload(cell).summed):
+        return None
+    # Links carry the mechanism's frames; what goes by others is as much larger as those are worse.
+    plan = experiment.plan(cell).with_exchanges_scaled(wire_efficiency(mechanism) / TCP_EFFICIENCY)
+    job = Job(
+        experiment.bucketed(plan), mechanism, cell.workers, bare=True, pipelined=False, channels=mechanism.channels
+    )
+    played = play(network_of(experiment, cell), [job] * cell.jobs, apart=True)
+    return Prediction(played.outcomes[0].iteration_s)
+
+
+def frame_size(mechanism: Mechanism) -> int:
+    """Bytes of a full frame: of the slot protocol, or TCP's."""
+    return frame_bytes()[1] if mechanism.needs_fabric else TCP_FRAME
+
+
+def wire_efficiency(mechanism: Mechanism) -> float:
+    """Values' share of what a link carries in both directions: frames of the slot protocol, or TCP's."""
+    if mechanism.needs_fabric:
+        payload, frame = frame_bytes()
+        return payload / frame
+    return TCP_EFFICIENCY
+
+
+SPEC = PredictorSpec("simulator", "schedules played in virtual time, event by event", predict)

@@ -1,0 +1,1 @@
+"""The discrete-event simulator: schedules compiled, networks, workloads, and their play."""

@@ -1,0 +1,414 @@
+"""Jobs on a network in virtual time.
+
+The kernel (simulation/native/) plays every node's operations for every tensor, and every worker's layers. An iteration
+of a mechanism with servers begins with their distribution, the barrier before it just passed, and ends when all is
+summed at them; of any other, it begins with the forward pass and ends when every worker has every sum.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hostlib.mechanisms.mechanism import Mechanism, registered
+from hostlib.schedules.hierarchy import spread
+from hostlib.schedules.schedule import Multicast, Schedule, Send, Symmetry, worker
+from hostlib.topology.topology import Topology
+from simulation._kernel import Kernel
+from simulation._kernel import job as kernel_job
+from simulation._kernel import program as kernel_program
+from simulation.errors import NetworkError, SimulationError
+from simulation.simulator.compile import Compiled, compile_schedule, reduced
+from simulation.simulator.network import PS_PER_NS, Network, Tree, tree
+from simulation.simulator.workload import Variation, Workload
+
+EVENTS_AT_A_TIME = 2_000_000  # between looks for Ctrl-C
+REDUCE_ABOVE = 4_000_000  # operations; fewer are played in full
+MAX_TENSORS, MAX_NODES = 1 << 20, 1 << 16  # that the kernel's keys hold
+
+
+class Order(Enum):
+    """In which order servers distribute, and with PRIORITY, hosts send: what the forward pass needs first, first."""
+
+    ROUND_ROBIN = "round-robin"
+    BLOCK = "block"
+    RANDOM = "random"
+    PRIORITY = "priority"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training job, or one bare all-reduce.
+
+    Attributes:
+        iterations: to be played.
+        barrier: iterations are apart for all (global barrier); else each worker goes on as soon as it can.
+        pipelined: a layer's forward pass waits for its own tensors only; None: with servers.
+        bare: begins with the workers' gradients and ends with the sums at the workers, servers or not.
+        channels: all-reduces that a worker is at, dealt out in turns; 0 for any number.
+        reduce: whether one worker may stand for all; None: where playing all would take long.
+        hosts: the numbers of its workers' and then its servers' hosts, of which other jobs' may be some; if one job has
+            them, all have. Empty: see play.
+    """
+
+    workload: Workload
+    mechanism: Mechanism
+    workers: int
+    iterations: int = 1
+    barrier: bool = True
+    pipelined: bool | None = None
+    bare: bool = False
+    order: Order = Order.ROUND_ROBIN
+    variation: Variation = field(default_factory=Variation)
+    channels: int = 0
+    reduce: bool | None = None
+    hosts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "iterations"):
+            if getattr(self, name) < 1:
+                raise SimulationError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.mechanism.build is None and self.workload.summed:
+            legal = ", ".join(name for name, each in registered().items() if each.build is not None)
+            raise SimulationError(f"{self.mechanism.what} and has no schedule; legal are {legal}")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one job.
+
+    Attributes:
+        iteration_end_ns: when each iteration ended; the first is what was before the start.
+        reduced_ns, delivered_ns: (iteration, tensor): when it was summed at the servers, when all workers had it.
+        forward_end_ns, backward_end_ns: (iteration, worker).
+    """
+
+    iteration_end_ns: list[float]
+    reduced_ns: list[list[float]]
+    delivered_ns: list[list[float]]
+    forward_end_ns: list[list[float]]
+    backward_end_ns: list[list[float]]
+
+    @property
+    def iteration_s(self) -> float:
+        """Of one iteration: the only one, or the mean of all but the first, where there is no barrier."""
+        end = self.iteration_end_ns
+        return (end[-1] - end[1]) / (len(end) - 2) / 1e9 if len(end) > 2 else end[-1] / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of all jobs.
+
+    Attributes:
+        link_bytes: cable -> (sent, received), as its lower end sees it; of all iterations.
+        stood_for: how many workers each played one stood for.
+        kernel_s, wall_s: what the kernel took, and all of it.
+    """
+
+    outcomes: list[Outcome]
+    link_bytes: dict[str, tuple[int, int]]
+    events: int
+    messages: int
+    stood_for: int
+    kernel_s: float
+    wall_s: float
+
+
+def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
+    """Play jobs to their end.
+
+    Args:
+        apart: jobs have hosts of their own, dealt out in turns where all have as many workers, so that each is in every
+            rack; else they share workers' and servers' hosts.
+
+    Raises:
+        SimulationError: something waits for ever, or cannot be.
+        NetworkError: a schedule does not fit the network.
+    """
+    started = time.perf_counter()
+    dealt = apart and len({job.workers for job in jobs}) == 1
+    stride = len(jobs) if dealt else 1
+    first_workers = [(i if dealt else sum(j.workers for j in jobs[:i])) if apart else 0 for i in range(len(jobs))]
+    compiled = [
+        _programs(job, network, len(jobs) == 1, first, stride) for job, first in zip(jobs, first_workers, strict=True)
+    ]
+    servers_of = [
+        1 + max((_number(n, "server") for each in made for n in each.compiled.names), default=-1)
+        for made, _, _ in compiled
+    ]
+    firsts = [(first, sum(servers_of[:i]) if apart else 0) for i, first in enumerate(first_workers)]
+    worker_count = sum(j.workers for j in jobs) if apart else max(j.workers for j in jobs)
+    server_count = sum(servers_of) if apart else max(servers_of)
+    if jobs[0].hosts:
+        worker_count, server_count = 1 + max(host for job in jobs for host in job.hosts), 0
+    network_tree = tree(network, worker_count, server_count)
+    programs: list[Any] = []
+    tensors: list[tuple[int, ...]] = []
+    kernel_jobs: list[Any] = []
+    for index, (job, (made, of_tensor, stand)) in enumerate(zip(jobs, compiled, strict=True)):
+        base = len(programs)
+        with_servers = any(each.distributes for each in made) and not job.bare
+        for each in made:
+            nodes = [
+                (
+                    _chosen(name, network_tree, job)
+                    if job.hosts
+                    else _place(name, network_tree, worker_count, firsts[index], stride),
+                    int(each.distributes and name.startswith("server")),
+                )
+                for name in each.compiled.names
+            ]
+            programs.append(_kernel_program(each, np.array(nodes, np.int32)))
+        for tensor, which in zip(job.workload.tensors, of_tensor, strict=True):
+            elements, pieces = tensor.bytes // tensor.element_bytes, made[which].compiled.pieces
+            if stand > 1:  # every piece as the largest
+                elements = -(-elements // pieces) * pieces
+            tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order))
+        kernel_jobs.append(_kernel_job(job, with_servers, stand, len(tensors) - len(job.workload.tensors)))
+    if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
+        raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
+    pools = _pools(network, network_tree, tensors, [each.compiled for made, _, _ in compiled for each in made])
+    kernel = Kernel(
+        network_tree.ps_per_byte, network_tree.latency_ps, network_tree.nodes, pools, programs,
+        np.array(tensors, np.int64), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
+        network.store_and_aggregate, network.turn_bytes,
+    )  # fmt: skip
+    running = time.perf_counter()
+    while not kernel.run(EVENTS_AT_A_TIME):
+        pass
+    kernel_s = time.perf_counter() - running
+    if stuck := kernel.stuck():
+        j, t, node, _ = stuck[0]
+        own = t - sum(len(job.workload.tensors) for job in jobs[:j])
+        program = compiled[j][0][compiled[j][1][own]].compiled
+        waits = f"{program.names[node]} waits for ever for {jobs[j].workload.tensors[own].name}"
+        raise SimulationError(f"{jobs[j].mechanism.name}: {waits}")
+    result = kernel.results()
+    outcomes = [
+        _outcome(result, index, job.workers if compiled[index][2] == 1 else 1) for index, job in enumerate(jobs)
+    ]
+    stand = compiled[0][2] if len(jobs) == 1 else 1
+    if stand > 1:
+        link_bytes = _all_links(jobs[0], compiled[0])
+    else:
+        link_bytes = {}
+        for (name, _), sent, received in zip(
+            network_tree.link_names[::2], result["link_bytes"][::2], result["link_bytes"][1::2], strict=True
+        ):
+            link_bytes[name] = (sent, received)
+    return Played(
+        outcomes, link_bytes, result["events"], result["messages"], stand, kernel_s, time.perf_counter() - started
+    )
+
+
+# ---- schedules -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A schedule of a job's tensors.
+
+    Attributes:
+        sizes: of its pieces, in bytes, where they are not equal parts of the tensor.
+        distributes: a server in it has at the beginning of an iteration what the one before left it.
+    """
+
+    compiled: Compiled
+    schedule: Schedule
+    sizes: tuple[int, ...]
+    distributes: bool
+
+
+Programs = tuple[list[Made], list[int], int]
+
+
+def _programs(job: Job, network: Network, alone: bool, first: int = 0, stride: int = 1) -> Programs:
+    """The distinct schedules of a job's tensors, which of them each tensor has, and how many workers one stands for.
+
+    Args:
+        first, stride: worker r is on the network's host `first + stride * r`, unless the job names its hosts.
+    """
+    workload, build = job.workload, job.mechanism.build
+    takes = {} if build is None else inspect.signature(build).parameters
+    schedules: list[Schedule] = []
+    known: dict[Any, int] = {}
+    of_tensor = []
+    summed = workload.summed
+    for tensor in summed:
+        # Schedules are lazy: to have one is cheap, to compile it is not. So is told which are the same.
+        key: Any = (tensor.bytes if "size" in takes else 0, tensor.turn if "turn" in takes else 0)
+        if key not in known:
+            schedule = job.mechanism.schedule(job.workers, size=tensor.bytes, turn=tensor.turn)
+            like = _like(schedule, tensor.turn)
+            if like not in known:
+                known[like] = len(schedules)
+                schedules.append(schedule)
+            known[key] = known[like]
+        of_tensor.append(known[key])
+    for schedule in schedules[:1]:
+        _fits(schedule, network)
+    if network.topology is not None:
+        numbers = job.hosts or range(first, first + stride * job.workers, stride)
+        hosts = {worker(rank): worker(number) for rank, number in zip(range(job.workers), numbers, strict=False)}
+        schedules = [_spread(schedule, network.topology, hosts) for schedule in schedules]
+    may = (
+        alone and job.reduce is not False and network.racks == 1 and network.topology is None and job.variation.is_none
+    )
+    may = may and not job.hosts and len(workload.backward_ns) == 1 and len(summed) == len(workload.tensors)
+    if may and (job.reduce or len(schedules[0].nodes[worker(0)]) * job.workers * len(of_tensor) > REDUCE_ABOVE):
+        alike = [reduced(schedule) for schedule in schedules]
+        if all(alike):
+            made = [Made(p, s, (), False) for p, s in zip(alike, schedules, strict=True) if p is not None]
+            return made, of_tensor, job.workers
+    made = [Made(compile_schedule(schedule), schedule, (), bool(schedule.servers)) for schedule in schedules]
+    for number, tensor in enumerate(workload.tensors[len(summed) :], start=len(summed)):
+        assert tensor.exchange is not None, "what is summed comes first"
+        schedule = tensor.exchange.schedule
+        distributes = bool(schedule.servers) and number not in workload.errands
+        of_tensor.append(len(made))
+        made.append(Made(compile_schedule(schedule), schedule, tensor.exchange.sizes, distributes))
+    return made, of_tensor, 1
+
+
+def _kernel_program(made: Made, nodes: NDArray[np.int32]) -> Any:
+    c = made.compiled
+    durations_ps = c.durations_ns * PS_PER_NS
+    return kernel_program(c.pieces, c.workers, nodes, c.begin, c.ops, c.peers, list(made.sizes), durations_ps)
+
+
+def _like(schedule: Schedule, turn: int) -> Any:
+    """What two schedules of one mechanism and world size have in common only if they are the same.
+
+    With servers, workers' lists name the server of every piece; with a switch, or where workers are alike, one's list
+    says all; else the turn may be a rank's.
+    """
+    alike = schedule.servers or schedule.needs_fabric or schedule.symmetry is not Symmetry.NONE
+    told = -1 if alike else turn % schedule.world_size
+    return schedule.pieces, schedule.nodes[worker(0)], told
+
+
+def _spread(schedule: Schedule, topology: Topology, hosts: dict[str, str]) -> Schedule:
+    """What one switch does, done by all of a tree's, as the fabric does it."""
+    absent = next((host for host in hosts.values() if topology.above(host) is None), None)
+    if absent is not None:
+        raise NetworkError(f"the topology has no {absent}; it has {topology.workers} workers")
+    return spread(schedule, topology.tree, {name: topology.switch_of(host) for name, host in hosts.items()})
+
+
+def _fits(schedule: Schedule, network: Network) -> None:
+    racks = [name for name in schedule.nodes if name.startswith("leaf")]
+    if racks and len(racks) != network.racks:
+        raise NetworkError(f"{schedule.mechanism} is for {len(racks)} racks, the network has {network.racks}")
+
+
+def _number(name: str, kind: str) -> int:
+    return int(name.removeprefix(kind)) if name.startswith(kind) else -1
+
+
+def _chosen(name: str, of: Tree, job: Job) -> int:
+    """A node's index in the tree, where the job says it."""
+    if name.startswith("worker"):
+        return of.hosts[job.hosts[_number(name, "worker")]]
+    if name.startswith("server"):
+        return of.hosts[job.hosts[job.workers + _number(name, "server")]]
+    return of.switches[name]
+
+
+def _place(name: str, of: Tree, workers: int, first: tuple[int, int], stride: int) -> int:
+    """A node's index in the tree."""
+    if name.startswith("worker"):
+        return of.hosts[first[0] + stride * _number(name, "worker")]
+    if name.startswith("server"):
+        return of.hosts[workers + first[1] + _number(name, "server")]
+    return of.switches[name]
+
+
+def _pools(network: Network, of: Tree, tensors: list[tuple[int, ...]], programs: list[Compiled]) -> Any:
+    pools = np.zeros(len(of.nodes), np.uint64)
+    if network.slot_bytes:
+        for index in of.switches.values():
+            pools[index] = network.slot_bytes
+        for _, program, elements, element_bytes, *_ in tensors:
+            largest = -(-elements // programs[program].pieces) * element_bytes
+            if largest > network.slot_bytes and np.any(programs[program].ops[:, 1]):
+                raise NetworkError(
+                    f"a piece of {largest} bytes does not fit the {network.slot_bytes} bytes of a switch's slots: "
+                    "split messages"
+                )
+    return pools
+
+
+def _kernel_job(job: Job, with_servers: bool, stand: int, first_tensor: int) -> Any:
+    workload, workers = job.workload, 1 if stand > 1 else job.workers
+    durations = [
+        job.variation.durations_ps(means, workers, job.iterations, salt)
+        for salt, means in enumerate((workload.forward_ns.reshape(1, -1), workload.backward_ns))
+    ]
+    rows = max(map(len, durations))
+    forward, backward = (np.ascontiguousarray(np.resize(d, (rows, d.shape[1]))) for d in durations)
+    return kernel_job(
+        workers, job.iterations, with_servers, job.barrier,
+        with_servers if job.pipelined is None else job.pipelined, job.channels,
+        list(Order).index(job.order), job.variation.seed, forward, backward,
+        [[first_tensor + t for t in step] for step in workload.released], [first_tensor + t for t in workload.errands],
+    )  # fmt: skip
+
+
+# ---- results -------------------------------------------------------------------------------------------------------
+
+
+def _outcome(result: dict[str, Any], j: int, workers: int) -> Outcome:
+    def ns(values: list[int]) -> list[float]:
+        return [value / PS_PER_NS for value in values]
+
+    def by_worker(values: list[int]) -> list[list[float]]:
+        return [ns(values[i : i + workers]) for i in range(0, len(values), workers)]
+
+    return Outcome(
+        ns(result["iteration_end_ps"][j]),
+        [ns(row) for row in result["reduced_ps"][j]],
+        [ns(row) for row in result["delivered_ps"][j]],
+        by_worker(result["forward_end_ps"][j]),
+        by_worker(result["backward_end_ps"][j]),
+    )
+
+
+def _all_links(job: Job, compiled: Programs) -> dict[str, tuple[int, int]]:
+    """Bytes of every worker's cable, by the schedule, where only one was played."""
+    n = job.workers
+    sent, received = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    ranks = np.arange(n)
+    known: dict[tuple[int, int], tuple[Any, Any]] = {}
+    for tensor, program in zip(job.workload.tensors, compiled[1], strict=True):
+        schedule = compiled[0][program].schedule
+        pieces = schedule.pieces
+        small, larger = divmod(tensor.bytes // tensor.element_bytes, pieces)
+        if (program, larger) not in known:
+            out, into = np.zeros(pieces, np.int64), np.zeros(pieces, np.int64)
+            for operation in schedule.nodes[worker(0)]:
+                (out if isinstance(operation, Send | Multicast) else into)[operation.piece] += 1
+            # Worker r's piece p is worker 0's, turned: how many of the larger ones it has.
+            index = np.arange(pieces)[:, None]
+            turned = index ^ ranks if schedule.symmetry is Symmetry.XOR else (index + ranks) % pieces
+            has = (turned if pieces > 1 else np.zeros((1, n), np.int64)) < larger
+            known[program, larger] = (
+                np.stack([np.full(n, out.sum()), out @ has]),
+                np.stack([np.full(n, into.sum()), into @ has]),
+            )
+        for total, (count, extra) in zip((sent, received), known[program, larger], strict=True):
+            total += tensor.element_bytes * (small * count + extra)
+    runs = job.iterations
+    return {worker(r): (int(sent[r]) * runs, int(received[r]) * runs) for r in range(n)}
+
+
+def only(network: Network, job: Job) -> tuple[Outcome, Played]:
+    """Play one job."""
+    played = play(network, [job])
+    return played.outcomes[0], played

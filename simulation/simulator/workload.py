@@ -1,0 +1,246 @@
+"""What a job does: which layers compute how long, and which tensors they need and make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hostlib.strategies.plan import Exchange, Plan
+from hostlib.traces.trace import Layer, Parameter, Trace, synthesise
+from simulation.errors import SimulationError
+
+PS_PER_NS = 1000
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One gradient, or a part of one; or what an exchange brings.
+
+    Attributes:
+        turn: the number of its variable in the model, by which mechanisms deal tensors out.
+        layer: the index of the layer whose forward pass needs it.
+        order: its place in a server's distribution.
+        exchange: how it comes to the workers; None: by the mechanism.
+    """
+
+    name: str
+    bytes: int
+    turn: int
+    layer: int
+    order: int
+    exchange: Exchange | None = None
+
+    @property
+    def element_bytes(self) -> int:
+        return 4 if self.bytes % 4 == 0 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A plan as the engine wants it.
+
+    Attributes:
+        forward_ns: by layer.
+        backward_ns: (recorded workers, steps); a step ends with gradients.
+        released: the tensors that each step makes.
+        errands: the tensors that the forward pass makes, and the backward pass waits for.
+    """
+
+    tensors: tuple[Tensor, ...]
+    forward_ns: NDArray[np.int64]
+    backward_ns: NDArray[np.int64]
+    released: tuple[tuple[int, ...], ...]
+    errands: tuple[int, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.bytes for tensor in self.tensors)
+
+    @property
+    def summed(self) -> tuple[Tensor, ...]:
+        """What the mechanism sums: they come first."""
+        return tuple(tensor for tensor in self.tensors if tensor.exchange is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """How workers' computing differs.
+
+    Attributes:
+        jitter: standard deviation of a step's time over its mean; lognormal, for each worker, iteration and step.
+        stragglers: times which a rank takes longer.
+
+    Raises:
+        SimulationError: a negative number.
+    """
+
+    jitter: float = 0.0
+    stragglers: Mapping[int, float] = field(default_factory=dict)
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.jitter < float("inf"):
+            raise SimulationError(f"jitter must be 0 or more, not {self.jitter}")
+        for rank, factor in self.stragglers.items():
+            if not 0 < factor < float("inf") or rank < 0:
+                raise SimulationError(f"a straggler is RANK=FACTOR, the factor above 0, not {rank}={factor}")
+
+    @property
+    def is_none(self) -> bool:
+        return self.jitter == 0 and not self.stragglers
+
+    def durations_ps(self, means_ns: NDArray[np.int64], workers: int, iterations: int, salt: int) -> NDArray[np.int64]:
+        """Rows by iteration and worker, or, where all are alike, as few as there are; picoseconds."""
+        if self.is_none and len(means_ns) == 1:
+            return means_ns * PS_PER_NS
+        rows: NDArray[np.float64] = np.tile(
+            means_ns[np.arange(workers) % len(means_ns)] * PS_PER_NS, (iterations, 1)
+        ).astype(float)
+        if self.jitter:
+            sigma = np.sqrt(np.log1p(self.jitter**2))
+            rows *= np.random.default_rng([self.seed, salt]).lognormal(-(sigma**2) / 2, sigma, rows.shape)
+        for rank, factor in self.stragglers.items():
+            if rank >= workers:
+                raise SimulationError(f"no worker {rank} to be a straggler: there are {workers}")
+            rows[rank::workers] *= factor
+        rounded: NDArray[np.int64] = np.rint(rows).astype(np.int64)
+        return rounded
+
+
+def of_trace(trace: Trace, message_bytes: int = 0, bucket_bytes: int = 0) -> Workload:
+    """The workload of a trace whose gradients are summed as they are ready; see of_plan."""
+    return of_plan(Plan(trace), message_bytes, bucket_bytes)
+
+
+def of_plan(plan: Plan, message_bytes: int = 0, bucket_bytes: int = 0) -> Workload:
+    """A plan's workload.
+
+    Args:
+        message_bytes: tensors are cut into messages of at most so many; 0 for whole. Not what exchanges bring.
+        bucket_bytes: gradients that follow each other are put together until there are so many; 0 for each alone. Not
+            where the plan says what is summed together.
+    """
+    carried = {name for each in plan.carried for name in each.parameters}
+    workload = _summed(plan.trace, carried, message_bytes)
+    if plan.chunks:
+        workload = _in_chunks(workload, plan.chunks)
+    elif bucket_bytes:
+        workload = _bucketed(workload, bucket_bytes)
+    return _with_exchanges(workload, plan)
+
+
+def _summed(trace: Trace, carried: set[str], message_bytes: int) -> Workload:
+    """What the mechanism sums: everything that is not carried."""
+    number = {p.name: index for index, p in enumerate(trace.parameters)}
+    layer = {each.name: index for index, each in enumerate(trace.layers)}
+    order = {e.parameter: index for index, e in reversed(list(enumerate(trace.distribution)))}
+    gradients = {e.parameter for e in trace.aggregation(trace.workers[0])} - carried
+    tensors: list[Tensor] = []
+    parts: dict[str, tuple[int, ...]] = {}
+    for p in trace.parameters:
+        if p.name not in gradients:
+            continue
+        sizes = _parts(p.bytes, message_bytes)
+        parts[p.name] = tuple(range(len(tensors), len(tensors) + len(sizes)))
+        tensors += [Tensor(p.name, s, number[p.name], layer[p.layer], order.get(p.name, number[p.name])) for s in sizes]
+    workers = [trace.aggregation(name) for name in trace.workers]
+    first = [e.parameter for e in workers[0]]
+    backward = []
+    for events in workers:
+        # Each gradient is a step of its own; on another worker it may be ready in another order, but is sent in this one.
+        ready = {e.parameter: e.time_ns for e in events}
+        times = np.maximum.accumulate([ready[name] for name in first])
+        backward.append(np.diff(times, prepend=0) + np.where(np.arange(len(first)) == 0, trace.lead_ns, 0))
+    forward = np.array([each.forward_ns for each in trace.layers], np.int64)
+    released = tuple(parts.get(name, ()) for name in first)
+    return Workload(tuple(tensors), forward, np.array(backward, np.int64), released)
+
+
+def _with_exchanges(workload: Workload, plan: Plan) -> Workload:
+    """What exchanges bring, behind what is summed."""
+    if not plan.has_own_messages:
+        return workload
+    trace = plan.trace
+    step = {e.parameter: index for index, e in enumerate(trace.aggregation(trace.workers[0]))}
+    number = {p.name: index for index, p in enumerate(trace.parameters)}
+    names = [each.name for each in trace.layers]
+    tensors, released = list(workload.tensors), list(workload.released)
+    for each in plan.carried:
+        first = min(number[name] for name in each.parameters)
+        layer = names.index(trace.parameters[first].layer)
+        last = max(step[name] for name in each.parameters)
+        released[last] = (*released[last], len(tensors))
+        tensors.append(
+            Tensor(each.exchange.schedule.mechanism, each.exchange.bytes, first, layer, first, each.exchange)
+        )
+    errands = tuple(range(len(tensors), len(tensors) + len(plan.blocking)))
+    tensors += [Tensor(exchange.schedule.mechanism, exchange.bytes, 0, 0, 0, exchange) for exchange in plan.blocking]
+    return replace(workload, tensors=tuple(tensors), released=tuple(released), errands=errands)
+
+
+def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
+    """Tensors together as they are released; a bucket is released with its last one, and needed with its first layer.
+
+    Source: Li et al. 2020, "PyTorch Distributed", section 3.2.3.
+    """
+    buckets: list[Tensor] = []
+    released: list[tuple[int, ...]] = []
+    held: list[Tensor] = []
+    for number, step in enumerate(workload.released):
+        held += [workload.tensors[t] for t in step]
+        full = sum(tensor.bytes for tensor in held) >= bucket_bytes or number == len(workload.released) - 1
+        released.append((len(buckets),) if full and held else ())
+        if full and held:
+            buckets.append(_together(held, len(buckets)))
+            held = []
+    return Workload(tuple(buckets), workload.forward_ns, workload.backward_ns, tuple(released))
+
+
+def _in_chunks(workload: Workload, chunks: Sequence[Sequence[str]]) -> Workload:
+    """Each chunk's tensors together, released with the last of them and not before the chunk before; then what is in none."""
+    step = {place: number for number, places in enumerate(workload.released) for place in places}
+    of_name: dict[str, list[int]] = {}
+    for place, tensor in enumerate(workload.tensors):
+        of_name.setdefault(tensor.name, []).append(place)
+    made: list[Tensor] = []
+    released: list[list[int]] = [[] for _ in workload.released]
+    last = 0
+    for chunk in chunks:
+        places = [place for name in chunk for place in of_name.pop(name, ())]
+        if places:
+            last = max(last, *(step[place] for place in places))
+            released[last].append(len(made))
+            made.append(_together([workload.tensors[place] for place in places], len(made)))
+    for place in (place for places in of_name.values() for place in places):
+        released[step[place]].append(len(made))
+        made.append(workload.tensors[place])
+    return replace(workload, tensors=tuple(made), released=tuple(map(tuple, released)))
+
+
+def _together(tensors: list[Tensor], number: int) -> Tensor:
+    """One bucket of them."""
+    total = sum(tensor.bytes for tensor in tensors)
+    layer = min(tensor.layer for tensor in tensors)
+    return Tensor(f"bucket{number}", total + -total % FLOAT_BYTES, number, layer, number)
+
+
+def of_size(size_bytes: int, message_bytes: int = 0) -> Workload:
+    """One tensor and no computing: a bare all-reduce."""
+    return of_trace(trace_of_size(size_bytes), message_bytes)
+
+
+def trace_of_size(size_bytes: int) -> Trace:
+    """A trace of one tensor and no computing."""
+    return synthesise([Layer("tensor", 0, 0)], [Parameter("tensor/values", max(1, size_bytes), "tensor")])
+
+
+def _parts(size: int, at_most: int) -> list[int]:
+    """Sizes of a tensor's messages: as even as whole elements allow."""
+    unit = 4 if size % 4 == 0 else 1
+    count = -(-size // max(unit, at_most - at_most % unit)) if at_most else 1
+    small, larger = divmod(size // unit, count)
+    return [unit * (small + (part < larger)) for part in range(count)]

@@ -1,0 +1,149 @@
+"""What README and docs tell people to type, and how each of it is made small enough, or why it cannot be run, for a test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OURS = ("controller", "hostlib", "emulation", "simulation")
+OTHERS = ("make", "python", "torchrun", "mpirun", "curl", ".", "ip", "pytest", "sudo", "env")
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+SHELLS = ("sh", "bash", "console")
+INLINE = re.compile(rf"`((?:{'|'.join(OURS)}) [a-z]+ [^`]+)`")
+WORD = re.compile(r"(?:\w+=\S+ )*(?:sudo )?(?:\S*/bin/)?([\w.-]+)(?: |$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Smaller:
+    """The command after a substitution: a regular expression, and what is put in place of what fits."""
+
+    old: str
+    new: str
+
+    def applied(self, command: str) -> str:
+        return re.sub(self.old, self.new, command, count=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Not run, and why."""
+
+    why: str
+
+
+# For a command, the first of those whose expression fits all of it; one that is not here is run as it is.
+TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
+    # Everything.
+    r"make (demo|test|p4)\b.*": Elsewhere("CI runs the targets; test_demo.py, test_structure.py try what they do"),
+    r".*\bpytest\b.*": Elsewhere("the suite itself"),
+    r".*--device cuda.*": Elsewhere("needs a GPU"),
+    r"emulation conformance .*": Elsewhere("needs p4c and its sources"),
+    r"(shell|finsy)/bin/python .*|PYTHON=.*ptf/run\.sh": Elsewhere("needs other P4Runtime clients, installed apart"),
+    r".*[A-Z]{4,}.*\.\.\.|hostlib (poseidon|models) MODEL.*|emulation topology FILE|.*--model NAME": Elsewhere(
+        "a form, no command"
+    ),
+    # Real networks and hosts.
+    r"emulation run .*--hosts .*": Elsewhere("needs hosts; tests/emulation/test_experiments.py has two on one machine"),
+    r"(emulation switch|ip route add|controller start) .*(dev h1|s1-h1|=s1|topology\.json).*": Elsewhere(
+        "needs cables between hosts and switches; tests/integration/test_tree.py makes them"
+    ),
+    r"hostlib doctor .*": [Smaller("$", " || true")],  # Its exit code says how the machine is.
+    r"emulation report .*jq .*": [Smaller(r"jq \S+", "python3 -m json.tool")],  # jq may not be there.
+    # What would take long.
+    r"emulation run fabric-vs-host( --miniature)?": [Smaller("( --miniature)?$", " --miniature --only inception3-ring-")],
+    r"emulation run [a-z]+": Elsewhere("tests/emulation/test_ready_experiments.py runs it in miniature"),
+    r"simulation run emulation/.*": [Smaller("emulation/", f"{ROOT}/emulation/")],
+    r"emulation demo .*": [Smaller("$", " --epochs 1 --mechanisms inagg+mcast")],
+    r"emulation bench.*": [Smaller("--seconds 5", ""), Smaller("$", " --seconds 0.1")],
+    r"emulation switch .*wire:.*": [Smaller("$", " --exit-when-idle 0.5")],
+    r"emulation switch .*": [Smaller("$", " --exit-when-idle 0.5")],
+    r"python -m tests\.chaos\.run .*": [Smaller("--runs 500", "--runs 1")],
+    r"hostlib train .*--profile .*": [Smaller("resnet18", "lenet")],
+    r"hostlib train .*--steps.*": [Smaller(r"--steps \d+", "--steps 2"), Smaller(r"\w+:/data/\w+", "synthetic")],
+    r"hostlib train --json": Elsewhere("a form of the others"),
+    r"hostlib profile --import .*": Elsewhere("needs a profile of PyTorch's; tests/unit/test_profile.py makes one"),
+    r"(torchrun .*|controller start && )?(-m )?hostlib[ .]train .*": [
+        Smaller(r"\w+:/data/\w+", "synthetic"), Smaller("$", " --steps 2")
+    ],
+    r"mpirun .*": [Smaller("mpirun", "mpirun --oversubscribe"), Smaller("$", " --steps 2")],
+    r"hostlib bench .*": [
+        Smaller(r"netns:\d", "netns:2"), Smaller("--to 16M", "--to 16K"), Smaller(r"--sizes \S+", ""),
+        Smaller(r"( --(iterations|repeats|warm-up) \d+)+", ""), Smaller("^(?!.*--to)(.*)$", r"\1 --sizes 16K"),
+        Smaller("^(?!.*--mechanisms)(.*)$", r"\1 --mechanisms ring,inagg+mcast"), Smaller("$", " --iterations 1 --repeats 1"),
+    ],
+    r"hostlib converge .*": [Smaller("--steps 400", "--steps 4"), Smaller("docs/", "")],
+    r"hostlib overlap .*": [Smaller("resnet18", "lenet"), Smaller("--steps 11", "--steps 6 --repeats 1")],
+    r"hostlib cgdp check .*": [Smaller("cifar10_quick", "lenet"), Smaller("--chunks 1,2,3", "--chunks 2"), Smaller("$", " --steps 1")],
+    r"hostlib profile --model resnet18 .*": [Smaller("--batch 8", "--batch 1 --iterations 1")],
+    r"simulation paper (all|1 4) ?.*": [Smaller("all", "ralp2 poseidon1"), Smaller("1 4 6 7 8 9 10", "4")],
+    r"simulation sweep .*": [
+        Smaller(r"--workers \S+", "--workers 4,8"), Smaller("^(?!.*--mechanisms)(.*)$", r"\1 --mechanisms ring,ps")
+    ],
+}  # fmt: skip
+GENERAL = (Smaller(r"\s+#.*$", ""), Smaller("^sudo ", ""), Smaller(r"^(env PATH=\S+ )?(\.venv/bin/)", ""))
+
+# What a page takes for granted; run before its commands.
+BEFORE = {
+    "bench.md": "controller start",
+    "cgdp.md": "simulation trace --model resnet50 --output resnet18.trace && "
+    """python3 -c 'import json; print(json.dumps({str(n): 1 + abs(n - 9) / 9 for n in range(1, 200)}))' > times.json""",
+    "emulation-networks.md": """printf '[topology]\\nkind = "leaf-spine"\\n' > network.toml""",
+    "poseidon.md": "controller start",
+    "ralp.md": "controller start",
+}
+# A network of one's own, as models.md and ralp.md name one.
+NETWORK = """
+from torch import nn
+
+def net():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 10))
+    model.input_shape = (3, 4, 4)
+    return model
+
+network = net
+"""
+
+
+def written_on(page: Path) -> list[str]:
+    """The command lines of a page, in its order: in shell blocks, indented, or as code within a sentence."""
+    found: list[tuple[int, str]] = []
+    text = page.read_text()
+    for block in FENCED.finditer(text):
+        if block[1] in SHELLS:
+            lines = block[2].replace("\\\n", " ").splitlines()
+            found += [(block.start() + n, line) for n, line in enumerate(lines) if line.strip()]
+    # Blanked, so that places in the page stay what they are.
+    prose = FENCED.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
+    for line in re.finditer(r"^ {4}(\S.*)$", prose, re.M):
+        word = WORD.match(line[1])
+        if word is not None and word[1] in (*OURS, *OTHERS):
+            found.append((line.start(), line[1]))
+    found += [(code.start(), " ".join(code[1].split())) for code in INLINE.finditer(prose)]
+    return list(dict.fromkeys(command.removeprefix("$ ").strip() for _, command in sorted(found)))
+
+
+def plain(command: str) -> str:
+    """Without its comment, and without what says where it is installed and by whom it is run."""
+    for each in GENERAL:
+        command = each.applied(command)
+    return command
+
+
+def entry(command: str) -> str | None:
+    """The expression of the table that fits a plain command."""
+    return next((fits for fits in TABLE if re.fullmatch(fits, command)), None)
+
+
+def small(command: str) -> str | Elsewhere:
+    """What is run instead of a plain command."""
+    how = TABLE.get(entry(command) or "", ())
+    if isinstance(how, Elsewhere):
+        return how
+    for each in how:
+        command = each.applied(command)
+    return command

@@ -1,0 +1,217 @@
+"""`hostlib bench`: the table is right, on loopback and between network namespaces, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hostlib.bench.allreduce import BenchOptions, foot, parse_sizes, payload_limit_gbps
+from hostlib.bench.allreduce_rank import drawn, wrong_elements
+from hostlib.launch.hosts import namespace_hosts, to_switch
+from hostlib.protocol.addresses import FABRIC_ADDRESS
+from hostlib.system.network_links import MTU
+from hostlib.system.network_namespace import NamespaceError, inside, sweep
+from tests.conftest import ROOT
+from tests.iproute import ip
+
+TCP_LIMIT_GBPS = 40e6 / 8e9 * 1448 / 1514  # of values, by a link of 40mbit
+CONTRACT = {"mechanism", "size_bytes", "dtype", "time_us", "algbw_gbps", "busbw_gbps", "wrong", "retransmits"}
+
+
+def start(*options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "hostlib", "bench", "--json", *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def bench(*options: str) -> list[dict[str, Any]]:
+    with start(*options) as running:
+        said, complained = running.communicate(timeout=100)
+    assert running.returncode == 0, complained
+    return list(json.loads(said))
+
+
+def namespaces(pid: int) -> list[str]:
+    return [entry.name for entry in Path("/run/netns").glob(f"netfold-*-{pid}-*")]
+
+
+def test_every_mechanism_type_and_size_has_its_row() -> None:
+    asked = ("--mechanisms", "ring,inagg+mcast,gloo", "--world-size", "2", "--sizes", "1000,256K")
+    rows = bench(*asked, "--dtype", "float32,int32", "--repeats", "2", "--iterations", "2")
+    assert [(row["mechanism"], row["dtype"], row["size_bytes"]) for row in rows] == [
+        (mechanism, dtype, size)
+        for mechanism in ("ring", "inagg+mcast", "gloo")
+        for dtype in ("float32", "int32")
+        for size in (1000, 256 << 10)
+    ]
+    for row in rows:
+        assert row.keys() >= CONTRACT
+        assert row["wrong"] == 0, row
+        assert row["algbw_gbps"] == pytest.approx(row["size_bytes"] / row["time_us"] / 1e3, rel=0.01, abs=2e-6)
+        assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"], abs=2e-6)  # 2 (n - 1) / n of two ranks
+        assert row["fastest_us"] <= row["time_us"] <= row["slowest_us"]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("mechanism", "limit_gbps", "faults"),
+    [
+        # What it loses and repeats is sent again.
+        ("inagg+mcast", payload_limit_gbps("40mbit"), ("--loss", "0.02", "--duplicate", "0.02", "--seed", "3")),
+        ("inagg+mcast:via_server", payload_limit_gbps("40mbit"), ("--loss", "0.02", "--reorder", "0.02")),
+        # The server's link carries the sum once for each of both ranks.
+        ("inagg", payload_limit_gbps("40mbit") / 2, ("--loss", "0.02", "--duplicate", "0.02")),
+        # Both ranks' tensors to the server, the sum from there.
+        (
+            "mcast",
+            1 / (2 / TCP_LIMIT_GBPS + 1 / payload_limit_gbps("40mbit")),
+            ("--loss", "0.01", "--duplicate", "0.02"),
+        ),
+        # A half to the other rank, and a half, summed, through the switch.
+        ("ring+mcast", 2 / (1 / TCP_LIMIT_GBPS + 1 / payload_limit_gbps("40mbit")), ("--loss", "0.01")),
+        # Of two ranks each sends every byte once; a frame of TCP carries up to 1448 bytes in 1514.
+        ("gloo", TCP_LIMIT_GBPS, ()),
+    ],
+)
+def test_links_between_namespaces_carry_their_rate_and_no_more(
+    mechanism: str, limit_gbps: float, faults: tuple[str, ...]
+) -> None:
+    where = ("--hosts", "netns:2", "--rate", "40mbit", "--mechanisms", mechanism, *faults)
+    with start(*where, "--sizes", "1M", "--repeats", "2", "--iterations", "1") as running:
+        said, complained = running.communicate(timeout=100)
+    assert running.returncode == 0, complained
+    (row,) = json.loads(said)
+    assert row["wrong"] == 0
+    # What a burst lets through at once is not limited.
+    assert 0.1 * limit_gbps < row["algbw_gbps"] < 1.02 * limit_gbps
+    assert row["retransmits"] > 0 or not faults
+    assert namespaces(running.pid) == []
+
+
+@pytest.mark.root
+def test_ctrl_c_leaves_nothing_behind() -> None:
+    with start("--hosts", "netns:2", "--rate", "1mbit", "--mechanisms", "inagg+mcast", "--sizes", "16M") as running:
+        assert running.stderr is not None
+        assert running.stderr.readline() == "measuring: inagg+mcast, 16M float32\n"
+        assert len(namespaces(running.pid)) == 3
+        members = [pid for space in namespaces(running.pid) for pid in processes_in(space)]
+        assert len(members) == 5, "switch, controller, store, and two ranks"
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 130
+    assert namespaces(running.pid) == []
+    assert [pid for pid in members if Path("/proc", pid).exists()] == []
+
+
+def processes_in(space: str) -> list[str]:
+    done = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.root
+def test_the_namespaces_of_the_dead_are_swept_away_and_those_of_the_living_are_not() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    dead, living = f"netfold-test-{ended.pid}-0", f"netfold-test-{os.getpid()}-0"
+    ip("netns", "add", dead)
+    ip("netns", "add", living)
+    try:
+        assert dead in sweep()
+        assert not Path("/run/netns", dead).exists()
+        assert Path("/run/netns", living).exists()
+    finally:
+        ip("netns", "delete", living)
+
+
+@pytest.mark.root
+def test_a_bundle_of_datagrams_reaches_the_switch_as_single_frames() -> None:
+    """A packet socket gets what the stack segments later, or never, in one piece; the switch takes frames."""
+    count, each = 6, 1056
+    with namespace_hosts(1, None) as made:
+        hosts = to_switch(made)
+        ip("-n", hosts.spaces[0], "neigh", "add", FABRIC_ADDRESS, "lladdr", "02:00:00:00:00:01", "dev", "h1")
+
+        def listen() -> socket.socket:
+            heard = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+            heard.bind(("s1", 0x0800))
+            heard.settimeout(5)
+            return heard
+
+        def send() -> None:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                bundle = [(socket.IPPROTO_UDP, 103, struct.pack("=H", each))]  # UDP_SEGMENT
+                sender.sendmsg([bytes(count * each)], bundle, 0, (FABRIC_ADDRESS, 4793))
+
+        with inside(hosts.middle, listen) as heard:
+            inside(hosts.spaces[0], send)
+            frames = [len(heard.recv(1 << 16)) for _ in range(count)]
+    assert frames == [14 + 20 + 8 + each] * count
+    assert max(frames) <= 14 + MTU
+
+
+def test_without_root_namespaces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(NamespaceError, match="need root"), namespace_hosts(2, None):
+        pass
+
+
+# ---- what a row is made of --------------------------------------------------------------------------------------
+
+
+def a_sum(dtype: torch.dtype, count: int, ranks: int) -> torch.Tensor:
+    """Exact, but for its rounding to the type."""
+    exact = torch.int64 if dtype == torch.int32 else torch.float64
+    total = torch.zeros(count, dtype=exact)
+    for rank in range(ranks):
+        for start, block in drawn(7, rank, count, dtype):
+            total[start : start + len(block)] += block.to(exact)
+    return total.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32])
+def test_wrong_elements_are_counted(dtype: torch.dtype) -> None:
+    count, ranks = 70_000, 8
+    result = a_sum(dtype, count, ranks)
+    assert wrong_elements(result, 7, ranks, None) == 0
+    assert wrong_elements(result, 8, ranks, None) > count / 2, "another seed's sum"
+    step = 1 if dtype == torch.int32 else 16 * torch.finfo(dtype).eps
+    for at in (0, 65_535, 65_536, count - 1):
+        result[at] += step
+    assert wrong_elements(result, 7, ranks, None) == 4
+    if dtype.is_floating_point:
+        result[5] = torch.nan
+        assert wrong_elements(result, 7, ranks, None) == 5
+
+
+def test_a_sum_in_floating_point_may_err_more_than_one_in_fixed_point() -> None:
+    result = a_sum(torch.float32, 4096, 32)
+    result += 40 * torch.finfo(torch.float32).eps
+    assert wrong_elements(result, 7, 32, None) > 4000
+    assert wrong_elements(result, 7, 32, torch.finfo(torch.float32).eps / 2) == 0
+
+
+def test_sizes_are_lists_or_ranges() -> None:
+    assert parse_sizes("64K,1M,64k", None, None, 4) == (64 << 10, 1 << 20)
+    assert parse_sizes(None, "8", "1K", 4) == (8, 32, 128, 512)
+
+
+def test_the_foot_says_what_a_link_carries() -> None:
+    options = BenchOptions(("inagg+mcast", "ring"), (1 << 20,), hosts="netns:8", rate="100mbit")
+    assert payload_limit_gbps("100mbit") == pytest.approx(0.0125 * 1024 / 1098)
+    said = " ".join(foot(options))
+    assert "0.01166 GB/s of values: 1024 of a frame's 1098 bytes" in said
+    assert "for inagg+mcast look at algbw" in said
+    assert "1.750 algbw" in said

@@ -1,0 +1,131 @@
+"""The P4Runtime side, against a server in this process that keeps what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from controller.errors import SwitchError
+from controller.jobs.switch_share import Member, SwitchShare
+from controller.switches.program import load_artifact
+from controller.switches.session import P4RuntimeSession
+from hostlib.protocol import constants
+from tests.integration.controller.memory_switch import Running
+
+FABRIC_ADDRESS = "10.255.255.254"
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    started = Running()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def fabric(running: Running) -> Iterator[P4RuntimeSession]:
+    connected = P4RuntimeSession(running.address, 1, 10)
+    yield connected
+    connected.close()
+
+
+@pytest.fixture
+def job() -> list[SwitchShare]:
+    members = tuple(Member(rank, 1 + rank, 0xAA, "127.0.0.1", 5000 + rank, 1 + rank) for rank in range(2))
+    return [SwitchShare(1, 99, 0, 128, 1, members)]
+
+
+def test_the_program_is_pushed_once(running: Running, fabric: P4RuntimeSession) -> None:
+    artifact = load_artifact(64)
+    assert fabric.push(artifact, FABRIC_ADDRESS)
+    assert running.switch.config.p4_device_config == artifact.program
+    assert len(running.switch.entities) == 2  # the fabric's address, and the MAC that ARP is told for it
+    assert fabric.program == "netfold-v1model-64"
+    assert not fabric.push(artifact, FABRIC_ADDRESS)
+    assert (running.switch.pushes, len(running.switch.entities)) == (1, 2)
+    assert fabric.push(load_artifact(256), FABRIC_ADDRESS)
+
+
+def test_a_later_controller_takes_over_without_a_push(
+    running: Running, fabric: P4RuntimeSession, job: list[SwitchShare]
+) -> None:
+    artifact = load_artifact(64)
+    fabric.push(artifact, FABRIC_ADDRESS)
+    fabric.install(job)
+    later = P4RuntimeSession(running.address, 1, 11)
+    try:
+        assert not later.push(artifact, FABRIC_ADDRESS)
+        later.remove(job)
+    finally:
+        later.close()
+    assert len(running.switch.entities) == 2
+
+
+def test_an_earlier_election_id_does_not_become_primary(running: Running, fabric: P4RuntimeSession) -> None:
+    with pytest.raises(SwitchError, match="has another controller as its primary"):
+        P4RuntimeSession(running.address, 1, 9)
+
+
+def test_entries_come_and_go_with_the_job(running: Running, fabric: P4RuntimeSession, job: list[SwitchShare]) -> None:
+    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    before = list(running.switch.entities)
+    fabric.install(job)
+    assert len(running.switch.entities) > len(before)
+    fabric.remove(job)
+    assert running.switch.entities == before
+
+
+@pytest.mark.parametrize("number", range(13))
+def test_entries_are_installed_all_or_none(
+    running: Running, fabric: P4RuntimeSession, job: list[SwitchShare], number: int
+) -> None:
+    """Two replicas, a group, two verdicts per job, four per rank: thirteen writes, any may fail."""
+    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    before = list(running.switch.entities)
+    running.switch.refuse_write = number
+    with pytest.raises(SwitchError, match="refused a write: the table is full") as refused:
+        fabric.install(job)
+    assert len(str(refused.value).splitlines()) == 1
+    assert running.switch.entities == before
+    fabric.install(job)
+    assert len(running.switch.entities) == len(before) + 13
+
+
+def test_counters_of_both_pipelines_are_summed(running: Running, fabric: P4RuntimeSession) -> None:
+    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    counters = ("events", "egress_events", "port_in", "port_out")
+    ids = {name: fabric.names().counter_id(name) for name in counters}
+    assert len(set(ids.values())) == 4
+    running.switch.cells = {
+        ids["events"]: {constants.EVENT_ABSORBED: (6, 0), constants.DROP_STALE: (2, 0), 63: (9, 0)},
+        ids["egress_events"]: {constants.EVENT_REPLICA: (4, 0), constants.DROP_STALE: (1, 0)},
+        ids["port_in"]: {1: (5, 500), 2: (0, 0), 7: (1, 60)},
+        ids["port_out"]: {1: (4, 400), 3: (2, 20)},
+    }
+    events, drops = fabric.counts()
+    assert events == {**dict.fromkeys(constants.EVENTS, 0), "absorbed": 6, "replica": 4}
+    assert drops == {**dict.fromkeys(constants.DROPS, 0), "stale": 3}
+    assert fabric.ports() == {
+        1: {"packets_in": 5, "bytes_in": 500, "packets_out": 4, "bytes_out": 400},
+        3: {"packets_in": 0, "bytes_in": 0, "packets_out": 2, "bytes_out": 20},
+        7: {"packets_in": 1, "bytes_in": 60, "packets_out": 0, "bytes_out": 0},
+    }
+
+
+def test_a_switch_that_dies_is_down(running: Running, fabric: P4RuntimeSession, job: list[SwitchShare]) -> None:
+    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    assert fabric.up
+    running.stop()
+    fabric._client.stream_recv_thread.join(5)
+    assert not fabric.up
+    for use in (lambda: fabric.install(job), fabric.counts, fabric.ports):
+        with pytest.raises(SwitchError, match="is gone") as refused:
+            use()
+        assert len(str(refused.value).splitlines()) == 1
+
+
+def test_nobody_at_the_address_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.switches.session.CONNECT_TIMEOUT_S", 0.2)
+    with pytest.raises(SwitchError, match=r"no switch answers P4Runtime at 127\.0\.0\.1:1"):
+        P4RuntimeSession("127.0.0.1:1", 1, 1)

@@ -1,0 +1,174 @@
+"""The server's end of the slot protocol, packet by packet: plain sockets are the switch and the workers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from hostlib._engine import Server
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header, check_word, doubled
+
+ELEMENTS, WORLD_SIZE, FIRST_SLOT, SLOTS = 8, 3, 16, 4
+VALUES = np.arange(-3, 5, dtype=np.int32) * 1_000_003
+SOON_S, NEVER_S = 5.0, 0.1
+SUM = Header(
+    operation=constants.OPERATION_SUM,
+    job=7,
+    rank=1,
+    epoch=9,
+    generation=5,
+    slot=FIRST_SLOT + 2,
+    element_count=ELEMENTS,
+    exponent=210,
+    next_exponent=doubled(211),
+)
+
+
+def datagram(header: Header) -> bytes:
+    """A sum of VALUES; its check word is right, unless the header has one of its own."""
+    check = header.check or check_word(header, VALUES, WORLD_SIZE)
+    return replace(header, check=check).pack() + VALUES.astype(">i4").tobytes()
+
+
+def end() -> socket.socket:
+    """A socket on loopback."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.bind(("127.0.0.1", 0))
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A server between a switch and workers that are sockets of the test's."""
+
+    server: Server
+    switch: socket.socket
+    workers: list[socket.socket]
+
+    def configure(self, to_workers: bool) -> None:
+        ends = [worker.getsockname() for worker in self.workers] if to_workers else []
+        place = (*self.switch.getsockname(), SUM.job, SUM.epoch, WORLD_SIZE, FIRST_SLOT, SLOTS, ELEMENTS)
+        self.server.configure(*place, workers=ends)
+
+    def send(self, data: bytes) -> None:
+        self.switch.sendto(data, (self.server.address, self.server.port))
+
+    @staticmethod
+    def got(where: socket.socket, within_s: float = SOON_S) -> bytes | None:
+        where.settimeout(within_s)
+        try:
+            return where.recv(2048)
+        except TimeoutError:
+            return None
+
+    def who_got(self, data: bytes) -> list[int]:
+        """Workers that have one of these, and nothing else."""
+        found = [rank for rank, worker in enumerate(self.workers) if self.got(worker, NEVER_S) == data]
+        assert [self.got(worker, NEVER_S / 10) for worker in self.workers] == [None] * WORLD_SIZE
+        return found
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench(Server("127.0.0.1"), end(), [end() for _ in range(WORLD_SIZE)])
+    yield made
+    made.server.halt()
+    for each in (made.switch, *made.workers):
+        each.close()
+
+
+def result_of(header: Header) -> bytes:
+    sum_of_all = datagram(header)
+    answer = Header.unpack(sum_of_all)
+    answer = replace(answer, operation=constants.OPERATION_RESULT, rank=constants.RANK_ALL, flags=0)
+    return answer.pack() + sum_of_all[constants.HEADER_BYTES :]
+
+
+def test_a_sum_goes_back_to_the_switch_as_a_result_as_often_as_it_comes(bench: Bench) -> None:
+    bench.configure(to_workers=False)
+    for header in (SUM, replace(SUM, rank=2, flags=constants.FLAG_AGAIN), replace(SUM, generation=4)):
+        bench.send(datagram(header))
+        assert bench.got(bench.switch) == result_of(header)
+    bench.server.halt()
+    stats = bench.server.stats()
+    assert (stats["packets_received"], stats["packets_sent"], stats["damaged"], stats["foreign"]) == (3, 3, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "counted"),
+    [
+        (datagram(replace(SUM, check=1)), "damaged"),
+        (datagram(replace(SUM, next_exponent=211)), "damaged"),
+        (datagram(replace(SUM, operation=constants.OPERATION_CONTRIBUTION)), "foreign"),
+        (datagram(replace(SUM, job=8)), "foreign"),
+        (datagram(replace(SUM, epoch=8)), "foreign"),
+        (datagram(replace(SUM, slot=FIRST_SLOT - 1)), "foreign"),
+        (datagram(replace(SUM, slot=FIRST_SLOT + SLOTS)), "foreign"),
+        (datagram(SUM)[:-1], "foreign"),
+        (datagram(SUM) + b"x", "foreign"),
+    ],
+)
+@pytest.mark.parametrize("to_workers", [False, True])
+def test_what_is_no_sum_of_the_job_is_not_answered(bench: Bench, wrong: bytes, counted: str, to_workers: bool) -> None:
+    bench.configure(to_workers)
+    bench.send(wrong)
+    bench.send(datagram(SUM))
+    assert bench.got(bench.workers[0] if to_workers else bench.switch) == result_of(SUM)
+    bench.server.halt()
+    stats = bench.server.stats()
+    assert (stats[counted], stats["packets_sent"]) == (1, WORLD_SIZE if to_workers else 1)
+
+
+def test_workers_get_a_sum_once_each_and_again_who_asks(bench: Bench) -> None:
+    bench.configure(to_workers=True)
+    bench.send(datagram(SUM))
+    assert bench.who_got(result_of(SUM)) == [0, 1, 2]
+    bench.send(datagram(replace(SUM, rank=2)))
+    assert bench.who_got(result_of(SUM)) == [2]
+    leaf = replace(SUM, rank=0x8001)  # Whoever asked is behind it.
+    bench.send(datagram(leaf))
+    assert bench.who_got(result_of(SUM)) == [0, 1, 2]
+
+
+def test_workers_do_not_get_what_all_have_had(bench: Bench) -> None:
+    bench.configure(to_workers=True)
+    for generation in (0xFFFFFFFF, 0):  # The next: serial numbers, as in the switch.
+        bench.send(datagram(replace(SUM, generation=generation)))
+        assert bench.who_got(result_of(replace(SUM, generation=generation))) == [0, 1, 2]
+    bench.send(datagram(replace(SUM, generation=0xFFFFFFFF)))
+    assert bench.who_got(b"") == []
+    bench.server.halt()
+    assert bench.server.stats()["duplicates"] == 1
+
+
+def test_more_sums_than_a_batch_reach_every_worker_in_order(bench: Bench) -> None:
+    bench.configure(to_workers=True)
+    generations = range(100, 200)
+    for generation in generations:
+        bench.send(datagram(replace(SUM, generation=generation)))
+    for worker in bench.workers:
+        assert [bench.got(worker) for _ in generations] == [
+            result_of(replace(SUM, generation=generation)) for generation in generations
+        ]
+
+
+def test_a_new_place_is_a_new_world(bench: Bench) -> None:
+    bench.configure(to_workers=True)
+    bench.send(datagram(SUM))
+    assert bench.who_got(result_of(SUM)) == [0, 1, 2]
+    bench.configure(to_workers=True)
+    bench.send(datagram(SUM))
+    assert bench.who_got(result_of(SUM)) == [0, 1, 2]
+
+
+def test_a_place_that_cannot_be_is_refused(bench: Bench) -> None:
+    place = (*bench.switch.getsockname(), SUM.job, SUM.epoch, WORLD_SIZE, FIRST_SLOT, SLOTS)
+    with pytest.raises(ValueError, match="all workers, or none"):
+        bench.server.configure(*place, ELEMENTS, workers=[("127.0.0.1", 1)])
+    with pytest.raises(ValueError, match="impossible place"):
+        bench.server.configure(*place, 0)

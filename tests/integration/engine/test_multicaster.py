@@ -1,0 +1,311 @@
+"""Both ends of a multicast stream, packet by packet: a plain socket is the switch."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from hostlib._engine import Multicaster
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header, check_word
+
+ELEMENTS, FIRST_SLOT, SLOTS = 8, 16, 8
+BYTES = 4 * ELEMENTS
+JOB, EPOCH, RANK, SENDER = 7, 9, 1, 2
+RECEIVERS = [0, 1]
+SOON_S, NEVER_S = 5.0, 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One that the host sent."""
+
+    header: Header
+    words: np.ndarray
+
+    @property
+    def position(self) -> int:
+        return self.header.generation * SLOTS + self.header.slot - FIRST_SLOT
+
+    @property
+    def low(self) -> int:
+        """As a NACK has it."""
+        return int(self.words[1]) << 32 | int(self.words[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A host and its switch."""
+
+    host: Multicaster
+    switch: socket.socket
+
+    def configure(self, source: bool, slots: int = SLOTS) -> None:
+        streams = [(FIRST_SLOT, slots, RECEIVERS if source else [])]
+        self.host.configure(*self.switch.getsockname(), JOB, EPOCH, RANK, SENDER, streams, ELEMENTS)
+
+    def send(self, data: bytes) -> None:
+        self.switch.sendto(data, (self.host.address, self.host.port))
+
+    def got(self, within_s: float = SOON_S) -> Packet | None:
+        self.switch.settimeout(within_s)
+        try:
+            data = self.switch.recv(2048)
+        except TimeoutError:
+            return None
+        header = Header.unpack(data)
+        words = np.frombuffer(data, ">u4", offset=constants.HEADER_BYTES)
+        assert header.check == check_word(replace(header, check=0), words.astype(np.uint32).view(np.int32), 1)
+        return Packet(header, words)
+
+    def gets(self, positions: list[int]) -> list[Packet]:
+        """So many packets, of these positions in this order, and nothing else."""
+        found = [self.got() for _ in positions]
+        assert [packet and packet.position for packet in found] == positions
+        assert self.got(NEVER_S) is None
+        return [packet for packet in found if packet is not None]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    switch = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    switch.bind(("127.0.0.1", 0))
+    made = Bench(Multicaster("127.0.0.1"), switch)
+    yield made
+    made.host.halt()
+    switch.close()
+
+
+def packet(operation: int, position: int, data: bytes, rank: int = RANK, **wrong: int) -> bytes:
+    """One of the stream; its check word is right, unless there is something wrong with it."""
+    fields = {"job": JOB, "epoch": EPOCH, "generation": position // SLOTS, "slot": FIRST_SLOT + position % SLOTS}
+    header = Header(operation=operation, rank=rank, element_count=ELEMENTS, exponent=0, next_exponent=0, **fields)
+    words = np.frombuffer(data, ">i4").astype(np.int32)
+    header = replace(header, check=check_word(header, words, 1))
+    return replace(header, **wrong).pack() + data
+
+
+def chunk(position: int, **wrong: int) -> bytes:
+    return packet(constants.OPERATION_CHUNK, position, content(position), **wrong)
+
+
+def content(position: int) -> bytes:
+    return bytes((position + i) % 256 for i in range(BYTES))
+
+
+def contents(count: int) -> np.ndarray:
+    return np.frombuffer(b"".join(map(content, range(count))), np.uint8).copy()
+
+
+def nack(position: int, rank: int, low: int, **wrong: int) -> bytes:
+    words = np.zeros(ELEMENTS, ">u4")
+    words[:3] = rank, low >> 32, low & 0xFFFFFFFF
+    return packet(constants.OPERATION_NACK, position, words.tobytes(), rank=RANK, **wrong)
+
+
+# ---- the source ------------------------------------------------------------------------------------------------------
+
+
+def test_a_source_sends_a_window_and_goes_on_when_every_receiver_has_told_it(bench: Bench) -> None:
+    bench.configure(source=True)
+    ticket = bench.host.send(0, contents(12))
+    sent = bench.gets(list(range(SLOTS)))
+    assert all(each.header.rank == SENDER and each.header.operation == constants.OPERATION_CHUNK for each in sent)
+    assert [each.words.tobytes() for each in sent] == [content(position) for position in range(SLOTS)]
+    bench.send(nack(SLOTS + 3, rank=0, low=3))
+    assert bench.got(NEVER_S) is None
+    bench.send(nack(SLOTS + 2, rank=1, low=2))
+    bench.gets([8, 9])
+    assert not bench.host.wait(ticket, 0)
+    bench.send(nack(SLOTS + 9, rank=1, low=9))
+    bench.gets([10])
+    bench.send(nack(SLOTS + 9, rank=0, low=9))
+    bench.gets([11])
+    assert bench.host.wait(ticket, SOON_S)
+
+
+def test_a_message_that_ends_within_a_packet_is_filled_up_with_zeros(bench: Bench) -> None:
+    bench.configure(source=True)
+    for size in (0, 1, BYTES + 1):
+        assert bench.host.wait(bench.host.send(0, contents(2)[:size]), SOON_S)
+    assert [each.words.tobytes() for each in bench.gets([0, 1, 2])] == [
+        content(0)[:1] + bytes(BYTES - 1),
+        content(0),
+        content(1)[:1] + bytes(BYTES - 1),
+    ]
+
+
+def test_a_chunk_that_the_switch_lacks_is_sent_again_once_for_all_who_ask(bench: Bench) -> None:
+    bench.configure(source=True)
+    values = contents(3)
+    ticket = bench.host.send(0, values)
+    first = bench.gets([0, 1, 2])
+    assert bench.host.wait(ticket, SOON_S)
+    values[:] = 0  # It is the caller's again.
+    bench.send(nack(1, rank=0, low=1))
+    bench.send(nack(1, rank=1, low=0))
+    (again,) = bench.gets([1])
+    assert again.words.tobytes() == first[1].words.tobytes() == content(1)
+    assert bench.host.stats()["retransmits"] == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "counted"),
+    [
+        (nack(SLOTS, rank=0, low=3, check=1), "damaged"),
+        (nack(SLOTS, rank=5, low=3), "foreign"),
+        (nack(SLOTS, rank=0, low=SLOTS + 1), "foreign"),
+        (nack(SLOTS, rank=0, low=3, epoch=EPOCH - 1), "foreign"),
+        (nack(SLOTS, rank=0, low=3, job=JOB + 1), "foreign"),
+        (nack(SLOTS, rank=0, low=3, slot=FIRST_SLOT + SLOTS), "foreign"),
+        (nack(SLOTS, rank=0, low=3)[:-1], "foreign"),
+        (chunk(0), "foreign"),
+    ],
+)
+def test_what_is_no_nack_of_a_receivers_moves_nothing(bench: Bench, asked: bytes, counted: str) -> None:
+    bench.configure(source=True)
+    bench.host.send(0, contents(SLOTS + 1))
+    bench.gets(list(range(SLOTS)))
+    bench.send(nack(SLOTS, rank=1, low=3))
+    bench.send(asked)
+    assert bench.got(NEVER_S) is None
+    bench.host.halt()
+    assert bench.host.stats()[counted] == 1
+
+
+# ---- a receiver ------------------------------------------------------------------------------------------------------
+
+
+def test_a_receiver_tells_how_far_it_is_after_each_half_of_the_window(bench: Bench) -> None:
+    bench.configure(source=False)
+    into = np.zeros(6 * BYTES, np.uint8)
+    ticket = bench.host.receive(0, into)
+    for position in range(6):
+        bench.send(chunk(position))
+    assert bench.host.wait(ticket, SOON_S)
+    assert np.array_equal(into, contents(6))
+    told = []
+    while (each := bench.got(NEVER_S)) is not None:
+        assert (each.header.operation, each.header.rank, each.words[0]) == (constants.OPERATION_NACK, RANK, RANK)
+        # Of a position that cannot have been sent: the switch passes it on.
+        assert each.position == each.low + SLOTS
+        told.append(each.low)
+    assert told == sorted(set(told)) and told[-1] >= SLOTS // 2
+
+
+def test_what_comes_before_anybody_waits_for_it_is_kept_and_not_told(bench: Bench) -> None:
+    bench.configure(source=False)
+    for position in reversed(range(SLOTS)):
+        bench.send(chunk(position))
+    assert bench.got(NEVER_S) is None
+    into = [np.zeros(5 * BYTES - 1, np.uint8), np.zeros(3 * BYTES, np.uint8)]
+    for each in into:
+        assert bench.host.wait(bench.host.receive(0, each), SOON_S)
+    assert np.array_equal(into[0], contents(5)[:-1])
+    assert np.array_equal(into[1], contents(SLOTS)[5 * BYTES :])
+    assert bench.host.stats()["duplicates"] == 0
+
+
+def test_a_hole_is_asked_for_and_again_until_it_is_filled(bench: Bench) -> None:
+    bench.configure(source=False)
+    into = np.zeros(4 * BYTES, np.uint8)
+    ticket = bench.host.receive(0, into)
+    for position in (0, 1, 3):
+        bench.send(chunk(position))
+    asked = [bench.got() for _ in range(3)]
+    assert [(each.position, each.low) for each in asked if each] == [(2, 2)] * 3
+    bench.send(chunk(2, check=0))
+    bench.send(chunk(2))
+    assert bench.host.wait(ticket, SOON_S)
+    assert np.array_equal(into, contents(4))
+    assert bench.host.stats()["damaged"] == 1
+
+
+def test_a_receiver_that_waits_asks_for_the_next_chunk(bench: Bench) -> None:
+    """The last may be lost, or what it has told its source; and the more it asks for the more it gets."""
+    bench.configure(source=False)
+    into = np.zeros(4 * BYTES, np.uint8)
+    ticket = bench.host.receive(0, into)
+    first = bench.got()
+    assert first is not None and (first.position, first.low) == (0, 0)
+    bench.send(chunk(0))
+    following = bench.got()
+    assert following is not None and (following.position, following.low) == (1, 1)
+    for position in (1, 2, 3):
+        bench.send(chunk(position))
+    assert bench.host.wait(ticket, SOON_S)
+    bench.host.halt()
+    bench.switch.settimeout(NEVER_S)
+
+
+def test_nobody_waits_nobody_asks(bench: Bench) -> None:
+    bench.configure(source=False)
+    assert bench.host.wait(bench.host.receive(0, np.zeros(0, np.uint8)), 0)
+    assert bench.got(NEVER_S) is None
+
+
+@pytest.mark.parametrize(
+    ("came", "counted"),
+    [
+        (chunk(0, check=1), "damaged"),
+        (chunk(0, exponent=1), "damaged"),
+        (chunk(0, epoch=EPOCH + 1), "foreign"),
+        (packet(constants.OPERATION_RESULT, 0, content(0)), "foreign"),
+        (chunk(0, slot=FIRST_SLOT - 1), "foreign"),
+        (chunk(SLOTS), "duplicates"),
+        (chunk(0) + b"x", "foreign"),
+    ],
+)
+def test_what_is_no_chunk_of_the_window_leaves_nothing(bench: Bench, came: bytes, counted: str) -> None:
+    bench.configure(source=False)
+    into = np.zeros(BYTES, np.uint8)
+    ticket = bench.host.receive(0, into)
+    bench.send(came)
+    assert not bench.host.wait(ticket, NEVER_S)
+    assert not into.any()
+    bench.send(chunk(0))
+    assert bench.host.wait(ticket, SOON_S)
+    assert np.array_equal(into, contents(1))
+    bench.host.halt()
+    assert bench.host.stats()[counted] == 1
+
+
+def test_the_same_damage_again_and_again_is_the_switchs_own(bench: Bench) -> None:
+    bench.configure(source=False)
+    bench.host.receive(0, np.zeros(BYTES, np.uint8))
+    for _ in range(3):
+        bench.send(chunk(0, check=1))
+    bench.host.wait(bench.host.receive(0, np.zeros(0, np.uint8)), 0)
+    assert bench.got() is not None
+    bench.host.halt()
+    assert (bench.host.stats()["damaged"], bench.host.stats()["spoiled"]) == (3, 1)
+
+
+# ---- both ------------------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_for_the_wrong_end_is_told(bench: Bench) -> None:
+    with pytest.raises(RuntimeError, match="halted"):
+        bench.host.send(0, contents(1))
+    bench.configure(source=True)
+    with pytest.raises(RuntimeError, match="this host is the stream's source"):
+        bench.host.receive(0, contents(1))
+    with pytest.raises(ValueError, match="no such stream"):
+        bench.host.send(1, contents(1))
+    bench.configure(source=False)
+    with pytest.raises(RuntimeError, match="not the stream's source"):
+        bench.host.send(0, contents(1))
+    with pytest.raises(ValueError, match="impossible place"):
+        bench.host.configure("127.0.0.1", 0, JOB, EPOCH, RANK, SENDER, [(0, 8, [])], ELEMENTS)
+
+
+def test_a_new_place_is_a_new_world(bench: Bench) -> None:
+    bench.configure(source=True)
+    for _ in range(2):
+        bench.host.send(0, contents(SLOTS + 1))
+        bench.gets(list(range(SLOTS)))
+        bench.configure(source=True)

@@ -1,0 +1,185 @@
+"""Joining a job: what a rank sends, how long it waits, and what ends the waiting."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from hostlib.errors import JoinError
+from hostlib.fabric.job_client import FabricSession, Pool, join
+from hostlib.system.interfaces import mac_of
+from hostlib.system.network_namespace import inside, veths
+from tests.iproute import ip
+
+READY = {
+    "state": "ready",
+    "job_id": 7,
+    "epoch": 9,
+    "rank": 0,
+    "world_size": 2,
+    "pools": [{"first_slot": 0, "slots": 64}, {"first_slot": 64, "slots": 64}],
+    "elements": 256,
+    "fabric": {"address": "127.0.0.1", "port": 4793},
+    "switch": "switch",
+    "switch_port": 1,
+}
+WAITING = {"state": "waiting"}
+DOWN = (503, {"detail": "the switch at 127.0.0.1:1 is gone"})
+GONE = (404, {"detail": "there is no job demo; jobs: none"})
+
+
+class ScriptedController(ThreadingHTTPServer):
+    """Answers with what it is told, the last for ever.
+
+    Attributes:
+        heard: (method, path, body) of every request.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, *answers: tuple[int, Any]) -> None:
+        super().__init__(("127.0.0.1", 0), ScriptedHandler)
+        self.answers = list(answers)
+        self.heard: list[tuple[str, str, Any]] = []
+        self.silent = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class ScriptedHandler(BaseHTTPRequestHandler):
+    server: ScriptedController
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.heard.append((self.command, self.path, json.loads(body or b"null")))
+        answers = self.server.answers
+        code, said = (200, {}) if self.command == "DELETE" else answers[0] if len(answers) == 1 else answers.pop(0)
+        data = json.dumps(said).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_DELETE = answer
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        return
+
+
+@contextmanager
+def answering(*answers: tuple[int, Any]) -> Iterator[ScriptedController]:
+    with ScriptedController(*answers) as controller:
+        thread = threading.Thread(target=controller.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield controller
+        finally:
+            controller.shutdown()
+            thread.join()
+
+
+def joined(url: str, deadline_s: float = 20.0, **options: Any) -> FabricSession:
+    return join(url, "demo", 0, 2, "127.0.0.1", [5000, 5001], deadline_s, lambda: 0, **options)
+
+
+def test_a_rank_learns_the_slots_of_each_of_its_pools() -> None:
+    with answering((200, WAITING), (200, WAITING), (200, READY)) as controller:
+        session = joined(controller.url, slots=64)
+        session.leave()
+        assert session.place.pools == (Pool(0, 64), Pool(64, 64))
+        methods = [method for method, _, _ in controller.heard]
+        assert methods == ["POST", "GET", "GET", "DELETE"]
+        # On loopback no MAC is told.
+        assert controller.heard[0][1:] == (
+            "/jobs/demo/ranks/0",
+            {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000, 5001], "slots": 64},
+        )
+
+
+def test_a_switch_that_is_down_is_an_error_unless_one_is_patient() -> None:
+    with answering(DOWN) as controller, pytest.raises(JoinError, match=r"refused: the switch at .* is gone"):
+        joined(controller.url)
+    with answering(DOWN, (200, WAITING), GONE, (200, READY)) as controller:
+        joined(controller.url, patient=True).leave()
+        # The job that ended under a waiting rank is joined anew.
+        assert [method for method, _, _ in controller.heard] == ["POST", "POST", "GET", "POST", "DELETE"]
+    with answering((409, {"detail": "another world size"})) as controller:
+        with pytest.raises(JoinError, match="another world size"):
+            joined(controller.url, patient=True)
+        assert len(controller.heard) == 1
+
+
+def test_patience_ends_with_the_deadline() -> None:
+    started = time.monotonic()
+    with pytest.raises(JoinError, match="no controller answers at"):
+        joined("http://127.0.0.1:1", deadline_s=1.2, patient=True)
+    assert 0.4 < time.monotonic() - started < 3
+
+
+def test_a_session_outlives_its_job_and_leaves_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hostlib.fabric.job_client.HEARTBEAT_S", 0.05)
+    with answering((200, READY), GONE) as controller:
+        session = joined(controller.url)
+        give_up = time.monotonic() + 5
+        while len(controller.heard) < 4:
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        session.leave()
+        beat = ("POST", "/jobs/demo/ranks/0/heartbeat?epoch=9", {"position": 0})
+        assert controller.heard[1:4] == [beat] * 3
+        assert controller.heard[-1][:2] == ("DELETE", "/jobs/demo/ranks/0?epoch=9")
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:9339", "ftp://127.0.0.1", "http://127.0.0.1:nine"])
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(JoinError, match="no controller answers at"):
+        joined(url, patient=True)
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize("answer", [DOWN, (200, WAITING)])
+def test_another_thread_ends_the_waiting(answer: tuple[int, Any]) -> None:
+    cancelled = threading.Event()
+    with answering(answer) as controller:
+        threading.Timer(0.3, cancelled.set).start()
+        started = time.monotonic()
+        with pytest.raises(JoinError, match="joining job demo was cancelled"):
+            joined(controller.url, patient=True, cancelled=cancelled)
+        assert 0.3 <= time.monotonic() - started < 1.5
+        # The place is given back.
+        assert (controller.heard[-1][0] == "DELETE") == (answer[0] == 200)
+
+
+def test_a_controller_that_hangs_does_not_keep_a_cancelled_rank() -> None:
+    cancelled = threading.Event()
+    with ScriptedController((200, READY)) as hanging:  # listens, and nobody accepts
+        threading.Timer(0.3, cancelled.set).start()
+        started = time.monotonic()
+        with pytest.raises(JoinError, match="joining job demo was cancelled"):
+            joined(hanging.url, cancelled=cancelled)
+        assert time.monotonic() - started < 2
+
+
+def test_there_is_no_mac_on_loopback_and_for_nobodys_address() -> None:
+    assert mac_of("127.0.0.1") is None
+    assert mac_of("192.0.2.77") is None  # RFC 5737: nobody's
+
+
+@pytest.mark.root
+def test_the_mac_is_that_of_the_interface_with_the_address() -> None:
+    with veths(2, "test") as space:
+        for interface, number in (("h1", 1), ("h2", 2), ("h2", 3)):
+            ip("-n", space, "addr", "add", f"192.0.2.{number}/24", "dev", interface)
+        found = inside(space, lambda: [mac_of(f"192.0.2.{number}") for number in (1, 2, 3)])
+        links = subprocess.run(["ip", "-n", space, "-j", "link"], capture_output=True, check=True, timeout=10).stdout
+    macs = {link["ifname"]: link["address"] for link in json.loads(links)}
+    assert found == [macs["h1"], macs["h2"], macs["h2"]]
+    assert macs["h1"] != macs["h2"]

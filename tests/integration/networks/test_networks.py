@@ -1,0 +1,130 @@
+"""Declared networks made real: ranks sum through them, ordinary traffic takes the right cables, nothing stays behind."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emulation.networks.cleanup import Ledger
+from emulation.networks.netns import namespaces
+from emulation.networks.realise import Realisation, SwitchKind, realise
+from hostlib.topology.builtin.leaf_spine import leaf_spine
+from hostlib.topology.builtin.star import star
+from hostlib.topology.topology import Topology, TopologyError
+from tests.conftest import ROOT
+from tests.integration.networks.virtual_hosts import left_of, stream, sum_over
+
+RATE_BITS_S, STREAM_BYTES = 20e6, 1_000_000
+NETNS, EMBEDDED, BMV2 = Realisation.NETNS, SwitchKind.EMBEDDED, SwitchKind.BMV2
+
+
+MININET, LOOPBACK = Realisation.MININET, Realisation.LOOPBACK
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        (NETNS, EMBEDDED),
+        pytest.param(NETNS, BMV2, marks=pytest.mark.bmv2),
+        pytest.param(MININET, EMBEDDED, marks=pytest.mark.mininet),
+    ],
+)
+def test_hosts_sum_and_talk_over_a_tree(how: Realisation, kind: SwitchKind) -> None:
+    topology = leaf_spine(4, leaves=2, servers=1, rate_bits_s=RATE_BITS_S)
+    with realise(topology, how, kind) as fabric:
+        assert [host.name for host in fabric.hosts] == ["worker0", "worker1", "worker2", "worker3", "server0"]
+        sum_over(fabric, 5000)
+        before = fabric.carried()
+        spine, *leaves = fabric.status()["switches"]
+        assert spine["events"]["completed"] > 0
+        assert [leaf["events"]["sent_up"] for leaf in leaves] == [spine["events"]["completed"]] * 2
+        elapsed_s = stream(fabric.hosts[0], fabric.hosts[3], STREAM_BYTES)
+        after = fabric.carried()
+        cpu_s = fabric.cpu_s()
+    # A busy machine makes it slower, and nothing may make it faster.
+    assert elapsed_s > 0.9 * STREAM_BYTES * 8 / RATE_BITS_S
+    sent, received = ({name: after[name][way] - before[name][way] for name in after} for way in (0, 1))
+    # Every byte of the stream, and less than a fifth more for headers, passed these cables in this direction.
+    assert {name for name, size in sent.items() if STREAM_BYTES < size < 1.2 * STREAM_BYTES} == {"worker0", "leaf0"}
+    assert {name for name, size in received.items() if STREAM_BYTES < size < 1.2 * STREAM_BYTES} == {"leaf1", "worker3"}
+    assert {name for name in after if sent[name] == received[name] == 0} == {"worker1", "worker2", "server0"}
+    assert cpu_s.keys() == {"spine", "leaf0", "leaf1", "controller"}
+    assert all(spent > 0 for spent in cpu_s.values())
+    assert left_of(fabric) == []
+
+
+@pytest.mark.root
+@pytest.mark.mininet
+@pytest.mark.parametrize("kind", [EMBEDDED, pytest.param(BMV2, marks=pytest.mark.bmv2)])
+def test_a_leaf_spine_of_mininets_sums_hierarchically(kind: SwitchKind) -> None:
+    """4 leaves x 4 workers: each leaf sends one sum up for its four, as its counters and its cable's say."""
+    with realise(leaf_spine(16, leaves=4), MININET, kind) as fabric:
+        sum_over(fabric, 4000)
+        carried = fabric.carried()
+        spine, *leaves = fabric.status()["switches"]
+    completed = spine["events"]["completed"]
+    assert completed >= 4000 / 256
+    assert [leaf["events"]["sent_up"] for leaf in leaves] == [completed] * 4
+    # On a busy machine something may have been sent twice.
+    assert {name for name, count in spine["drops"].items() if count} <= {"duplicate", "stale"}
+    for leaf in range(4):
+        up = carried[f"leaf{leaf}"][0]
+        workers = [carried[f"worker{worker}"][0] for worker in range(4 * leaf, 4 * leaf + 4)]
+        assert 0 < up < sum(workers)
+    assert left_of(fabric) == []
+    assert [path.name for path in Path("/sys/class/net").iterdir() if fabric.ledger.path.stem[-6:] in path.name] == []
+
+
+@pytest.mark.root
+@pytest.mark.mininet
+def test_a_switch_of_ones_own_mininet_carries_tcp() -> None:
+    """The example of docs/emulation-networks.md."""
+    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/emulation-networks.md").read_text(), re.M | re.S)
+    done = subprocess.run([sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    ports = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert ports.keys() == {1, 2}
+    assert all(1_000_000 < size < 1_200_000 for size in (ports[1]["bytes_in"], ports[2]["bytes_out"]))
+
+
+def test_a_tree_on_loopback_needs_no_root_and_its_links_lose() -> None:
+    topology = leaf_spine(4, leaves=2, rate_bits_s=RATE_BITS_S, loss=0.02, delay_ns=100_000)
+    with realise(topology, LOOPBACK, EMBEDDED, seed=5) as fabric:
+        assert {host.netns for host in fabric.hosts} == {None}
+        assert sum_over(fabric, 20_000) > 0, "of over 600 frames 2 % are lost"
+        carried = fabric.carried()
+        spine, *leaves = fabric.status()["switches"]
+    assert [leaf["events"]["sent_up"] for leaf in leaves] == [spine["events"]["completed"]] * 2
+    payload = 20_000 * 4
+    assert all(size > payload for way in carried.values() for size in way), carried
+    assert left_of(fabric) == []
+
+
+def test_what_cannot_be_made_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refused(topology: Topology, how: Realisation, kind: SwitchKind, says: str) -> None:
+        with pytest.raises(TopologyError, match=says) as wrong, realise(topology, how, kind):
+            pass
+        assert "\n" not in str(wrong.value)
+
+    with monkeypatch.context() as somewhere:
+        somewhere.setenv("PATH", "/nowhere")
+        refused(star(2), NETNS, BMV2, "bmv2 need simple_switch_grpc on PATH: docs/p4c.md says")
+        refused(star(2), MININET, SwitchKind.TOFINO_MODEL, "need tofino-model and bf_switchd on PATH: docs/tofino.md")
+    monkeypatch.setattr("emulation.networks.realise.require_able", lambda kind: None)
+    refused(star(2), LOOPBACK, BMV2, "need network interfaces: on loopback there is embedded alone")
+    refused(star(2, loss=0.1), NETNS, BMV2, "bmv2 neither delays nor loses frames: leave out delay and loss")
+    refused(star(2), NETNS, SwitchKind.TOFINO_MODEL, "no program for tofino-model yet")
+    monkeypatch.setitem(sys.modules, "emulation.networks.mininet", None)
+    refused(star(2), MININET, EMBEDDED, "needs Debian's package mininet .*: apt-get install mininet")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(TopologyError, match="network namespaces need root; the realisation loopback does not"):
+        namespaces(star(2), Ledger(tmp_path / "1-1-1.jsonl")).__enter__()
+    with pytest.raises(TopologyError, match="on loopback ring would go past the switches"):
+        LOOPBACK.require_streams("ring")
+    NETNS.require_streams("ring")

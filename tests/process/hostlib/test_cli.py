@@ -1,0 +1,162 @@
+"""The `hostlib` command as a person meets it: what it prints, and one line for what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+def command(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a module of ours to its end, outside any torchrun."""
+    plain = {k: v for k, v in os.environ.items() if k not in TORCHRUN and not k.startswith("NETFOLD_")}
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        env={**plain, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a refused command says."""
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr.strip()
+
+
+def closed_port() -> int:
+    """A port of this host that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def test_help_says_what_there_is() -> None:
+    done = command("hostlib", "--help")
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in ("train", "mechanisms", "schedule", "bench", "doctor", "torchrun"))
+
+
+def test_mechanisms_as_json() -> None:
+    done = command("hostlib", "mechanisms", "--json")
+    told = json.loads(done.stdout)
+    assert set(told["mechanisms"]) >= {"gloo", "inagg+mcast", "ring"}
+    assert told["mechanisms"]["inagg+mcast"]["needs_fabric"] is True
+    assert told["mechanisms"]["ring"]["needs_fabric"] is False
+    bound = {name: (m["transport"], m["device"]) for name, m in told["mechanisms"].items()}
+    assert {name: each for name, each in bound.items() if any(each)} == {"mpi": ("mpi", None), "nccl": (None, "cuda")}
+    assert set(told["strategies"]) >= {"bsp", "wfbp"}
+
+
+def test_mechanisms_as_a_table() -> None:
+    lines = command("hostlib", "mechanisms").stdout.splitlines()
+    rows = [[cell.strip() for cell in line.split("│")] for line in lines if line.startswith("│")]
+    where = {name: runs_on for _, name, _, runs_on, *_ in rows}
+    assert (where["mpi"], where["nccl"], where["gloo"]) == ("hosts, mpi", "hosts, cuda", "hosts")
+    assert where["shm"] == "one host"
+
+
+def test_a_schedule_as_json() -> None:
+    done = command("hostlib", "schedule", "ring", "-n", "4", "--size", "4000", "--json")
+    told = json.loads(done.stdout)
+    assert told["verified"] is True
+    assert told["pieces"] == 4
+    assert told["links"]["worker0"] == {"sent_bytes": 6000, "received_bytes": 6000}
+    assert told["nodes"]["worker0"][0] == "send piece 0 to worker1"
+
+
+def test_a_schedule_as_a_table() -> None:
+    done = command("hostlib", "schedule", "inagg+mcast", "-n", "2")
+    assert done.returncode == 0
+    assert "verified" in done.stdout
+    assert "sum piece 0 of worker0, worker1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["schedule", "rong"], "unknown mechanism 'rong'; legal are"),
+        (["schedule", "gloo"], "gloo is a library's own collective and has no schedule"),
+        (["schedule", "mpi"], "mpi is a library's own collective and has no schedule"),
+        (["schedule", "nccl"], "nccl is a library's own collective and has no schedule"),
+        (["schedule", "ring", "-n", "0"], "-n must be at least 1"),
+        (["train", "--mechanism", "rong"], "unknown mechanism 'rong'; legal are"),
+        (["train", "--mechanism", "bps/ring"], "unknown strategy 'bps'; legal are adam, bsp, "),
+        (["train", "--mechanism", "mpi"], "legal: mpirun -n 4 python -m hostlib.train --transport mpi --mechanism mpi"),
+        (["train", "--mechanism", "nccl"], "nccl sums CUDA tensors alone, and those of these ranks are on the CPU"),
+        (["train", "--transport", "mpi", "--mechanism", "nccl"], "nccl sums CUDA tensors alone"),
+        (["train", "--world-size", "0"], "--world-size must be at least 1, not 0"),
+        (["train", "--epochs", "0"], "--epochs must be above 0, not 0"),
+        (["train", "--deadline", "-1"], "--deadline must be above 0, not -1.0"),
+        (["bench", "--mechanisms", "ring,rong"], "unknown mechanism 'rong'; legal are"),
+        (
+            ["bench", "--mechanisms", "gloo,mpi"],
+            "mpi is a library's own collective, for ranks that the library started",
+        ),
+        (["bench", "--mechanisms", "nccl"], "nccl sums CUDA tensors alone"),
+        (["bench", "--mechanisms", ","], "unknown mechanism ''; legal are"),
+        (["bench", "--dtype", "float64"], "unknown dtype 'float64'; legal are bfloat16, float16, float32, int32"),
+        (["bench", "--sizes", "16MB"], "size '16MB' is not a whole number of bytes, K, M or G (as in 16M)"),
+        (["bench", "--sizes", "2"], "a size of 2 bytes is not in 4..4294967296"),
+        (["bench", "--sizes", "8", "--from", "8", "--to", "64"], "sizes are either a list"),
+        (["bench", "--from", "64"], "sizes are either a list"),
+        (["bench", "--from", "64", "--to", "8"], "--from 64 --to 8 is not a range of sizes"),
+        (["bench", "--from", "8", "--to", "64", "--factor", "1"], "--factor must be at least 2, not 1"),
+        (["bench", "--world-size", "33"], "--world-size must be in 1..32, not 33"),
+        (["bench", "--hosts", "mininet"], "hosts 'mininet' are neither local nor netns:N, with N in 1..32"),
+        (["bench", "--hosts", "netns:4", "--world-size", "8"], "--world-size 8 does not match --hosts netns:4"),
+        (["bench", "--hosts", "netns:4", "--rate", "fast"], "rate 'fast' is not a number and one of bit, kbit"),
+        (["bench", "--hosts", "netns:4", "--controller", "http://x"], "--controller goes with --hosts local"),
+        (["bench", "--rate", "1gbit"], "--rate is of the links of network namespaces"),
+        (["bench", "--mechanisms", "inagg+mcast,gloo,ring", "--loss", "0.1"], "gloo, ring would not pass it"),
+        (["bench", "--mechanisms", "inagg+mcast", "--loss", "1"], "--loss must be a probability in [0, 1), not 1.0"),
+        (["bench", "--iterations", "0"], "--iterations must be above 0, not 0"),
+        (["doctor", "--address", "192.0.2.1"], "no interface of this host has the IPv4 address 192.0.2.1"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(arguments: list[str], line: str) -> None:
+    assert line in refusal(command("hostlib", *arguments))
+
+
+def test_an_absent_controller_is_named_with_the_remedy() -> None:
+    url = f"http://127.0.0.1:{closed_port()}"
+    line = refusal(command("hostlib", "train", "--mechanism", "inagg+mcast", "--controller", url))
+    assert f"no controller answers at {url}" in line
+    assert "start one with `controller start`" in line
+
+
+def test_usage_errors_are_clicks() -> None:
+    done = command("hostlib", "train", "--epochs", "many")
+    assert done.returncode == 2
+    assert "'many' is not a valid integer" in done.stderr
+
+
+def test_a_rank_without_torchrun_says_so() -> None:
+    line = refusal(command("hostlib.train", "--mechanism", "ring"))
+    assert line == "error: RANK is not set: run this under torchrun, or use `hostlib train`"
+
+
+@pytest.mark.parametrize(
+    ("environment", "line"),
+    [
+        ({}, "--world-size 3 does not match the 2 ranks that were started"),
+        ({"RANK": "2"}, "rank 2 is not in 0..1, the ranks of world size 2"),
+        ({"RANK": "first"}, "RANK, WORLD_SIZE and MASTER_PORT must be numbers"),
+    ],
+)
+def test_a_rank_in_the_wrong_world_is_refused(environment: dict[str, str], line: str) -> None:
+    done = command("hostlib.train", "--mechanism", "ring", "--world-size", "3", **{**TORCHRUN, **environment})
+    assert line in refusal(done)

@@ -1,0 +1,114 @@
+"""The directory of `emulation run`: one run's at a time, and what is broken in it is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from emulation.cli import main
+from emulation.errors import EmulationError
+from emulation.experiments.runner import Run, RunOptions, alone
+from emulation.networks.realise import Realisation
+from simulation.errors import SimulationError
+from simulation.experiments.experiment_file import read_experiment
+
+SMALL = '[cells]\nmodels = ["lenet"]\nmechanisms = ["inagg+mcast"]\nbandwidths = ["1gbit"]\nworkers = [2]\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path / "small.toml"
+
+
+def run(file: Path) -> Run:
+    options = RunOptions(file.parent / "out", Realisation.LOOPBACK)
+    return Run(read_experiment(file), options, lambda row: None)
+
+
+def test_two_runs_at_a_time_would_undo_each_others_results(file: Path) -> None:
+    with alone(file.parent / "out"), pytest.raises(EmulationError, match=r"another run is at work in .*/out: wait"):
+        run(file).go()
+    assert not list((file.parent / "out").iterdir())
+    with alone(file.parent / "out"):
+        pass  # it is free again
+
+
+@pytest.mark.parametrize("broken", ["", "{", "3", "[1]", "[{}]", '{"cell": 1}'])
+def test_results_that_are_none_are_named(file: Path, broken: str) -> None:
+    out = file.parent / "out"
+    out.mkdir()
+    (out / "experiment.toml").write_text(SMALL)
+    (out / "results.json").write_text(broken)
+    with pytest.raises(
+        EmulationError, match=r"results\.json cannot be read as cells' results \(.*\): mend or remove it"
+    ):
+        run(file)
+    assert (out / "results.json").read_text() == broken
+
+
+def row(cell: str) -> dict[str, Any]:
+    return {
+        "cell": cell, "model": "lenet", "mechanism": "inagg+mcast", "workers": 2, "bandwidth": "1gbit", "jobs": 1,
+        "loss": 0.0, "dilation": 1.0, "iteration_ms": 5.5, "iteration_ms_spread": 0.1, "simulated_ms": None, "valid": True,
+        "bottleneck": None, "enough_dilation": None, "bytes_per_node": {"worker0": {"sent": 1, "received": 2}},
+        "retransmits": 0, "cpu": {"machine": 0.5}, "late": 0.0,
+    }  # fmt: skip
+
+
+def test_results_of_before_are_taken_over(file: Path) -> None:
+    (cell,) = read_experiment(file).cells
+    out = file.parent / "out"
+    out.mkdir()
+    (out / "experiment.toml").write_text(SMALL)
+    (out / "results.json").write_text(json.dumps([row(cell.name)]))
+    assert run(file).left == [] and run(file).rows == {cell.name: row(cell.name)}
+    (out / "results.json").write_text(json.dumps([{**row(cell.name), "workers": "two"}]))
+    with pytest.raises(EmulationError, match=r"\[0\]\.workers: .*, not 'two'\): mend or remove it$"):
+        run(file)
+
+
+@pytest.mark.parametrize(
+    "broken, says",
+    [
+        ("", "Invalid JSON"),
+        ("[]", "not \\[\\]"),
+        ("{}", "started: Field required"),
+        ('{"started": 3}', "started: Input should be a valid string, not 3"),
+    ],
+)
+def test_a_run_json_that_is_none_is_named(file: Path, broken: str, says: str) -> None:
+    out = file.parent / "out"
+    out.mkdir()
+    (out / "experiment.toml").write_text(SMALL)
+    (out / "run.json").write_text(broken)
+    with pytest.raises(
+        EmulationError, match=rf"run\.json cannot be read as what a run was \(.*{says}.*\): mend"
+    ) as error:
+        run(file)
+    assert "\n" not in str(error.value)
+    assert (out / "run.json").read_text() == broken
+
+
+@pytest.mark.parametrize(
+    "topology, says",
+    [
+        ('kind = "ring"', "topology: there is no kind 'ring'; there are "),
+        ("leaves = 2", "topology of kind star has no 'leaves'; it has "),
+        ('kind = "leaf-spine"\nleaves = "two"', "topology: leaves 'two' is not a whole number"),
+        ('delay = "soon"', "delay 'soon' is not a number"),
+        ("loss = 2.0", "loss 2.0 is not a probability"),
+    ],
+)
+def test_a_network_that_cannot_be_is_refused_before_anything_is_listed_or_run(
+    file: Path, topology: str, says: str
+) -> None:
+    file.write_text(f"{SMALL}[topology]\n{topology}\n")
+    listed = CliRunner().invoke(main, ["run", str(file), "--on", "loopback", "--list"])
+    assert isinstance(listed.exception, (EmulationError, SimulationError))
+    assert str(listed.exception).startswith(f"{file}: ") and says in str(listed.exception)
+    assert "\n" not in str(listed.exception) and listed.stdout == ""

@@ -1,0 +1,187 @@
+"""Messages one after the other: their order, what goes wrong with them, and that no schedule waits for itself that way."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+
+import pytest
+import torch
+from torch import Tensor
+
+from hostlib.collectives.schedule_executor import SEGMENTS_AHEAD, in_turns, segments_ahead
+from hostlib.errors import RunError
+from hostlib.mechanisms.mechanism import find, registered
+from hostlib.schedules.schedule import Operation, Receive, Schedule, Send
+from hostlib.transport.send_queue import SendQueue
+
+BETWEEN_WORKERS = [
+    *(name for name, mechanism in registered().items() if mechanism.by_ranks_alone),
+    "ps:colocated",
+    "ps:servers=3:assign=even:colocated",
+]
+WITH_SERVERS = ["ps", "ps:servers=3", "ps:servers=3:assign=even"]
+PATIENCE_S = 10.0
+
+
+class Line:
+    """Transport whose messages leave when they are let."""
+
+    channels, shares_link = 1, True
+
+    def __init__(self) -> None:
+        self.under_way: list[int] = []
+        self.most = 0
+        self.let = threading.Semaphore(0)
+        self.sent: list[int] = []
+
+    def send(self, tensor: Tensor, host: int, tag: int) -> Leaving:
+        self.under_way.append(host)
+        self.most = max(self.most, len(self.under_way))
+        return Leaving(self, host)
+
+    def receive(self, tensor: Tensor, host: int, tag: int) -> Leaving:
+        raise NotImplementedError
+
+
+class Leaving:
+    def __init__(self, line: Line, host: int) -> None:
+        self._line, self._host = line, host
+
+    def wait(self) -> None:
+        assert self._line.let.acquire(timeout=PATIENCE_S)
+        self._line.under_way.remove(self._host)
+        if self._host == 13:
+            raise RunError("nobody lives there")
+        self._line.sent.append(self._host)
+
+
+def test_one_message_leaves_at_a_time_in_order() -> None:
+    line = Line()
+    outbox = SendQueue(line)
+    messages = [outbox.send(torch.zeros(1), host, 0) for host in (3, 1, 2)]
+    assert line.sent == []
+    line.let.release(3)
+    for message in messages:
+        message.wait()
+    assert (line.sent, line.most) == ([3, 1, 2], 1)
+    outbox.close()
+
+
+def test_messages_to_one_host_follow_each_other_at_once_and_those_to_another_wait() -> None:
+    line = Line()
+    outbox = SendQueue(line)
+    messages = [outbox.send(torch.zeros(1), host, 0) for host in (3, 3, 1, 3)]
+    assert line.under_way == [3, 3]
+    line.let.release(3)
+    for message in messages[:3]:
+        message.wait()
+    assert line.sent == [3, 3, 1]
+    line.let.release()
+    messages[3].wait()
+    assert (line.sent, line.most) == ([3, 3, 1, 3], 2)
+    outbox.close()
+
+
+def test_what_goes_wrong_is_told_to_who_waits_and_the_next_goes_on() -> None:
+    line = Line()
+    line.let.release(2)
+    outbox = SendQueue(line)
+    wrong, right = outbox.send(torch.zeros(1), 13, 0), outbox.send(torch.zeros(1), 2, 0)
+    with pytest.raises(RunError, match="nobody lives there"):
+        wrong.wait()
+    right.wait()
+    assert line.sent == [2]
+    outbox.close()
+
+
+Key = tuple[str, str, int, int, int]  # sender, receiver, piece, segment, which of these
+
+
+class Host:
+    """One host's list as hostlib.collectives.schedule_executor goes through it, whose messages leave when their receivers ask for them."""
+
+    def __init__(self, name: str, operations: tuple[Operation, ...], segments: int) -> None:
+        self.name, self.serves = name, name.startswith("server")
+        self.steps = [
+            (operation, segment)
+            for together in in_turns(operations, self.serves)
+            for segment in range(segments)
+            for operation in together
+        ]
+        self.ahead = segments_ahead(operations, segments)
+        self.at = self.looked = self.coming = 0
+        self.numbers: Counter[tuple[str, str, int, int]] = Counter()
+        self.received: Counter[tuple[str, str, int, int]] = Counter()
+        self.asked: set[Key] = set()
+        self.outbox: deque[Key] = deque()
+
+    def look_ahead(self) -> None:
+        while self.looked < len(self.steps) and self.coming < self.ahead:
+            operation, segment = self.steps[self.looked]
+            self.looked += 1
+            if isinstance(operation, Receive):
+                self.asked.add(self._key(self.numbers, operation.peer, self.name, operation.piece, segment))
+                self.coming += 1
+
+    def step(self, left: set[Key]) -> bool:
+        """Whether it could go on."""
+        if self.at == len(self.steps):
+            return False
+        self.look_ahead()
+        operation, segment = self.steps[self.at]
+        if isinstance(operation, Send):
+            self.outbox.append(self._key(self.numbers, self.name, operation.peer, operation.piece, segment))
+        elif isinstance(operation, Receive):
+            sender = (operation.peer, self.name, operation.piece, segment)
+            still_here = any(key[2:4] == (operation.piece, segment) for key in self.outbox)
+            if still_here or (*sender, self.received[sender]) not in left:
+                return False
+            self.received[sender] += 1
+            self.coming -= 1
+        self.at += 1
+        return True
+
+    @staticmethod
+    def _key(numbers: Counter[tuple[str, str, int, int]], *message: str | int) -> Key:
+        numbers[message] += 1  # type: ignore[index]
+        return (*message, numbers[message] - 1)  # type: ignore[index, return-value]
+
+
+def waits_for_ever(schedule: Schedule, segments: int) -> list[str]:
+    """Who has not come to the end of its list when nobody can go on."""
+    hosts = {name: Host(name, operations, segments) for name, operations in schedule.nodes.items()}
+    left: set[Key] = set()
+    moved = True
+    while moved:
+        moved = False
+        for host in hosts.values():
+            while host.step(left):
+                moved = True
+            for key in list(host.outbox):
+                if key in hosts[key[1]].asked:
+                    left.add(key)
+                    host.outbox.remove(key)
+                    moved = True
+                elif not host.serves:
+                    break
+    return [name for name, host in hosts.items() if host.at < len(host.steps) or host.outbox]
+
+
+@pytest.mark.parametrize("segments", [1, 3, 5, 20])
+@pytest.mark.parametrize("name", BETWEEN_WORKERS + WITH_SERVERS)
+def test_no_mechanism_waits_for_itself(name: str, segments: int) -> None:
+    for workers in (*range(3, 18), 32):
+        schedule = find(name).schedule(workers, size=64 << 20, turn=workers)
+        assert waits_for_ever(schedule, segments) == [], workers
+
+
+def test_a_schedule_that_would_wait_is_found() -> None:
+    """Each host first sends more than the other asks for ahead, in the other order."""
+    pieces = 3 * SEGMENTS_AHEAD
+    lists: dict[str, tuple[Operation, ...]] = {}
+    for name, other in (("worker0", "worker1"), ("worker1", "worker0")):
+        sends = [Send(other, piece) for piece in range(pieces)]
+        receives = [Receive(other, piece, reduce=True) for piece in reversed(range(pieces))]
+        lists[name] = (*sends, *receives)
+    assert waits_for_ever(Schedule("crossed", 2, pieces, lists), 1) == ["worker0", "worker1"]

@@ -1,0 +1,81 @@
+"""How often a host's part of a schedule is made, and that it is the right one each time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hostlib.collectives.mechanism_executor import MechanismExecutor
+from hostlib.mechanisms.mechanism import Mechanism, find
+from hostlib.schedules.schedule import Schedule, worker
+
+SIZES = [1_000, 70_000, 1_000]
+ROUNDS = 50
+
+
+def counted(name: str) -> tuple[Mechanism, Counter[tuple[Any, ...]]]:
+    """A mechanism that counts how often it is built, by what of."""
+    mechanism, builds = find(name), Counter[tuple[Any, ...]]()
+    build = mechanism.build
+    assert build is not None
+
+    # inspect.signature follows __wrapped__: asked for the same parameters as the mechanism's own.
+    def counting(**options: Any) -> Schedule:
+        builds[tuple(sorted(options.items()))] += 1
+        return build(**options)
+
+    counting.__wrapped__ = build  # type: ignore[attr-defined]
+    return replace(mechanism, spec=replace(mechanism.spec, schedule=counting)), builds
+
+
+class Nobody:
+    """Transport that are never spoken to: tensors are begun, not finished."""
+
+    channels, shares_link = 1, False
+
+
+@pytest.mark.parametrize(
+    ("name", "layouts"),
+    [
+        ("ring", 4),  # the workers, in turns
+        ("butterfly", 1),
+        ("halving-doubling", 1),
+        ("ring:split=no", 4),
+        ("ps:servers=3", 12 * 2),  # workers and servers, in turns; two sizes
+        ("ps:assign=even", 4 * 2),
+    ],
+)
+def test_a_schedule_is_built_once_for_tensors_that_are_cut_alike(name: str, layouts: int) -> None:
+    mechanism, builds = counted(name)
+    runtime = MechanismExecutor(mechanism, 4, 0, Nobody())  # type: ignore[arg-type]
+    builds.clear()
+    turn = 0
+    for _ in range(ROUNDS):
+        for size in SIZES:
+            started = runtime.begin(torch.zeros(size), average=False)
+            wanted = find(name).schedule(4, 4 * size, turn)
+            assert (len(started.pieces), tuple(step.operation for step in started.steps)) == (
+                wanted.pieces,
+                wanted.nodes[worker(0)],
+            )
+            turn += 1
+    assert set(builds.values()) == {1}
+    assert sum(builds.values()) <= layouts < ROUNDS
+
+
+def test_turns_begin_again_after_all_that_tensors_are_dealt_out_to() -> None:
+    for name in ("ring:split=no", "ps:servers=3", "inagg:servers=2", "ps:servers=3:assign=pairs"):
+        mechanism = find(name)
+        assert mechanism.build is not None
+        for turn in range(30):
+            plain = mechanism.build(world_size=4, turn=turn, **_size(mechanism), **mechanism.chosen)
+            made = mechanism.schedule(4, size=5_000_000, turn=turn)
+            assert {node: made.nodes[node] for node in made.nodes} == {node: plain.nodes[node] for node in plain.nodes}
+
+
+def _size(mechanism: Mechanism) -> dict[str, int]:
+    return {"size": 5_000_000} if "ring" not in mechanism.name else {}

@@ -1,0 +1,167 @@
+"""Experiments: what a file says, what it may not say, and what the simulator makes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostlib.protocol.header import frame_bytes
+from hostlib.traces.trace import Layer, Parameter, synthesise, write
+from simulation.cli import main
+from simulation.errors import ExperimentError
+from simulation.experiments.experiment_file import Cell, read_experiment
+from simulation.predictors.builtin.discrete_event import TCP_FRAME
+from simulation.simulator.workload import of_trace
+from tests.conftest import ROOT
+from tests.unit.simulation.simulated import simulated_s
+
+READY = ROOT / "emulation" / "experiments" / "ready"
+SMALL = """
+title = "small"
+[cells]
+models = ["MODEL"]
+mechanisms = ["inagg+mcast", "ring"]
+bandwidths = ["1gbit"]
+workers = [2, 4]
+[replay]
+shrink = 2
+bucket = "1MB"
+"""
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Two layers: 1 ms and 2 ms each way, 400 kB and 800 kB."""
+    layers = [Layer("a", 1_000_000, 1_000_000), Layer("b", 2_000_000, 2_000_000)]
+    parameters = [Parameter("a/w", 400_000, "a"), Parameter("b/w", 800_000, "b")]
+    write(synthesise(layers, parameters), tmp_path / "two.trace")
+    return tmp_path / "two.trace"
+
+
+@pytest.fixture
+def small(tmp_path: Path, trace: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL.replace("MODEL", str(trace)))
+    return path
+
+
+def test_all_combinations_of_one_network_follow_each_other(small: Path) -> None:
+    cells = read_experiment(small).cells
+    assert [(cell.workers, cell.mechanism) for cell in cells] == [
+        (2, "inagg+mcast"),
+        (2, "ring"),
+        (4, "inagg+mcast"),
+        (4, "ring"),
+    ]
+    assert len({cell.name for cell in cells}) == 4
+
+
+def test_a_cell_that_is_all_communication_takes_what_its_bytes_take(small: Path) -> None:
+    """By hand: the bucket of both gradients leaves when the backward pass is over, after 6 ms of computing."""
+    experiment = read_experiment(small)
+    cell = Cell(experiment.cells[0].model, "inagg+mcast", "1gbit", 2)
+    payload, frame = frame_bytes()
+    seconds = simulated_s(experiment, cell)
+    assert seconds is not None
+    # Half as many bytes on a link that is half as fast, and the switch has one whole frame before it goes on.
+    link = 1e9 / 2
+    assert seconds == pytest.approx(0.006 + 1_200_000 * 8 / 1e9 * frame / payload + frame * 8 / link, rel=1e-6)
+    ring = simulated_s(experiment, Cell(cell.model, "ring", "1gbit", 4))
+    assert ring is not None
+    sent = 2 * 3 / 4 * 1_200_000 * 8 / 1e9 * (TCP_FRAME + 33) / 1448
+    assert ring == pytest.approx(0.006 + sent + 6 * TCP_FRAME * 8 / link, rel=1e-6)
+
+
+@pytest.mark.parametrize("mechanism, loss", [("gloo", 0.0), ("ring", 0.01)])
+def test_what_cannot_be_simulated_is_not(small: Path, mechanism: str, loss: float) -> None:
+    experiment = read_experiment(small)
+    assert simulated_s(experiment, Cell(experiment.cells[0].model, mechanism, "1gbit", 2, loss)) is None
+
+
+@given(sizes=st.lists(st.integers(1, 10**6), min_size=1, max_size=12), bucket=st.integers(1, 3 * 10**6))
+def test_buckets_hold_everything_once_and_are_full(sizes: list[int], bucket: int) -> None:
+    layers = [Layer(f"l{i}", 1000, 1000) for i in range(len(sizes))]
+    parameters = [Parameter(f"l{i}/w", 4 * size, f"l{i}") for i, size in enumerate(sizes)]
+    workload = of_trace(synthesise(layers, parameters), bucket_bytes=bucket)
+    assert workload.bytes == 4 * sum(sizes)
+    assert sorted(t for step in workload.released for t in step) == list(range(len(workload.tensors)))
+    assert all(tensor.bytes >= bucket for tensor in workload.tensors[:-1])
+    assert workload.backward_ns.sum() == of_trace(synthesise(layers, parameters)).backward_ns.sum()
+
+
+def test_what_is_trained_in_earnest_is_not_simulated(small: Path) -> None:
+    text = small.read_text()
+    small.write_text(
+        text[: text.index("[replay]")].replace(str(small.with_name("two.trace")), "lenet") + "[training]\n"
+    )
+    experiment = read_experiment(small)
+    assert experiment.training is not None and experiment.training.iterations == 10
+    assert simulated_s(experiment, experiment.cells[0]) is None
+
+
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ("[replay]", "[training]\n[replay]", "replay and training exclude each other"),
+        (
+            '[replay]\nshrink = 2\nbucket = "1MB"',
+            "[training]\nsteps = 2",
+            "training.steps is no key of an experiment; legal are iterations",
+        ),
+        ('title = "small"', "titel = 1", "titel is no key of an experiment; legal are title, "),
+        ("workers = [2, 4]", "workers = [0]", "cells.workers must be at least 1, not 0"),
+        ("workers = [2, 4]", 'workers = ["2"]', "cells.workers must be a list that is not empty of numbers"),
+        ("workers = [2, 4]", "worker = [2]", "cells.worker is no key of an experiment; legal are models, "),
+        ('"ring"', '"rong"', "rong"),
+        ('"1gbit"', '"1gb"', "bandwidth '1gb' is not a number"),
+        ("shrink = 2", "shrink = 0.5", "replay.shrink must be a number of at least 1, not 0.5"),
+        ("shrink = 2", "iterations = 1.5", "replay.iterations must be a whole number, not 1.5"),
+        ('bucket = "1MB"', 'bucket = "much"', "size 'much' is not a number"),
+        ("shrink = 2", "shrink = inf", "replay.shrink must be a number, not inf"),
+        ("shrink = 2", "shrink = true", "replay.shrink must be a number, not True"),
+        ("shrink = 2", "bucket_bytes = 2", "replay.bucket_bytes is no key of an experiment; legal are dilation, "),
+        ("workers = [2, 4]", "workers = []", "cells.workers must be a list that is not empty, not []"),
+        ("workers = [2, 4]", "loss = [1.0]", "cells.loss must be below 1, not 1.0"),
+        ('title = "small"', "title = 3", "title must be a text, not 3"),
+        ('title = "small"', "seed = 1.5", "seed must be a whole number, not 1.5"),
+        ('title = "small"', "topology = 1", "topology must be a table, not 1"),
+        (
+            "[replay]",
+            '[topology]\nkind = "star"\nleaves = 0\n[replay]',
+            "topology of kind star has no 'leaves'; it has ",
+        ),
+        (
+            "[replay]",
+            '[topology]\nkind = "leaf-spine"\nleaves = 0\n[replay]',
+            "0 leaves for 2 workers: at least 1, and a worker on each",
+        ),
+        ("[cells]", "[cell]", "cell is no key of an experiment"),
+        ("[cells]", "[cells", "is not TOML"),
+        ("two.trace", "none.trace", "none.trace"),
+    ],
+)
+def test_what_is_wrong_is_one_line_that_names_it(small: Path, old: str, new: str, says: str) -> None:
+    small.write_text(small.read_text().replace(old, new))
+    with pytest.raises(ExperimentError) as wrong:
+        read_experiment(small)
+    assert str(small) in str(wrong.value) and says in str(wrong.value)
+    assert "\n" not in str(wrong.value)
+
+
+def test_the_simulator_plays_every_cell_of_a_file(small: Path) -> None:
+    done = CliRunner().invoke(main, ["run", str(small), "--json"], catch_exceptions=False)
+    rows = json.loads(done.stdout)
+    assert [row["workers"] for row in rows] == [2, 2, 4, 4]
+    assert all(row["iteration_ms"] > 6 for row in rows)
+
+
+@pytest.mark.parametrize("path", sorted(READY.glob("*.toml")), ids=lambda path: path.stem)
+def test_ready_experiments_are_experiments(path: Path) -> None:
+    experiment = read_experiment(path)
+    assert experiment.title != experiment.name
+    assert len({cell.name for cell in experiment.cells}) == len(experiment.cells)
