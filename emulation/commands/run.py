@@ -122,4 +122,5 @@ def run_experiment(
         click.echo(f"results: {options.output}; `emulation report {options.output}` makes a page of them")
 
 
+PLACE = 10
 COMMANDS = (run_experiment,)

@@ -39,4 +39,5 @@ def topology(file: Path, workers: int, servers: int, bandwidth: str | None, dila
         print_topology(declared)
 
 
+PLACE = 70
 COMMANDS = (topology,)

@@ -79,4 +79,5 @@ def _markdown(name: str, cells: list[Cell]) -> str:
     return "\n".join(lines + ["| " + " | ".join(_told(cell)) + " |" for cell in cells])
 
 
+PLACE = 30
 COMMANDS = (paper,)

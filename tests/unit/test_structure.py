@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
+from hostlib.system.command_group import FolderGroup
 from tests import structure_page
 from tests.conftest import ROOT
 
@@ -177,6 +180,17 @@ def test_no_command_line_goes_up_either() -> None:
                 if other != room and other not in ARROWS[room]:
                     found.add(str(path.relative_to(ROOT)))
     assert found <= STARTERS
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_rooms_commands_are_the_modules_of_its_folder(room: str) -> None:
+    group = importlib.import_module(f"{room}.cli").main
+    assert isinstance(group, FolderGroup) and not group.commands, "a command is a module of commands/"
+    page = click.Context(group).get_help()
+    for path in sorted((ROOT / room / "commands").glob("*.py")):
+        for command in getattr(importlib.import_module(name_of(path)), "COMMANDS", ()):
+            assert re.search(rf"^  {command.name}  +\S", page, re.M), f"{command.name} is not on the first page"
+            assert page.count(f"{room} {command.name}") == 0, "the first page is made of the commands alone"
 
 
 def test_no_module_prints_or_exits_outside_the_commands() -> None:
