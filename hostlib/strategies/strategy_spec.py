@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hostlib.errors import SpecError
 from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism
-from hostlib.mechanisms.mechanism_spec import require_name
 from hostlib.strategies.plan import Plan, PlanContext
+from hostlib.system.plugins import require_name
 from hostlib.text.name_options import is_kind
 from hostlib.traces.trace import Trace
 
