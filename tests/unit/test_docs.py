@@ -47,7 +47,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 # What users write themselves, and other people's.
 NOT_OURS = {"my_models.py", "script.py", "network.toml", "experiment.toml", "simple_switch.cpp", "tna.p4"}
-FILE = re.compile(r"[\w./-]*\w\.(?:py|cpp|h|p4|toml)\b")
+FILE = re.compile(r"(?<![*\w/.-])\w[\w./-]*\.(?:py|cpp|h|p4|toml)\b")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
