@@ -128,6 +128,7 @@ def test_cells_of_several_networks_are_measured_one_network_after_the_other(expe
     ]
 
 
+@pytest.mark.slow
 def test_strategies_messages_are_real(tmp_path: Path) -> None:
     """LeNet at 28 pixels: what the switch counts of its factors, and of what the switch sums beside them."""
     path, output = tmp_path / "own.toml", tmp_path / "out"

@@ -28,6 +28,7 @@ def mpirun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_mpi_sums_as_gloo_does_with_2_3_and_4_workers() -> None:
     done = mpirun(library_ranks.PROCESSES, library_ranks.__name__)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -39,7 +40,6 @@ def test_mpi_sums_as_gloo_does_with_2_3_and_4_workers() -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
 def test_mpirun_trains_with_mpis_own(tmp_path: Path) -> None:
     result_path = tmp_path / "result.json"
     told = ["--transport", "mpi", "--mechanism", "mpi", "--steps", str(STEPS), "--result", str(result_path)]
