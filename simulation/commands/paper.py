@@ -45,7 +45,7 @@ def paper(tables: tuple[str, ...], as_json: bool, as_csv: bool, as_markdown: boo
             _print_cells(name, each)
 
 
-def _told(cell: Cell) -> tuple[str, str, str, str, str, str]:
+def _row(cell: Cell) -> tuple[str, str, str, str, str, str]:
     number = "-" if cell.published is None else f"{cell.published:,.6g}"
     error = "-" if cell.error is None else f"{100 * cell.error:+.1f} %"
     return (
@@ -65,7 +65,7 @@ def _print_cells(name: str, cells: list[Cell]) -> None:
     for heading in ("published", "simulated", "error", "kind"):
         table.add_column(heading, justify="right")
     for cell in cells:
-        table.add_row(*_told(cell))
+        table.add_row(*_row(cell))
     console().print(table)
 
 
@@ -76,7 +76,7 @@ def _markdown(name: str, cells: list[Cell]) -> str:
         "| row | column | published | simulated | error | kind |",
         "|---|---|---:|---:|---:|---|",
     ]
-    return "\n".join(lines + ["| " + " | ".join(_told(cell)) + " |" for cell in cells])
+    return "\n".join(lines + ["| " + " | ".join(_row(cell)) + " |" for cell in cells])
 
 
 COMMANDS = (paper,)

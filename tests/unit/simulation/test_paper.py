@@ -45,8 +45,8 @@ def tolerance(cell: Cell) -> float:
 def test_published_numbers_come_out_again(table: str) -> None:
     compared = [cell for cell in cells(table) if cell.error is not None]
     assert compared
-    wrong = {(c.table, c.row, c.column): c for c in compared if abs(c.error or 0) > tolerance(c)}
-    assert set(wrong) == {key for key in NOT_REPRODUCED if key[0] == table}, list(wrong.values())
+    off = {(c.table, c.row, c.column): c for c in compared if abs(c.error or 0) > tolerance(c)}
+    assert set(off) == {key for key in NOT_REPRODUCED if key[0] == table}, list(off.values())
 
 
 def test_what_strategies_gain_comes_out_again() -> None:
