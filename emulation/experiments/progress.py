@@ -52,8 +52,8 @@ class RunProgress:
 
 def _line(row: Row) -> str:
     simulated = "" if row["simulated_ms"] is None else f", simulated {row['simulated_ms']:.1f} ms"
-    wrong = "" if row["valid"] else f" [red]invalid[/red]: {row['bottleneck']}"
-    return f"{row['cell']}: {row['iteration_ms']:.1f} ms{simulated}{wrong}"
+    invalid = "" if row["valid"] else f" [red]invalid[/red]: {row['bottleneck']}"
+    return f"{row['cell']}: {row['iteration_ms']:.1f} ms{simulated}{invalid}"
 
 
 def print_rows(experiment: Experiment, rows: list[Row]) -> None:

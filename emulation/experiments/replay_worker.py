@@ -59,7 +59,7 @@ class Report:
     retransmits: int = 0
     link_sent: int | None = None
     link_received: int | None = None
-    wrong: int = 0
+    mismatches: int = 0
 
 
 class Barrier:
@@ -164,8 +164,8 @@ class Worker:
         if self.collective.failures:
             raise RunError("the fabric failed: part of this was summed by the hosts")
         if self.options.warm_up + self.options.iterations:
-            self.report.wrong = wrong_elements(self.tensors, here.world_size)
-            self.report.wrong += 0 if self.exchanges is None else self.exchanges.wrong
+            self.report.mismatches = wrong_elements(self.tensors, here.world_size)
+            self.report.mismatches += 0 if self.exchanges is None else self.exchanges.mismatches
         return self.report
 
     def _iterations(self, start_ns: int, count: int) -> list[int]:
@@ -257,8 +257,8 @@ def main() -> None:
 
     def work() -> Report | None:
         report = replay(options, here)
-        if report is not None and report.wrong:
-            raise RunError(f"{report.wrong} elements are not the average over the ranks")
+        if report is not None and report.mismatches:
+            raise RunError(f"{report.mismatches} elements are not the average over the ranks")
         return report
 
     leave(here, options.result, work)

@@ -75,7 +75,7 @@ class ExchangeRunner:
         return (self._pieces[piece] for piece in sorted(self._received))
 
     @property
-    def wrong(self) -> int:
+    def mismatches(self) -> int:
         """Received elements that are not what was sent."""
         return sum(int((self._pieces[piece] != piece + 1).sum()) for piece in self._received)
 
@@ -138,9 +138,9 @@ class Exchanges:
         return (values for runner in self._runners.values() for values in runner.received)
 
     @property
-    def wrong(self) -> int:
+    def mismatches(self) -> int:
         """Received elements that are not what was sent."""
-        return sum(runner.wrong for runner in self._runners.values())
+        return sum(runner.mismatches for runner in self._runners.values())
 
     def close(self, graceful: bool = True) -> None:
         """There will be no more. Not `graceful`: something failed, and nobody is to be waited for."""

@@ -232,7 +232,7 @@ class Run:
 
     def _say(self, finished: str | None) -> None:
         path = self.options.output / "run.json"
-        told = {
+        record = {
             "experiment": self.experiment.name,
             "title": self.experiment.title,
             "command": self.options.command,
@@ -247,7 +247,7 @@ class Run:
             "replay": asdict(self.experiment.replay),
             "training": None if self.experiment.training is None else asdict(self.experiment.training),
         }
-        write_whole(path, told)
+        write_whole(path, record)
 
     def _keep(self, row: Row, detail: Row) -> None:
         write_whole(self.options.output / "cells" / f"{row['cell']}.json", detail)

@@ -74,7 +74,7 @@ class Run:
         Raises:
             LedgerError: it is none.
         """
-        said: dict[str, list[str]] = {"namespace": [], "interface": []}
+        made: dict[str, list[str]] = {"namespace": [], "interface": []}
         processes: list[tuple[Process, str]] = []
         try:
             pid, start_time, _ = path.stem.split("-")
@@ -87,10 +87,10 @@ class Run:
                     processes.append((Process(entry["process"], entry["start_time"]), entry["what"]))
                 else:
                     ((kind, name),) = entry.items()
-                    said[kind].append(name)
+                    made[kind].append(name)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise LedgerError(f"{path} is not a run's record: {error}; remove it by hand") from error
-        return cls(path, maker, tuple(said["namespace"]), tuple(said["interface"]), tuple(processes))
+        return cls(path, maker, tuple(made["namespace"]), tuple(made["interface"]), tuple(processes))
 
 
 @dataclass(slots=True)

@@ -61,13 +61,13 @@ class PacketHeaders:
         Raises:
             RequestError: the metadata is not P4Info's, or the frame is too long.
         """
-        given = {each.metadata_id: each.value for each in packet.metadata}
+        metadata = {each.metadata_id: each.value for each in packet.metadata}
         names = ", ".join(f"{field.id} ({field.name})" for field in self._out) or "none"
-        if len(given) != len(packet.metadata) or given.keys() != {field.id for field in self._out}:
+        if len(metadata) != len(packet.metadata) or metadata.keys() != {field.id for field in self._out}:
             raise invalid(f"a packet-out has each of these metadata fields exactly once: {names}")
         header = 0
         for field in self._out:
-            value = parse(self._names, field.info, given[field.id], field.width, f"packet_out.{field.name}")
+            value = parse(self._names, field.info, metadata[field.id], field.width, f"packet_out.{field.name}")
             header = header << field.width | value
         frame: bytes = header.to_bytes(_bits(self._out) // 8, "big") + packet.payload
         if len(frame) > LONGEST_FRAME:

@@ -66,9 +66,9 @@ def test_the_command_says_what_it_removed(tmp_path: Path, monkeypatch: pytest.Mo
     made = dead(tmp_path)
     with ledger(tmp_path) as alive:
         for options, title in ((["--dry-run"], "would be removed"), ([], "removed")):
-            said = CliRunner().invoke(main, ["clean", *options], catch_exceptions=False).output
-            assert said.startswith(title) and str(made.folder) in said
-            assert f"run {alive.path.stem} is alive and was left alone (--all ends it)" in said
+            output = CliRunner().invoke(main, ["clean", *options], catch_exceptions=False).output
+            assert output.startswith(title) and str(made.folder) in output
+            assert f"run {alive.path.stem} is alive and was left alone (--all ends it)" in output
         assert "nothing to remove" in CliRunner().invoke(main, ["clean"], catch_exceptions=False).output
 
 
