@@ -69,9 +69,9 @@ class CheckOptions:
 
     @classmethod
     def from_json(cls, text: str) -> CheckOptions:
-        told = json.loads(text)
-        shape = told.pop("shape")
-        return cls(**{**told, "chunks": tuple(told["chunks"])}, shape=tuple(shape) if shape else None)
+        fields = json.loads(text)
+        shape = fields.pop("shape")
+        return cls(**{**fields, "chunks": tuple(fields["chunks"])}, shape=tuple(shape) if shape else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,13 @@ def check(options: CheckOptions) -> Check:
     """
     with torch.device("meta"):
         load_model(options.model)  # What cannot be is one line, not each worker's.
-    told = run_ranks(__name__, lambda rank: options.to_json(), options.workers, LocalHosts(), lambda event: None)
-    costs = [LayerCost(**cost) for cost in told["costs"]]
+    measured = run_ranks(__name__, lambda rank: options.to_json(), options.workers, LocalHosts(), lambda event: None)
+    costs = [LayerCost(**cost) for cost in measured["costs"]]
     rows = []
-    for size, measured_s in told["measured_s"].items():
+    for size, measured_s in measured["measured_s"].items():
         prediction = predict(costs, partition(len(costs), int(size)))
         rows.append(Compared(int(size), len(prediction.chunks), prediction.total, measured_s))
-    rows.append(Compared(None, 1, without_overlap(costs), told["afterwards_s"]))
+    rows.append(Compared(None, 1, without_overlap(costs), measured["afterwards_s"]))
     return Check(costs, rows)
 
 
@@ -247,7 +247,7 @@ def main() -> None:
     """This process's part, to its end."""
     from hostlib.launch.rank_main import run_part
 
-    run_part("hostlib cgdp check", lambda told, here, tell: work(CheckOptions.from_json(told), here))
+    run_part("hostlib cgdp check", lambda text, here, tell: work(CheckOptions.from_json(text), here))
 
 
 if __name__ == "__main__":

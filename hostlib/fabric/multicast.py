@@ -353,19 +353,19 @@ class SwitchMulticast:
         """Every receiver says how many messages of each stream it has; which ranks lack a message of this host's."""
         peers = self._context.transport
         under_way: list[Pending] = []
-        told: dict[tuple[int, int], Tensor] = {}
+        counts: dict[tuple[int, int], Tensor] = {}
         for stream, line in enumerate(self._lines):
             if self._is_mine(stream):
                 for rank in self._streams.receivers(stream):
-                    told[stream, rank] = torch.zeros(1, dtype=torch.int64)
-                    under_way.append(peers.receive(told[stream, rank], rank, _tag(stream)))
+                    counts[stream, rank] = torch.zeros(1, dtype=torch.int64)
+                    under_way.append(peers.receive(counts[stream, rank], rank, _tag(stream)))
             elif self._context.rank < self._context.world_size:
                 have = torch.tensor([self._complete(line)])
                 under_way.append(peers.send(have, line.source, _tag(stream)))
         settle(under_way)
 
         def lacking(stream: int, message: Message) -> list[int]:
-            return [rank for rank in self._streams.receivers(stream) if int(told[stream, rank]) <= message.number]
+            return [rank for rank in self._streams.receivers(stream) if int(counts[stream, rank]) <= message.number]
 
         return lacking
 

@@ -108,9 +108,9 @@ def test_a_tree_on_loopback_needs_no_root_and_its_links_lose() -> None:
 
 def test_what_cannot_be_made_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refused(topology: Topology, how: Realisation, kind: SwitchKind, says: str) -> None:
-        with pytest.raises(TopologyError, match=says) as wrong, realise(topology, how, kind):
+        with pytest.raises(TopologyError, match=says) as error, realise(topology, how, kind):
             pass
-        assert "\n" not in str(wrong.value)
+        assert "\n" not in str(error.value)
 
     with monkeypatch.context() as somewhere:
         somewhere.setenv("PATH", "/nowhere")

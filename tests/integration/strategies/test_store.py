@@ -201,7 +201,7 @@ def test_half_a_checkpoint_is_none(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "payload",
     [
         b"GET / HTTP/1.1\r\n\r\n" + bytes(HEAD.size),
         HEAD.pack(Kind.HELLO, 0, 0, 0, 2**31),
@@ -210,11 +210,11 @@ def test_half_a_checkpoint_is_none(
         HEAD.pack(Kind.UPDATE, 0, 1, 0, 4) + bytes(4),
     ],
 )
-def test_strangers_are_sent_away(said: bytes, shard: Callable[..., RunningShard]) -> None:
+def test_strangers_are_sent_away(payload: bytes, shard: Callable[..., RunningShard]) -> None:
     running = shard()
     with socket.create_connection((running.address.host, running.address.port), PATIENCE_S) as sock:
         sock.settimeout(PATIENCE_S)
-        sock.sendall(said)
+        sock.sendall(payload)
         with suppress(ConnectionResetError):  # What was not read is answered so.
             assert sock.recv(1) == b""
 

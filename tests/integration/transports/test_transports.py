@@ -39,7 +39,7 @@ def test_every_mechanism_sums_as_gloo_does_with_2_3_4_and_8_workers(results: lis
     for mechanism in transport_ranks.mechanisms():
         for transport in ("gloo", "mpi"):
             assert {(transport, workers, mechanism.name) for workers in (2, 3, 4, 8)} <= played
-    assert [result for result in results if result["wrong"]] == []
+    assert [result for result in results if result["mismatches"]] == []
 
 
 def test_every_hosts_link_carries_what_the_schedule_predicts(results: list[dict[str, Any]]) -> None:

@@ -52,9 +52,9 @@ class Memory:
 class Lonely:
     """A group whose other members are gone."""
 
-    def explain(self, since: float, wrong: Exception) -> HostlibError:
+    def explain(self, since: float, error: Exception) -> HostlibError:
         assert since <= time.monotonic()
-        return RunError(f"server 0 is missing ({wrong})")
+        return RunError(f"server 0 is missing ({error})")
 
 
 def ends() -> tuple[TensorChannel, TensorChannel]:
