@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulation.errors import EmulationError
-from emulation.experiments.runner import Run, RunOptions
+from emulation.experiments.runner import ExperimentRun, RunOptions
 from hostlib.errors import HostlibError
 from hostlib.strategies.builtin.cgdp.cost_model import costs_of, partition, predict, search
 from hostlib.strategies.strategy import choose
@@ -189,7 +189,7 @@ def test_an_experiment_has_it(tmp_path: Path) -> None:
         r"^cgdp/shm is for workers of one host, and here each has one of its own: leave it out, or name a mechanism"
     )
     with pytest.raises(EmulationError, match=message):
-        Run(experiment, RunOptions(tmp_path / "out", only="cgdp_shm"), lambda row: None)
+        ExperimentRun(experiment, RunOptions(tmp_path / "out", only="cgdp_shm"), lambda row: None)
 
 
 def test_what_cannot_be_is_said_in_a_line() -> None:
