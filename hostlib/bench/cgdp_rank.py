@@ -144,10 +144,10 @@ class Nothing:
 class Worker:
     """One rank: the same model twice, with sums and without."""
 
-    def __init__(self, options: CheckOptions, group: RankContext, sums: SharedMemoryCollective) -> None:
+    def __init__(self, options: CheckOptions, rank_context: RankContext, sums: SharedMemoryCollective) -> None:
         self._options, self._sums = options, sums
-        self._alone = self._trainer(group, Nothing())
-        self._together = self._trainer(group, sums)
+        self._alone = self._trainer(rank_context, Nothing())
+        self._together = self._trainer(rank_context, sums)
         self._layers = len(trained_layers(self._together.model))
         model = self._together.model
         inputs = example(model, options.shape or input_of(model))
@@ -155,11 +155,11 @@ class Worker:
         self._inputs = torch.randn(shape) if inputs.is_floating_point() else torch.zeros(shape, dtype=inputs.dtype)
         self._seconds: dict[str, list[float]] = defaultdict(list)
 
-    def _trainer(self, group: RankContext, collective: Collective) -> HostAccumulating:
+    def _trainer(self, rank_context: RankContext, collective: Collective) -> HostAccumulating:
         torch.manual_seed(1)
         options, model = self._options, load_model(self._options.model)
         context = TrainerContext(
-            group,
+            rank_context,
             find("shm"),
             model,
             lambda outputs, _: outputs.square().mean(),
@@ -223,11 +223,11 @@ class Worker:
 def work(options: CheckOptions, here: LaunchEnvironment) -> dict[str, Any]:
     """One worker's part; the means of all."""
     torch.set_num_threads(1)
-    with join_group(here, "check", options.deadline_s) as (group, job):
-        sums = create_collective(find("shm"), group, "", job)
+    with join_group(here, "check", options.deadline_s) as (rank_context, job):
+        sums = create_collective(find("shm"), rank_context, "", job)
         assert isinstance(sums, SharedMemoryCollective)
         try:
-            mine = Worker(options, group, sums).measure()
+            mine = Worker(options, rank_context, sums).measure()
             everybody: list[Any] = [None] * here.world_size
             dist.all_gather_object(everybody, mine)
         finally:

@@ -351,17 +351,17 @@ class SwitchMulticast:
 
     def _tell_sources(self) -> Callable[[int, Message], list[int]]:
         """Every receiver says how many messages of each stream it has; which ranks lack a message of this host's."""
-        peers = self._context.transport
+        transport = self._context.transport
         under_way: list[Pending] = []
         counts: dict[tuple[int, int], Tensor] = {}
         for stream, line in enumerate(self._lines):
             if self._is_mine(stream):
                 for rank in self._streams.receivers(stream):
                     counts[stream, rank] = torch.zeros(1, dtype=torch.int64)
-                    under_way.append(peers.receive(counts[stream, rank], rank, _tag(stream)))
+                    under_way.append(transport.receive(counts[stream, rank], rank, _tag(stream)))
             elif self._context.rank < self._context.world_size:
                 have = torch.tensor([self._complete(line)])
-                under_way.append(peers.send(have, line.source, _tag(stream)))
+                under_way.append(transport.send(have, line.source, _tag(stream)))
         settle(under_way)
 
         def lacking(stream: int, message: Message) -> list[int]:

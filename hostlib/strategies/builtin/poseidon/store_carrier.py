@@ -27,10 +27,10 @@ class Stored:
         shards: how many the store has.
     """
 
-    def __init__(self, group: RankContext, peers: Transport, state: HookState, shards: int) -> None:
-        self._group, self._state, self._shards = group, state, shards
-        self._peers = peers
-        self._addresses = addresses(group, self._peers, shards)
+    def __init__(self, context: RankContext, transport: Transport, state: HookState, shards: int) -> None:
+        self._context, self._state, self._shards = context, state, shards
+        self._transport = transport
+        self._addresses = addresses(context, self._transport, shards)
         self._client: StoreClient | None = None
         self._places: list[list[Place]] = []
         self._versions: list[int] = []
@@ -41,8 +41,8 @@ class Stored:
         everything = places(sizes, self._shards)
         self._places = [[place for place in everything if place.bucket == number] for number in range(len(buckets))]
         self._versions = [FIRST] * len(buckets)
-        self._client = StoreClient(self._addresses, self._group.rank, everything)
-        if self._group.rank == 0:
+        self._client = StoreClient(self._addresses, self._context.rank, everything)
+        if self._context.rank == 0:
             for number, bucket in enumerate(buckets):
                 self._push(number, torch.cat([p.detach().reshape(-1) for p in bucket]))
 
@@ -70,18 +70,18 @@ class Stored:
     def _wait(self, place: Place, version: int) -> tuple[Tensor, int]:
         since = time.monotonic()
         try:
-            return self._store.wait(place.number, version, self._group.deadline_s)
+            return self._store.wait(place.number, version, self._context.deadline_s)
         except TimeoutError:
-            error = self._group.detector.explain(time.monotonic() - since, lambda: RunError(""))
+            error = self._context.detector.explain(time.monotonic() - since, lambda: RunError(""))
             if isinstance(error, MissingRankError):
                 raise error from None
             # A rank that has ended meanwhile has waited for the shard, too.
             raise RunError(
-                f"shard {place.shard} of the key-value store has not answered for {self._group.deadline_s:g} s"
+                f"shard {place.shard} of the key-value store has not answered for {self._context.deadline_s:g} s"
             ) from None
 
     def close(self, graceful: bool) -> None:
         if self._client is not None:
             self._client.close()
         if graceful:
-            end(self._group, self._peers, self._shards)
+            end(self._context, self._transport, self._shards)

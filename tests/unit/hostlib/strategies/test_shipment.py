@@ -59,9 +59,9 @@ class Lonely:
 
 def ends() -> tuple[TensorChannel, TensorChannel]:
     """A worker's and the server's end of one line."""
-    group: Any = Lonely()
+    context: Any = Lonely()
     wire: Wire = {}
-    return TensorChannel(group, Memory(0, wire), 1), TensorChannel(group, Memory(1, wire), 0)
+    return TensorChannel(context, Memory(0, wire), 1), TensorChannel(context, Memory(1, wire), 0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
