@@ -49,7 +49,7 @@ class Heartbeat(BaseModel):
     position: int = Field(default=0, ge=0)
 
 
-class Switches(Protocol):
+class SwitchStatus(Protocol):
     """What the API reads of the switches."""
 
     def require_up(self) -> None: ...
@@ -71,7 +71,7 @@ class Service:
     elements: int
     slots: int
     jobs: JobTable
-    switches: Switches
+    switches: SwitchStatus
     endpoints: dict[tuple[str, int], str]
     clock: Callable[[], float]
     changed: Callable[[dict[str, Any]], None]

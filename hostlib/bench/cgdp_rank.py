@@ -90,7 +90,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CostModelCheck:
     """What came of it.
 
     Attributes:
@@ -102,7 +102,7 @@ class Check:
     rows: list[Compared]
 
 
-def check(options: CheckOptions) -> Check:
+def check(options: CheckOptions) -> CostModelCheck:
     """Start the workers, measure, and compare.
 
     Raises:
@@ -118,13 +118,13 @@ def check(options: CheckOptions) -> Check:
         prediction = predict(costs, partition(len(costs), int(size)))
         rows.append(Compared(int(size), len(prediction.chunks), prediction.total, measured_s))
     rows.append(Compared(None, 1, without_overlap(costs), measured["afterwards_s"]))
-    return Check(costs, rows)
+    return CostModelCheck(costs, rows)
 
 
 # ---- one worker ------------------------------------------------------------------------------------------------------
 
 
-class Nothing:
+class NoSums:
     """A collective that leaves tensors as they are: what remains of a step is the backward pass."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class Worker:
 
     def __init__(self, options: CheckOptions, rank_context: RankContext, sums: SharedMemoryCollective) -> None:
         self._options, self._sums = options, sums
-        self._alone = self._trainer(rank_context, Nothing())
+        self._alone = self._trainer(rank_context, NoSums())
         self._together = self._trainer(rank_context, sums)
         self._layers = len(trained_layers(self._together.model))
         model = self._together.model

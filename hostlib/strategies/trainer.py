@@ -14,7 +14,7 @@ from hostlib.fabric.job_client import DEFAULT_CONTROLLER
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.pytorch.ddp_hook import HookState
 from hostlib.transport.rank_context import RankContext
-from hostlib.transport.transport import Multicast, Transport
+from hostlib.transport.transport import MulticastTransport, Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class TrainerContext:
         assert self.rank_context.another_transport is not None, "only a strategy's hosts have messages of their own"
         return self.rank_context.another_transport()
 
-    def another_multicast(self) -> Multicast:
+    def another_multicast(self) -> MulticastTransport:
         """See RankContext.another_multicast: every rank makes as many."""
         assert self.rank_context.another_multicast is not None, "only a strategy's hosts have messages of their own"
         return self.rank_context.another_multicast(self.controller, self.address)

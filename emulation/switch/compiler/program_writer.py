@@ -14,8 +14,8 @@ from emulation.switch.compiler import header_writer
 from emulation.switch.compiler.action_writer import PrimitiveWriter, c_string, meter_input
 from emulation.switch.compiler.bmv2_json import (
     ConstEntry,
+    ControlBlock,
     Field,
-    Pipeline,
     Program,
     Table,
     c_type,
@@ -144,7 +144,7 @@ class Generator:
 
     # ---- pipelines --------------------------------------------------------------------------------------------
 
-    def _pipeline(self, pipeline: Pipeline) -> str:
+    def _pipeline(self, pipeline: ControlBlock) -> str:
         labels = {t.name: f"table_{t.index}" for t in pipeline.tables}
         labels |= {c["name"]: f"condition_{c['id']}" for c in pipeline.conditionals}
         labels |= {c["name"]: f"call_{c['id']}" for c in pipeline.calls}

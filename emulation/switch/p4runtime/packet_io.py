@@ -20,7 +20,7 @@ LONGEST_FRAME = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MetadataField:
     """One field of a controller header; `width` in bits, in the data plane; `info` is P4Info's."""
 
     id: int
@@ -43,12 +43,13 @@ class PacketHeaders:
     def __init__(self, p4info: p4info_pb2.P4Info, program: Program, names: Mapping[str, Names] | None = None) -> None:
         self._names = names or {}
         known = {tuple(field.name for field in kind.fields): kind.fields for kind in program.types.values()}
-        found: dict[str, list[Field]] = {}
+        found: dict[str, list[MetadataField]] = {}
         for each in p4info.controller_packet_metadata:
             header = known.get(tuple(field.name for field in each.metadata), ())
             widths = {field.name: field.width for field in header}
             found[each.preamble.name] = [
-                Field(field.id, field.name, widths.get(field.name, field.bitwidth), field) for field in each.metadata
+                MetadataField(field.id, field.name, widths.get(field.name, field.bitwidth), field)
+                for field in each.metadata
             ]
         self._in, self._out = found.get(PACKET_IN, []), found.get(PACKET_OUT, [])
         for name, fields in ((PACKET_IN, self._in), (PACKET_OUT, self._out)):
@@ -88,5 +89,5 @@ class PacketHeaders:
         return packet
 
 
-def _bits(fields: list[Field]) -> int:
+def _bits(fields: list[MetadataField]) -> int:
     return sum(field.width for field in fields)

@@ -18,14 +18,14 @@ from hostlib.strategies.trainer import TrainerContext
 from hostlib.system.serial_executor import SerialExecutor
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import refuse
-from hostlib.transport.transport import Multicast, Pending, Transport, settle
+from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
 CLOSE_S = 2.0
 HEADER_TAG = 0  # of what servers are told; layers have the tags above
 END = -1
 
 
-class Exchange(Protocol):
+class LayerExchange(Protocol):
     """What trainers need of one.
 
     Attributes:
@@ -124,7 +124,7 @@ class ByPeers:
 class BySwitch:
     """A message from each rank to the switch, which multicasts it."""
 
-    def __init__(self, multicast: Multicast) -> None:
+    def __init__(self, multicast: MulticastTransport) -> None:
         self._multicast = multicast
 
     @property

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.papers.network_operator import MODELS, TABLES, Cell, find_table
+from simulation.papers.network_operator import MODELS, TABLES, PublishedCell, find_table
 from tests.conftest import ROOT
 
 VGG, INCEPTION, RESNET_200 = MODELS["vgg16"], MODELS["inception3"], MODELS["resnet200"]
@@ -23,11 +23,11 @@ NOT_REPRODUCED = {
 
 
 @cache
-def cells(table: str) -> tuple[Cell, ...]:
+def cells(table: str) -> tuple[PublishedCell, ...]:
     return tuple(TABLES[table]())
 
 
-def tolerance(cell: Cell) -> float:
+def tolerance(cell: PublishedCell) -> float:
     if cell.table in ("7", "figure2", "poseidon1"):
         return 0
     if cell.table == "1":

@@ -13,7 +13,7 @@ from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.mechanisms.mechanism import find
 from hostlib.models.inspection import load
 from hostlib.models.layer_info import LayerInfo
-from hostlib.strategies.builtin.poseidon.traffic import Synchronisation, Traffic, per_node
+from hostlib.strategies.builtin.poseidon.traffic import LinkTraffic, Synchronisation, per_node
 from hostlib.strategies.common.sync_cost import (
     Cost,
     InformationBook,
@@ -121,7 +121,7 @@ def test_nodes_carry_what_table_1_says(scheme: Synchronisation) -> None:
         assert busiest(per_node(book, scheme, colocated=False)) == pytest.approx(4 * server[scheme])
 
 
-def busiest(nodes: dict[str, Traffic]) -> float:
+def busiest(nodes: dict[str, LinkTraffic]) -> float:
     return max(each.sent + each.received for each in nodes.values())
 
 
