@@ -17,7 +17,7 @@ NORM_GROUPS = 32
 RESNET_PIXELS = 32
 
 
-class SmallLeNet(nn.Module):
+class LeNet(nn.Module):
     """LeNet-5 scaled to 8x8 input: two convolutions, three fully connected layers. float32 (N, 1, 8, 8) -> (N, 10).
 
     Source: LeCun et al. 1998, figure 2.
@@ -135,7 +135,7 @@ class ResNet18(nn.Module):
         return self.classifier(features.mean((2, 3)))  # type: ignore[no-any-return]
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {"lenet": SmallLeNet, "resnet18": ResNet18, "vgg": SmallVGG}
+MODELS: dict[str, Callable[[], nn.Module]] = {"lenet": LeNet, "resnet18": ResNet18, "vgg": SmallVGG}
 
 
 def build_model(name: str) -> nn.Module:

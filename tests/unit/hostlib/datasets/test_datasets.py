@@ -20,7 +20,7 @@ from hostlib.datasets.image_files import cifar10, mnist
 from hostlib.datasets.pairing import load_data, load_fitting
 from hostlib.datasets.synthetic import synthetic_images, synthetic_tokens
 from hostlib.errors import HostlibError, ModelError, RunError
-from hostlib.models.small import SmallLeNet
+from hostlib.models.small import LeNet
 from hostlib.train.options import TrainOptions
 
 RANDOM = np.random.default_rng(1)
@@ -267,7 +267,7 @@ def test_what_is_no_data_set_is_answered_with_what_is(text: str, says: str) -> N
 
 
 def test_the_digits_have_small_versions() -> None:
-    assert isinstance(load_fitting("lenet", Dataset("digits")), SmallLeNet)
+    assert isinstance(load_fitting("lenet", Dataset("digits")), LeNet)
     large = load_fitting("lenet", Dataset("mnist"))
     assert (large.input_shape, large.classes) == ((1, 28, 28), 10)
 
