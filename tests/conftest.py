@@ -84,10 +84,10 @@ def running_fabric(state_dir: Path, *options: str) -> Iterator[Fabric]:
     """A fabric with further `controller start` options; whatever happened meanwhile, it is stopped afterwards."""
     state_dir.mkdir(parents=True, exist_ok=True)
     log = state_dir / "controller.log"
-    told = ["--foreground", "--http", "127.0.0.1:0", "--state-dir", state_dir, *options]
+    arguments = ["--foreground", "--http", "127.0.0.1:0", "--state-dir", state_dir, *options]
     # As `controller start` does it, without another Python that waits for it. Not to die with the thread that starts it.
     child, described = start_and_wait_ready(
-        [sys.executable, "-m", "controller", "start", *map(str, told)],
+        [sys.executable, "-m", "controller", "start", *map(str, arguments)],
         state_dir / STATE_FILE,
         log,
         what="the controller",

@@ -67,7 +67,7 @@ def run_(
     apart: bool,
     predictor: str,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Play an iteration of training a model, or one bare all-reduce; or every cell of an EXPERIMENT's file, which then
     says all but --predictor and --json.
@@ -85,11 +85,11 @@ def run_(
         return
     if jobs < 1:
         raise SimulationError(f"--jobs must be at least 1, not {jobs}")
-    network = network_of(bandwidth, given)
-    subject, what = subject_of(model, trace_file, size, given)
+    network = network_of(bandwidth, options)
+    subject, what = subject_of(model, trace_file, size, options)
     results: dict[str, dict[str, Any]] = {}
     for name in mechanisms or _playable():
-        job = job_of(subject, name, workers, given)
+        job = job_of(subject, name, workers, options)
         results[name] = _result(play(network, [job] * jobs, apart), job.iterations)
     if as_json:
         click.echo(json.dumps(next(iter(results.values())) if len(mechanisms) == 1 else results, indent=2))

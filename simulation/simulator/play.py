@@ -292,8 +292,8 @@ def _like(schedule: Schedule, turn: int) -> Any:
     says all; else the turn may be a rank's.
     """
     alike = schedule.servers or schedule.needs_fabric or schedule.symmetry is not Symmetry.NONE
-    told = -1 if alike else turn % schedule.world_size
-    return schedule.pieces, schedule.nodes[worker(0)], told
+    rank = -1 if alike else turn % schedule.world_size
+    return schedule.pieces, schedule.nodes[worker(0)], rank
 
 
 def _spread(schedule: Schedule, topology: Topology, hosts: dict[str, str]) -> Schedule:

@@ -174,14 +174,14 @@ def test_no_command_line_goes_up_either() -> None:
 
 
 def test_no_module_prints_or_exits_outside_the_commands() -> None:
-    wrong = []
+    found = []
     for path in (p for room in ROOMS for p in modules(room)):
         if path.stem in ("cli", "__main__") or path.parent.name == "commands":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.exit"):
-                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node.func)}")
-    assert wrong == []
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node.func)}")
+    assert found == []
 
 
 def test_the_page_says_where_things_are() -> None:

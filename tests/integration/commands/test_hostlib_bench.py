@@ -40,9 +40,9 @@ def start(*options: str) -> subprocess.Popen[str]:
 
 def bench(*options: str) -> list[dict[str, Any]]:
     with start(*options) as running:
-        said, complained = running.communicate(timeout=100)
+        printed, complained = running.communicate(timeout=100)
     assert running.returncode == 0, complained
-    return list(json.loads(said))
+    return list(json.loads(printed))
 
 
 def namespaces(pid: int) -> list[str]:
@@ -107,9 +107,9 @@ def test_links_between_namespaces_carry_their_rate_and_no_more(
 ) -> None:
     where = ("--hosts", "netns:2", "--rate", "40mbit", "--mechanisms", mechanism, *faults)
     with start(*where, "--sizes", "1M", "--repeats", "2", "--iterations", "1") as running:
-        said, complained = running.communicate(timeout=100)
+        printed, complained = running.communicate(timeout=100)
     assert running.returncode == 0, complained
-    (row,) = json.loads(said)
+    (row,) = json.loads(printed)
     assert row["wrong"] == 0
     # What a burst lets through at once is not limited.
     assert 0.1 * limit_gbps < row["algbw_gbps"] < 1.02 * limit_gbps
@@ -226,7 +226,7 @@ def test_sizes_are_lists_or_ranges() -> None:
 def test_the_foot_says_what_a_link_carries() -> None:
     options = BenchOptions(("inagg+mcast", "ring"), (1 << 20,), hosts="netns:8", rate="100mbit")
     assert payload_limit_gbps("100mbit") == pytest.approx(0.0125 * 1024 / 1098)
-    said = " ".join(foot(options))
-    assert "0.01166 GB/s of values: 1024 of a frame's 1098 bytes" in said
-    assert "for inagg+mcast look at algbw" in said
-    assert "1.750 algbw" in said
+    text = " ".join(foot(options))
+    assert "0.01166 GB/s of values: 1024 of a frame's 1098 bytes" in text
+    assert "for inagg+mcast look at algbw" in text
+    assert "1.750 algbw" in text

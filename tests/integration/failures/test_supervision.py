@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from hostlib._engine import Engine
 from hostlib.fabric.aggregation import configure

@@ -32,8 +32,8 @@ class Run:
 
 def train(path: Path, mechanism: str, world_size: int = WORKERS, batch: int = BATCH) -> Run:
     """A run to its end; `path` is for its weights."""
-    told = ["--mechanism", mechanism, "--world-size", str(world_size), "--batch-size", str(batch)]
-    return Run(trained(*told, "--steps", str(STEPS), "--save", str(path)), torch.load(path))
+    options = ["--mechanism", mechanism, "--world-size", str(world_size), "--batch-size", str(batch)]
+    return Run(trained(*options, "--steps", str(STEPS), "--save", str(path)), torch.load(path))
 
 
 @pytest.fixture(scope="module")

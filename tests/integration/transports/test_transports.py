@@ -45,7 +45,7 @@ def test_every_mechanism_sums_as_gloo_does(workers: list[int], results: list[dic
     for mechanism in transport_ranks.mechanisms():
         for transport in ("gloo", "mpi"):
             assert {(transport, count, mechanism.name) for count in workers} <= played
-    assert [result for result in results if result["wrong"]] == []
+    assert [result for result in results if result["mismatches"]] == []
 
 
 def test_every_hosts_link_carries_what_the_schedule_predicts(results: list[dict[str, Any]]) -> None:

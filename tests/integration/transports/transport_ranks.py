@@ -75,7 +75,7 @@ def play(runtime: MechanismExecutor, workers: int, host: int) -> list[torch.Tens
     return sums
 
 
-def wrong(sums: list[torch.Tensor], workers: int, host: int, gloo: Any) -> int:
+def mismatches(sums: list[torch.Tensor], workers: int, host: int, gloo: Any) -> int:
     """Elements that are not Gloo's sum, or that ranks disagree on."""
     found = 0
     for mine in sums:
@@ -143,7 +143,7 @@ def main() -> None:
                         "workers": workers,
                         "mechanism": mechanism.name,
                         "host": host,
-                        "wrong": wrong(sums, workers, host, gloo),
+                        "mismatches": mismatches(sums, workers, host, gloo),
                         "carried": [carried.sent, carried.received],
                         "predicted": wanted,
                         "messages": messages,

@@ -427,7 +427,7 @@ def workload() -> Workload:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error", "says"),
+    ("call", "error", "says"),
     [
         (lambda: Network(0), NetworkError, "bandwidth_bits_s must be above 0"),
         (lambda: Network(1e9, latency_ns=-1), NetworkError, "latency_ns must be at least 0, not -1"),
@@ -452,9 +452,9 @@ def workload() -> Workload:
         (lambda: model_trace("vgg16", forward_s=-1), SimulationError, "a forward time must be 0 or more"),
     ],
 )
-def test_what_cannot_be_is_refused(wrong, error: type[Exception], says: str) -> None:
+def test_what_cannot_be_is_refused(call, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        wrong()
+        call()
 
 
 def test_a_message_nobody_receives_is_named() -> None:

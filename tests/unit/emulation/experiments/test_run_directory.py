@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from emulation.cli import main
 from emulation.errors import EmulationError
-from emulation.experiments.runner import Run, RunOptions, alone
-from emulation.networks.realise import Realisation
+from emulation.experiments.runner import ExperimentRun, RunOptions, alone
+from emulation.networks.realise import NetworkKind
 from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import read_experiment
 
@@ -25,9 +25,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "small.toml"
 
 
-def run(file: Path) -> Run:
-    options = RunOptions(file.parent / "out", Realisation.LOOPBACK)
-    return Run(read_experiment(file), options, lambda row: None)
+def run(file: Path) -> ExperimentRun:
+    options = RunOptions(file.parent / "out", NetworkKind.LOOPBACK)
+    return ExperimentRun(read_experiment(file), options, lambda row: None)
 
 
 def test_two_runs_at_a_time_would_undo_each_others_results(file: Path) -> None:
