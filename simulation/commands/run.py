@@ -161,4 +161,5 @@ def _result(played: Played, iterations: int) -> dict[str, Any]:
     return result
 
 
+PLACE = 10
 COMMANDS = (run_,)

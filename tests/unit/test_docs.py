@@ -74,3 +74,27 @@ def test_what_examples_import_exists(page: Path) -> None:
     for module, names in IMPORT.findall(page.read_text()):
         found = importlib.import_module(module)
         assert [name for name in names.split(", ") if not hasattr(found, name.strip())] == [], module
+
+
+# Numbers that pages repeat of the sources: page, what it says there, the source, and what that says, with the unit in it.
+REPEATED = [
+    (
+        "topology.md",
+        r"the shortest timeout is (\d+) ms more than",
+        "timeouts.h",
+        r"MARGIN_NS = (\d+) \* MILLISECOND_NS",
+    ),
+    (
+        "protocol.md",
+        r"\((\d+) ms, or half of the round trip if",
+        "round_trip.h",
+        r"REORDERING_NS = (\d+) \* MILLISECOND_NS",
+    ),
+]
+
+
+@pytest.mark.parametrize(("page", "said", "source", "declared"), REPEATED)
+def test_pages_repeat_what_the_retransmission_rule_is(page: str, said: str, source: str, declared: str) -> None:
+    text = " ".join((ROOT / "docs" / page).read_text().split())
+    code = (ROOT / "hostlib/native/retransmission" / source).read_text()
+    assert re.findall(said, text) == re.findall(declared, code) != []
