@@ -49,7 +49,7 @@ class Heartbeat(BaseModel):
     position: int = Field(default=0, ge=0)
 
 
-class Switches(Protocol):
+class SwitchStatus(Protocol):
     """What the API reads of the switches."""
 
     def require_up(self) -> None: ...
@@ -71,7 +71,7 @@ class Service:
     elements: int
     slots: int
     jobs: JobTable
-    switches: Switches
+    switches: SwitchStatus
     endpoints: dict[tuple[str, int], str]
     clock: Callable[[], float]
     changed: Callable[[dict[str, Any]], None]
@@ -88,14 +88,14 @@ class Service:
     def place(self, job: Job, rank: Rank) -> dict[str, Any]:
         """What a rank is told of its place in a job."""
         address, _, port = self.endpoints[rank.switch, rank.switch_port].rpartition(":")
-        told = {
+        reply = {
             "state": job.state,
             "fabric": {"address": address, "port": int(port)},
             "switch": rank.switch,
             "switch_port": rank.switch_port,
         }
         if job.state == "ready":
-            told |= {
+            reply |= {
                 "job_id": job.job_id,
                 "epoch": job.epoch,
                 "rank": rank.rank,
@@ -105,10 +105,10 @@ class Service:
                 "elements": self.elements,
             }
             if job.server is not None:
-                told["server"] = _ends(job.server)
+                reply["server"] = _ends(job.server)
             if rank is job.server:
-                told["workers"] = [_ends(worker) for _, worker in sorted(job.ranks.items())]
-        return told
+                reply["workers"] = [_ends(worker) for _, worker in sorted(job.ranks.items())]
+        return reply
 
     def describe(self, job: Job) -> dict[str, Any]:
         ranks = [
@@ -169,12 +169,12 @@ def create_app(service: Service) -> FastAPI:
     app = FastAPI(title="netfold controller", version=service.version)
 
     @app.exception_handler(ControllerError)
-    def refused(request: Request, wrong: ControllerError) -> JSONResponse:
-        return JSONResponse({"detail": str(wrong)}, wrong.status)
+    def refused(request: Request, error: ControllerError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, error.status)
 
     @app.exception_handler(RequestValidationError)
-    def malformed(request: Request, wrong: RequestValidationError) -> JSONResponse:
-        first = wrong.errors()[0]
+    def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         return JSONResponse({"detail": f"{where}: {first['msg']}"}, 422)
 

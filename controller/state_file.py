@@ -68,15 +68,15 @@ class State:
         """
         path = directory / STATE_FILE
         try:
-            said = json.loads(path.read_text())
+            fields = json.loads(path.read_text())
             return cls(
-                Process(said["pid"], said["start_time"]),
-                said["http"],
-                Topology.of_json(said["switches"]),
-                {name: Process(**process) for name, process in said["processes"].items()},
-                said["log"],
-                {name: _embedded(**switch) for name, switch in said["embedded"].items()},
-                said.get("elements"),
+                Process(fields["pid"], fields["start_time"]),
+                fields["http"],
+                Topology.of_json(fields["switches"]),
+                {name: Process(**process) for name, process in fields["processes"].items()},
+                fields["log"],
+                {name: _embedded(**switch) for name, switch in fields["embedded"].items()},
+                fields.get("elements"),
             )
         except FileNotFoundError:
             return None

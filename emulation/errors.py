@@ -5,7 +5,7 @@ EmulationError
 ├── CompilerError       no C compiler, or it refused the generated code
 ├── PortError           a port's specification is wrong or its address is taken
 ├── SwitchMemoryError   the system has no memory for what a program or a controller wants
-├── LedgerError         (emulation/networks/cleanup.py)
+├── CleanupError        (emulation/networks/cleanup.py)
 ├── DemoError           (emulation/demo/training_demo.py)
 └── ReportError         a file of an experiment is missing or malformed (emulation/report/result_files.py)
 """

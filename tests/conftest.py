@@ -21,8 +21,9 @@ from controller.state_file import STATE_FILE, State
 from hostlib.system.process import start_and_wait_ready
 from tests.prerequisites import PREREQUISITES, missing
 
-# How long an example takes says how busy the machine is.
-settings.register_profile("netfold", deadline=None)
+# How long an example takes says how busy the machine is. Where few are drawn (`make test`) they are the same ones each
+# time, since some take a hundred times as long as others; `make test-all` draws others each time.
+settings.register_profile("netfold", deadline=None, derandomize="NETFOLD_PROPERTY_EXAMPLES" in os.environ)
 settings.load_profile("netfold")
 
 # Before anything loads Triton: without a GPU its kernels are interpreted.
@@ -83,10 +84,10 @@ def running_fabric(state_dir: Path, *options: str) -> Iterator[Fabric]:
     """A fabric with further `controller start` options; whatever happened meanwhile, it is stopped afterwards."""
     state_dir.mkdir(parents=True, exist_ok=True)
     log = state_dir / "controller.log"
-    told = ["--foreground", "--http", "127.0.0.1:0", "--state-dir", state_dir, *options]
+    arguments = ["--foreground", "--http", "127.0.0.1:0", "--state-dir", state_dir, *options]
     # As `controller start` does it, without another Python that waits for it. Not to die with the thread that starts it.
     child, described = start_and_wait_ready(
-        [sys.executable, "-m", "controller", "start", *map(str, told)],
+        [sys.executable, "-m", "controller", "start", *map(str, arguments)],
         state_dir / STATE_FILE,
         log,
         what="the controller",

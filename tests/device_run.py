@@ -49,10 +49,10 @@ def start(fabric: Fabric, folder: Path, *arguments: str, **environment: str) -> 
 def ended(process: subprocess.Popen[str] | Ranks, folder: Path) -> list[dict[str, Any]]:
     """What the ranks saw."""
     try:
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, errors = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
-    assert process.returncode == 0, said
+    assert process.returncode == 0, errors
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 

@@ -35,9 +35,9 @@ class Ranks:
     def __init__(
         self, forks: ForkServer, folder: Path, script: Path, *arguments: str | Path, **environment: str
     ) -> None:
-        self._forks, self._said = forks, folder / "said"
+        self._forks, self._errors = forks, folder / "errors"
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        told = {
+        common = {
             "WORLD_SIZE": "2",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(self._store.port),
@@ -45,9 +45,9 @@ class Ranks:
             COMMAND_VARIABLE: json.dumps([str(script), *map(str, arguments)]),
             **environment,
         }
-        with self._said.open("wb") as said:
+        with self._errors.open("wb") as file:
             self._pids = [
-                forks.fork(__name__, {**told, "RANK": str(rank), "LOCAL_RANK": str(rank)}, None, said.fileno())
+                forks.fork(__name__, {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}, None, file.fileno())
                 for rank in range(2)
             ]
 
@@ -74,9 +74,9 @@ class Ranks:
         """Until both have ended; what they said on standard error."""
         give_up = time.monotonic() + timeout
         while self.poll() is None:
-            assert time.monotonic() < give_up, self._said.read_text()
+            assert time.monotonic() < give_up, self._errors.read_text()
             self._forks.listen(0.1)
-        return None, self._said.read_text()
+        return None, self._errors.read_text()
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ PATIENCE_S = 30
 class ThreadedEvent:
     def __init__(self) -> None:
         self._happened = threading.Event()
-        self.wrong: Exception | None = None
+        self.error: Exception | None = None
 
     def happen(self) -> None:
         self._happened.set()
@@ -40,8 +40,8 @@ class ThreadedEvent:
     def wait(self) -> None:
         if not self._happened.wait(PATIENCE_S):
             raise RunError("an event of the threaded device never came")
-        if self.wrong is not None:
-            raise RunError(f"the threaded device failed: {self.wrong!r}") from self.wrong
+        if self.error is not None:
+            raise RunError(f"the threaded device failed: {self.error!r}") from self.error
 
 
 class ThreadedStream:
@@ -49,7 +49,7 @@ class ThreadedStream:
 
     def __init__(self) -> None:
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._wrong: Exception | None = None
+        self._error: Exception | None = None
         self.launched: Counter[str] = Counter()  # of kernels
         threading.Thread(target=self._run, name="stream", daemon=True).start()
 
@@ -60,7 +60,7 @@ class ThreadedStream:
             try:
                 job()
             except Exception as error:
-                self._wrong = self._wrong or error
+                self._error = self._error or error
 
     def ask(self, job: Callable[[], None]) -> None:
         self._asked.put(job)
@@ -79,7 +79,7 @@ class ThreadedStream:
         event = ThreadedEvent()
 
         def happen() -> None:
-            event.wrong = self._wrong
+            event.error = self._error
             event.happen()
 
         self.ask(happen)

@@ -76,11 +76,11 @@ def start(
         return
     from controller.daemon import DaemonConfig, run_controller
 
-    given = _given(switch, switch_ports, device_id, topology, fabric_address)
-    run_controller(DaemonConfig(state_dir=state_dir, topology=given, fabric_address=fabric_address, **options))
+    switches = _running_switches(switch, switch_ports, device_id, topology, fabric_address)
+    run_controller(DaemonConfig(state_dir=state_dir, topology=switches, fabric_address=fabric_address, **options))
 
 
-def _given(
+def _running_switches(
     switch: str | None, switch_ports: Path | None, device_id: int, topology: Path | None, fabric_address: str
 ) -> Topology | None:
     """The switches that run already; None when embedded ones are to be started."""

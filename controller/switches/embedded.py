@@ -170,7 +170,9 @@ def start_switches(
         }
         for number, switch in enumerate(wanted)
     }
-    embedded = {name: Embedded([str(word) for pair in said.items() for word in pair]) for name, said in options.items()}
+    embedded = {
+        name: Embedded([str(word) for pair in flags.items() for word in pair]) for name, flags in options.items()
+    }
     state_dir.mkdir(parents=True, exist_ok=True)
     for switch in wanted:
         (state_dir / f"{switch.name}.log").unlink(missing_ok=True)

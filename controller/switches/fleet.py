@@ -141,15 +141,15 @@ class SwitchFleet:
     def install(self, job: Job) -> None:
         """Parents first, so that a leaf's first sum finds its place; all switches or none."""
         self.require_up()
-        told = shares(job, self.topology)
+        by_switch = shares(job, self.topology)
         done: list[str] = []
         try:
-            for name, parts in told.items():
+            for name, parts in by_switch.items():
                 self.lines[name].session.install(parts)
                 done.append(name)
         except SwitchError:
             for name in reversed(done):
-                self._remove(name, told[name])
+                self._remove(name, by_switch[name])
             raise
 
     def remove(self, job: Job) -> None:

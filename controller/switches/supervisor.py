@@ -64,16 +64,16 @@ class Supervisor:
             self._thread.join(0.1)
 
     def _run(self) -> None:
-        said = ""
+        logged = ""
         pause_s = PROBE_EVERY_S
         while not self._ended.wait(pause_s):
             pause_s = PROBE_EVERY_S
             try:
                 self.look()
             except ControllerError as error:
-                if not self._ended.is_set() and str(error) != said:
-                    said = str(error)
-                    log.warning("%s; trying again", said)
+                if not self._ended.is_set() and str(error) != logged:
+                    logged = str(error)
+                    log.warning("%s; trying again", logged)
                 pause_s = RETRY_EVERY_S
             except Exception:
                 # Whatever it is, a fabric without supervision would be worse.

@@ -368,8 +368,8 @@ def bmv2_switch(space: str, elements: int, share: SwitchShare) -> Iterator[None]
             stack.callback(fabric.close)
             fabric.push(load_artifact(elements), FABRIC_ADDRESS)
             fabric.install([share])
-        except ControllerError as wrong:
-            raise BenchError(str(wrong)) from wrong
+        except ControllerError as error:
+            raise BenchError(str(error)) from error
         yield
 
 
@@ -408,7 +408,7 @@ def on_loopback(seconds: float) -> float:
 
 def _allreduce(engines: list[Engine], rounds: int) -> float:
     """Seconds for `rounds` all-reduces of all ranks."""
-    wrong: list[Exception] = []
+    errors: list[Exception] = []
     tensors = [np.random.default_rng(rank).standard_normal(GRADIENT, np.float32) for rank in range(len(engines))]
 
     def run(engine: Engine, tensor: np.ndarray) -> None:
@@ -416,7 +416,7 @@ def _allreduce(engines: list[Engine], rounds: int) -> float:
             for _ in range(rounds):
                 engine.allreduce(tensor, True, 10.0)
         except Exception as failed:
-            wrong.append(failed)
+            errors.append(failed)
 
     threads = [threading.Thread(target=partial(run, *each)) for each in zip(engines, tensors, strict=True)]
     start = time.perf_counter()
@@ -429,8 +429,8 @@ def _allreduce(engines: list[Engine], rounds: int) -> float:
         for engine in engines:
             engine.cancel()
         raise
-    if wrong:
-        raise BenchError(f"two ranks on loopback: {wrong[0]}") from wrong[0]
+    if errors:
+        raise BenchError(f"two ranks on loopback: {errors[0]}") from errors[0]
     return time.perf_counter() - start
 
 

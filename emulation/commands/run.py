@@ -88,8 +88,8 @@ def run_experiment(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # that a namespace's addresses have no names
     from emulation.experiments.progress import RunProgress, print_cells, print_ready, print_rows
     from emulation.experiments.real_hosts import RealHosts, read_hostfile
-    from emulation.experiments.runner import Run, RunOptions, find_experiment, ready_experiments
-    from emulation.networks.realise import Realisation, SwitchKind
+    from emulation.experiments.runner import ExperimentRun, RunOptions, find_experiment, ready_experiments
+    from emulation.networks.realise import NetworkKind, SwitchKind
     from simulation.experiments.experiment_file import read_experiment
 
     interrupt_on(signal.SIGTERM)
@@ -105,9 +105,9 @@ def run_experiment(
         chosen = chosen.miniature()
     real = None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller)
     output = output or Path("build") / chosen.folder
-    options = RunOptions(output, Realisation(how), SwitchKind(switch), dilation, auto_dilate, only, real, predictor)
+    options = RunOptions(output, NetworkKind(how), SwitchKind(switch), dilation, auto_dilate, only, real, predictor)
     progress = RunProgress(Console(stderr=True, highlight=False), times=not miniature, predictor=predictor)
-    run = Run(chosen, options, progress.report)
+    run = ExperimentRun(chosen, options, progress.report)
     if only_list:
         print_cells(run)
         return

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from emulation.demo.training_demo import DemoResult
-from emulation.switch.conformance.suite import Report
+from emulation.switch.conformance.suite import ConformanceReport
 
 
 def print_demo(result: DemoResult) -> None:
@@ -60,7 +60,7 @@ def _switch(result: DemoResult) -> Table:
     return table
 
 
-def print_conformance(report: Report) -> None:
+def print_conformance(report: ConformanceReport) -> None:
     """What did not pass, and the sums."""
     console = Console()
     for title, found in (("unsupported", report.unsupported), ("failed", report.failed)):

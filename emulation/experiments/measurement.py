@@ -20,7 +20,7 @@ COMFORTABLE = 0.6  # how busy a dilation that mends it leaves what was too busy
 LEAST_STEP = 1.5  # from a dilation to the next
 
 Bytes = dict[str, tuple[int, int]]
-Report = Mapping[str, Any]  # emulation.experiments.replay_worker.Report, as it was written
+WrittenReport = Mapping[str, Any]  # emulation.experiments.replay_worker.WorkerReport, as it was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Measured:
 def measured(
     experiment: Experiment,
     dilation: float,
-    reports: Sequence[Report],
+    reports: Sequence[WrittenReport],
     usage: Usage,
 ) -> Measured:
     """What workers saw and counters say, as on the network that is meant."""
@@ -144,7 +144,7 @@ def measured(
     )
 
 
-def _spans(report: Report, begin_ns: int, dilation: float) -> list[dict[str, Any]]:
+def _spans(report: WrittenReport, begin_ns: int, dilation: float) -> list[dict[str, Any]]:
     def ms(at_ns: int) -> float:
         return round((at_ns - begin_ns) / NS_PER_MS / dilation, 3)
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from emulation.experiments.runner import Run
+from emulation.experiments.runner import ExperimentRun
 from simulation.experiments.experiment_file import Experiment
 from simulation.predictors.predictor import DEFAULT_PREDICTOR
 
@@ -35,13 +35,13 @@ class RunProgress:
         self._task = self._progress.add_task("starting", total=None)
 
     @contextmanager
-    def of(self, run: Run) -> Iterator[None]:
+    def of(self, run: ExperimentRun) -> Iterator[None]:
         self._progress.update(self._task, total=len(run.cells), completed=len(run.cells) - len(run.left))
         with self._progress:
             yield
 
     def report(self, event: Row) -> None:
-        """See emulation.experiments.runner.Run."""
+        """See emulation.experiments.runner.ExperimentRun."""
         if event["event"] == "row":
             self._progress.advance(self._task)
             line = _line(event, self._predictor) if self._times else f"{event['cell']}: done"
@@ -60,8 +60,8 @@ def _said_by(predictor: str) -> str:
 
 def _line(row: Row, predictor: str) -> str:
     simulated = "" if row["simulated_ms"] is None else f", {_said_by(predictor)} {row['simulated_ms']:.1f} ms"
-    wrong = "" if row["valid"] else f" [red]invalid[/red]: {row['bottleneck']}"
-    return f"{row['cell']}: {row['iteration_ms']:.1f} ms{simulated}{wrong}"
+    invalid = "" if row["valid"] else f" [red]invalid[/red]: {row['bottleneck']}"
+    return f"{row['cell']}: {row['iteration_ms']:.1f} ms{simulated}{invalid}"
 
 
 def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT_PREDICTOR) -> None:
@@ -104,7 +104,7 @@ def error_of(row: Mapping[str, Any]) -> float | None:
     return None if row["simulated_ms"] is None else row["simulated_ms"] / row["iteration_ms"] - 1
 
 
-def print_cells(run: Run) -> None:
+def print_cells(run: ExperimentRun) -> None:
     """What would be run."""
     table = Table("cell", box=None)
     table.add_column("dilation", justify="right")

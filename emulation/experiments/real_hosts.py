@@ -88,13 +88,13 @@ def read_hostfile(path: Path) -> tuple[RealHost, ...]:
 def _host(where: str, address: str, *options: str) -> RealHost:
     if not ONE_OF.fullmatch(address):
         raise EmulationError(f"{where}: {address!r} is no address")
-    given = {}
+    fields = {}
     for option in options:
         name, equals, value = option.partition("=")
         if name not in ("interface", "python") or not equals or not value:
             raise EmulationError(f"{where}: {option!r} is not one of interface=NAME, python=PATH")
-        given[name] = value
-    return RealHost(address, **given)
+        fields[name] = value
+    return RealHost(address, **fields)
 
 
 def measure_on(real: RealHosts, experiment: Experiment, cell: Cell) -> Measured:
@@ -134,7 +134,7 @@ class Rank:
 
     host: RealHost
     process: subprocess.Popen[str]
-    said: IO[str]
+    output: IO[str]
     errors: IO[str]
 
     def lines(self, of: IO[str]) -> list[str]:
@@ -156,9 +156,9 @@ def _ranks(real: RealHosts, experiment: Experiment, cell: Cell, hosts: list[Real
                 module, options = process_options(experiment, cell, 1.0, number, real.controller, host.address, "")
                 what = _command(hosts, number, module, options)
                 command = [*dying_with_us(), *shlex.split(real.launcher), host.address, what]
-                said, errors = (files.enter_context(TemporaryFile("w+")) for _ in range(2))
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=errors, text=True)
-                ranks.append(Rank(host, process, said, errors))
+                output, errors = (files.enter_context(TemporaryFile("w+")) for _ in range(2))
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, text=True)
+                ranks.append(Rank(host, process, output, errors))
             yield ranks
         finally:
             for rank in ranks:
@@ -187,7 +187,7 @@ def _reports(ranks: list[Rank]) -> list[dict[str, Any]]:
         time.sleep(LOOK_S)
     found = {}
     for rank in ranks:
-        for line in rank.lines(rank.said):
+        for line in rank.lines(rank.output):
             try:
                 event = json.loads(line)
             except ValueError:

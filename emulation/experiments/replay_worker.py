@@ -32,13 +32,13 @@ from hostlib.system.process import write_whole
 from hostlib.system.tcp_counters import tcp_retransmits
 from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
-from hostlib.transport.transport import Multicast, Transport
+from hostlib.transport.transport import MulticastTransport, Transport
 
 TOLERANCE = 1e-5  # of an average, relative: far above any rounding, far below any lost or doubled contribution
 
 
 @dataclass(slots=True)
-class Report:
+class WorkerReport:
     """What a worker saw; times are time.monotonic_ns().
 
     Attributes:
@@ -59,7 +59,7 @@ class Report:
     retransmits: int = 0
     link_sent: int | None = None
     link_received: int | None = None
-    wrong: int = 0
+    mismatches: int = 0
 
 
 class Barrier:
@@ -91,7 +91,7 @@ class Worker:
     """
 
     def __init__(self, options: ReplayOptions, collective: Collective, exchanges: Exchanges | None, rank: int) -> None:
-        self.options, self.collective, self.report = options, collective, Report(rank)
+        self.options, self.collective, self.report = options, collective, WorkerReport(rank)
         self.exchanges = exchanges
         self.tensors = [torch.full((count,), float(rank + 1)) for count in options.elements]
 
@@ -147,14 +147,14 @@ class Worker:
         self.report.late_ns += max(0, time.monotonic_ns() - until_ns)
         return until_ns
 
-    def run(self, barrier: Barrier, here: LaunchEnvironment) -> Report:
+    def run(self, barrier: Barrier, here: LaunchEnvironment) -> WorkerReport:
         """Warm up and be measured.
 
         Raises:
             RunError: the fabric failed, and the hosts summed what it should have.
         """
         self._iterations(barrier.at(WARM_UP), self.options.warm_up)
-        self.report = Report(self.report.rank, start_ns=barrier.at(MEASURED))
+        self.report = WorkerReport(self.report.rank, start_ns=barrier.at(MEASURED))
         before, carried = self._retransmits(here), carried_bytes()
         self.report.ends_ns = self._iterations(self.report.start_ns, self.options.iterations)
         self.report.retransmits = self._retransmits(here) - before
@@ -164,8 +164,8 @@ class Worker:
         if self.collective.failures:
             raise RunError("the fabric failed: part of this was summed by the hosts")
         if self.options.warm_up + self.options.iterations:
-            self.report.wrong = wrong_elements(self.tensors, here.world_size)
-            self.report.wrong += 0 if self.exchanges is None else self.exchanges.wrong
+            self.report.mismatches = wrong_elements(self.tensors, here.world_size)
+            self.report.mismatches += 0 if self.exchanges is None else self.exchanges.mismatches
         return self.report
 
     def _iterations(self, start_ns: int, count: int) -> list[int]:
@@ -194,7 +194,7 @@ def wrong_elements(tensors: Sequence[Tensor], workers: int) -> int:
     return sum(int((~((tensor - average).abs() <= TOLERANCE * average)).sum()) for tensor in tensors)
 
 
-def replay(options: ReplayOptions, here: LaunchEnvironment) -> Report | None:
+def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | None:
     """A worker's report, or a server's None.
 
     Raises:
@@ -242,7 +242,7 @@ def _own_transport(options: ReplayOptions, context: RankContext) -> Transport | 
     return context.another_transport()
 
 
-def _own_multicast(options: ReplayOptions, context: RankContext) -> Multicast | None:
+def _own_multicast(options: ReplayOptions, context: RankContext) -> MulticastTransport | None:
     """This worker's place where the switch multicasts some of them."""
     if not any(role.multicasts for role in options.roles):
         return None
@@ -255,16 +255,16 @@ def main() -> None:
     here = LaunchEnvironment.from_environment()
     options = ReplayOptions.from_json(os.environ.pop(OPTIONS_VARIABLE))
 
-    def work() -> Report | None:
+    def work() -> WorkerReport | None:
         report = replay(options, here)
-        if report is not None and report.wrong:
-            raise RunError(f"{report.wrong} elements are not the average over the ranks")
+        if report is not None and report.mismatches:
+            raise RunError(f"{report.mismatches} elements are not the average over the ranks")
         return report
 
     leave(here, options.result, work)
 
 
-def leave(here: LaunchEnvironment, result: str, work: Callable[[], Report | None]) -> None:
+def leave(here: LaunchEnvironment, result: str, work: Callable[[], WorkerReport | None]) -> None:
     """Do a worker's work, leave its report in the file (or say it, where there is none), and end the process."""
     try:
         report = work()

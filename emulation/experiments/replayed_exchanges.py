@@ -16,7 +16,7 @@ from emulation.experiments.worker_options import ExchangeRole
 from hostlib.collectives.schedule_executor import Playing, ScheduleExecutor
 from hostlib.schedules.schedule import Operation, Receive, Send
 from hostlib.transport.refusals import refuse
-from hostlib.transport.transport import Multicast, Transport
+from hostlib.transport.transport import MulticastTransport, Transport
 
 TAGS = 1 << 12  # of one exchange: at most so many pieces
 
@@ -46,7 +46,7 @@ class ExchangeRunner:
         hosts: Mapping[str, int],
         transport: Transport,
         processor: Processor,
-        multicast: Multicast | None = None,
+        multicast: MulticastTransport | None = None,
     ) -> None:
         self.role = role
         first_of = {operation.piece: operation for operation in reversed(role.operations)}
@@ -75,7 +75,7 @@ class ExchangeRunner:
         return (self._pieces[piece] for piece in sorted(self._received))
 
     @property
-    def wrong(self) -> int:
+    def mismatches(self) -> int:
         """Received elements that are not what was sent."""
         return sum(int((self._pieces[piece] != piece + 1).sum()) for piece in self._received)
 
@@ -99,7 +99,7 @@ class Exchanges:
         roles: Sequence[ExchangeRole],
         hosts: Mapping[str, int],
         transport: Transport,
-        multicast: Multicast | None = None,
+        multicast: MulticastTransport | None = None,
     ) -> None:
         processor = Processor()
         self._multicast = multicast
@@ -138,9 +138,9 @@ class Exchanges:
         return (values for runner in self._runners.values() for values in runner.received)
 
     @property
-    def wrong(self) -> int:
+    def mismatches(self) -> int:
         """Received elements that are not what was sent."""
-        return sum(runner.wrong for runner in self._runners.values())
+        return sum(runner.mismatches for runner in self._runners.values())
 
     def close(self, graceful: bool = True) -> None:
         """There will be no more. Not `graceful`: something failed, and nobody is to be waited for."""

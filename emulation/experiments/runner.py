@@ -24,7 +24,7 @@ from emulation.experiments.cell import REPLAY, TRAINING, measure_cell
 from emulation.experiments.measurement import Measured
 from emulation.experiments.real_hosts import RealHosts, measure_on
 from emulation.experiments.run_directory import earlier_record, earlier_rows
-from emulation.networks.realise import Realisation, RunningNetwork, SwitchKind, realise
+from emulation.networks.realise import NetworkKind, RunningNetwork, SwitchKind, realise
 from hostlib.errors import HostlibError
 from hostlib.launch.fork_server import ForkServer, fork_server
 from hostlib.strategies.strategy import choose
@@ -59,7 +59,7 @@ class RunOptions:
     """
 
     output: Path
-    how: Realisation = Realisation.NETNS
+    how: NetworkKind = NetworkKind.NETNS
     switch: SwitchKind = SwitchKind.EMBEDDED
     dilation: float | None = None
     auto_dilate: bool = False
@@ -70,7 +70,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class NetworkSettings:
     """What cells can share: one network."""
 
     workers: int
@@ -99,7 +99,7 @@ def find_experiment(named: str) -> Path:
     return Path(named)
 
 
-class Run:
+class ExperimentRun:
     """An experiment and its directory.
 
     Args:
@@ -139,9 +139,9 @@ class Run:
         Raises:
             EmulationError: one of them cannot be, or not here.
         """
-        for ground, cells in groupby(self.cells, lambda cell: self._ground(cell, self.dilation(cell))):
+        for settings, cells in groupby(self.cells, lambda cell: self._settings(cell, self.dilation(cell))):
             try:
-                topology_of(self.experiment, ground, _servers(ground, list(cells)))
+                topology_of(self.experiment, settings, _servers(settings, list(cells)))
             except HostlibError as error:
                 raise EmulationError(f"{self.experiment.path}: {error}") from None
 
@@ -186,20 +186,20 @@ class Run:
             return self._ordered()
         loaded = [REPLAY, local.PRELOAD] if self.experiment.training is None else [TRAINING, *local.TRAINING]
         with fork_server(*loaded) as forks:
-            for ground, cells in groupby(self.left, lambda cell: self._ground(cell, self.dilation(cell))):
-                self._on(ground, list(cells), forks)
+            for settings, cells in groupby(self.left, lambda cell: self._settings(cell, self.dilation(cell))):
+                self._on(settings, list(cells), forks)
         self._end()
         return self._ordered()
 
-    def _ground(self, cell: Cell, dilation: float) -> Ground:
-        return Ground(cell.workers, cell.bandwidth, cell.loss, cell.jobs, dilation)
+    def _settings(self, cell: Cell, dilation: float) -> NetworkSettings:
+        return NetworkSettings(cell.workers, cell.bandwidth, cell.loss, cell.jobs, dilation)
 
-    def _on(self, ground: Ground, cells: list[Cell], forks: ForkServer) -> None:
+    def _on(self, settings: NetworkSettings, cells: list[Cell], forks: ForkServer) -> None:
         slow = []
-        with self._realised(ground, cells) as fabric:
+        with self._network(settings, cells) as fabric:
             for cell in cells:
-                self._report({"event": "cell", "cell": cell.name, "dilation": ground.dilation})
-                row, detail = self._measure(cell, ground.dilation, fabric, forks)
+                self._report({"event": "cell", "cell": cell.name, "dilation": settings.dilation})
+                row, detail = self._measure(cell, settings.dilation, fabric, forks)
                 if self.options.auto_dilate and row["enough_dilation"] is not None:
                     slow.append((cell, row, detail))
                 else:
@@ -211,15 +211,15 @@ class Run:
         for _ in range(MOST_TRIES):
             if row["valid"]:
                 break
-            ground = self._ground(cell, row["enough_dilation"])
-            self._report({"event": "again", "cell": cell.name, "dilation": ground.dilation, "why": row["bottleneck"]})
-            with self._realised(ground, [cell]) as fabric:
-                row, detail = self._measure(cell, ground.dilation, fabric, forks)
+            settings = self._settings(cell, row["enough_dilation"])
+            self._report({"event": "again", "cell": cell.name, "dilation": settings.dilation, "why": row["bottleneck"]})
+            with self._network(settings, [cell]) as fabric:
+                row, detail = self._measure(cell, settings.dilation, fabric, forks)
         return row, detail
 
-    def _realised(self, ground: Ground, cells: list[Cell]) -> AbstractContextManager[RunningNetwork]:
+    def _network(self, settings: NetworkSettings, cells: list[Cell]) -> AbstractContextManager[RunningNetwork]:
         """The network of these cells; the process that forks their workers outlives it."""
-        topology = topology_of(self.experiment, ground, _servers(ground, cells))
+        topology = topology_of(self.experiment, settings, _servers(settings, cells))
         return realise(topology, self.options.how, self.options.switch, self.experiment.seed)
 
     def _measure(self, cell: Cell, dilation: float, fabric: RunningNetwork, forks: ForkServer) -> tuple[Row, Row]:
@@ -240,7 +240,7 @@ class Run:
     def _say(self, finished: str | None) -> None:
         path = self.options.output / "run.json"
         earlier = earlier_record(self.options.output)
-        told = {
+        record = {
             "experiment": self.experiment.name,
             "title": self.experiment.title,
             "command": self.options.command,
@@ -256,7 +256,7 @@ class Run:
             "replay": asdict(self.experiment.replay),
             "training": None if self.experiment.training is None else asdict(self.experiment.training),
         }
-        write_whole(path, told)
+        write_whole(path, record)
 
     def _keep(self, row: Row, detail: Row) -> None:
         write_whole(self.options.output / "cells" / f"{row['cell']}.json", detail)
@@ -268,19 +268,19 @@ class Run:
         return [self.rows[cell.name] for cell in self.experiment.cells if cell.name in self.rows]
 
 
-def _servers(ground: Ground, cells: list[Cell]) -> int:
+def _servers(settings: NetworkSettings, cells: list[Cell]) -> int:
     """Hosts that all cells together need besides the workers'."""
-    return ground.jobs * max(choose(cell.mechanism).hosts for cell in cells)
+    return settings.jobs * max(choose(cell.mechanism).hosts for cell in cells)
 
 
-def topology_of(experiment: Experiment, ground: Ground, servers: int) -> Topology:
+def topology_of(experiment: Experiment, settings: NetworkSettings, servers: int) -> Topology:
     """The network of cells, dilated and shrunk: the links that packets really see."""
     table = dict(experiment.topology)
-    if ground.loss:
-        table["loss"] = ground.loss
+    if settings.loss:
+        table["loss"] = settings.loss
     # Shrunk tensors need slower links for the same times; delays stay.
-    rate = units.bandwidth(ground.bandwidth) / experiment.replay.shrink
-    return declare(table, ground.workers * ground.jobs, servers, rate).dilated(ground.dilation)
+    rate = units.bandwidth(settings.bandwidth) / experiment.replay.shrink
+    return declare(table, settings.workers * settings.jobs, servers, rate).dilated(settings.dilation)
 
 
 def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured, predictor: PredictorSpec) -> Row:

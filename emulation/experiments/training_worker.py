@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from emulation.experiments.replay_worker import Barrier, Report, leave
+from emulation.experiments.replay_worker import Barrier, WorkerReport, leave
 from emulation.experiments.worker_options import DONE, MEASURED, WARM_UP, TrainingOptions
 from hostlib.errors import RunError
 from hostlib.launch.launcher import OPTIONS_VARIABLE
@@ -22,7 +22,7 @@ from hostlib.train.options import TrainOptions
 from hostlib.transport.launch_environment import LaunchEnvironment
 
 
-def train_measured(training: TrainingOptions, here: LaunchEnvironment) -> Report | None:
+def train_measured(training: TrainingOptions, here: LaunchEnvironment) -> WorkerReport | None:
     """A worker's report, or a server's None.
 
     Raises:
@@ -36,7 +36,7 @@ def train_measured(training: TrainingOptions, here: LaunchEnvironment) -> Report
     patience = timedelta(seconds=options.deadline_s)
     store = dist.TCPStore(here.host, here.port, is_master=False, timeout=patience, wait_for_workers=False)
     barrier = Barrier(store, here.rank, None if training.result else workers)
-    report = Report(here.rank)
+    report = WorkerReport(here.rank)
 
     def saw(event: dict[str, Any]) -> None:
         if event["event"] == "step" and event["step"] == training.warm_up:

@@ -21,7 +21,7 @@ from hostlib.system.process import Process
 STOP_S = 10.0
 
 
-class LedgerError(EmulationError):
+class CleanupError(EmulationError):
     """The record of what runs have made cannot be kept or read."""
 
 
@@ -41,7 +41,7 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordedRun:
     """What one process has made, in the order in which it did.
 
     Attributes:
@@ -68,13 +68,13 @@ class Run:
         return self.maker.alive
 
     @classmethod
-    def read(cls, path: Path) -> Run:
+    def read(cls, path: Path) -> RecordedRun:
         """What the record says by now.
 
         Raises:
-            LedgerError: it is none.
+            CleanupError: it is none.
         """
-        said: dict[str, list[str]] = {"namespace": [], "interface": []}
+        made: dict[str, list[str]] = {"namespace": [], "interface": []}
         processes: list[tuple[Process, str]] = []
         try:
             pid, start_time, _ = path.stem.split("-")
@@ -87,14 +87,14 @@ class Run:
                     processes.append((Process(entry["process"], entry["start_time"]), entry["what"]))
                 else:
                     ((kind, name),) = entry.items()
-                    said[kind].append(name)
+                    made[kind].append(name)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LedgerError(f"{path} is not a run's record: {error}; remove it by hand") from error
-        return cls(path, maker, tuple(said["namespace"]), tuple(said["interface"]), tuple(processes))
+            raise CleanupError(f"{path} is not a run's record: {error}; remove it by hand") from error
+        return cls(path, maker, tuple(made["namespace"]), tuple(made["interface"]), tuple(processes))
 
 
 @dataclass(slots=True)
-class Ledger:
+class CleanupRecord:
     """The record that this process keeps of one run."""
 
     path: Path
@@ -130,31 +130,31 @@ class Ledger:
 
 
 @contextmanager
-def ledger(folder: Path | None = None) -> Iterator[Ledger]:
+def cleanup_record(folder: Path | None = None) -> Iterator[CleanupRecord]:
     """A new record; when the block ends, everything in it is removed, and the record.
 
     Args:
         folder: of records [default: state_folder()].
 
     Raises:
-        LedgerError: there is no place to keep it.
+        CleanupError: there is no place to keep it.
     """
     here = Process.of(os.getpid())
     assert here is not None
-    made = Ledger((folder or state_folder()) / f"{here.pid}-{here.start_time}-{secrets.token_hex(3)}.jsonl")
+    made = CleanupRecord((folder or state_folder()) / f"{here.pid}-{here.start_time}-{secrets.token_hex(3)}.jsonl")
     made.path.touch(0o600)
     try:
         made.folder.mkdir(0o700)
         yield made
     finally:
-        remove(Run.read(made.path))
+        remove(RecordedRun.read(made.path))
 
 
 def state_folder() -> Path:
     """/run/netfold for root, $XDG_RUNTIME_DIR/netfold for others, or /tmp/netfold-UID; made if it is not there.
 
     Raises:
-        LedgerError: it cannot be made, or is somebody else's.
+        CleanupError: it cannot be made, or is somebody else's.
     """
     uid, runtime = os.geteuid(), os.environ.get("XDG_RUNTIME_DIR")
     folder = Path("/run/netfold") if uid == 0 else Path(runtime or "/tmp", "netfold" if runtime else f"netfold-{uid}")
@@ -162,29 +162,29 @@ def state_folder() -> Path:
         folder.mkdir(0o700, exist_ok=True)
         found = folder.lstat()
     except OSError as error:
-        raise LedgerError(f"cannot keep a record of what is made: {folder}: {error.strerror}") from error
+        raise CleanupError(f"cannot keep a record of what is made: {folder}: {error.strerror}") from error
     if found.st_uid != uid or not stat.S_ISDIR(found.st_mode):
-        raise LedgerError(f"{folder} is not a folder of this user's")
+        raise CleanupError(f"{folder} is not a folder of this user's")
     return folder
 
 
-def runs(folder: Path | None = None) -> list[Run]:
+def runs(folder: Path | None = None) -> list[RecordedRun]:
     """The living and the dead whose records are in a folder, state_folder() unless said.
 
     Raises:
-        LedgerError: a record cannot be read.
+        CleanupError: a record cannot be read.
     """
     found = []
     for path in sorted((folder or state_folder()).glob("*.jsonl")):
         try:
-            found.append(Run.read(path))
-        except LedgerError:
+            found.append(RecordedRun.read(path))
+        except CleanupError:
             if path.exists():  # Else it has just ended.
                 raise
     return found
 
 
-def present(run: Run) -> list[Removed]:
+def present(run: RecordedRun) -> list[Removed]:
     """What of it is still there, in the order in which it would be removed."""
     found = [Removed("process", f"{p.pid} ({what})", run.name) for p, what in run.processes[::-1] if p.alive]
     found += [Removed("namespace", name, run.name) for name in run.namespaces[::-1] if _space(name).exists()]
@@ -192,11 +192,11 @@ def present(run: Run) -> list[Removed]:
     return [*found, *(Removed("folder", str(run.folder), run.name) for _ in range(run.folder.exists()))]
 
 
-def remove(run: Run) -> list[Removed]:
+def remove(run: RecordedRun) -> list[Removed]:
     """Stop and delete what it made and nothing else, and then its record; which of it was still there.
 
     Raises:
-        LedgerError: something of it resists; the record stays.
+        CleanupError: something of it resists; the record stays.
     """
     found = present(run)
     _stop([process for process, _ in run.processes[::-1]])
@@ -207,7 +207,7 @@ def remove(run: Run) -> list[Removed]:
     shutil.rmtree(run.folder, ignore_errors=True)
     left = present(run)
     if left:
-        raise LedgerError(f"cannot remove {', '.join(f'{each.kind} {each.name}' for each in left)}")
+        raise CleanupError(f"cannot remove {', '.join(f'{each.kind} {each.name}' for each in left)}")
     run.path.unlink(missing_ok=True)
     return found
 
@@ -224,7 +224,7 @@ def clean(everything: bool, dry_run: bool, folder: Path | None = None) -> tuple[
         What was removed, and the names of living runs that were left alone.
 
     Raises:
-        LedgerError: a record cannot be read, or something resists.
+        CleanupError: a record cannot be read, or something resists.
     """
     removed: list[Removed] = []
     left: list[str] = []
@@ -235,7 +235,7 @@ def clean(everything: bool, dry_run: bool, folder: Path | None = None) -> tuple[
         found = present(run)
         if not dry_run:
             run.maker.stop(STOP_S)
-            remove(Run.read(run.path) if run.path.exists() else run)
+            remove(RecordedRun.read(run.path) if run.path.exists() else run)
         removed += found
     return removed, left
 

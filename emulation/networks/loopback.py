@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from emulation.networks import addressing
 from emulation.networks.addressing import Network, Started
-from emulation.networks.cleanup import Ledger
-from emulation.networks.running_network import Host, Site, start_all
-from emulation.networks.switch_processes import Ground, Port, SwitchKind, end_of
+from emulation.networks.cleanup import CleanupRecord
+from emulation.networks.running_network import Host, PreparedNetwork, start_all
+from emulation.networks.switch_processes import Port, SwitchKind, SwitchProcesses, end_of
 from hostlib.protocol import constants
 from hostlib.topology.topology import Topology, TopologyError
 
@@ -21,7 +21,7 @@ HERE = "127.0.0.1"
 
 
 @contextmanager
-def loopback(topology: Topology, ledger: Ledger, kind: SwitchKind) -> Iterator[Site]:
+def loopback(topology: Topology, record: CleanupRecord, kind: SwitchKind) -> Iterator[PreparedNetwork]:
     """The hosts; there is nothing to make for them.
 
     Raises:
@@ -35,7 +35,7 @@ def loopback(topology: Topology, ledger: Ledger, kind: SwitchKind) -> Iterator[S
     start = start_all(
         topology, lambda switch, started: _ports(topology, switch, started), lambda s: _options(topology, s)
     )
-    yield Site(Ground(ledger), hosts, HERE, start, lambda do: do(), HOSTS)
+    yield PreparedNetwork(SwitchProcesses(record), hosts, HERE, start, lambda do: do(), HOSTS)
 
 
 def _options(topology: Topology, switch: str) -> tuple[str, str]:

@@ -29,13 +29,13 @@ from pyroute2 import IPRoute
 
 from emulation.networks import addressing, links
 from emulation.networks.addressing import Network, Started
-from emulation.networks.cleanup import Ledger, ledger
-from emulation.networks.running_network import Host, Site, own_seed
+from emulation.networks.cleanup import CleanupRecord, cleanup_record
+from emulation.networks.running_network import Host, PreparedNetwork, own_seed
 from emulation.networks.switch_processes import (
     TOFINO,
-    Ground,
     Port,
     SwitchKind,
+    SwitchProcesses,
     end_of,
     require_able,
     start_switch,
@@ -56,7 +56,7 @@ class P4Switch(MininetSwitch):
     """A Mininet switch that is a process of ours.
 
     Args:
-        ground: where the process is recorded; a record of its own unless given.
+        processes: what it is started with and recorded in; of its own unless given.
         seed: of what its links lose.
         opts: more options of `emulation switch` (--program and --p4info, if no controller brings a program).
         params: of Mininet's Switch.
@@ -67,9 +67,11 @@ class P4Switch(MininetSwitch):
 
     kind: SwitchKind
 
-    def __init__(self, name: str, ground: Ground | None = None, seed: int = 0, opts: str = "", **params: Any) -> None:
+    def __init__(
+        self, name: str, processes: SwitchProcesses | None = None, seed: int = 0, opts: str = "", **params: Any
+    ) -> None:
         super().__init__(name, opts=opts, **params)
-        self.ground = ground
+        self.processes = processes
         self.seed = seed
         self.started: Started | None = None
         self._own = ExitStack()
@@ -87,16 +89,18 @@ class P4Switch(MininetSwitch):
     def start(self, controllers: Sequence[Any]) -> None:
         """Mininet's controllers speak OpenFlow: a P4Runtime client programs this switch when it likes to."""
         require_able(self.kind)
-        if self.ground is None:
-            self.ground = Ground(self._own.enter_context(ledger()), self.netns if self.inNamespace else None)
-            self._own.callback(self.ground.stop)
+        if self.processes is None:
+            self.processes = SwitchProcesses(
+                self._own.enter_context(cleanup_record()), self.netns if self.inNamespace else None
+            )
+            self._own.callback(self.processes.stop)
         for number, intf in self.intfs.items():
             if number and intf.link is not None:
                 _as_on_a_wire(intf.link.intf1 if intf.link.intf2 is intf else intf.link.intf2)
-        self._starting = self._start(self.ground)
+        self._starting = self._start(self.processes)
 
-    def _start(self, ground: Ground) -> Starting:
-        return start_switch(ground, self.name, self.kind, self.cables(), self.seed, shlex.split(self.opts))
+    def _start(self, processes: SwitchProcesses) -> Starting:
+        return start_switch(processes, self.name, self.kind, self.cables(), self.seed, shlex.split(self.opts))
 
     @classmethod
     def batchStartup(cls, switches: Sequence[P4Switch]) -> Sequence[P4Switch]:
@@ -150,8 +154,8 @@ class TofinoModelSwitch(P4Switch):
         super().__init__(name, **{"inNamespace": True, **params})
         self.conf = Path(conf)
 
-    def _start(self, ground: Ground) -> Starting:
-        folder = ground.ledger.folder
+    def _start(self, processes: SwitchProcesses) -> Starting:
+        folder = processes.record.folder
         ports = folder / f"{self.name}.ports.json"
         listed = [{"device_port": port.number, "if": port.where} for port in self.cables()]
         ports.write_text(json.dumps({"PortToIf": listed}))
@@ -159,9 +163,9 @@ class TofinoModelSwitch(P4Switch):
         sde = os.environ.get("SDE_INSTALL") or str(Path(shutil.which(driver) or "/usr/bin").parent.parent)
         ready = folder / f"{self.name}.json"
         ready.write_text(json.dumps({"p4rt": MODEL_P4RT, "device_id": 0, "ports": {}, "wires": {}}))
-        ground.start(f"{self.name}.model", [model, "--p4-target-config", str(self.conf), "-f", str(ports)], ready)
+        processes.start(f"{self.name}.model", [model, "--p4-target-config", str(self.conf), "-f", str(ports)], ready)
         command = [driver, "--install-dir", sde, "--conf-file", str(self.conf), "--background"]
-        return ground.start(self.name, [*command, "--p4rt-server", MODEL_P4RT], ready)
+        return processes.start(self.name, [*command, "--p4rt-server", MODEL_P4RT], ready)
 
 
 def _as_on_a_wire(end: Any) -> None:
@@ -190,7 +194,7 @@ class _Host(MininetHost):
 
 
 @contextmanager
-def nodes(topology: Topology, record: Ledger) -> Iterator[Site]:
+def nodes(topology: Topology, record: CleanupRecord) -> Iterator[PreparedNetwork]:
     """A topology's hosts as Mininet's; its switches become nodes when they start.
 
     Raises:
@@ -204,9 +208,9 @@ def nodes(topology: Topology, record: Ledger) -> Iterator[Site]:
         hosts = {name: _add_host(net, topology, record, name) for name in topology.hosts}
         control = _control_network(topology, record, token, hosts)
 
-        def start(ground: Ground, kind: SwitchKind, seed: int) -> dict[str, Started]:
+        def start(processes: SwitchProcesses, kind: SwitchKind, seed: int) -> dict[str, Started]:
             for name in topology.switches:
-                switch = net.addSwitch(name, CLASSES[kind], ground=ground, seed=own_seed(topology, name, seed))
+                switch = net.addSwitch(name, CLASSES[kind], processes=processes, seed=own_seed(topology, name, seed))
                 record.process(switch.pid, f"{name} (Mininet)")
             _add_links(net, topology, record, token)
             net.start()
@@ -215,7 +219,7 @@ def nodes(topology: Topology, record: Ledger) -> Iterator[Site]:
         described = tuple(
             Host(name, addressing.DATA.host(topology, name), f"{name}-eth0", host.netns) for name, host in hosts.items()
         )
-        yield Site(Ground(record), described, control.gateway, start, lambda do: do())
+        yield PreparedNetwork(SwitchProcesses(record), described, control.gateway, start, lambda do: do())
     finally:
         _end(net)
 
@@ -228,14 +232,14 @@ def _end(net: Mininet) -> None:
         node.terminate()
 
 
-def _add_host(net: Mininet, topology: Topology, record: Ledger, name: str) -> Any:
+def _add_host(net: Mininet, topology: Topology, record: CleanupRecord, name: str) -> Any:
     address = f"{addressing.DATA.host(topology, name)}/{addressing.DATA.bits}"
     host = net.addHost(name, _Host, ip=address, mac=addressing.mac(topology, name))
     record.process(host.pid, f"{name} (Mininet)")
     return host
 
 
-def _add_links(net: Mininet, topology: Topology, record: Ledger, token: str) -> None:
+def _add_links(net: Mininet, topology: Topology, record: CleanupRecord, token: str) -> None:
     """All cables; whose ends are in this namespace have names of this run's."""
     for number, cable in enumerate(topology.cables):
         upper, lower = f"n{token}u{number}", f"n{token}l{number}"
@@ -260,7 +264,7 @@ def _plug(topology: Topology, name: str) -> None:
         links.plug(kernel, f"{name}-eth0", topology, name)
 
 
-def _control_network(topology: Topology, record: Ledger, token: str, hosts: dict[str, Any]) -> Network:
+def _control_network(topology: Topology, record: CleanupRecord, token: str, hosts: dict[str, Any]) -> Network:
     """A bridge beside the links, with this namespace and all hosts on it."""
     bridge = f"n{token}control"
     with network_links.tables() as kernel:

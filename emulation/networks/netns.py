@@ -10,9 +10,9 @@ from functools import partial
 from pyroute2 import IPRoute
 
 from emulation.networks import addressing, links
-from emulation.networks.cleanup import Ledger
-from emulation.networks.running_network import Host, Site, start_all
-from emulation.networks.switch_processes import Ground, Port, end_of
+from emulation.networks.cleanup import CleanupRecord
+from emulation.networks.running_network import Host, PreparedNetwork, start_all
+from emulation.networks.switch_processes import Port, SwitchProcesses, end_of
 from hostlib.system import network_links
 from hostlib.system.network_links import with_tables
 from hostlib.system.network_namespace import inside, make_namespace
@@ -22,7 +22,7 @@ CONTROL = addressing.Network("10.1.0.0")
 
 
 @contextmanager
-def namespaces(topology: Topology, ledger: Ledger) -> Iterator[Site]:
+def namespaces(topology: Topology, record: CleanupRecord) -> Iterator[PreparedNetwork]:
     """The hosts, and the switches' ends of all cables.
 
     Raises:
@@ -30,11 +30,11 @@ def namespaces(topology: Topology, ledger: Ledger) -> Iterator[Site]:
     """
     if os.geteuid() != 0:
         raise TopologyError("network namespaces need root; the realisation loopback does not")
-    token = ledger.path.stem.rpartition("-")[2]
+    token = record.path.stem.rpartition("-")[2]
     space = f"netfold-emulation-{os.getpid()}-{token}"
     spaces = {name: f"{space}{name}" for name in topology.hosts}
     for name in (space, *spaces.values()):
-        ledger.namespace(name)
+        record.namespace(name)
         make_namespace(name)
     with_tables(space, lambda kernel: _cable(kernel, topology, spaces))
     for name, host in spaces.items():
@@ -46,8 +46,8 @@ def namespaces(topology: Topology, ledger: Ledger) -> Iterator[Site]:
         Host(name, addressing.DATA.host(topology, name), "data", f"/run/netns/{spaces[name]}")
         for name in topology.hosts
     )
-    yield Site(
-        Ground(ledger, space),
+    yield PreparedNetwork(
+        SwitchProcesses(record, space),
         hosts,
         CONTROL.gateway,
         start_all(topology, lambda switch, started: _ports(topology, switch)),

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 
-from emulation.networks.cleanup import Ledger, ledger
+from emulation.networks.cleanup import CleanupRecord, cleanup_record
 from emulation.networks.limits import require_realisable
-from emulation.networks.running_network import Host, RunningNetwork, Site, at_work
+from emulation.networks.running_network import Host, PreparedNetwork, RunningNetwork, at_work
 from emulation.networks.switch_processes import SwitchKind, require_able
 from hostlib.topology.topology import Topology, TopologyError
 
-__all__ = ["Host", "Realisation", "RunningNetwork", "SwitchKind", "realise"]
+__all__ = ["Host", "NetworkKind", "RunningNetwork", "SwitchKind", "realise"]
 
 
-class Realisation(Enum):
+class NetworkKind(Enum):
     """Where hosts and switches are.
 
     LOOPBACK: on this machine as it is, without root; only what the fabric itself carries crosses its links.
@@ -33,7 +33,7 @@ class Realisation(Enum):
         Raises:
             TopologyError: so.
         """
-        if self is Realisation.LOOPBACK:
+        if self is NetworkKind.LOOPBACK:
             raise TopologyError(
                 f"on loopback {what} would go past the switches, at no link's rate: choose netns or mininet, which "
                 "need root, or a mechanism that only the fabric carries"
@@ -41,7 +41,7 @@ class Realisation(Enum):
 
 
 @contextmanager
-def realise(topology: Topology, how: Realisation, kind: SwitchKind, seed: int = 0) -> Iterator[RunningNetwork]:
+def realise(topology: Topology, how: NetworkKind, kind: SwitchKind, seed: int = 0) -> Iterator[RunningNetwork]:
     """The network, at work for as long as the block runs; nothing of it is left afterwards.
 
     Its processes end with the thread that enters the block, too: that thread has to stay.
@@ -54,11 +54,17 @@ def realise(topology: Topology, how: Realisation, kind: SwitchKind, seed: int = 
     """
     require_able(kind)
     require_realisable(topology)
-    with ledger() as record, _site(topology, how, kind, record) as site, at_work(topology, site, kind, seed) as made:
+    with (
+        cleanup_record() as record,
+        _prepared(topology, how, kind, record) as prepared,
+        at_work(topology, prepared, kind, seed) as made,
+    ):
         yield made
 
 
-def _site(topology: Topology, how: Realisation, kind: SwitchKind, record: Ledger) -> AbstractContextManager[Site]:
+def _prepared(
+    topology: Topology, how: NetworkKind, kind: SwitchKind, record: CleanupRecord
+) -> AbstractContextManager[PreparedNetwork]:
     """Needs are looked for only when they are needed."""
     if kind is SwitchKind.TOFINO_MODEL:
         raise TopologyError(
@@ -67,11 +73,11 @@ def _site(topology: Topology, how: Realisation, kind: SwitchKind, record: Ledger
         )
     if kind is not SwitchKind.EMBEDDED and any(cable.loss or cable.delay_ns for cable in topology.cables):
         raise TopologyError(f"{kind.value} neither delays nor loses frames: leave out delay and loss, or use embedded")
-    if how is Realisation.NETNS:
+    if how is NetworkKind.NETNS:
         from emulation.networks.netns import namespaces
 
         return namespaces(topology, record)
-    if how is Realisation.MININET:
+    if how is NetworkKind.MININET:
         try:
             from emulation.networks.mininet import nodes
         except ImportError as absent:

@@ -12,11 +12,11 @@ import psutil
 
 from emulation.networks import addressing
 from emulation.networks.addressing import Network, Started
-from emulation.networks.cleanup import Ledger
+from emulation.networks.cleanup import CleanupRecord
 from emulation.networks.switch_processes import (
-    Ground,
     Port,
     SwitchKind,
+    SwitchProcesses,
     start_controller,
     start_switch,
     started,
@@ -46,21 +46,21 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class PreparedNetwork:
     """A network without its switches.
 
     Attributes:
-        ground: where switches and controller run.
+        processes: switches and controller, to be, and where they run.
         control_address: of the controller, as hosts reach it.
         start: starts the switches, of a kind, with a seed.
         call: calls where the switches and the controller are.
         network: of the hosts' addresses on the links.
     """
 
-    ground: Ground
+    processes: SwitchProcesses
     hosts: tuple[Host, ...]
     control_address: str
-    start: Callable[[Ground, SwitchKind, int], dict[str, Started]]
+    start: Callable[[SwitchProcesses, SwitchKind, int], dict[str, Started]]
     call: Callable[[Callable[[], Any]], Any]
     network: Network = addressing.DATA
 
@@ -79,12 +79,12 @@ class RunningNetwork:
     hosts: tuple[Host, ...]
     topology: Topology
     processes: Mapping[str, Process]
-    ledger: Ledger
-    site: Site
+    record: CleanupRecord
+    prepared: PreparedNetwork
 
     def store(self) -> Any:
         """A torch.distributed.TCPStore that all hosts reach; its `host` and `port` say where."""
-        return self.site.call(lambda: open_store(self.site.control_address))
+        return self.prepared.call(lambda: open_store(self.prepared.control_address))
 
     def carried(self) -> dict[str, tuple[int, int]]:
         """Bytes of frames that the lower end of each cable has (sent, received) so far, as the switch above counts.
@@ -119,7 +119,7 @@ class RunningNetwork:
         """
 
         try:
-            return dict(self.site.call(lambda: controller_status(self.controller)))
+            return dict(self.prepared.call(lambda: controller_status(self.controller)))
         except HttpError as error:
             raise TopologyError(f"the controller does not answer: {error}") from error
 
@@ -137,27 +137,29 @@ def _cpu_s(process: Process) -> float:
 
 
 @contextmanager
-def at_work(topology: Topology, site: Site, kind: SwitchKind, seed: int) -> Iterator[RunningNetwork]:
-    """Start a site's switches and their controller, for as long as the block runs.
+def at_work(topology: Topology, prepared: PreparedNetwork, kind: SwitchKind, seed: int) -> Iterator[RunningNetwork]:
+    """Start a prepared network's switches and their controller, for as long as the block runs.
 
     Raises:
         TopologyError: one of them did not start.
     """
     try:
-        described = addressing.for_controller(topology, site.start(site.ground, kind, seed), site.network)
-        url = start_controller(site.ground, site.control_address, described)
-        processes = site.ground.ledger.processes()
-        own = {name: processes[name] for name in (*topology.switches, "controller")}
-        yield RunningNetwork(url, site.hosts, topology, own, site.ground.ledger, site)
+        described = addressing.for_controller(
+            topology, prepared.start(prepared.processes, kind, seed), prepared.network
+        )
+        url = start_controller(prepared.processes, prepared.control_address, described)
+        running = prepared.processes.record.processes()
+        own = {name: running[name] for name in (*topology.switches, "controller")}
+        yield RunningNetwork(url, prepared.hosts, topology, own, prepared.processes.record, prepared)
     finally:
-        site.ground.stop()
+        prepared.processes.stop()
 
 
 def start_all(
     topology: Topology,
     ports: Callable[[str, Mapping[str, Started]], Sequence[Port]],
     options: Callable[[str], Sequence[str]] = lambda switch: (),
-) -> Callable[[Ground, SwitchKind, int], dict[str, Started]]:
+) -> Callable[[SwitchProcesses, SwitchKind, int], dict[str, Started]]:
     """What starts a topology's switches, parents first.
 
     Args:
@@ -165,11 +167,11 @@ def start_all(
         options: of an embedded switch, more of them.
     """
 
-    def start(ground: Ground, kind: SwitchKind, seed: int) -> dict[str, Started]:
+    def start(processes: SwitchProcesses, kind: SwitchKind, seed: int) -> dict[str, Started]:
         there: dict[str, Started] = {}
         for names in topology.tree.levels():  # what is on one level can start at once
             starting = [
-                start_switch(ground, name, kind, ports(name, there), own_seed(topology, name, seed), options(name))
+                start_switch(processes, name, kind, ports(name, there), own_seed(topology, name, seed), options(name))
                 for name in names
             ]
             there |= {name: started(switch) for name, switch in zip(names, starting, strict=True)}

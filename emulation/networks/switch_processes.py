@@ -15,7 +15,7 @@ from typing import Any
 
 from emulation.networks import links
 from emulation.networks.addressing import Started
-from emulation.networks.cleanup import Ledger
+from emulation.networks.cleanup import CleanupRecord
 from emulation.switch.ports.packet_socket import PacketSocket
 from emulation.switch.ports.port_spec import parse_rate
 from emulation.switch.ports.registry import parse_place
@@ -69,19 +69,19 @@ def end_of(cable: Cable, lossy: bool = True) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """Where the processes of a fabric run.
+class SwitchProcesses:
+    """The processes of a network's switches and controller, and where they run.
 
     Attributes:
         space: a network namespace, as hostlib.system.network_namespace.inside takes it; None for this process's own.
     """
 
-    ledger: Ledger
+    record: CleanupRecord
     space: str | None = None
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, name: str, command: Sequence[str], ready: Path) -> Starting:
-        """A process that ends with this one, however that ends, and is in the ledger; it logs to NAME.log.
+        """A process that ends with this one, however that ends, and is in the record; it logs to NAME.log.
 
         Args:
             ready: the file that it writes when it is ready.
@@ -89,13 +89,13 @@ class Ground:
         Raises:
             TopologyError: a program that is needed is not there.
         """
-        log = self.ledger.folder / f"{name}.log"
+        log = self.record.folder / f"{name}.log"
         try:
             starting = start(command, ready, log, what=name, space=self.space)
         except StartError as error:
             raise TopologyError(str(error)) from error
         self.children.append(starting.child)
-        self.ledger.process(starting.child.pid, name)
+        self.record.process(starting.child.pid, name)
         return starting
 
     def stop(self) -> None:
@@ -152,23 +152,30 @@ def started(switch: Starting) -> Started:
 
 
 def start_switch(
-    ground: Ground, name: str, kind: SwitchKind, ports: Iterable[Port], seed: int, options: Sequence[str] = ()
+    processes: SwitchProcesses,
+    name: str,
+    kind: SwitchKind,
+    ports: Iterable[Port],
+    seed: int,
+    options: Sequence[str] = (),
 ) -> Starting:
     """A switch of any kind but Tofino's; `options` are more of `emulation switch`."""
     if kind is SwitchKind.BMV2:
-        return start_bmv2(ground, name, list(ports))
-    return start_embedded(ground, name, ports, seed, options)
+        return start_bmv2(processes, name, list(ports))
+    return start_embedded(processes, name, ports, seed, options)
 
 
-def start_embedded(ground: Ground, name: str, ports: Iterable[Port], seed: int, options: Sequence[str]) -> Starting:
-    file = ground.ledger.folder / f"{name}.json"
+def start_embedded(
+    processes: SwitchProcesses, name: str, ports: Iterable[Port], seed: int, options: Sequence[str]
+) -> Starting:
+    file = processes.record.folder / f"{name}.json"
     command = [sys.executable, "-m", "emulation", "switch", "--p4rt", "127.0.0.1:0", "--ready-file", str(file)]
     command += ["--seed", str(seed), *options]
     command += [word for port in ports for word in ("--port", port.described())]
-    return ground.start(name, command, file)
+    return processes.start(name, command, file)
 
 
-def start_bmv2(ground: Ground, name: str, ports: Sequence[Port]) -> Starting:
+def start_bmv2(processes: SwitchProcesses, name: str, ports: Sequence[Port]) -> Starting:
     """BMv2, whose interfaces the kernel keeps to their rates.
 
     Raises:
@@ -188,21 +195,21 @@ def start_bmv2(ground: Ground, name: str, ports: Sequence[Port]) -> Starting:
         command += ["-i", f"{port.number}@{place.interface}"]
         if "rate" in port.options:
             queue = int(port.options.get("queue", QUEUE_FRAMES))
-            links.limit(ground.space, [place.interface], parse_rate(port.options["rate"]), queue)
-    socket = ground.ledger.folder / f"{name}.p4rt"
+            links.limit(processes.space, [place.interface], parse_rate(port.options["rate"]), queue)
+    socket = processes.record.folder / f"{name}.p4rt"
     command += ["--", "--grpc-server-addr", f"unix:{socket}"]
-    return ground.start(name, command, socket)
+    return processes.start(name, command, socket)
 
 
-def start_controller(ground: Ground, address: str, described: dict[str, Any]) -> str:
-    """The controller of switches that run (cabling.for_controller), ready; its URL.
+def start_controller(processes: SwitchProcesses, address: str, described: dict[str, Any]) -> str:
+    """The controller of switches that run (addressing.for_controller), ready; its URL.
 
     Raises:
         TopologyError: it did not start.
     """
-    folder = ground.ledger.folder
+    folder = processes.record.folder
     topology, state = folder / "topology.json", folder / "controller"
     topology.write_text(json.dumps(described))
     command = [sys.executable, "-m", "controller", "start", "--foreground", "--http", f"{address}:0"]
     command += ["--topology", str(topology), "--state-dir", str(state)]
-    return str(ready(ground.start("controller", command, state / "controller.json"))["http"])
+    return str(ready(processes.start("controller", command, state / "controller.json"))["http"])

@@ -59,7 +59,7 @@ def counted(number: int, what: str) -> str:
 def moment(text: str) -> str:
     """A time in ISO format, to the minute; as it is, if it is something else."""
     try:
-        told = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         return text
-    return f"{told:%Y-%m-%d %H:%M} {told.tzname() or ''}".rstrip()
+    return f"{parsed:%Y-%m-%d %H:%M} {parsed.tzname() or ''}".rstrip()

@@ -32,10 +32,12 @@ SHOWN_AS = (
     axis_units.moment,
 )
 
-Told = Callable[[int, int], None]  # how many plots are done, of how many
+Progress = Callable[[int, int], None]  # how many plots are done, of how many
 
 
-def write_report(folder: Path, output: Path | None, told: Told = lambda done, total: None) -> tuple[Summary, Path]:
+def write_report(
+    folder: Path, output: Path | None, progress: Progress = lambda done, total: None
+) -> tuple[Summary, Path]:
     """Write the page, plots/, traces/ and results.csv; all but the page go into the experiment's folder.
 
     Args:
@@ -51,7 +53,7 @@ def write_report(folder: Path, output: Path | None, told: Told = lambda done, to
     try:
         _write_table(summary)
         _write_traces(summary)
-        shown = _write_plots(summary, told)
+        shown = _write_plots(summary, progress)
         text = _page(summary, shown, os.path.relpath(folder, page.parent))
         draft = page.with_name(f".{page.name}.part")
         draft.write_text(text, encoding="utf-8")
@@ -118,7 +120,7 @@ def _write_traces(summary: Summary) -> None:
 Shown = list[tuple[str, str, Plot, str]]  # section, model, plot, the SVG for the page
 
 
-def _write_plots(summary: Summary, told: Told) -> Shown:
+def _write_plots(summary: Summary, progress: Progress) -> Shown:
     folder = summary.experiment.folder / "plots"
     folder.mkdir(exist_ok=True)
     shown = []
@@ -126,9 +128,9 @@ def _write_plots(summary: Summary, told: Told) -> Shown:
         looks = palette.looks({cell.mechanism: cell.needs_fabric for cell in summary.cells})
         drawn = list(_plots(summary, looks))
         for done, (section, model, plot) in enumerate(drawn):
-            told(done, len(drawn))
+            progress(done, len(drawn))
             shown.append((section, model, plot, canvas.inline(plot, canvas.write(plot, folder))))
-        told(len(drawn), len(drawn))
+        progress(len(drawn), len(drawn))
     return shown
 
 
@@ -192,7 +194,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     """What was run, as name and value."""
     run = summary.experiment.run
     dilations = sorted({cell.dilation for cell in summary.cells})
-    given = [
+    facts = [
         ("experiment", run.get("experiment")),
         ("started", axis_units.moment(str(run.get("started") or "not recorded"))),
         ("finished", axis_units.moment(str(run.get("finished") or "not yet"))),
@@ -207,14 +209,14 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         ("versions", _listed(run.get("versions"))),
         ("machine", _machine(run.get("machine") or {})),
     ]  # fmt: skip
-    return [(name, str(value)) for name, value in given if value is not None]
+    return [(name, str(value)) for name, value in facts if value is not None]
 
 
-def _machine(told: Mapping[str, Any]) -> str | None:
+def _machine(machine: Mapping[str, Any]) -> str | None:
     known = {"cpu": "{}", "cores": "{} cores", "memory_gib": "{:.4g} GiB of memory"}
-    said = [form.format(told[name]) for name, form in known.items() if told.get(name) is not None]
-    others = _listed({name: value for name, value in told.items() if name not in known})
-    return ", ".join([*said, *([others] if others else [])]) or None
+    parts = [form.format(machine[name]) for name, form in known.items() if machine.get(name) is not None]
+    others = _listed({name: value for name, value in machine.items() if name not in known})
+    return ", ".join([*parts, *([others] if others else [])]) or None
 
 
 def _listed(table: Mapping[str, Any] | None) -> str | None:

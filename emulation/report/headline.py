@@ -14,24 +14,24 @@ def answer(summary: Summary) -> list[str]:
 
 def reservations(summary: Summary) -> list[str]:
     """What the reader must know before relying on it; nothing, where there is nothing."""
-    said = []
+    sentences = []
     if not summary.cells:
-        said.append("Nothing has been measured yet.")
+        sentences.append("Nothing has been measured yet.")
     if not summary.experiment.finished:
-        said.append("The experiment has not finished: this is what there is so far.")
+        sentences.append("The experiment has not finished: this is what there is so far.")
     if summary.invalid:
         count, total = len(summary.invalid), len(summary.cells)
         verb = "is" if count == 1 else "are"
-        said.append(
+        sentences.append(
             f"{count:,} of {axis_units.counted(total, 'cell')} {verb} invalid, because the emulation itself was the bottleneck, "
             f"and {verb} left out of all comparisons."
         )
     if missing := summary.combinations - len(summary.cells):
-        said.append(
+        sentences.append(
             f"Of the {summary.combinations:,} combinations of these models, mechanisms and settings, {missing:,} "
             f"{'was' if missing == 1 else 'were'} not measured."
         )
-    return said
+    return sentences
 
 
 def setting_text(setting: Setting, summary: Summary) -> str:

@@ -20,9 +20,9 @@ KINDS = ("forward", "backward", "communication")
 class ReportError(EmulationError):
     """A file of an experiment that cannot be reported; names the file and the field."""
 
-    def __init__(self, file: Path, wrong: str, field: str = "") -> None:
+    def __init__(self, file: Path, problem: str, field: str = "") -> None:
         self.file, self.field = file, field
-        super().__init__(f"{file}{', ' + field if field else ''}: {wrong}")
+        super().__init__(f"{file}{', ' + field if field else ''}: {problem}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -128,9 +128,9 @@ def read(folder: Path) -> Experiment:
     _require(isinstance(run, dict), folder / "run.json", f"must be an object, not {_shown(run)}")
     _check_run(_Fields(folder / "run.json", "", run))
     results = folder / "results.json"
-    told = [] if run.get("finished") is None and not results.exists() else _load(results)
-    _require(isinstance(told, list), results, f"must be a list of cells, not {_shown(told)}")
-    cells = tuple(_cell(_Fields(results, f"[{index}]", each)) for index, each in enumerate(told))
+    rows = [] if run.get("finished") is None and not results.exists() else _load(results)
+    _require(isinstance(rows, list), results, f"must be a list of cells, not {_shown(rows)}")
+    cells = tuple(_cell(_Fields(results, f"[{index}]", each)) for index, each in enumerate(rows))
     _check_unique(results, cells)
     details = {cell.name: folder / "cells" / f"{cell.name}.json" for cell in cells}
     timelines = {name: _timeline(path) for name, path in details.items() if path.exists()}
@@ -159,9 +159,9 @@ def _load(path: Path) -> Any:
         raise ReportError(path, f"is not JSON: {error}") from None
 
 
-def _require(holds: bool, file: Path, wrong: str, field: str = "") -> None:
+def _require(holds: bool, file: Path, problem: str, field: str = "") -> None:
     if not holds:
-        raise ReportError(file, wrong, field)
+        raise ReportError(file, problem, field)
 
 
 def _shown(value: Any) -> str:
@@ -182,8 +182,8 @@ class _Fields:
     def path(self, name: str) -> str:
         return f"{self._where}.{name}" if self._where else name
 
-    def refuse(self, name: str, wrong: str) -> ReportError:
-        return ReportError(self.file, wrong, self.path(name))
+    def refuse(self, name: str, problem: str) -> ReportError:
+        return ReportError(self.file, problem, self.path(name))
 
     def get(self, name: str) -> Any:
         if name not in self._value:

@@ -14,7 +14,7 @@ AXES = ("bandwidth_bits_s", "workers", "jobs", "loss")  # of a setting, besides 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RankedCell:
     """A mechanism's place under a setting.
 
     Attributes:
@@ -37,7 +37,7 @@ class Ranking:
     """
 
     setting: Setting
-    rows: tuple[Row, ...]
+    rows: tuple[RankedCell, ...]
     best_host: Cell | None
     best_fabric: Cell | None
     unknown_hosts: tuple[str, ...]
@@ -184,8 +184,8 @@ def _rank(setting: Setting, cells: list[Cell], hosts: tuple[str, ...]) -> Rankin
     valid = sorted((cell for cell in cells if cell.valid), key=_time)
     best_host = next((cell for cell in valid if not cell.needs_fabric), None)
     best_fabric = next((cell for cell in valid if cell.needs_fabric), None)
-    rows = [Row(c, n, _time(best_host) / _time(c) if best_host else None) for n, c in enumerate(valid, start=1)]
-    rows += [Row(cell, None, None) for cell in cells if not cell.valid]
+    rows = [RankedCell(c, n, _time(best_host) / _time(c) if best_host else None) for n, c in enumerate(valid, start=1)]
+    rows += [RankedCell(cell, None, None) for cell in cells if not cell.valid]
     unknown = tuple(name for name in hosts if name not in {cell.mechanism for cell in valid})
     return Ranking(setting, tuple(rows), best_host, best_fabric, unknown)
 

@@ -342,7 +342,7 @@ class Dataplane:
         self._commit()
         self._lib.nf_inject(ctypes.c_uint32(port), frame, ctypes.c_uint32(len(frame)))
 
-    def told(self) -> list[tuple[int, int, bytes]]:
+    def messages(self) -> list[tuple[int, int, bytes]]:
         """(TOLD_*, id, data) of digests and packets for the controller since the last call; under writing()."""
         used = self._lib.nf_told(self._out)
         return list(_records(self._out, used, 3))

@@ -131,9 +131,9 @@ class BenchOptions:
                 raise HostlibError("--rate is of the links of network namespaces: it needs --hosts netns:N")
         if self.controller is not None and count is not None:
             raise HostlibError("network namespaces have a fabric of their own: --controller goes with --hosts local")
-        if not self.faults.given:
+        if not self.faults.flags:
             return
-        options = ", ".join(self.faults.given)
+        options = ", ".join(self.faults.flags)
         if self.controller is not None:
             raise HostlibError(f"{options}: the fabric of --controller runs already; give them to `controller start`")
         past = [name for name in self.mechanisms if not find(name).needs_fabric]
@@ -224,8 +224,10 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
                     controller = place.enter_context(local_fabric(hosts, options.faults))
                 serve = max(find(name).servers for name in names)
                 addresses = [hosts.address(rank) for rank in range(options.ranks + serve)]
-                told = [options.for_rank(names, controller, address).to_json() for address in addresses]
-                done = run_ranks("hostlib.bench.allreduce_rank", told.__getitem__, options.ranks, hosts, report, serve)
+                rank_options = [options.for_rank(names, controller, address).to_json() for address in addresses]
+                done = run_ranks(
+                    "hostlib.bench.allreduce_rank", rank_options.__getitem__, options.ranks, hosts, report, serve
+                )
                 rows += [Row(**row) for row in done["rows"]]
     return sorted(rows, key=lambda row: options.mechanisms.index(row.mechanism))
 

@@ -86,10 +86,10 @@ class Measurement:
         self.options, self.here, self.context, self.collective = options, here, context, collective
         self.mechanism, self.dtype = mechanism, dtype
         self.count = size // DTYPES[dtype].itemsize
-        self.given = torch.empty(self.count, dtype=DTYPES[dtype])
+        self.values = torch.empty(self.count, dtype=DTYPES[dtype])
         for start, block in drawn(options.seed, context.rank, self.count, DTYPES[dtype]):
-            self.given[start : start + len(block)] = block
-        self.work = torch.empty_like(self.given)
+            self.values[start : start + len(block)] = block
+        self.work = torch.empty_like(self.values)
         self.bits = hashlib.sha256()
 
     def row(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Measurement:
         seconds = 0.0
         dist.barrier()
         for _ in range(iterations):
-            self.work.copy_(self.given)
+            self.work.copy_(self.values)
             begin = time.perf_counter()
             self.collective.allreduce(self.work, average=False).wait()
             seconds += time.perf_counter() - begin
@@ -141,7 +141,7 @@ class Measurement:
     def _together(self, everybody: list[dict[str, Any]]) -> dict[str, Any]:
         slowest = [max(times) for times in zip(*(rank["times_s"] for rank in everybody), strict=True)]
         time_s = statistics.median(slowest)
-        size = self.given.nbytes
+        size = self.values.nbytes
         common = Counter(rank["bits"] for rank in everybody).most_common(1)[0][0]
         error = [rank["wrong"] if rank["bits"] == common else self.count for rank in everybody]
         algbw = size / time_s / 1e9
@@ -208,7 +208,7 @@ def main() -> None:
     """This process's part, to its end."""
     from hostlib.launch.rank_main import run_part
 
-    run_part("hostlib bench", lambda told, here, tell: measure(RankOptions.from_json(told), here, tell))
+    run_part("hostlib bench", lambda text, here, tell: measure(RankOptions.from_json(text), here, tell))
 
 
 if __name__ == "__main__":

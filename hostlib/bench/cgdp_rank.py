@@ -69,9 +69,9 @@ class CheckOptions:
 
     @classmethod
     def from_json(cls, text: str) -> CheckOptions:
-        told = json.loads(text)
-        shape = told.pop("shape")
-        return cls(**{**told, "chunks": tuple(told["chunks"])}, shape=tuple(shape) if shape else None)
+        fields = json.loads(text)
+        shape = fields.pop("shape")
+        return cls(**{**fields, "chunks": tuple(fields["chunks"])}, shape=tuple(shape) if shape else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CostModelCheck:
     """What came of it.
 
     Attributes:
@@ -102,7 +102,7 @@ class Check:
     rows: list[Compared]
 
 
-def check(options: CheckOptions) -> Check:
+def check(options: CheckOptions) -> CostModelCheck:
     """Start the workers, measure, and compare.
 
     Raises:
@@ -111,20 +111,20 @@ def check(options: CheckOptions) -> Check:
     """
     with torch.device("meta"):
         load_model(options.model)  # What cannot be is one line, not each worker's.
-    told = run_ranks(__name__, lambda rank: options.to_json(), options.workers, LocalHosts(), lambda event: None)
-    costs = [LayerCost(**cost) for cost in told["costs"]]
+    measured = run_ranks(__name__, lambda rank: options.to_json(), options.workers, LocalHosts(), lambda event: None)
+    costs = [LayerCost(**cost) for cost in measured["costs"]]
     rows = []
-    for size, measured_s in told["measured_s"].items():
+    for size, measured_s in measured["measured_s"].items():
         prediction = predict(costs, partition(len(costs), int(size)))
         rows.append(Compared(int(size), len(prediction.chunks), prediction.total, measured_s))
-    rows.append(Compared(None, 1, without_overlap(costs), told["afterwards_s"]))
-    return Check(costs, rows)
+    rows.append(Compared(None, 1, without_overlap(costs), measured["afterwards_s"]))
+    return CostModelCheck(costs, rows)
 
 
 # ---- one worker ------------------------------------------------------------------------------------------------------
 
 
-class Nothing:
+class NoSums:
     """A collective that leaves tensors as they are: what remains of a step is the backward pass."""
 
     def __init__(self) -> None:
@@ -144,10 +144,10 @@ class Nothing:
 class Worker:
     """One rank: the same model twice, with sums and without."""
 
-    def __init__(self, options: CheckOptions, group: RankContext, sums: SharedMemoryCollective) -> None:
+    def __init__(self, options: CheckOptions, rank_context: RankContext, sums: SharedMemoryCollective) -> None:
         self._options, self._sums = options, sums
-        self._alone = self._trainer(group, Nothing())
-        self._together = self._trainer(group, sums)
+        self._alone = self._trainer(rank_context, NoSums())
+        self._together = self._trainer(rank_context, sums)
         self._layers = len(trained_layers(self._together.model))
         model = self._together.model
         inputs = example(model, options.shape or input_of(model))
@@ -155,11 +155,11 @@ class Worker:
         self._inputs = torch.randn(shape) if inputs.is_floating_point() else torch.zeros(shape, dtype=inputs.dtype)
         self._seconds: dict[str, list[float]] = defaultdict(list)
 
-    def _trainer(self, group: RankContext, collective: Collective) -> HostAccumulating:
+    def _trainer(self, rank_context: RankContext, collective: Collective) -> HostAccumulating:
         torch.manual_seed(1)
         options, model = self._options, load_model(self._options.model)
         context = TrainerContext(
-            group,
+            rank_context,
             find("shm"),
             model,
             lambda outputs, _: outputs.square().mean(),
@@ -223,11 +223,11 @@ class Worker:
 def work(options: CheckOptions, here: LaunchEnvironment) -> dict[str, Any]:
     """One worker's part; the means of all."""
     torch.set_num_threads(1)
-    with join_group(here, "check", options.deadline_s) as (group, job):
-        sums = create_collective(find("shm"), group, "", job)
+    with join_group(here, "check", options.deadline_s) as (rank_context, job):
+        sums = create_collective(find("shm"), rank_context, "", job)
         assert isinstance(sums, SharedMemoryCollective)
         try:
-            mine = Worker(options, group, sums).measure()
+            mine = Worker(options, rank_context, sums).measure()
             everybody: list[Any] = [None] * here.world_size
             dist.all_gather_object(everybody, mine)
         finally:
@@ -247,7 +247,7 @@ def main() -> None:
     """This process's part, to its end."""
     from hostlib.launch.rank_main import run_part
 
-    run_part("hostlib cgdp check", lambda told, here, tell: work(CheckOptions.from_json(told), here))
+    run_part("hostlib cgdp check", lambda text, here, tell: work(CheckOptions.from_json(text), here))
 
 
 if __name__ == "__main__":

@@ -102,9 +102,9 @@ def _mtu(interface: str) -> Check:
 
 
 def _offloads(interface: str) -> Check:
-    told = {"gso": offload(interface, ETHTOOL_GGSO), "gro": offload(interface, ETHTOOL_GGRO)}
-    found = ", ".join(f"{name} {'unknown' if on is None else 'on' if on else 'off'}" for name, on in told.items())
-    off = [name for name, on in told.items() if on is False]
+    features = {"gso": offload(interface, ETHTOOL_GGSO), "gro": offload(interface, ETHTOOL_GGRO)}
+    found = ", ".join(f"{name} {'unknown' if on is None else 'on' if on else 'off'}" for name, on in features.items())
+    off = [name for name, on in features.items() if on is False]
     if not off:
         return Check(f"offloads of {interface}", "ok", found)
     switches = " ".join(f"{name} on" for name in off)

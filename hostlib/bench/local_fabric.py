@@ -42,7 +42,7 @@ class Faults:
                 raise HostlibError(f"--{name} must be a probability in [0, 1), not {getattr(self, name)}")
 
     @property
-    def given(self) -> list[str]:
+    def flags(self) -> list[str]:
         """The options that ask for something."""
         return [f"--{name}" for name in ("loss", "duplicate", "reorder", "corrupt", "delay") if getattr(self, name)]
 
@@ -67,10 +67,15 @@ def local_fabric(hosts: Hosts, faults: Faults) -> Iterator[str]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"netfold-fabric-{os.getpid()}-")))
         ready = folder / "switch.json"
         options = ["--p4rt", "127.0.0.1:0", "--ready-file", str(ready), *faults.options(), *hosts.switch_ports()]
-        said = stack.enter_context(_running(hosts, "the embedded switch", ["emulation", "switch", *options], ready))
-        described = {"name": "switch", "p4rt": said["p4rt"], "device_id": said["device_id"], "address": FABRIC_ADDRESS}
+        switch = stack.enter_context(_running(hosts, "the embedded switch", ["emulation", "switch", *options], ready))
+        described = {
+            "name": "switch",
+            "p4rt": switch["p4rt"],
+            "device_id": switch["device_id"],
+            "address": FABRIC_ADDRESS,
+        }
         topology, state = folder / "topology.json", folder / "controller.json"
-        topology.write_text(json.dumps({"switches": [{**described, **hosts.fabric(said)}]}))
+        topology.write_text(json.dumps({"switches": [{**described, **hosts.fabric(switch)}]}))
         options = ["--http", f"{hosts.control_address}:0", "--topology", str(topology), "--state-dir", str(folder)]
         start = ["controller", "start", "--foreground", *options]
         yield stack.enter_context(_running(hosts, "the controller", start, state))["http"]

@@ -8,14 +8,14 @@ from hostlib.fabric.multicast import Streams, SwitchMulticast
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.schedules.schedule import FabricUse
 from hostlib.transport.rank_context import RankContext
-from hostlib.transport.transport import Multicast
+from hostlib.transport.transport import MulticastTransport
 
 
 def channels(
     mechanism: Mechanism,
     context: RankContext,
     fabric: SwitchSum | None = None,
-    multicast: Multicast | None = None,
+    multicast: MulticastTransport | None = None,
 ) -> list[MechanismExecutor]:
     """This host's runtimes of a mechanism, which share the all-reduces; with a fabric, whose order is one, only one."""
     count = channel_count(mechanism, context)

@@ -13,7 +13,7 @@ from hostlib.errors import ScheduleError
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.schedules.checker import check
 from hostlib.schedules.schedule import FabricUse, Operation, Schedule, piece_bounds, server, worker
-from hostlib.transport.transport import Multicast, Pending, Transport, settle
+from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
 HEADER_TAG = 1 << 20  # of what servers are told; pieces have the tags below
 CHANNEL_TAGS = 2 * HEADER_TAG
@@ -59,7 +59,7 @@ class MechanismExecutor:
         switch: SwitchSum | None = None,
         channel: int = 0,
         channels: int = 1,
-        multicast: Multicast | None = None,
+        multicast: MulticastTransport | None = None,
     ) -> None:
         self._mechanism, self._world_size, self._host = mechanism, world_size, host
         self._multicast, self._channel = multicast, channel

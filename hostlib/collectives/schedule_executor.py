@@ -18,7 +18,7 @@ from torch import Tensor
 from hostlib.errors import ScheduleError
 from hostlib.schedules.schedule import Compute, Operation, Receive, Send, describe, is_host
 from hostlib.transport.send_queue import SendQueue
-from hostlib.transport.transport import Multicast, Pending, Transport, settle
+from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
 SEGMENT_BYTES = 1 << 20  # of a message: while one is added, the next come
 SEGMENTS_AHEAD = 8  # at least so many are asked for before they are needed
@@ -96,7 +96,7 @@ class ScheduleExecutor:
         transport: Transport,
         first_tag: int = 0,
         switch: SwitchSum | None = None,
-        multicast: Multicast | None = None,
+        multicast: MulticastTransport | None = None,
         server: bool = False,
         in_turn: bool = False,
         behind_switch: bool = False,

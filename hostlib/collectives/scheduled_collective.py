@@ -34,7 +34,7 @@ TEND_S = 0.1  # how often an idle rank looks whether another has found the fabri
 
 
 @dataclass(slots=True)
-class Reduction:
+class RunningRequest:
     """A request on its way over the ranks."""
 
     request: ReduceRequest
@@ -90,7 +90,7 @@ class ScheduledCollective:
         self._codes: Any = None  # Gloo for the devices' codes: another thread's than the executor's
         self._starting = SerialExecutor("start")
         self._begun = 0
-        self._asked: list[queue.SimpleQueue[Reduction | None]] = [queue.SimpleQueue() for _ in self._executors]
+        self._asked: list[queue.SimpleQueue[RunningRequest | None]] = [queue.SimpleQueue() for _ in self._executors]
         self._lock = threading.Lock()
         self._closing = False
         self._broken: Exception | None = None
@@ -160,9 +160,9 @@ class ScheduledCollective:
         channel = self._begun % len(self._executors)
         self._begun += 1
         playing = self._executors[channel].begin(request.values, request.average)
-        self._asked[channel].put(Reduction(request, playing, since))
+        self._asked[channel].put(RunningRequest(request, playing, since))
 
-    def _run(self, executor: MechanismExecutor, asked_of_it: queue.SimpleQueue[Reduction | None]) -> None:
+    def _run(self, executor: MechanismExecutor, asked_of_it: queue.SimpleQueue[RunningRequest | None]) -> None:
         while True:
             try:
                 asked = asked_of_it.get(timeout=TEND_S)
@@ -177,7 +177,7 @@ class ScheduledCollective:
         if self._switch is not None and self._broken is None:
             self._switch.tend()
 
-    def _reduce(self, executor: MechanismExecutor, asked: Reduction) -> None:
+    def _reduce(self, executor: MechanismExecutor, asked: RunningRequest) -> None:
         error = self._broken or self._guarded(asked.since, lambda: executor.finish(asked.playing))
         error = error or self._guarded(asked.since, asked.request.deliver)
         if error is not None:

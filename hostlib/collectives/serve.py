@@ -11,7 +11,7 @@ from hostlib.collectives.mechanism_executor import MechanismExecutor
 from hostlib.fabric.aggregation_server import FabricServer
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.transport.rank_context import RankContext
-from hostlib.transport.transport import Multicast
+from hostlib.transport.transport import MulticastTransport
 
 
 def serve(mechanism: Mechanism, context: RankContext, controller: str, job: str, address: str, lanes: int = 1) -> None:
@@ -34,7 +34,7 @@ def serve(mechanism: Mechanism, context: RankContext, controller: str, job: str,
         _serve_channels(mechanism, context)
 
 
-def _serve_channels(mechanism: Mechanism, context: RankContext, multicast: Multicast | None = None) -> None:
+def _serve_channels(mechanism: Mechanism, context: RankContext, multicast: MulticastTransport | None = None) -> None:
     ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
 
     def run(runtime: MechanismExecutor) -> None:

@@ -82,23 +82,23 @@ class SharedMemoryCollective:
 
     def _add_parts(self, values: Tensor, average: bool) -> None:
         areas = [area.view(values.dtype) for area in self._areas]
-        *given, total = areas
+        *inputs, total = areas
         for part in values.split(len(total)):
             begin_ns = time.perf_counter_ns()
-            given[self._context.rank][: len(part)] = part
+            inputs[self._context.rank][: len(part)] = part
             self._meet()
-            self._add_share(given, total, len(part), average)
+            self._add_share(inputs, total, len(part), average)
             self._meet()
             added_ns = time.perf_counter_ns()
             part.copy_(total[: len(part)])
             self.accumulation_ns += added_ns - begin_ns
             self.broadcast_ns += time.perf_counter_ns() - added_ns
 
-    def _add_share(self, given: list[Tensor], total: Tensor, size: int, average: bool) -> None:
-        rank, ranks = self._context.rank, len(given)
+    def _add_share(self, inputs: list[Tensor], total: Tensor, size: int, average: bool) -> None:
+        rank, ranks = self._context.rank, len(inputs)
         mine = slice(rank * size // ranks, (rank + 1) * size // ranks)
-        share = total[mine].copy_(given[0][mine])
-        for other in given[1:]:
+        share = total[mine].copy_(inputs[0][mine])
+        for other in inputs[1:]:
             share += other[mine]
         if average:
             share /= ranks
@@ -129,7 +129,7 @@ def shared_areas(context: RankContext) -> list[Tensor]:
             mine = os.memfd_create("netfold-shm")
             open_files.callback(os.close, mine)
             os.ftruncate(mine, size)
-        everybody = _told(context, [_host(), os.getpid(), mine])
+        everybody = _gathered(context, [_host(), os.getpid(), mine])
         elsewhere = [rank for rank, (host, _, _) in enumerate(everybody) if host != everybody[0][0]]
         if elsewhere:
             raise RunError(
@@ -143,7 +143,7 @@ def shared_areas(context: RankContext) -> list[Tensor]:
             except OSError as error:
                 why = f"rank {context.rank} cannot map it: {error.strerror}"
         # Rank 0 keeps it open until all have it; and nobody waits for one that has not.
-        if not all(there for (there,) in _told(context, [mapped is not None])) or mapped is None:
+        if not all(there for (there,) in _gathered(context, [mapped is not None])) or mapped is None:
             raise RunError(f"shm has no shared memory here: {why if mapped is None else 'another rank cannot map it'}")
     return list(torch.frombuffer(mapped, dtype=torch.uint8).split(AREA_BYTES))
 
@@ -153,11 +153,11 @@ def _mapped(process: int, number: int, size: int) -> mmap.mmap:
         return mmap.mmap(file.fileno(), size)
 
 
-def _told(context: RankContext, mine: list[int]) -> list[list[int]]:
+def _gathered(context: RankContext, mine: list[int]) -> list[list[int]]:
     """What each rank says."""
-    given = torch.tensor(mine, dtype=torch.int64)
-    everybody = [torch.empty_like(given) for _ in range(context.world_size)]
-    context.gloo.allgather([everybody], [given]).wait()
+    values = torch.tensor(mine, dtype=torch.int64)
+    everybody = [torch.empty_like(values) for _ in range(context.world_size)]
+    context.gloo.allgather([everybody], [values]).wait()
     return [each.tolist() for each in everybody]
 
 

@@ -125,8 +125,10 @@ def bench(
     with BenchProgress(Console(stderr=True), measurements(asked)) as report:
         rows = run_bench(asked, report)
     if as_json:
-        told = [asdict(row) for row in rows]
-        click.echo(json.dumps({"rows": told, "kernels": [asdict(r) for r in rates]} if kernels else told, indent=2))
+        records = [asdict(row) for row in rows]
+        click.echo(
+            json.dumps({"rows": records, "kernels": [asdict(r) for r in rates]} if kernels else records, indent=2)
+        )
     else:
         console = Console()
         longest = max(map(len, asked.mechanisms))

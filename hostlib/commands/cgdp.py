@@ -27,7 +27,7 @@ from hostlib.strategies.builtin.cgdp.cost_model import (
 from hostlib.traces.trace import read
 
 if TYPE_CHECKING:
-    from hostlib.bench.cgdp_rank import Check, CheckOptions
+    from hostlib.bench.cgdp_rank import CheckOptions, CostModelCheck
 
 MS = 1e3
 US = 1e6
@@ -247,7 +247,7 @@ def _extents(shape: str | None) -> tuple[int, ...] | None:
     return tuple(map(int, shape.split("x")))
 
 
-def _described(done: Check) -> dict[str, Any]:
+def _described(done: CostModelCheck) -> dict[str, Any]:
     return {
         "layers": [{"layer": number, **asdict(cost)} for number, cost in enumerate(done.costs, 1)],
         "backward": [{**asdict(row), "error": row.error} for row in done.rows],
@@ -255,7 +255,7 @@ def _described(done: Check) -> dict[str, Any]:
     }
 
 
-def _print_check(options: CheckOptions, done: Check) -> None:
+def _print_check(options: CheckOptions, done: CostModelCheck) -> None:
     sums = [sum(times) * MS for times in zip(*(astuple(cost) for cost in done.costs), strict=True)]
     names = ("backward", "synchronisation", "accumulation", "broadcast")
     costs = ", ".join(f"{name} {ms:.2f}" for name, ms in zip(names, sums, strict=True))

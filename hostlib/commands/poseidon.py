@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hostlib.strategies.builtin.poseidon.traffic import Traffic, per_node
+from hostlib.strategies.builtin.poseidon.traffic import LinkTraffic, per_node
 from hostlib.strategies.common.sync_cost import InformationBook, Scheme, best_scheme, costs
 
 
@@ -93,7 +93,7 @@ def _traffic(model: str, book: InformationBook, as_json: bool) -> None:
     Console().print(table)
 
 
-def _megabytes(traffic: Traffic) -> str:
+def _megabytes(traffic: LinkTraffic) -> str:
     return f"{traffic.sent / 1e6:.1f} + {traffic.received / 1e6:.1f}"
 
 

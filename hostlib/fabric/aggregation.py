@@ -300,8 +300,8 @@ class SwitchAggregation:
         owner = torch.from_numpy(np.where(mine, self._context.rank, self._context.world_size))
         self._reduce(owner, dist.ReduceOp.MIN)
         # Whoever owns a result gives it, everybody else adds zeros.
-        given = words[wanted] * (owner.numpy() == self._context.rank)[:, None].astype(np.int32)
-        shared = torch.from_numpy(given)
+        owned = words[wanted] * (owner.numpy() == self._context.rank)[:, None].astype(np.int32)
+        shared = torch.from_numpy(owned)
         self._reduce(shared, dist.ReduceOp.SUM)
         words[wanted] = shared.numpy()
         taken = np.full_like(positions, -1)

@@ -46,7 +46,7 @@ class Ends:
     udp_ports: tuple[int, ...]
 
     @classmethod
-    def told(cls, answer: dict[str, Any]) -> Ends:
+    def of_json(cls, answer: dict[str, Any]) -> Ends:
         return cls(answer["address"], tuple(answer["udp_ports"]))
 
     def end(self, pool: int) -> tuple[str, int]:
@@ -84,7 +84,7 @@ class Place:
         return self.elements, *(pool.slots for pool in self.pools)
 
     @classmethod
-    def told(cls, answer: dict[str, Any]) -> Place:
+    def of_json(cls, answer: dict[str, Any]) -> Place:
         fields = ("job_id", "epoch", "rank", "world_size", "elements", "switch", "switch_port")
         fabric = answer["fabric"]
         return cls(
@@ -92,8 +92,8 @@ class Place:
             pools=tuple(Pool(pool["first_slot"], pool["slots"]) for pool in answer["pools"]),
             fabric_address=fabric["address"],
             fabric_port=fabric["port"],
-            server=Ends.told(answer["server"]) if answer.get("server") else None,
-            workers=tuple(map(Ends.told, answer.get("workers", ()))),
+            server=Ends.of_json(answer["server"]) if answer.get("server") else None,
+            workers=tuple(map(Ends.of_json, answer.get("workers", ()))),
         )
 
 
@@ -173,8 +173,8 @@ def join(
         body["policy"] = policy
     stopped = cancelled or threading.Event()
     joining = _Joining(controller, job, rank, body, time.monotonic() + deadline_s, deadline_s, stopped, patient)
-    told = joining.place() if cancelled is None else _unless(cancelled, joining)
-    return FabricSession(joining.url, Place.told(told), position)
+    answer = joining.place() if cancelled is None else _unless(cancelled, joining)
+    return FabricSession(joining.url, Place.of_json(answer), position)
 
 
 class _Again(Exception):

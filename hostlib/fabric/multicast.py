@@ -72,7 +72,7 @@ class Streams:
 
 
 @dataclass(slots=True)
-class Message:
+class StreamMessage:
     """One of a stream, from this host or to it.
 
     Attributes:
@@ -102,18 +102,18 @@ class StreamState:
     source: int
     count: int = 0
     end: int = 0
-    messages: deque[Message] = field(default_factory=deque)
+    messages: deque[StreamMessage] = field(default_factory=deque)
     leaving: deque[list[Pending]] = field(default_factory=deque)
 
-    def add(self, values: Tensor, chunk_bytes: int) -> Message:
+    def add(self, values: Tensor, chunk_bytes: int) -> StreamMessage:
         self.end += -(-values.nbytes // chunk_bytes)
-        message = Message(self.count, values, self.end)
+        message = StreamMessage(self.count, values, self.end)
         self.count += 1
         self.messages.append(message)
         return message
 
 
-class Nothing:
+class EmptyMessage:
     """A message without a value: it is here."""
 
     def wait(self) -> None:
@@ -126,7 +126,7 @@ class Coming:
 
     multicast: SwitchMulticast
     stream: int
-    message: Message
+    message: StreamMessage
 
     def wait(self) -> None:
         """See SwitchMulticast._wait."""
@@ -248,7 +248,7 @@ class SwitchMulticast:
     def receive(self, stream: int, values: Tensor) -> Pending:
         """Let the stream's next message, as large as the tensor, come into it."""
         if values.numel() == 0:
-            return Nothing()
+            return EmptyMessage()
         line = self._lines[stream]
         with self._usable():
             self._complete(line)
@@ -260,7 +260,7 @@ class SwitchMulticast:
                 message.ticket = self._multicaster.receive(stream, message.values)
             return Coming(self, stream, message)
 
-    def _wait(self, stream: int, message: Message) -> None:
+    def _wait(self, stream: int, message: StreamMessage) -> None:
         """Until a message is here.
 
         Raises:
@@ -279,7 +279,7 @@ class SwitchMulticast:
         if message.past is not None:
             message.past.wait()
 
-    def _is_here(self, message: Message, within_s: float = 0.0) -> bool:
+    def _is_here(self, message: StreamMessage, within_s: float = 0.0) -> bool:
         return message.ticket is not None and self._multicaster.wait(message.ticket, within_s)
 
     def complete(self) -> None:
@@ -349,32 +349,32 @@ class SwitchMulticast:
                     else:
                         self._receive_past(stream, message)
 
-    def _tell_sources(self) -> Callable[[int, Message], list[int]]:
+    def _tell_sources(self) -> Callable[[int, StreamMessage], list[int]]:
         """Every receiver says how many messages of each stream it has; which ranks lack a message of this host's."""
-        peers = self._context.transport
+        transport = self._context.transport
         under_way: list[Pending] = []
-        told: dict[tuple[int, int], Tensor] = {}
+        counts: dict[tuple[int, int], Tensor] = {}
         for stream, line in enumerate(self._lines):
             if self._is_mine(stream):
                 for rank in self._streams.receivers(stream):
-                    told[stream, rank] = torch.zeros(1, dtype=torch.int64)
-                    under_way.append(peers.receive(told[stream, rank], rank, _tag(stream)))
+                    counts[stream, rank] = torch.zeros(1, dtype=torch.int64)
+                    under_way.append(transport.receive(counts[stream, rank], rank, _tag(stream)))
             elif self._context.rank < self._context.world_size:
                 have = torch.tensor([self._complete(line)])
-                under_way.append(peers.send(have, line.source, _tag(stream)))
+                under_way.append(transport.send(have, line.source, _tag(stream)))
         settle(under_way)
 
-        def lacking(stream: int, message: Message) -> list[int]:
-            return [rank for rank in self._streams.receivers(stream) if int(told[stream, rank]) <= message.number]
+        def lacking(stream: int, message: StreamMessage) -> list[int]:
+            return [rank for rank in self._streams.receivers(stream) if int(counts[stream, rank]) <= message.number]
 
         return lacking
 
-    def _send_past(self, stream: int, message: Message, ranks: list[int]) -> None:
+    def _send_past(self, stream: int, message: StreamMessage, ranks: list[int]) -> None:
         self._failures[-1] = replace(self._failures[-1], by_hosts=self._failures[-1].by_hosts + 1)
         leaving = [self._context.transport.send(message.values, rank, _tag(stream) + 1) for rank in ranks]
         self._lines[stream].leaving.append(leaving)
 
-    def _receive_past(self, stream: int, message: Message) -> None:
+    def _receive_past(self, stream: int, message: StreamMessage) -> None:
         self._failures[-1] = replace(self._failures[-1], by_hosts=self._failures[-1].by_hosts + 1)
         message.past = self._context.transport.receive(message.values, self._lines[stream].source, _tag(stream) + 1)
 

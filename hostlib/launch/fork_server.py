@@ -76,12 +76,12 @@ class ForkServer:
         """
         self._wait()
         order = {"module": module, "environment": environment, "netns": netns, "name": name}
-        said = [errors] if output is None else [errors, output]
+        outputs = [errors] if output is None else [errors, output]
         try:
             with os.fdopen(os.memfd_create("order"), "wb") as file:
                 file.write(json.dumps(order).encode())
                 file.flush()
-                socket.send_fds(self.orders, [ORDER], [file.fileno(), *said])
+                socket.send_fds(self.orders, [ORDER], [file.fileno(), *outputs])
         except (BrokenPipeError, ConnectionResetError):
             raise RunError(f"the process that forks others is gone: status {self.process.wait()}") from None
         except OSError as error:
@@ -97,8 +97,8 @@ class ForkServer:
     def events(self, seconds: float) -> list[Event]:
         """What children said, waiting so long for news."""
         self.listen(seconds)
-        said, self._events = self._events, []
-        return said
+        events, self._events = self._events, []
+        return events
 
     def listen(self, seconds: float) -> None:
         """Hear of ends, and of what is for `events`, waiting so long for news.
@@ -114,14 +114,14 @@ class ForkServer:
             raise RunError(f"the process that forks others ended with status {self.process.wait()}")
         *lines, self._heard = (self._heard + chunk).split(b"\n")
         for line in lines:
-            said = json.loads(line)
-            if "status" in said:
-                self.ended[said["pid"]] = said["status"]
-            elif "event" in said:
-                self._events.append(said)
+            message = json.loads(line)
+            if "status" in message:
+                self.ended[message["pid"]] = message["status"]
+            elif "event" in message:
+                self._events.append(message)
             else:
-                self.ended.pop(said.get("pid", 0), None)  # numbers come again
-                self._answers.append(said)
+                self.ended.pop(message.get("pid", 0), None)  # numbers come again
+                self._answers.append(message)
 
     def _answer(self, within_s: float) -> Event:
         give_up = time.monotonic() + within_s
@@ -130,8 +130,8 @@ class ForkServer:
                 raise RunError(f"the process that forks others says nothing within {within_s:.0f} s")
             self.listen(0.1)
         answer = self._answers.pop(0)
-        if "wrong" in answer:
-            raise RunError(answer["wrong"])
+        if "error" in answer:
+            raise RunError(answer["error"])
         return answer
 
 
@@ -166,9 +166,9 @@ def fork_server(*modules: str, folder: Path | None = None) -> Iterator[ForkServe
 # ---- the process itself --------------------------------------------------------------------------------------------
 
 
-def say(**told: object) -> None:
+def say(**fields: object) -> None:
     """A line for whoever has processes forked; whole, as long as it is short."""
-    os.write(sys.stdout.fileno(), json.dumps(told).encode() + b"\n")
+    os.write(sys.stdout.fileno(), json.dumps(fields).encode() + b"\n")
 
 
 def _reap(*_: object) -> None:
@@ -182,7 +182,7 @@ def _reap(*_: object) -> None:
         say(pid=pid, status=os.waitstatus_to_exitcode(status))
 
 
-def _be(order: Event, said: list[int], parent: int) -> None:
+def _be(order: Event, outputs: list[int], parent: int) -> None:
     die_with_parent()
     if os.getppid() != parent:
         return  # It died before.
@@ -191,7 +191,7 @@ def _be(order: Event, said: list[int], parent: int) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     ctypes.CDLL(None).prctl(PR_SET_NAME, order["name"].encode() or b"python")
-    for stream, descriptor in zip((0, 2, 1), (os.open(os.devnull, os.O_RDONLY), *said), strict=False):
+    for stream, descriptor in zip((0, 2, 1), (os.open(os.devnull, os.O_RDONLY), *outputs), strict=False):
         os.dup2(descriptor, stream)
         os.close(descriptor)
     if order["netns"] is not None:
@@ -216,7 +216,7 @@ def _orders() -> Iterator[tuple[Event, list[int]]]:
 
 
 def _give_up(why: str) -> NoReturn:
-    say(wrong=why)
+    say(error=why)
     os._exit(1)
 
 
@@ -238,18 +238,18 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     forker = os.getpid()
     say(ready=True)
-    for order, said in _orders():
+    for order, outputs in _orders():
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # A child's end is told after its start.
         pid = os.fork()
         if pid == 0:
             try:
-                _be(order, said, forker)
+                _be(order, outputs, forker)
                 os._exit(0)
             except Exception as error:
                 os.write(2, f"error: {type(error).__name__}: {error}\n".encode())
             finally:
                 os._exit(FAILED)
-        for descriptor in said:
+        for descriptor in outputs:
             os.close(descriptor)
         say(pid=pid)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})

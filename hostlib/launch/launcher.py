@@ -39,7 +39,7 @@ class Child:
     name: str
     pid: int
     forks: ForkServer
-    said: deque[str]
+    last_lines: deque[str]
     listeners: list[threading.Thread]
 
     @property
@@ -55,7 +55,7 @@ class Child:
         if status < 0:
             return f"{self.name} (pid {self.pid}) was killed by {signal.Signals(-status).name}"
         self.hear_out(within_s=2)
-        lines = [line for line in self.said if line.strip()]
+        lines = [line for line in self.last_lines if line.strip()]
         ours = [line for line in lines if line.startswith("error: ")]
         message = (ours or lines or [f"exit code {status}"])[-1].removeprefix("error: ")
         return f"{self.name}: {message}"
@@ -102,7 +102,7 @@ def run_ranks(
     ):
         try:
             for rank in range(world_size + servers):
-                told = {
+                environment = {
                     "RANK": str(rank),
                     "LOCAL_RANK": str(rank),
                     "WORLD_SIZE": str(world_size + servers),
@@ -112,7 +112,9 @@ def run_ranks(
                     **hosts.environment(rank),
                 }
                 name = f"rank {rank}" if rank < world_size else f"server {rank - world_size}"
-                children.append(_start(forks, name, module, hosts.space(rank), told, partial(_put, events, rank)))
+                children.append(
+                    _start(forks, name, module, hosts.space(rank), environment, partial(_put, events, rank))
+                )
             return _watch(forks, children, events, report)
         finally:
             _stop(forks, children)
@@ -126,7 +128,7 @@ def _store(forks: ForkServer, hosts: Hosts) -> Iterator[int]:
         RunError: it could not be opened.
     """
     reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as said:
+    with os.fdopen(reading, "rb") as reader:
         try:
             pid = forks.fork(
                 STORE, {"MASTER_ADDR": hosts.control_address}, hosts.space(None), writing, writing, "store"
@@ -134,7 +136,7 @@ def _store(forks: ForkServer, hosts: Hosts) -> Iterator[int]:
         finally:
             os.close(writing)
         try:
-            line = said.readline().decode().strip()
+            line = reader.readline().decode().strip()
             if not line.isdigit():
                 raise RunError(f"no torch store at {hosts.control_address}: {line.removeprefix('error: ')}")
             yield int(line)
@@ -151,17 +153,17 @@ def _start(
     name: str,
     module: str,
     space: str | None,
-    told: dict[str, str],
+    environment: dict[str, str],
     tell: Callable[[Event], None],
 ) -> Child:
     out, output = os.pipe()
     err, errors = os.pipe()
     try:
-        pid = forks.fork(module, told, space, errors, output, name)
+        pid = forks.fork(module, environment, space, errors, output, name)
     finally:
         os.close(output)
         os.close(errors)
-    said: deque[str] = deque(maxlen=LAST_LINES)
+    last_lines: deque[str] = deque(maxlen=LAST_LINES)
 
     def listen() -> None:
         with os.fdopen(out, "rb") as lines:
@@ -169,17 +171,17 @@ def _start(
                 try:
                     tell(json.loads(line))
                 except ValueError:
-                    said.append(line.decode(errors="replace").rstrip())
+                    last_lines.append(line.decode(errors="replace").rstrip())
 
     def overhear() -> None:
         with os.fdopen(err, "rb") as lines:
             for line in lines:
-                said.append(line.decode(errors="replace").rstrip())
+                last_lines.append(line.decode(errors="replace").rstrip())
 
     listeners = [threading.Thread(target=listen, daemon=True), threading.Thread(target=overhear, daemon=True)]
     for thread in listeners:
         thread.start()
-    return Child(name, pid, forks, said, listeners)
+    return Child(name, pid, forks, last_lines, listeners)
 
 
 def _watch(

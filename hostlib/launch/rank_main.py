@@ -42,8 +42,8 @@ def _part(command: str, part: Part) -> None:
 
     here = LaunchEnvironment.from_environment()
     # Taken out: where it is long, no program that this process starts could have it in its environment.
-    told = os.environ.pop("NETFOLD_RANK_OPTIONS", None)
-    if told is None:
+    options = os.environ.pop("NETFOLD_RANK_OPTIONS", None)
+    if options is None:
         raise RunError(f"this is one rank of `{command}`: run that")
 
     def tell(event: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ def _part(command: str, part: Part) -> None:
             click.echo(json.dumps(event))
 
     try:
-        result = part(told, here, tell)
+        result = part(options, here, tell)
     except HostlibError as error:
         # Beside the line for a person: what the launcher raises is of the same type.
         click.echo(json.dumps({"event": "failed", "error": error.as_json()}))

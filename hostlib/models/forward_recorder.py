@@ -93,10 +93,10 @@ class Watch(TorchFunctionMode):
     def __exit__(
         self,
         kind: type[BaseException] | None,
-        wrong: BaseException | None,
+        error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        super().__exit__(kind, wrong, trace)
+        super().__exit__(kind, error, trace)
         for handle in self._handles:
             handle.remove()
 

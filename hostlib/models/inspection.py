@@ -114,13 +114,13 @@ def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
     try:
         outputs = run(model, inputs)
     except Exception as error:  # it may be the user's: anything can be
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         if "meta tensor" in str(error).lower():  # torch's words for contents that are not there
             raise ContentsError(
-                f"the model decides by what is in its tensors, and is looked at without: {said}"
+                f"the model decides by what is in its tensors, and is looked at without: {reason}"
             ) from error
-        given = f"{describe(tuple(inputs.shape[1:]))} ({str(inputs.dtype).removeprefix('torch.')})"
-        raise ModelError(f"the model does not take an input of {given}: {said}") from error
+        described = f"{describe(tuple(inputs.shape[1:]))} ({str(inputs.dtype).removeprefix('torch.')})"
+        raise ModelError(f"the model does not take an input of {described}: {reason}") from error
     while not isinstance(outputs, Tensor):  # (logits, auxiliary), {"logits": ...}
         try:
             outputs = next(iter(outputs.values() if isinstance(outputs, dict) else outputs))

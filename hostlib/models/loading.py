@@ -95,10 +95,10 @@ def _factory(text: str, module: str, attribute: str) -> Callable[[], Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _first_line(wrong: BaseException) -> str:
-    said = str(wrong).strip().splitlines()
-    name = type(wrong).__name__
-    return f"{name}: {said[0]}" if said else name
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    name = type(error).__name__
+    return f"{name}: {lines[0]}" if lines else name
 
 
 def describe(shape: tuple[int, ...]) -> str:

@@ -101,9 +101,9 @@ def write_trace(exported: Path, path: Path, rank: int, marks: dict[str, int], st
             ("backward computation", step.backward_begin_ns, step.backward_end_ns, {})
         ]
         ranges += [(s.name, s.begin_ns, s.done_ns, {"bucket": s.bucket, "bytes": s.size_bytes}) for s in step.spans]
-        for name, begin_ns, end_ns, told in ranges:
+        for name, begin_ns, end_ns, arguments in ranges:
             number += 1
-            common = {"cat": CATEGORY, "name": name, "id": number, "pid": pid, "tid": pid, "args": told}
+            common = {"cat": CATEGORY, "name": name, "id": number, "pid": pid, "tid": pid, "args": arguments}
             for phase, at_ns in (("b", begin_ns), ("e", end_ns)):
                 events.append({**common, "ph": phase, "ts": at_ns / NS_PER_US + offset_us})
     partial = path.with_name(path.name + ".partial")

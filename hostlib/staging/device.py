@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 
-class Event(Protocol):
+class DeviceEvent(Protocol):
     """What a stream had been asked to do at one moment."""
 
     def wait(self) -> None:
@@ -40,7 +40,7 @@ class Stream(Protocol):
         """What follows waits for an event of this device; the caller does not."""
         ...
 
-    def mark(self) -> Event: ...
+    def mark(self) -> DeviceEvent: ...
 
     def keep(self, tensor: Tensor) -> None:
         """A tensor's memory is not given to others before all of this is done."""

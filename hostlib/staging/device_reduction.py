@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hostlib.staging.device import Device, Event, Stream
+from hostlib.staging.device import Device, DeviceEvent, Stream
 from hostlib.staging.request import ReduceRequest
 from hostlib.transport.refusals import refuse
 
@@ -149,7 +149,7 @@ class DeviceReduction:
         blocks = max(1, PIECE_BYTES // (4 * cut.elements))
         pieces = range(0, len(agreed), blocks)
         asked.left = len(pieces)
-        made: deque[tuple[Event, ReduceRequest]] = deque()
+        made: deque[tuple[DeviceEvent, ReduceRequest]] = deque()
         for first in pieces:
             self._room.acquire()
             made.append(self._piece(cut, asked, up[first : first + blocks], down[first : first + blocks], first))
@@ -160,7 +160,7 @@ class DeviceReduction:
 
     def _piece(
         self, cut: BlockLayout, asked: Asked, up: Tensor, down: Tensor, first: int
-    ) -> tuple[Event, ReduceRequest]:
+    ) -> tuple[DeviceEvent, ReduceRequest]:
         """A piece from block `first` on. up, down: its agreed codes, for either way."""
         values = asked.flat[first * cut.elements : (first + len(up)) * cut.elements]
         count, world_size = values.numel(), self._world_size
@@ -198,7 +198,7 @@ class DeviceReduction:
             asked.future.set_result(asked.tensor)
 
 
-def _hand_over(made: deque[tuple[Event, ReduceRequest]], give: Callable[[ReduceRequest], None]) -> None:
+def _hand_over(made: deque[tuple[DeviceEvent, ReduceRequest]], give: Callable[[ReduceRequest], None]) -> None:
     ready, request = made.popleft()
     ready.wait()
     give(request)

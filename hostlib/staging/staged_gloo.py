@@ -70,12 +70,12 @@ def staged(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> A
         return host.view(tensor.shape)
 
     lists = [
-        [on_host(tensor, place in RECEIVED[name]) for tensor in given] if _tensors(given) else given
-        for place, given in enumerate(arguments)
+        [on_host(tensor, place in RECEIVED[name]) for tensor in argument] if _tensors(argument) else argument
+        for place, argument in enumerate(arguments)
     ]
     work = call(*lists)
     return StagedWork(work, received) if through_host else work
 
 
-def _tensors(given: Any) -> bool:
-    return isinstance(given, list) and bool(given) and all(isinstance(one, Tensor) for one in given)
+def _tensors(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, Tensor) for one in value)

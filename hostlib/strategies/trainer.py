@@ -14,7 +14,7 @@ from hostlib.fabric.job_client import DEFAULT_CONTROLLER
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.pytorch.ddp_hook import HookState
 from hostlib.transport.rank_context import RankContext
-from hostlib.transport.transport import Multicast, Transport
+from hostlib.transport.transport import MulticastTransport, Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class TrainerContext:
         address: this host's IPv4 address towards the switch.
     """
 
-    group: RankContext
+    rank_context: RankContext
     mechanism: Mechanism
     model: nn.Module
     loss: Callable[[Tensor, Tensor], Tensor]
@@ -53,13 +53,13 @@ class TrainerContext:
 
     def another_transport(self) -> Transport:
         """See RankContext.another_transport: every rank and every server of the strategy makes as many."""
-        assert self.group.another_transport is not None, "only a strategy's hosts have messages of their own"
-        return self.group.another_transport()
+        assert self.rank_context.another_transport is not None, "only a strategy's hosts have messages of their own"
+        return self.rank_context.another_transport()
 
-    def another_multicast(self) -> Multicast:
+    def another_multicast(self) -> MulticastTransport:
         """See RankContext.another_multicast: every rank makes as many."""
-        assert self.group.another_multicast is not None, "only a strategy's hosts have messages of their own"
-        return self.group.another_multicast(self.controller, self.address)
+        assert self.rank_context.another_multicast is not None, "only a strategy's hosts have messages of their own"
+        return self.rank_context.another_multicast(self.controller, self.address)
 
 
 class Trainer(Protocol):

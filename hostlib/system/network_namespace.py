@@ -118,7 +118,7 @@ def inside(space: str, do: Callable[[], Returned]) -> Returned:
         Exception: whatever `do` raises.
     """
     found: list[Returned] = []
-    wrong: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
@@ -127,11 +127,11 @@ def inside(space: str, do: Callable[[], Returned]) -> Returned:
                     raise NamespaceError(f"cannot enter namespace {space}: {os.strerror(ctypes.get_errno())}")
             found.append(do())
         except BaseException as failed:
-            wrong.append(failed)
+            errors.append(failed)
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    if wrong:
-        raise wrong[0]
+    if errors:
+        raise errors[0]
     return found[0]

@@ -128,8 +128,8 @@ def _spec_of(source: Source, kind: type[Spec]) -> Spec:
     except HostlibError:
         raise
     except (Exception, SystemExit) as error:
-        said = next(iter(str(error).splitlines()), "")
-        raise SpecError(f"cannot be imported: {type(error).__name__}: {said}") from error
+        reason = next(iter(str(error).splitlines()), "")
+        raise SpecError(f"cannot be imported: {type(error).__name__}: {reason}") from error
     if isinstance(found, ModuleType):
         found = getattr(found, "SPEC", None)
     if not isinstance(found, kind):

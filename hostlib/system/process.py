@@ -168,8 +168,8 @@ class Starting:
         return described if described.get("pid", self.child.pid) == self.child.pid else None
 
     def _last_words(self) -> str:
-        said = self.log.read_bytes()[self.begin :].decode(errors="replace")
-        lines = [line for line in said.splitlines() if line.strip()]
+        output = self.log.read_bytes()[self.begin :].decode(errors="replace")
+        lines = [line for line in output.splitlines() if line.strip()]
         return lines[-1].removeprefix("error: ") if lines else f"exit code {self.child.returncode}"
 
 

@@ -16,12 +16,12 @@ class SerialExecutor:
         self._name = name
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._given = self._done = 0
+        self._submitted = self._done = 0
         self._thread: threading.Thread | None = None
 
     def put(self, job: Job) -> None:
         with self._lock:
-            self._given += 1
+            self._submitted += 1
             self._jobs.put(job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -31,7 +31,7 @@ class SerialExecutor:
     def idle(self) -> bool:
         """Whether everything given so far is done."""
         with self._lock:
-            return self._given == self._done
+            return self._submitted == self._done
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

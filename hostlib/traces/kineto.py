@@ -29,9 +29,9 @@ NS_PER_US = 1000
 class KinetoError(HostlibError):
     """A profile that cannot be read; names file, event and field."""
 
-    def __init__(self, file: str, index: int, field_: str, wrong: str) -> None:
+    def __init__(self, file: str, index: int, field_: str, problem: str) -> None:
         self.file, self.index, self.field = file, index, field_
-        super().__init__(f"{file}, traceEvents[{index}], {field_}: {wrong}")
+        super().__init__(f"{file}, traceEvents[{index}], {field_}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ def _ns(us: float) -> int:
 def _spans(path: Path) -> list[_Span]:
     try:
         raw = path.read_bytes()
-        told = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+        parsed = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
     except OSError as error:
         raise HostlibError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, EOFError) as error:
         raise HostlibError(f"{path} is not JSON: {error}") from None
-    events = told.get("traceEvents") if isinstance(told, dict) else told
+    events = parsed.get("traceEvents") if isinstance(parsed, dict) else parsed
     if not isinstance(events, list):
         raise HostlibError(f"{path} has no traceEvents: not a Chrome trace")
     spans = []

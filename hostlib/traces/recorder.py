@@ -52,8 +52,8 @@ def profile(
         for _ in range(WARM_UP):
             _step(model, inputs)
     except (RuntimeError, ValueError, TypeError) as error:
-        said = f"the model does not take inputs of shape {shape}: {str(error).splitlines()[0]}"
-        raise ProfileError(said) from None
+        message = f"the model does not take inputs of shape {shape}: {str(error).splitlines()[0]}"
+        raise ProfileError(message) from None
     return _by_profiler(model, inputs) if kineto else _by_hooks(model, inputs, iterations)
 
 

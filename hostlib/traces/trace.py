@@ -46,9 +46,9 @@ NS = 10**9
 class TraceError(HostlibError):
     """A trace that cannot be; names file, line and field."""
 
-    def __init__(self, file: str, line: int, field: str, wrong: str) -> None:
+    def __init__(self, file: str, line: int, field: str, problem: str) -> None:
         self.file, self.line, self.field = file, line, field
-        super().__init__(f"{file}, line {line}, {field}: {wrong}")
+        super().__init__(f"{file}, line {line}, {field}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,33 +293,33 @@ class _Row:
     line: int
     values: dict[str, str]
 
-    def wrong(self, field: str, what: str) -> TraceError:
+    def error(self, field: str, what: str) -> TraceError:
         return TraceError(self.file, self.line, field, what)
 
     def text(self, field: str) -> str:
         if not self.values[field]:
-            raise self.wrong(field, "is empty")
+            raise self.error(field, "is empty")
         return self.values[field]
 
     def time_ns(self, field: str) -> int:
         try:
             value = Decimal(self.text(field))
         except InvalidOperation:
-            raise self.wrong(field, f"{self.values[field]!r} is not a number of seconds") from None
+            raise self.error(field, f"{self.values[field]!r} is not a number of seconds") from None
         if not value.is_finite() or value < 0:
-            raise self.wrong(field, f"must be a time of 0 or more seconds, not {self.values[field]}")
+            raise self.error(field, f"must be a time of 0 or more seconds, not {self.values[field]}")
         return round(value * NS)
 
     def bytes(self, field: str) -> int:
         text = self.text(field)
         if not re.fullmatch(r"[0-9]+", text) or int(text) == 0:
-            raise self.wrong(field, f"must be a whole number of bytes above 0, not {text!r}")
+            raise self.error(field, f"must be a whole number of bytes above 0, not {text!r}")
         return int(text)
 
     def device(self, field: str) -> str:
         text = self.text(field)
         if not DEVICE.fullmatch(text):
-            raise self.wrong(field, f"must be worker0, worker1, ... or server0, server1, ..., not {text!r}")
+            raise self.error(field, f"must be worker0, worker1, ... or server0, server1, ..., not {text!r}")
         return text
 
 
@@ -340,9 +340,9 @@ def read(path: Path) -> Trace:
     sizes = {p.name: p.bytes for p in parameters}
     for row, event in zip(tables["events"], events, strict=True):
         if parameters and event.parameter not in sizes:
-            raise row.wrong("parameter", f"{event.parameter!r} is not in [parameters]")
+            raise row.error("parameter", f"{event.parameter!r} is not in [parameters]")
         if sizes.setdefault(event.parameter, event.bytes) != event.bytes:
-            raise row.wrong("bytes", f"{event.parameter} has {sizes[event.parameter]} elsewhere, not {event.bytes}")
+            raise row.error("bytes", f"{event.parameter} has {sizes[event.parameter]} elsewhere, not {event.bytes}")
     _complete(str(path), text, tables["events"], events)
     if not parameters:
         order = [e for e in events if e.source.startswith("server")] or list(reversed(events))
@@ -353,7 +353,7 @@ def read(path: Path) -> Trace:
     named = {each.name for each in layers}
     for row, parameter in zip(tables["parameters"], parameters, strict=False):
         if parameter.layer not in named:
-            raise row.wrong("layer", f"{parameter.layer!r} is not in [layers]")
+            raise row.error("layer", f"{parameter.layer!r} is not in [layers]")
     return Trace(layers, parameters, events)
 
 
@@ -367,18 +367,18 @@ def _complete(file: str, text: str, rows: list[_Row], events: tuple[Event, ...])
         seen = recorded.setdefault(event.source, Counter())
         seen[event.parameter] += 1
         if seen[event.parameter] > 1:
-            raise row.wrong("parameter", f"{event.source} has {event.parameter!r} twice")
+            raise row.error("parameter", f"{event.source} has {event.parameter!r} twice")
         if event.source not in first or event.time_ns < first[event.source][0]:
             first[event.source] = (event.time_ns, row)
     if not recorded:
         raise TraceError(file, len(text.splitlines()), "source", "no event of a worker: nothing is aggregated")
     for source, (time_ns, row) in first.items():
         if time_ns != 0:
-            raise row.wrong("time_s", f"the first event of {source} must be at 0, times are relative to it")
+            raise row.error("time_s", f"the first event of {source} must be at 0, times are relative to it")
     everything = set().union(*recorded.values())
     for source, seen in recorded.items():
         if missing := sorted(everything - set(seen)):
-            raise first[source][1].wrong("parameter", f"{source} has no event for {missing[0]!r}, other workers have")
+            raise first[source][1].error("parameter", f"{source} has no event for {missing[0]!r}, other workers have")
 
 
 def _tables(file: str, text: str) -> dict[str, list[_Row]]:
@@ -411,7 +411,7 @@ def _unique(rows: list[_Row], field: str) -> None:
     seen: set[str] = set()
     for row in rows:
         if row.values[field] in seen:
-            raise row.wrong(field, f"{row.values[field]!r} is there twice")
+            raise row.error(field, f"{row.values[field]!r} is there twice")
         seen.add(row.values[field])
 
 
@@ -424,7 +424,7 @@ def _parameters(rows: list[_Row]) -> tuple[Parameter, ...]:
     _unique(rows, "parameter")
     for row in rows:
         if row.values["trained"] not in ("yes", "no"):
-            raise row.wrong("trained", f"must be yes or no, not {row.values['trained']!r}")
+            raise row.error("trained", f"must be yes or no, not {row.values['trained']!r}")
     return tuple(
         Parameter(r.text("parameter"), r.bytes("bytes"), r.text("layer"), r.values["trained"] == "yes") for r in rows
     )
@@ -434,7 +434,7 @@ def _events(rows: list[_Row]) -> tuple[Event, ...]:
     for row in rows:
         source, destination = row.device("source"), row.device("destination")
         if source.startswith("worker") == destination.startswith("worker"):
-            raise row.wrong("destination", f"{source} sends to a {'server' if source[0] == 'w' else 'worker'}, "
+            raise row.error("destination", f"{source} sends to a {'server' if source[0] == 'w' else 'worker'}, "
                             f"not to {destination}")  # fmt: skip
     return tuple(
         Event(r.time_ns("time_s"), r.text("parameter"), r.bytes("bytes"), r.values["source"], r.values["destination"])

@@ -63,13 +63,13 @@ def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dic
     if options.world_size is not None and options.world_size != workers:
         raise RunError(f"--world-size {options.world_size} does not match the {workers} ranks that were started")
     _be_deterministic(options.seed)
-    with join_group(here, "train", options.deadline_s, servers, choice.strategy.servers) as (group, job):
+    with join_group(here, "train", options.deadline_s, servers, choice.strategy.servers) as (rank_context, job):
         if here.rank >= workers:
-            _serve(options, choice, group, job, here.rank - workers)
+            _serve(options, choice, rank_context, job, here.rank - workers)
             return {}
         collective = create_collective(
             choice.mechanism,
-            group,
+            rank_context,
             options.controller,
             job,
             options.address,
@@ -79,11 +79,11 @@ def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dic
         finished = False
         trainer = None
         try:
-            context = _context(options, choice, group, collective)
+            context = _context(options, choice, rank_context, collective)
             data = load_data(parse_dataset(options.data), context.model, options.seed)
             trainer = choice.strategy.trainer(context)
             ranks = replace(here, world_size=workers)
-            run = Run(options, ranks, trainer, data, collective, group.transport, report)
+            run = Run(options, ranks, trainer, data, collective, rank_context.transport, report)
             result = run.go()
             finished = True
             return result
@@ -94,12 +94,12 @@ def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dic
 
 
 def _context(
-    options: TrainOptions, choice: Choice, group: RankContext, collective: Collective | None
+    options: TrainOptions, choice: Choice, rank_context: RankContext, collective: Collective | None
 ) -> TrainerContext:
     data = parse_dataset(options.data)
     model = load_fitting(options.model, data)
     return TrainerContext(
-        group,
+        rank_context,
         choice.mechanism,
         model,
         loss_of,
@@ -117,12 +117,12 @@ def _sgd(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer
     return torch.optim.SGD(parameters, lr=lr, momentum=MOMENTUM)
 
 
-def _serve(options: TrainOptions, choice: Choice, group: RankContext, job: str, number: int) -> None:
+def _serve(options: TrainOptions, choice: Choice, rank_context: RankContext, job: str, number: int) -> None:
     """The part of a server: the first are the mechanism's, the others the strategy's."""
     if number < choice.mechanism.servers:
-        serve(choice.mechanism, group, options.controller, job, options.address, options.lanes)
+        serve(choice.mechanism, rank_context, options.controller, job, options.address, options.lanes)
     else:
-        choice.strategy.serve(_context(options, choice, group, None), number - choice.mechanism.servers)
+        choice.strategy.serve(_context(options, choice, rank_context, None), number - choice.mechanism.servers)
 
 
 def _be_deterministic(seed: int) -> None:

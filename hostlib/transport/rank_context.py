@@ -10,7 +10,7 @@ from typing import Any
 from hostlib.errors import HostlibError, RunError
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.refusals import remember
-from hostlib.transport.transport import Multicast, Transport, first_line
+from hostlib.transport.transport import MulticastTransport, Transport, first_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class RankContext:
     transport: Transport
     servers: int = 0
     another_transport: Callable[[], Transport] | None = None
-    another_multicast: Callable[[str, str], Multicast] | None = None
+    another_multicast: Callable[[str, str], MulticastTransport] | None = None
 
     def explain(self, since: float, error: Exception) -> HostlibError:
         """Libraries say only that a connection broke; who is missing, the heartbeats tell.

@@ -36,11 +36,11 @@ class Queued:
         if self._error is not None:
             raise self._error
 
-    def begin(self, peers: Transport) -> None:
+    def begin(self, transport: Transport) -> None:
         """Send it, if that has not been tried yet."""
         if self._under_way is None and self._error is None:
             try:
-                self._under_way = peers.send(self.tensor, self.host, self.tag)
+                self._under_way = transport.send(self.tensor, self.host, self.tag)
             except Exception as error:
                 self._error = error
 
@@ -58,8 +58,8 @@ class SendQueue:
     """A host's messages by one link. Whoever is to receive one must ask for it whatever else it waits for: those to other
     hosts do not leave before. Those to the same host need not wait: they follow each other in one stream."""
 
-    def __init__(self, peers: Transport) -> None:
-        self._peers = peers
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self._line: deque[Queued] = deque()  # what has not left; those up to the first for another host are under way
         self._open = True
         self._changed = threading.Condition()
@@ -84,7 +84,7 @@ class SendQueue:
         for message in self._line:
             if message.host != self._line[0].host:
                 break
-            message.begin(self._peers)
+            message.begin(self._transport)
 
     def _run(self) -> None:
         while True:

@@ -91,7 +91,7 @@ class Connector(Protocol):
         ...
 
 
-class Multicast(Protocol):
+class MulticastTransport(Protocol):
     """A host's end of streams that a switch multicasts, one for each source. Messages of a stream come in order."""
 
     @property

@@ -85,17 +85,17 @@ job_options = together(
 )
 
 
-def network_of(bandwidth: str, given: dict[str, Any]) -> Network:
-    aggregate, forward = given.pop("store_and_aggregate"), given.pop("store_and_forward")
+def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
+    aggregate, forward = options.pop("store_and_aggregate"), options.pop("store_and_forward")
     return Network(
         units.bandwidth(bandwidth),
-        units.time_ns(given.pop("latency")),
-        units.time_ns(given.pop("overhead")),
-        given.pop("racks"),
-        given.pop("oversubscription"),
+        units.time_ns(options.pop("latency")),
+        units.time_ns(options.pop("overhead")),
+        options.pop("racks"),
+        options.pop("oversubscription"),
         store_and_forward=forward,
         store_and_aggregate=aggregate or forward,
-        slot_bytes=units.size(given.pop("slots")),
+        slot_bytes=units.size(options.pop("slots")),
     )
 
 
@@ -103,21 +103,21 @@ def seconds(text: str | None) -> float | None:
     return None if text is None else units.time_ns(text) / 1e9
 
 
-def trace_of(name: str, given: dict[str, Any]) -> Trace:
+def trace_of(name: str, options: dict[str, Any]) -> Trace:
     return model_trace(
         name,
-        given["pixels"],
-        seconds(given["forward"]),
-        seconds(given["backward"]),
-        given["batch"],
-        given["tflops"],
+        options["pixels"],
+        seconds(options["forward"]),
+        seconds(options["backward"]),
+        options["batch"],
+        options["tflops"],
     )
 
 
-def job_of(subject: WorkloadSource, mechanism: str, workers: int, given: dict[str, Any]) -> Job:
-    barrier = given["barrier"] == "global"
+def job_of(subject: WorkloadSource, mechanism: str, workers: int, options: dict[str, Any]) -> Job:
+    barrier = options["barrier"] == "global"
     stragglers = {}
-    for text in given["stragglers"]:
+    for text in options["stragglers"]:
         rank, _, factor = text.partition("=")
         try:
             stragglers[int(rank)] = float(factor)
@@ -128,25 +128,25 @@ def job_of(subject: WorkloadSource, mechanism: str, workers: int, given: dict[st
         subject.workload(choice, workers),
         choice.mechanism,
         workers,
-        iterations=given["iterations"] if given["iterations"] is not None else 1 if barrier else 3,
+        iterations=options["iterations"] if options["iterations"] is not None else 1 if barrier else 3,
         barrier=barrier,
-        pipelined=None if given["pipelined"] is None else given["pipelined"] == "yes",
+        pipelined=None if options["pipelined"] is None else options["pipelined"] == "yes",
         bare=subject.bare,
-        order=Order(given["order"]),
-        variation=Variation(given["jitter"], stragglers, given["seed"]),
+        order=Order(options["order"]),
+        variation=Variation(options["jitter"], stragglers, options["seed"]),
     )
 
 
 def subject_of(
-    model: str | None, trace_file: Path | None, size: str | None, given: dict[str, Any]
+    model: str | None, trace_file: Path | None, size: str | None, options: dict[str, Any]
 ) -> tuple[WorkloadSource, str]:
     if sum(each is not None for each in (model, trace_file, size)) > 1:
         raise SimulationError("--model, --trace and --size exclude each other")
-    message = units.size(given["message"])
+    message = units.size(options["message"])
     if model is not None:
-        return known(model, trace_of(model, given), given["pixels"], given["batch"], message), model
+        return known(model, trace_of(model, options), options["pixels"], options["batch"], message), model
     if trace_file is not None:
-        return recorded(trace_file, given["batch"], message), str(trace_file)
+        return recorded(trace_file, options["batch"], message), str(trace_file)
     bytes_ = units.size(size or "16MiB")
     if bytes_ < 1:
         raise SimulationError(f"--size must be at least 1 byte, not {size}")

@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from simulation.commands.options import console
-from simulation.models.published_times import Cell
+from simulation.models.published_times import PublishedCell
 from simulation.papers.network_operator import NOTES, TABLES, find_table, title_of
 
 
@@ -36,8 +36,8 @@ def paper(tables: tuple[str, ...], as_json: bool, as_csv: bool, as_markdown: boo
         click.echo(json.dumps([asdict(cell) for cell in cells], indent=2))
     elif as_csv:
         rows = csv.writer(sys.stdout)
-        rows.writerow([each.name for each in fields(Cell)])
-        rows.writerows([getattr(cell, each.name) for each in fields(Cell)] for cell in cells)
+        rows.writerow([each.name for each in fields(PublishedCell)])
+        rows.writerows([getattr(cell, each.name) for each in fields(PublishedCell)] for cell in cells)
     elif as_markdown:
         click.echo("\n\n".join(_markdown(name, each) for name, each in played.items()))
     else:
@@ -45,7 +45,7 @@ def paper(tables: tuple[str, ...], as_json: bool, as_csv: bool, as_markdown: boo
             _print_cells(name, each)
 
 
-def _told(cell: Cell) -> tuple[str, str, str, str, str, str]:
+def _row(cell: PublishedCell) -> tuple[str, str, str, str, str, str]:
     number = "-" if cell.published is None else f"{cell.published:,.6g}"
     error = "-" if cell.error is None else f"{100 * cell.error:+.1f} %"
     return (
@@ -58,25 +58,25 @@ def _told(cell: Cell) -> tuple[str, str, str, str, str, str]:
     )
 
 
-def _print_cells(name: str, cells: list[Cell]) -> None:
+def _print_cells(name: str, cells: list[PublishedCell]) -> None:
     table = Table(
         "row", "column", title=title_of(name), title_justify="left", caption=NOTES.get(name), caption_justify="left"
     )
     for heading in ("published", "simulated", "error", "kind"):
         table.add_column(heading, justify="right")
     for cell in cells:
-        table.add_row(*_told(cell))
+        table.add_row(*_row(cell))
     console().print(table)
 
 
-def _markdown(name: str, cells: list[Cell]) -> str:
+def _markdown(name: str, cells: list[PublishedCell]) -> str:
     lines = [
         f"### {title_of(name)}",
         "",
         "| row | column | published | simulated | error | kind |",
         "|---|---|---:|---:|---:|---|",
     ]
-    return "\n".join(lines + ["| " + " | ".join(_told(cell)) + " |" for cell in cells])
+    return "\n".join(lines + ["| " + " | ".join(_row(cell)) + " |" for cell in cells])
 
 
 PLACE = 30

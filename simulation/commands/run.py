@@ -26,7 +26,6 @@ from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import Cell, read_experiment
 from simulation.models.architectures import BUILDERS
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, predictors
-from simulation.simulator.network import Network
 from simulation.simulator.play import Played, play
 
 
@@ -68,7 +67,7 @@ def run_(
     apart: bool,
     predictor: str,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Play an iteration of training a model, or one bare all-reduce; or every cell of an EXPERIMENT's file, which then
     says all but --predictor and --json.
@@ -86,11 +85,11 @@ def run_(
         return
     if jobs < 1:
         raise SimulationError(f"--jobs must be at least 1, not {jobs}")
-    network = network_of(bandwidth, given)
-    subject, what = subject_of(model, trace_file, size, given)
+    network = network_of(bandwidth, options)
+    subject, what = subject_of(model, trace_file, size, options)
     results: dict[str, dict[str, Any]] = {}
-    for name in mechanisms or _playable(network):
-        job = job_of(subject, name, workers, given)
+    for name in mechanisms or _playable():
+        job = job_of(subject, name, workers, options)
         results[name] = _result(play(network, [job] * jobs, apart), job.iterations)
     if as_json:
         click.echo(json.dumps(next(iter(results.values())) if len(mechanisms) == 1 else results, indent=2))
@@ -140,12 +139,9 @@ def _run_experiment(path: Path, name: str, as_json: bool) -> None:
     console().print(table)
 
 
-def _playable(network: Network) -> tuple[str, ...]:
-    """All mechanisms that have a schedule; on several racks, with the sums at both levels where there is one for that."""
-    names = tuple(name for name, each in registered().items() if each.build is not None)
-    if network.racks == 1:
-        return names
-    return tuple(f"{n}:racks={network.racks}" if "racks" in registered()[n].options else n for n in names)
+def _playable() -> tuple[str, ...]:
+    """All mechanisms that have a schedule."""
+    return tuple(name for name, each in registered().items() if each.build is not None)
 
 
 def _result(played: Played, iterations: int) -> dict[str, Any]:

@@ -46,7 +46,7 @@ from simulation.simulator.play import play
 @click.option("--cluster", metavar="ADDRESS", help="Run on a Dask cluster instead: its scheduler's address.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="As CSV.")
-def sweep(**given: Any) -> None:
+def sweep(**options: Any) -> None:
     """Play models x mechanisms x bandwidths x workers, on all cores or a cluster.
 
     \b
@@ -55,16 +55,16 @@ def sweep(**given: Any) -> None:
     """
     from simulation.experiments.parameter_sweep import Grid, Point, draw, require_plot, run_sweep
 
-    as_json, as_csv = given.pop("as_json"), given.pop("as_csv")
-    output, plot, value = given.pop("output"), given.pop("plot"), given.pop("plot_value")
+    as_json, as_csv = options.pop("as_json"), options.pop("as_csv")
+    output, plot, value = options.pop("output"), options.pop("plot"), options.pop("plot_value")
     require_plot(value, plot)
-    processes, cluster = given.pop("processes"), given.pop("cluster")
+    processes, cluster = options.pop("processes"), options.pop("cluster")
 
     def listed(name: str) -> list[str]:
-        return [each.strip() for each in given.pop(name).split(",") if each.strip()]
+        return [each.strip() for each in options.pop(name).split(",") if each.strip()]
 
-    given["mechanisms"] = given["mechanisms"] or ",".join(n for n, m in registered().items() if m.build is not None)
-    grid = Grid(listed("models"), listed("mechanisms"), listed("bandwidths"), listed("workers"), given)
+    options["mechanisms"] = options["mechanisms"] or ",".join(n for n, m in registered().items() if m.build is not None)
+    grid = Grid(listed("models"), listed("mechanisms"), listed("bandwidths"), listed("workers"), options)
     rows = run_sweep(grid, play_point, output, processes, cluster, Console(stderr=True))
     if plot is not None:
         draw(rows, value, plot)
@@ -88,11 +88,11 @@ def sweep(**given: Any) -> None:
 
 def play_point(point: Any) -> dict[str, Any]:
     """One point of a sweep, in whatever process or on whatever machine it is to be played."""
-    given = dict(point.options)
-    network = network_of(point.bandwidth, given)
+    options = dict(point.options)
+    network = network_of(point.bandwidth, options)
     is_file = point.model not in BUILDERS and Path(point.model).exists()
-    subject, _ = subject_of(None if is_file else point.model, Path(point.model) if is_file else None, None, given)
-    played = play(network, [job_of(subject, point.mechanism, point.workers, given)])
+    subject, _ = subject_of(None if is_file else point.model, Path(point.model) if is_file else None, None, options)
+    played = play(network, [job_of(subject, point.mechanism, point.workers, options)])
     return {
         "iteration_s": played.outcomes[0].iteration_s,
         "events": played.events,

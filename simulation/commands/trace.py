@@ -22,7 +22,7 @@ from simulation.models.architectures import BUILDERS
 @click.option("--output", type=click.Path(path_type=Path), help="Write it here [default: print it].")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.pass_context
-def trace(context: click.Context, /, model: str | None, output: Path | None, as_json: bool, **given: Any) -> None:
+def trace(context: click.Context, /, model: str | None, output: Path | None, as_json: bool, **options: Any) -> None:
     """Make a trace from an architecture and its compute times; edit one; look at one.
 
     \b
@@ -34,7 +34,7 @@ def trace(context: click.Context, /, model: str | None, output: Path | None, as_
         return
     if model is None:
         raise SimulationError(f"--model is missing; legal are {', '.join(sorted(BUILDERS))}")
-    _put(trace_of(model, given), output, as_json)
+    _put(trace_of(model, options), output, as_json)
 
 
 @trace.command()
@@ -82,15 +82,15 @@ def edit(
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def show(file: Path, as_json: bool) -> None:
     """Say what is in a trace."""
-    told = read(file)
+    shown = read(file)
     if as_json:
-        _put(told, None, as_json)
+        _put(shown, None, as_json)
         return
-    table = Table("layer", title=f"{file}: {told.bytes / 1e6:.2f} MB of gradients", title_justify="left")
+    table = Table("layer", title=f"{file}: {shown.bytes / 1e6:.2f} MB of gradients", title_justify="left")
     for heading in ("forward", "backward", "bytes"):
         table.add_column(heading, justify="right")
-    for layer in told.layers:
-        held = sum(p.bytes for p in told.parameters if p.layer == layer.name and p.trained)
+    for layer in shown.layers:
+        held = sum(p.bytes for p in shown.parameters if p.layer == layer.name and p.trained)
         table.add_row(layer.name, f"{layer.forward_ns / 1e6:.3f} ms", f"{layer.backward_ns / 1e6:.3f} ms", f"{held:,}")
     console().print(table)
 

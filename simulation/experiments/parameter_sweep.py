@@ -172,12 +172,12 @@ def _on_cores(play: Play, points: list[Point], processes: int | None) -> Iterato
             for ready in wait(list(running)):
                 child, point = running.pop(ready)
                 try:
-                    row, wrong = ready.recv()
+                    row, problem = ready.recv()
                 except EOFError:
-                    row, wrong = None, "its process was killed, perhaps for want of memory: fewer --processes"
+                    row, problem = None, "its process was killed, perhaps for want of memory: fewer --processes"
                 child.join()
                 if row is None:
-                    raise SimulationError(f"{point.named}: {wrong}")
+                    raise SimulationError(f"{point.named}: {problem}")
                 yield point, row
     finally:
         for child, _ in running.values():  # none, unless a point cannot be, or Ctrl-C came

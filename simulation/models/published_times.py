@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PublishedCell:
     """One number; `published` is None where the paper prints none (its figures)."""
 
     table: str

@@ -19,7 +19,7 @@ from hostlib.traces.trace import Layer, Parameter, Trace, synthesise
 from simulation.errors import SimulationError
 from simulation.models import published_times
 from simulation.models.architectures import Architecture, build
-from simulation.models.published_times import MODELS, Cell
+from simulation.models.published_times import MODELS, PublishedCell
 from simulation.models.synthetic_trace import spread
 from simulation.papers.speedups import cgdp_2, poseidon_8, ralp_3
 from simulation.simulator.network import Network
@@ -91,13 +91,13 @@ def _time_s(trace: Trace, mechanism: str, workers: int, gbits: float, order: Ord
 # ---- tables --------------------------------------------------------------------------------------------------------
 
 
-def table_1() -> Iterator[Cell]:
+def table_1() -> Iterator[PublishedCell]:
     """Iteration time by number of servers, 8 workers."""
     for name, numbers in published_times.TABLE_1.items():
         model = Model(name, fitted=False)
         for servers, number in zip((1, 2, 4, 8), numbers, strict=True):
             seconds = model.time_s(f"ps:servers={servers}", TABLE_1_WORKERS, TABLE_1_GBITS)
-            yield Cell("1", f"{MODELS[name]} Sim", f"{servers} PS", number, seconds)
+            yield PublishedCell("1", f"{MODELS[name]} Sim", f"{servers} PS", number, seconds)
 
 
 def _speedup(name: str, mechanism: str, fitted: bool) -> tuple[float, str]:
@@ -105,33 +105,33 @@ def _speedup(name: str, mechanism: str, fitted: bool) -> tuple[float, str]:
     return model.time_s(BASELINE) / model.time_s(mechanism), model.kind
 
 
-def table_4() -> Iterator[Cell]:
+def table_4() -> Iterator[PublishedCell]:
     """Speed-ups by the fabric. The baseline's seconds are Table 8's times Table 4's last column."""
     for name, numbers in published_times.TABLE_4.items():
         baseline_s = round(published_times.TABLE_8[name][0] * numbers[2], 3)
-        yield Cell("4", MODELS[name], "Baseline (s)", baseline_s, Model(name, fitted=False).time_s(BASELINE))
+        yield PublishedCell("4", MODELS[name], "Baseline (s)", baseline_s, Model(name, fitted=False).time_s(BASELINE))
         columns = (("Aggregation Only", AGGREGATION), ("Multicast Only", MULTICAST), ("Multicast + Aggregation", BOTH))
         for (column, mechanism), number in zip(columns, numbers, strict=True):
             speedup, kind = _speedup(name, mechanism, fitted=mechanism != MULTICAST)
-            yield Cell("4", MODELS[name], column, number, speedup, kind)
+            yield PublishedCell("4", MODELS[name], column, number, speedup, kind)
 
 
-def table_6() -> Iterator[Cell]:
+def table_6() -> Iterator[PublishedCell]:
     """Speed-ups by the hosts."""
     for name, numbers in published_times.TABLE_6.items():
         columns = (("Ring-Reduce", RING), ("Ring-Reduce + Multicast", RING_MULTICAST), ("Butterfly Mixing", BUTTERFLY))
         for (column, mechanism), number in zip(columns, numbers, strict=True):
             speedup, kind = _speedup(name, mechanism, fitted=True)
-            yield Cell("6", MODELS[name], column, number, speedup, kind)
+            yield PublishedCell("6", MODELS[name], column, number, speedup, kind)
 
 
-def table_7() -> Iterator[Cell]:
+def table_7() -> Iterator[PublishedCell]:
     """Shares of the servers, cut to as many digits as the paper prints."""
     for (servers, name), numbers in published_times.TABLE_7.items():
         shares = server_shares(build(name, published_times.PIXELS), servers)
         for column, number, share in zip(("Min %", "Max %"), numbers, (min(shares), max(shares)), strict=True):
             cut = Decimal(share).quantize(Decimal(number), rounding=ROUND_DOWN)
-            yield Cell("7", f"{servers} {MODELS[name]}", column, float(number), float(cut))
+            yield PublishedCell("7", f"{servers} {MODELS[name]}", column, float(number), float(cut))
 
 
 def server_shares(architecture: Architecture, servers: int) -> list[float]:
@@ -142,7 +142,7 @@ def server_shares(architecture: Architecture, servers: int) -> list[float]:
     return [elements / held.total() for elements in held.values()]
 
 
-def table_8() -> Iterator[Cell]:
+def table_8() -> Iterator[PublishedCell]:
     """Seconds, also with the parameters spread evenly over 8 servers."""
     for name, numbers in published_times.TABLE_8.items():
         model = Model(name, fitted=True)
@@ -152,35 +152,35 @@ def table_8() -> Iterator[Cell]:
             ("Ring-Reduce (s)", RING),
         )
         for (column, mechanism), number in zip(columns, numbers, strict=True):
-            yield Cell("8", MODELS[name], column, number, model.time_s(mechanism), model.kind)
+            yield PublishedCell("8", MODELS[name], column, number, model.time_s(mechanism), model.kind)
 
 
-def table_9() -> Iterator[Cell]:
+def table_9() -> Iterator[PublishedCell]:
     """Seconds of two iterations. Without a barrier: from the first gradient's sum in the first to that in the third."""
     for name, numbers in published_times.TABLE_9.items():
         model = Model(name, fitted=True)
         for column, mechanism, number in (("Multiagg (s)", BOTH, numbers[0]), ("Ring-reduce (s)", RING, numbers[1])):
-            yield Cell("9", MODELS[name], column, number, 2 * model.time_s(mechanism), model.kind)
+            yield PublishedCell("9", MODELS[name], column, number, 2 * model.time_s(mechanism), model.kind)
         workload = _workload(model.trace)
         free: Outcome = only(_network(GBITS), Job(workload, find(BOTH), WORKERS, iterations=3, barrier=False))[0]
         first = workload.released[0][0]
         seconds = (free.reduced_ns[3][first] - free.reduced_ns[1][first]) / 1e9
-        yield Cell("9", MODELS[name], "Multiagg no barrier (s)", numbers[2], seconds, model.kind)
+        yield PublishedCell("9", MODELS[name], "Multiagg no barrier (s)", numbers[2], seconds, model.kind)
 
 
-def table_10() -> Iterator[Cell]:
+def table_10() -> Iterator[PublishedCell]:
     """Seconds with aggregation in the fabric, and with block distribution instead."""
     for (name, gbits), numbers in published_times.TABLE_10.items():
         model, row = Model(name, fitted=True), f"{MODELS[name]} {gbits} Gbps"
-        yield Cell("10", row, "Agg (s)", numbers[0], model.time_s(AGGREGATION, gbits=gbits), model.kind)
+        yield PublishedCell("10", row, "Agg (s)", numbers[0], model.time_s(AGGREGATION, gbits=gbits), model.kind)
         block = model.time_s(BASELINE, gbits=gbits, order=Order.BLOCK)
-        yield Cell("10", row, "Block Distr. (s)", numbers[1], block, model.kind)
+        yield PublishedCell("10", row, "Block Distr. (s)", numbers[1], block, model.kind)
 
 
 # ---- figures -------------------------------------------------------------------------------------------------------
 
 
-def figure_2() -> Iterator[Cell]:
+def figure_2() -> Iterator[PublishedCell]:
     """The toy: 2 workers, 3 operations of 3 s computing and 3 s sending; together, and 3 s apart."""
     toy = of_trace(
         synthesise(
@@ -194,7 +194,9 @@ def figure_2() -> Iterator[Cell]:
         for column, workload, number in zip(
             ("together", "staggered"), (toy, gap), published_times.FIGURE_2[label], strict=True
         ):
-            yield Cell("figure2", f"{label} aggregation", f"{column} (s)", number, _until_summed_s(workload, mechanism))
+            yield PublishedCell(
+                "figure2", f"{label} aggregation", f"{column} (s)", number, _until_summed_s(workload, mechanism)
+            )
 
 
 def _until_summed_s(workload: Workload, mechanism: str) -> float:
@@ -204,27 +206,31 @@ def _until_summed_s(workload: Workload, mechanism: str) -> float:
     return max(outcome.reduced_ns[1]) / 1e9
 
 
-def _by_bandwidth(table: str, name: str) -> Callable[[], Iterator[Cell]]:
-    def cells() -> Iterator[Cell]:
+def _by_bandwidth(table: str, name: str) -> Callable[[], Iterator[PublishedCell]]:
+    def cells() -> Iterator[PublishedCell]:
         for label, mechanism in FIGURE_MECHANISMS.items():
             for gbits in BANDWIDTHS:
                 model = Model(name, fitted=True)
                 number = _printed_s(name, label, gbits, WORKERS)
-                yield Cell(table, label, f"{gbits} Gbps (s)", number, model.time_s(mechanism, gbits=gbits), model.kind)
+                yield PublishedCell(
+                    table, label, f"{gbits} Gbps (s)", number, model.time_s(mechanism, gbits=gbits), model.kind
+                )
         if name == "vgg16":
             seconds = Model(name, fitted=False).time_s("ring:split=no", gbits=10)
-            yield Cell(table, "ring without messages", "10 Gbps (s)", published_times.RING_WHOLE_S, seconds)
+            yield PublishedCell(table, "ring without messages", "10 Gbps (s)", published_times.RING_WHOLE_S, seconds)
 
     return cells
 
 
-def _by_workers(table: str, name: str) -> Callable[[], Iterator[Cell]]:
-    def cells() -> Iterator[Cell]:
+def _by_workers(table: str, name: str) -> Callable[[], Iterator[PublishedCell]]:
+    def cells() -> Iterator[PublishedCell]:
         for label, mechanism in FIGURE_MECHANISMS.items():
             for workers in WORKER_COUNTS:
                 model = Model(name, fitted=True)
                 number = _printed_s(name, label, GBITS, workers)
-                yield Cell(table, label, f"{workers} workers (s)", number, model.time_s(mechanism, workers), model.kind)
+                yield PublishedCell(
+                    table, label, f"{workers} workers (s)", number, model.time_s(mechanism, workers), model.kind
+                )
 
     return cells
 
@@ -246,25 +252,25 @@ def _printed_s(name: str, label: str, gbits: float, workers: int) -> float | Non
     )
 
 
-def _by_modules(table: str, module: str) -> Callable[[], Iterator[Cell]]:
+def _by_modules(table: str, module: str) -> Callable[[], Iterator[PublishedCell]]:
     """Inception-v3 with more modules of a kind: speed-ups over one server."""
 
-    def cells() -> Iterator[Cell]:
+    def cells() -> Iterator[PublishedCell]:
         model = Model("inception3", fitted=True)
         for count in ADDED_MODULES:
             trace = model.trace.add_layers(rf"{module}/", count) if count else model.trace
             baseline = _time_s(trace, BASELINE, WORKERS, GBITS, Order.ROUND_ROBIN)
             for label, mechanism in FIGURE_MECHANISMS.items():
                 seconds = _time_s(trace, mechanism, WORKERS, GBITS, Order.ROUND_ROBIN)
-                yield Cell(table, label, f"{count} more (x)", None, baseline / seconds, model.kind)
+                yield PublishedCell(table, label, f"{count} more (x)", None, baseline / seconds, model.kind)
 
     return cells
 
 
-def _by_speed(table: str, name: str) -> Callable[[], Iterator[Cell]]:
+def _by_speed(table: str, name: str) -> Callable[[], Iterator[PublishedCell]]:
     """Convolutions that are faster: speed-ups over one server."""
 
-    def cells() -> Iterator[Cell]:
+    def cells() -> Iterator[PublishedCell]:
         model = Model(name, fitted=True)
         layers = [layer.name for layer in build(name, published_times.PIXELS).layers if layer.kind == "conv"]
         for speed in SPEEDS:
@@ -273,7 +279,9 @@ def _by_speed(table: str, name: str) -> Callable[[], Iterator[Cell]]:
             for label, mechanism in FIGURE_MECHANISMS.items():
                 number = published_times.FASTER_RESNET_200.get(label) if (name, speed) == ("resnet200", 3.0) else None
                 seconds = _time_s(trace, mechanism, WORKERS, GBITS, Order.ROUND_ROBIN)
-                yield Cell(table, label, f"{speed:g} times as fast (x)", number, baseline / seconds, model.kind)
+                yield PublishedCell(
+                    table, label, f"{speed:g} times as fast (x)", number, baseline / seconds, model.kind
+                )
 
     return cells
 
@@ -281,7 +289,7 @@ def _by_speed(table: str, name: str) -> Callable[[], Iterator[Cell]]:
 # ---- other papers --------------------------------------------------------------------------------------------------
 
 
-def ralp_2() -> Iterator[Cell]:
+def ralp_2() -> Iterator[PublishedCell]:
     """GB through the network in one step; in the paper's GB of 2^30 bytes."""
     for name, numbers in published_times.RALP_2.items():
         architecture = build(name)
@@ -291,7 +299,7 @@ def ralp_2() -> Iterator[Cell]:
         machines = published_times.RALP_MACHINES
         simulated = (model, 2 * model * (machines - 1), 2 * machines * sent)
         for column, number, size in zip(("Model size", "Horovod", "RALP"), numbers, simulated, strict=True):
-            yield Cell("ralp2", name, f"{column} (GB)", number, size / 2**30)
+            yield PublishedCell("ralp2", name, f"{column} (GB)", number, size / 2**30)
 
 
 def costs(architecture: Architecture, batch: int) -> list[int]:
@@ -306,7 +314,7 @@ def costs(architecture: Architecture, batch: int) -> list[int]:
     return [batch * layers[i].outputs + before[i] for i in range(last, len(layers))]
 
 
-def poseidon_1() -> Iterator[Cell]:
+def poseidon_1() -> Iterator[PublishedCell]:
     """Parameters through a node for the paper's check case: M = N = 4096, K = 32, eight workers and servers."""
     m = n = 4096
     batch, nodes = 32, 8
@@ -327,7 +335,7 @@ def poseidon_1() -> Iterator[Cell]:
         ("Adam (max)", "Server & Worker"): sum(sum(each[worker(0)]) for each in adam(on_worker=True)),
     }
     for (row, column), number in published_times.poseidon_1(m, n, batch, nodes, nodes).items():
-        yield Cell("poseidon1", row, column, number, counted[row, column])
+        yield PublishedCell("poseidon1", row, column, number, counted[row, column])
 
 
 def _broadcast(n: int) -> Schedule:
@@ -362,7 +370,7 @@ def _holder(n: int, on_worker: bool) -> tuple[str, list[str]]:
     return server(0), [worker(r) for r in range(n)]
 
 
-TABLES: dict[str, Callable[[], Iterator[Cell]]] = {
+TABLES: dict[str, Callable[[], Iterator[PublishedCell]]] = {
     "1": table_1,
     "4": table_4,
     "6": table_6,
@@ -409,7 +417,7 @@ def title_of(table: str) -> str:
     return f"Table {table}"
 
 
-def find_table(name: str) -> tuple[str, Callable[[], Iterator[Cell]]]:
+def find_table(name: str) -> tuple[str, Callable[[], Iterator[PublishedCell]]]:
     """A table by its name: `4`, `table4`, `figure3`, `fig3`, `ralp2`, ...
 
     Raises:

@@ -12,7 +12,7 @@ from functools import cache
 from hostlib.strategies.strategy import choose
 from simulation.models import published_times
 from simulation.models.architectures import build
-from simulation.models.published_times import Cell
+from simulation.models.published_times import PublishedCell
 from simulation.models.synthetic_trace import layers_of, model_layers, model_trace, spread
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, play
@@ -25,15 +25,17 @@ RALP_GBITS, RALP_FITTED = 56, 1.76e9  # from eight VGG11 jobs with parameter ser
 RALP_MACHINES, RALP_WORKERS = 8, 3
 
 
-def poseidon_8() -> Iterator[Cell]:
+def poseidon_8() -> Iterator[PublishedCell]:
     """Speed-ups over one node; every node is a worker and a server, as in the paper."""
     for key, times in published_times.POSEIDON_8.items():
         engine, model, gbits, nodes, how = key
         row = f"{model} on {engine}, {gbits} Gbit/s, {nodes} nodes: {how}"
-        yield Cell("poseidon8", row, "nominal", times, poseidon_speedup(engine, model, gbits * 1e9, nodes, how))
+        yield PublishedCell(
+            "poseidon8", row, "nominal", times, poseidon_speedup(engine, model, gbits * 1e9, nodes, how)
+        )
         fitted = poseidon_speedup(engine, model, POSEIDON_FITTED[gbits], nodes, how)
         kind = "fitted" if key in POSEIDON_FITTED_CELLS else "predicted"
-        yield Cell("poseidon8", row, "as fast as seen", times, fitted, kind)
+        yield PublishedCell("poseidon8", row, "as fast as seen", times, fitted, kind)
 
 
 def poseidon_speedup(engine: str, model: str, bits_s: float, nodes: int, how: str) -> float:
@@ -48,7 +50,7 @@ def poseidon_speedup(engine: str, model: str, bits_s: float, nodes: int, how: st
     return nodes * seconds / play(Network(bits_s), [job]).outcomes[0].iteration_s
 
 
-def cgdp_2() -> Iterator[Cell]:
+def cgdp_2() -> Iterator[PublishedCell]:
     """AlexNet under CGDP: what the host adds, at the rates that table 3's layers together say, and how little is seen of it."""
     phases, host = published_times.CGDP_2_MS, published_times.CGDP_3_MS
     trace = spread(build("alexnet"), phases["forward"] / 1e3, phases["backward"] / 1e3, first_backward=True)
@@ -58,10 +60,10 @@ def cgdp_2() -> Iterator[Cell]:
     job = Job(of_plan(plan), choice.mechanism, published_times.CGDP_GPUS)
     outcome = play(Network(1e9), [job]).outcomes[0]
     left_us = (outcome.iteration_end_ns[1] - max(outcome.backward_end_ns[1])) / 1e3
-    yield Cell("cgdp2", "alexnet, four GPUs", "not hidden (us)", published_times.CGDP_2_LEFT_US, left_us)
+    yield PublishedCell("cgdp2", "alexnet, four GPUs", "not hidden (us)", published_times.CGDP_2_LEFT_US, left_us)
 
 
-def ralp_3() -> Iterator[Cell]:
+def ralp_3() -> Iterator[PublishedCell]:
     """Images per second of all jobs together, and RALP's gain."""
     for (model, jobs), (servers, ralp) in published_times.RALP_3.items():
         for column, bits_s in (("nominal", RALP_GBITS * 1e9), ("as fast as seen", RALP_FITTED)):
@@ -69,8 +71,8 @@ def ralp_3() -> Iterator[Cell]:
             is_fitted = column != "nominal" and (model, jobs) == ("vgg11", 8)
             for how, number, images_s in zip(("parameter servers", "RALP"), (servers, ralp), simulated, strict=True):
                 kind = "fitted" if is_fitted and how != "RALP" else "predicted"
-                yield Cell("ralp3", f"{model} x {jobs}: {how}, images/s", column, number, images_s, kind)
-            yield Cell(
+                yield PublishedCell("ralp3", f"{model} x {jobs}: {how}, images/s", column, number, images_s, kind)
+            yield PublishedCell(
                 "ralp3", f"{model} x {jobs}: gain", column, round(ralp / servers, 2), simulated[1] / simulated[0]
             )
 

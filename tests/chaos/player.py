@@ -42,7 +42,7 @@ class Outcome:
 
     Attributes:
         ended: finished (with the right weights), named (the missing rank), or failed.
-        wrong: why it failed: one line each; the evidence is in `dumps`.
+        problems: why it failed: one line each; the evidence is in `dumps`.
         lost_ms: per failure of the fabric that the ranks went through, the most that a rank says.
         returned: of these, how many were followed by a return to the fabric.
     """
@@ -50,8 +50,8 @@ class Outcome:
     scenario: Scenario
     ended: str
     seconds: float
-    wrong: list[str]
-    said: list[str]
+    problems: list[str]
+    stderr_lines: list[str]
     failures: list[dict[str, Any]] = field(default_factory=list)
     dumps: list[str] = field(default_factory=list)
 
@@ -66,10 +66,10 @@ class Outcome:
             "kind": self.scenario.kind,
             "ended": self.ended,
             "seconds": round(self.seconds, 2),
-            "wrong": self.wrong,
+            "wrong": self.problems,
             "failures": self.failures,
             "scenario": self.scenario.as_json(),
-            "said": self.said,
+            "said": self.stderr_lines,
             "dumps": self.dumps,
         }
 
@@ -131,8 +131,8 @@ class Fabrics:
 
     @staticmethod
     def _fabric(state_dir: Path) -> Fabric:
-        told = json.loads((state_dir / "controller.json").read_text())
-        return Fabric(told["http"], state_dir, told)
+        state = json.loads((state_dir / "controller.json").read_text())
+        return Fabric(state["http"], state_dir, state)
 
     def give_up(self, equipment: Equipment) -> list[str]:
         """Stop it, for another to be started in its place; what its controller said last."""
@@ -171,8 +171,8 @@ class Player:
             return self._play(scenario)
         except (OSError, RuntimeError, HostlibError) as error:
             # The fabric, or the fork_server: another run does not depend on it.
-            said = self.fabrics.give_up(scenario.equipment)
-            return Outcome(scenario, "failed", 0.0, [str(error)], said)
+            stderr_lines = self.fabrics.give_up(scenario.equipment)
+            return Outcome(scenario, "failed", 0.0, [str(error)], stderr_lines)
 
     def _play(self, scenario: Scenario) -> Outcome:
         key = scenario.workload, scenario.equipment.elements
@@ -180,19 +180,19 @@ class Player:
             calm = replace(scenario, kind=NONE, blows=(), equipment=replace(scenario.equipment, fault=0.0))
             outcome, weights = self._once(calm, None)
             if outcome.ended != "finished" or len(weights) != 1:
-                outcome.wrong.insert(0, "the undisturbed run of this configuration failed")
+                outcome.problems.insert(0, "the undisturbed run of this configuration failed")
                 return outcome
             self._weights[key] = weights.pop()
         return self._once(scenario, self._weights[key])[0]
 
     def _once(self, scenario: Scenario, expected: str | None) -> tuple[Outcome, set[str]]:
         fabric = self.fabrics.ready(scenario.equipment)
-        said = self._directory / f"run{scenario.number}"
-        said.mkdir(exist_ok=True)
-        for old in said.iterdir():
+        folder = self._directory / f"run{scenario.number}"
+        folder.mkdir(exist_ok=True)
+        for old in folder.iterdir():
             old.unlink()
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        run = _Run(scenario, said, self._fork_server, lambda: self.fabrics.state(scenario.equipment))
+        run = _Run(scenario, folder, self._fork_server, lambda: self.fabrics.state(scenario.equipment))
         try:
             run.start(store.port, fabric.http)
             run.watch()
@@ -204,19 +204,19 @@ class Player:
             run.places_left = self.fabrics.places_left(fabric)
         outcome, weights = run.judge(expected)
         if outcome.ended != "failed":
-            for file in said.iterdir():
+            for file in folder.iterdir():
                 file.unlink()
-            said.rmdir()
+            folder.rmdir()
         return outcome, weights
 
 
 class _Run:
     """One run on its way."""
 
-    def __init__(self, scenario: Scenario, said: Path, forks: ForkServer, state: Any) -> None:
-        self.scenario, self._said, self._fork_server, self._state = scenario, said, forks, state
+    def __init__(self, scenario: Scenario, folder: Path, forks: ForkServer, state: Any) -> None:
+        self.scenario, self._folder, self._fork_server, self._state = scenario, folder, forks, state
         self._pids: list[int] = []
-        self._events = (said / "rank0.out").open("ab+")
+        self._events = (folder / "rank0.out").open("ab+")
         self._events.seek(0)
         self._partial = b""
         self._step, self._steps = 0, 0
@@ -254,7 +254,7 @@ class _Run:
                 "MASTER_PORT": str(port),
                 OPTIONS_VARIABLE: options.to_json(),
             }
-            paths = (self._said / f"rank{rank}.{kind}" for kind in ("err", "out"))
+            paths = (self._folder / f"rank{rank}.{kind}" for kind in ("err", "out"))
             with ExitStack() as opened:
                 errors, output = (opened.enter_context(path.open("ab")).fileno() for path in paths)
                 self._pids.append(self._fork_server.fork(RANK, environment, None, errors, output, f"rank {rank}"))
@@ -343,7 +343,7 @@ class _Run:
 
     def _error_text(self, rank: int) -> str:
         with contextlib.suppress(FileNotFoundError):
-            return (self._said / f"rank{rank}.err").read_text(errors="replace")
+            return (self._folder / f"rank{rank}.err").read_text(errors="replace")
         return ""
 
     def end(self) -> None:
@@ -368,14 +368,14 @@ class _Run:
     def judge(self, expected: str | None) -> tuple[Outcome, set[str]]:
         """What became of it, and the weights that it ended with."""
         weights = set(self._result["weights_sha256"]) if self._result is not None else set()
-        wrong = list(self._complaints(weights, expected))
+        problems = list(self._complaints(weights, expected))
         errors = {rank: self._error_text(rank).strip() for rank in range(len(self._pids))}
         named = bool(self._lethal) and any(self._fork_server.ended.get(pid) == 1 for pid in self._pids)
         return Outcome(
             self.scenario,
-            "failed" if wrong else "named" if named else "finished",
+            "failed" if problems else "named" if named else "finished",
             time.monotonic() - self._began,
-            wrong,
+            problems,
             [f"rank {rank}: {text}" for rank, text in errors.items() if text],
             self._failures(),
             self._dumps,

@@ -41,7 +41,7 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
 def test_a_run_ends_well_or_says_who_is_missing(kind: str, player: Player) -> None:
     number = [*KINDS, TWO].index(kind)
     outcome = player.play(replace(draw(SEED, number, kind), equipment=CALM, workload=SMALL))
-    assert outcome.wrong == []
+    assert outcome.problems == []
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,6 @@ def test_weights_do_not_tell_that_the_switch_failed(
     workload: Workload, blows: tuple[Blow, ...], failures: int, returns: int, player: Player
 ) -> None:
     outcome = player.play(Scenario(SEED, 0, TWO, CALM, workload, blows))
-    assert outcome.wrong == []
+    assert outcome.problems == []
     assert len(outcome.failures) == failures
     assert sum(failure["returned"] for failure in outcome.failures) >= returns

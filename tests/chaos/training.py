@@ -31,7 +31,7 @@ class TrainingRun:
     """A `hostlib train` in the background, and what it said."""
 
     process: subprocess.Popen[bytes]
-    said: str = ""
+    output: str = ""
     pids: set[int] = field(default_factory=set)
 
     @classmethod
@@ -44,13 +44,13 @@ class TrainingRun:
         """Until the first progress line: all ranks train."""
         give_up = time.monotonic() + PATIENCE_S
         assert self.process.stderr is not None
-        while ": step " not in self.said:
-            assert time.monotonic() < give_up, f"no step within {PATIENCE_S} s: {self.said}"
+        while ": step " not in self.output:
+            assert time.monotonic() < give_up, f"no step within {PATIENCE_S} s: {self.output}"
             ready, _, _ = select.select([self.process.stderr], [], [], 1)
             if ready:
                 chunk = os.read(self.process.stderr.fileno(), 4096)
-                assert chunk, f"it ended before the first step: {self.said}"
-                self.said += chunk.decode()
+                assert chunk, f"it ended before the first step: {self.output}"
+                self.output += chunk.decode()
         self.pids = {*children_of(self.process.pid), *self._forked()}
 
     def ranks(self) -> dict[int, int]:
@@ -68,15 +68,15 @@ class TrainingRun:
     def end(self, within_s: float) -> int:
         """Its exit code; everything it started is gone by then."""
         _, rest = self.process.communicate(timeout=within_s)
-        self.said += rest.decode()
+        self.output += rest.decode()
         left = [pid for pid in self.pids if Path(f"/proc/{pid}").exists()]
         assert left == [], f"still running: {left}"
         return self.process.returncode
 
     def error(self) -> str:
         """Its one line of error."""
-        lines = [line for line in self.said.splitlines() if line.strip() and ": step " not in line]
-        assert len(lines) == 1, self.said
+        lines = [line for line in self.output.splitlines() if line.strip() and ": step " not in line]
+        assert len(lines) == 1, self.output
         return lines[0]
 
     def stop(self) -> None:
@@ -94,7 +94,7 @@ def weights_of(path: Path, *options: str) -> list[str]:
     """sha256 of the weights, per rank, that a run ends with; its result is written to `path`."""
     run = TrainingRun.start("--result", str(path), *options)
     try:
-        assert run.end(PATIENCE_S) == 0, run.said
+        assert run.end(PATIENCE_S) == 0, run.output
     finally:
         run.stop()
     return list(json.loads(path.read_text())["weights_sha256"])
@@ -110,7 +110,7 @@ def survive(number: int, seed: int, fabric: Fabric, path: Path, *options: str) -
         state = State.read(fabric.state_dir)
         assert state is not None
         os.kill(state.processes["switch"].pid, signal.SIGKILL)
-        assert run.end(PATIENCE_S) == 0, run.said
+        assert run.end(PATIENCE_S) == 0, run.output
     finally:
         run.stop()
     return dict(json.loads(path.read_text()))

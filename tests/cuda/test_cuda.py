@@ -50,7 +50,7 @@ def test_a_dead_switch_changes_no_bit(start_fabric: Callable[..., Fabric], tmp_p
     wait_for(run, tmp_path / "begun0", tmp_path / "begun1")
     os.kill(fabric.state["processes"]["switch"]["pid"], signal.SIGKILL)
     for seen in ended(run, tmp_path):
-        assert seen["wrong"] == 0 < seen["rounds"]
+        assert seen["mismatches"] == 0 < seen["rounds"]
         assert seen["failures"][0]["by_hosts"] > 0
 
 

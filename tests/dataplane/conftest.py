@@ -34,8 +34,8 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 def versions(record_testsuite_property: Callable[[str, object], None]) -> None:
     """For docs/targets.md: tests/dataplane/report.py."""
     if absent("bmv2") is None:
-        told = subprocess.run([BMV2, "--version"], capture_output=True, text=True, timeout=20)
-        record_testsuite_property("bmv2", told.stdout.split()[0])
+        printed = subprocess.run([BMV2, "--version"], capture_output=True, text=True, timeout=20)
+        record_testsuite_property("bmv2", printed.stdout.split()[0])
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ def packet(job: SwitchShare, sender: Sender, elements: np.ndarray, /, of: int = 
     return Made(header, elements, end(sender), FABRIC_END)
 
 
-def told(made: Made, receiver: Sender, elements: np.ndarray, check: int, **fields: int) -> Made:
+def forwarded(made: Made, receiver: Sender, elements: np.ndarray, check: int, **fields: int) -> Made:
     """What the switch makes of a packet for a receiver: `made`'s header, with what is said here."""
     header = replace(made.header, check=check, rank=receiver.rank, **fields)
     return Made(header, elements, FABRIC_END, end(receiver))

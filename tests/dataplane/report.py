@@ -71,9 +71,9 @@ def title(module: str) -> str:
 def cell(outcomes: Counter[str]) -> str:
     if not outcomes:
         return ""
-    wrong = outcomes["failure"] + outcomes["error"]
+    failed = outcomes["failure"] + outcomes["error"]
     words = [str(outcomes["passed"])] if outcomes["passed"] else []
-    words += [f"**{wrong} failed**"] if wrong else []
+    words += [f"**{failed} failed**"] if failed else []
     return ", ".join(words) or "skipped"
 
 
@@ -114,12 +114,12 @@ def differential(cases: list[Case]) -> str:
         ]
     ]
     for case in cases:
-        told = case.properties
-        if case.module == DIFFERENTIAL and "in" in told:
-            numbers = [f"{int(told[name]):,}" for name in ("elements", "in", "out", "jobs")]
-            kinds = str(len(told["events"].split()))
+        properties = case.properties
+        if case.module == DIFFERENTIAL and "in" in properties:
+            numbers = [f"{int(properties[name]):,}" for name in ("elements", "in", "out", "jobs")]
+            kinds = str(len(properties["events"].split()))
             differences = "0" if case.outcome == "passed" else "**failed**"
-            rows.append([told["other"], *numbers, kinds, differences, f"{case.seconds / 60:.1f}"])
+            rows.append([properties["other"], *numbers, kinds, differences, f"{case.seconds / 60:.1f}"])
     return table(rows)
 
 

@@ -375,30 +375,32 @@ class Block:
                 self._variables[node.name] = self._types.zero(node.type)
             case "P4Action":
                 parameters = [each.name for each in node.parameters.parameters]
-                self._actions[node.name] = Action(_told(node), parameters, self._statement_of(node.body))
+                self._actions[node.name] = Action(_p4info_name(node), parameters, self._statement_of(node.body))
             case "P4Table":
-                self._objects[node.name] = self.named[_told(node)] = self._table_of(node)
+                self._objects[node.name] = self.named[_p4info_name(node)] = self._table_of(node)
             case "Declaration_Instance":
-                self._objects[node.name] = self.named[_told(node)] = self._extern_of(node)
+                self._objects[node.name] = self.named[_p4info_name(node)] = self._extern_of(node)
             case _:
                 raise NotImplementedError(node.kind)
 
     def _extern_of(self, node: Node) -> Any:
         special = node.type.kind == "Type_Specialized"
         name = (node.type.baseType if special else node.type).path.name
-        given = [each.expression for each in node.arguments]
+        arguments = [each.expression for each in node.arguments]
         match name:
             case "Register":
-                initial = self._expression_of(given[1]) if len(given) > 1 else None
+                initial = self._expression_of(arguments[1]) if len(arguments) > 1 else None
                 zero = self._types.zero(node.type.arguments[0])
-                return Register(given[0].value, zero if initial is None else lambda: initial({}))
+                return Register(arguments[0].value, zero if initial is None else lambda: initial({}))
             case "RegisterAction":
                 (function,) = node.initializer.components
                 parameters = [each.name for each in function.type.parameters.parameters]
-                return RegisterAction(self._objects[given[0].path.name], parameters, self._statement_of(function.body))
+                return RegisterAction(
+                    self._objects[arguments[0].path.name], parameters, self._statement_of(function.body)
+                )
             case "Hash":
-                if given[0].member != "IDENTITY":
-                    raise NotImplementedError(given[0].member)
+                if arguments[0].member != "IDENTITY":
+                    raise NotImplementedError(arguments[0].member)
                 return Hash()
             case "Counter":
                 return Counter()
@@ -569,16 +571,16 @@ class Block:
         return join
 
     def _method_of(self, node: Node) -> Expression:
-        method, given = node.method, [each.expression for each in node.arguments]
+        method, arguments = node.method, [each.expression for each in node.arguments]
         if method.kind == "PathExpression":
-            return self._function_of(method.path.name, given)
+            return self._function_of(method.path.name, arguments)
         owner, name = method.expr, method.member
         if owner.kind == "This":
             assert name == "predicate"
-            low, high = (self._expression_of(each) for each in given)
+            low, high = (self._expression_of(each) for each in arguments)
             return lambda env: 1 << (low(env) | high(env) << 1)
         if owner.kind == "PathExpression" and owner.path.name in self._objects:
-            return self._extern_method_of(self._objects[owner.path.name], name, given)
+            return self._extern_method_of(self._objects[owner.path.name], name, arguments)
         of = self._expression_of(owner)
         match name:
             case "isValid":
@@ -588,44 +590,44 @@ class Block:
             case "setInvalid":
                 return lambda env: of(env).update({VALID: False})
             case "extract":
-                into, fields = self._expression_of(given[0]), self._types.bits(node.typeArguments[0])
+                into, fields = self._expression_of(arguments[0]), self._types.bits(node.typeArguments[0])
                 return lambda env: of(env).extract(into(env), fields)
             case "lookahead":
                 width = self._types.width(node.typeArguments[0])
                 return lambda env: of(env).look(width)
             case "advance":
-                distance = self._expression_of(given[0])
+                distance = self._expression_of(arguments[0])
                 return lambda env: of(env).advance(distance(env))
             case "emit":
-                return self._emit_of(of, given[0])
+                return self._emit_of(of, arguments[0])
         raise NotImplementedError(name)
 
-    def _function_of(self, name: str, given: list[Node]) -> Expression:
-        arguments = [self._expression_of(each) for each in given]
+    def _function_of(self, name: str, nodes: list[Node]) -> Expression:
+        arguments = [self._expression_of(each) for each in nodes]
         if name in self._actions:
             action = self._actions[name]
             return lambda env: action(env, [of(env) for of in arguments])
         if name == "sizeInBytes":
-            size = self._types.width(given[0].type) // 8
+            size = self._types.width(nodes[0].type) // 8
             return lambda env: size
         if name == "max":
             return lambda env: max(of(env) for of in arguments)
         raise NotImplementedError(name)
 
-    def _extern_method_of(self, on: Any, name: str, given: list[Node]) -> Expression:
+    def _extern_method_of(self, on: Any, name: str, nodes: list[Node]) -> Expression:
         if isinstance(on, Table) and name == "apply":
             return lambda env: int(on.apply(env))
         if isinstance(on, Checksum) and name == "verify":
             return lambda env: on.verify()
         if isinstance(on, Checksum | Hash) and name in ("add", "update", "get"):
-            (what,) = given
+            (what,) = nodes
             joined = self._side_by_side(what.components if what.kind == "ListExpression" else [what])
             if isinstance(on, Hash):
                 return lambda env: joined(env)[0]
             take = getattr(on, name)
             return lambda env: take(*joined(env))
         if (isinstance(on, RegisterAction) and name == "execute") or (isinstance(on, Counter) and name == "count"):
-            arguments, do = [self._expression_of(each) for each in given], getattr(on, name)
+            arguments, do = [self._expression_of(each) for each in nodes], getattr(on, name)
             return lambda env: do(env, *[of(env) for of in arguments])
         raise NotImplementedError(f"{type(on).__name__}.{name}")
 
@@ -647,7 +649,7 @@ class Block:
 ENDS = ("accept", "reject")
 
 
-def _told(node: Node) -> str:
+def _p4info_name(node: Node) -> str:
     """The name that a controller knows."""
     name = next(each.body["value"]["vec"][0]["value"] for each in node.annotations if each.name == "name")
     return str(name).removeprefix(".")

@@ -8,7 +8,7 @@ import pytest
 
 from controller.jobs.switch_share import Member, SwitchShare, Upstream
 from hostlib.protocol import constants
-from tests.dataplane.packets import PARENT, SERVER, Bench, Made, codes, packet, share, told, vector
+from tests.dataplane.packets import PARENT, SERVER, Bench, Made, codes, forwarded, packet, share, vector
 from tests.dataplane.test_hierarchy import copies
 
 
@@ -27,12 +27,12 @@ def nack(bench: Bench, job: SwitchShare, member: Member, **fields: int) -> Made:
 
 def passed_up(made: Made, member: Member, above: Upstream) -> tuple[int, Made]:
     rank = above.rank if above.kind == "parent" else member.rank
-    return above.port, told(made, replace(above, rank=rank), made.elements, made.header.check)
+    return above.port, forwarded(made, replace(above, rank=rank), made.elements, made.header.check)
 
 
 def repair(asked: Made, chunk: Made, member: Member) -> tuple[int, Made]:
     """The stored chunk, to the one who asked."""
-    return member.port, told(
+    return member.port, forwarded(
         asked,
         member,
         chunk.elements,

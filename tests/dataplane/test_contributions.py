@@ -10,7 +10,7 @@ import pytest
 from controller.jobs.switch_share import Member
 from hostlib.protocol import constants
 from hostlib.protocol.header import check_word
-from tests.dataplane.packets import SERVER, Bench, Made, codes, members, packet, share, told, total, vector
+from tests.dataplane.packets import SERVER, Bench, Made, codes, forwarded, members, packet, share, total, vector
 
 RESULT = {"operation": constants.OPERATION_RESULT}
 
@@ -19,7 +19,7 @@ def result(made: Made, receiver: Member, vectors: list[np.ndarray], **fields: in
     """One receiver's copy of the sum, with the check word that the protocol demands."""
     elements = total(vectors)
     check = check_word(made.header, elements, len(vectors))
-    return receiver.port, told(made, receiver, elements, check, **RESULT, **fields)
+    return receiver.port, forwarded(made, receiver, elements, check, **RESULT, **fields)
 
 
 def test_the_last_contribution_becomes_everybodys_result(bench: Bench) -> None:
@@ -179,10 +179,10 @@ def test_pools_of_several_kinds_in_one_job(bench: Bench) -> None:
     bench.expect(second.port, made, [result(made, each, vectors) for each in own.members], "completed", replica=2)
     made = packet(served, second, vectors[1])
     check = check_word(made.header, total(vectors), 2)
-    up = told(made, replace(SERVER, rank=second.rank), total(vectors), check, operation=constants.OPERATION_SUM)
+    up = forwarded(made, replace(SERVER, rank=second.rank), total(vectors), check, operation=constants.OPERATION_SUM)
     bench.expect(second.port, made, [(SERVER.port, up)], "sent_up")
     chunk = packet(chunks, SERVER, vectors[0])
-    copies = [(each.port, told(chunk, each, vectors[0], chunk.header.check)) for each in own.members]
+    copies = [(each.port, forwarded(chunk, each, vectors[0], chunk.header.check)) for each in own.members]
     bench.expect(SERVER.port, chunk, copies, "chunk", replica=2)
     # Right for another pool of the job.
     bench.expect(first.port, packet(own, first, vectors[0], slot=256), [], "slot")

@@ -94,7 +94,7 @@ def test_the_embedded_switch_does_what_others_do(pair: tuple[Target, Target], re
     assert embedded.traffic() == other.traffic()
     events = {NAMES[index]: packets for index, packets in embedded.counts()["events"].items()}
     # For docs/targets.md.
-    told = {
+    properties = {
         "other": other.name,
         "elements": embedded.elements,
         "seed": seed,
@@ -102,7 +102,7 @@ def test_the_embedded_switch_does_what_others_do(pair: tuple[Target, Target], re
         "out": left,
         "jobs": len(traffic.jobs) + renewed,
     }
-    request.node.user_properties.extend({**told, "events": " ".join(sorted(events))}.items())
+    request.node.user_properties.extend({**properties, "events": " ".join(sorted(events))}.items())
     # What never happened was not compared. (The rarest happen some ten times in 2,500 packets.)
     if PACKETS >= 2000:
         assert len(INGRESS - set(events)) <= 1, INGRESS - set(events)

@@ -19,7 +19,7 @@ from tests.dataplane.test_hierarchy import copies, rank_up, sum_up
 
 HEADER = constants.HEADER_BYTES
 
-WRONG = {
+WRONG_FIELDS = {
     "magic": ({"magic": 0x1234}, "malformed"),
     "version 0": ({"version": 0}, "version"),
     "version 2": ({"version": 2}, "version"),
@@ -61,9 +61,9 @@ def finish(bench: Bench, job: SwitchShare) -> None:
     bench.expect(second.port, made, [result(made, each, vectors) for each in job.members], "completed", replica=2)
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("case", WRONG_FIELDS)
 def test_a_wrong_field(bench: Bench, half: SwitchShare, case: str) -> None:
-    fields, reason = WRONG[case]
+    fields, reason = WRONG_FIELDS[case]
     first = half.members[0]
     bench.expect(first.port, packet(half, first, vector(bench.elements, 5), **fields), [], reason)
     finish(bench, half)
@@ -222,22 +222,22 @@ def wrong_packets(
     """What `sender` must not send: (port, packet, reason)."""
     good = packet(job, sender, vector(elements, 5))
     known = {sender.rank, other.rank, job.above.rank}
-    wrong = [
+    packets = [
         (sender.port, packet(job, sender, vector(elements, 5), **fields), reason)
-        for name, (fields, reason) in WRONG.items()
+        for name, (fields, reason) in WRONG_FIELDS.items()
         if name != "stale" and "from a rank" not in name and fields.get("rank") not in known
     ]
-    wrong += [
+    packets += [
         (sender.port, packet(job, sender, vector(elements, 5), operation=operation), "operation")
         for operation in range(1, 6)
         if operation != good.header.operation
     ]
-    wrong += [
+    packets += [
         (sender.port, packet(job, sender, vector(elements, 5), rank=other.rank), "source"),
         (other.port, good, "source"),
         (sender.port, replace(good, source=(mac(sender.mac), "10.0.1.77", sender.udp_port)), "source"),
     ]
-    return wrong
+    return packets
 
 
 @pytest.mark.parametrize("kind", UP)

@@ -20,10 +20,10 @@ from tests.dataplane.packets import (
     Bench,
     Made,
     codes,
+    forwarded,
     members,
     packet,
     share,
-    told,
     total,
     vector,
 )
@@ -36,13 +36,13 @@ def sum_up(made: Made, above: Upstream, vectors: list[np.ndarray], rank: int, **
     elements = total(vectors)
     operation = constants.OPERATION_CONTRIBUTION if above.kind == "parent" else constants.OPERATION_SUM
     check = check_word(made.header, elements, len(vectors))
-    up = told(made, replace(above, rank=rank), elements, check, operation=operation, **fields)
+    up = forwarded(made, replace(above, rank=rank), elements, check, operation=operation, **fields)
     return above.port, up
 
 
 def copies(made: Made, job: SwitchShare) -> list[tuple[int, Made]]:
     """A result from above, on its way to every member."""
-    return [(member.port, told(made, member, made.elements, made.header.check)) for member in job.members]
+    return [(member.port, forwarded(made, member, made.elements, made.header.check)) for member in job.members]
 
 
 @pytest.fixture(params=["parent", "server"])
@@ -83,7 +83,7 @@ def test_partial_sent_up_done(bench: Bench, above: Upstream) -> None:
     # Done: whoever asks again gets it, and nothing goes up any more.
     for member, own in zip(job.members, vectors, strict=True):
         again = packet(job, member, own, exponent=2)
-        answer = told(
+        answer = forwarded(
             again,
             member,
             whole,
@@ -149,7 +149,8 @@ def test_the_parent_treats_leaves_as_ranks(bench: Bench) -> None:
     bench.expect(1, made[0], [], "absorbed")
     check = check_word(made[1].header, total(vectors), 6)
     result = [
-        (leaf.port, told(made[1], leaf, total(vectors), check, operation=constants.OPERATION_RESULT)) for leaf in leaves
+        (leaf.port, forwarded(made[1], leaf, total(vectors), check, operation=constants.OPERATION_RESULT))
+        for leaf in leaves
     ]
     bench.expect(2, made[1], result, "completed", replica=2)
 
@@ -175,7 +176,7 @@ def test_a_leaf_of_all_the_ranks_that_a_switch_takes(bench: Bench, above: Upstre
     down = packet(job, above, vector(bench.elements, 99))
     bench.expect(above.port, down, copies(down, job), "down", replica=count)
     again = packet(job, last, vectors[-1])
-    answer = told(again, last, down.elements, down.header.check, operation=constants.OPERATION_RESULT)
+    answer = forwarded(again, last, down.elements, down.header.check, operation=constants.OPERATION_RESULT)
     bench.expect(last.port, again, [(last.port, answer)], "answered")
 
 
@@ -360,7 +361,7 @@ def test_a_chunk_lost_between_switches_is_repaired_once() -> None:
         tree.close()
 
 
-@pytest.mark.parametrize(("leaves", "ranks"), [(2, 1), (4, 2), (16, 32)])
+@pytest.mark.parametrize(("leaves", "ranks"), [(2, 1), (4, 2), pytest.param(16, 32, marks=pytest.mark.slow)])
 def test_a_tree_of_switches(leaves: int, ranks: int) -> None:
     """16 leaves of 32 ranks are 512. Every rank gets the sum of all, once."""
     tree = Tree(leaves, ranks)

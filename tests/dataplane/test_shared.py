@@ -10,7 +10,7 @@ import pytest
 
 from controller.jobs.switch_share import Member, SwitchShare
 from hostlib.protocol import constants
-from tests.dataplane.packets import SERVER, Bench, Made, packet, share, told, vector
+from tests.dataplane.packets import SERVER, Bench, Made, forwarded, packet, share, vector
 from tests.dataplane.target import Target
 from tests.dataplane.test_hierarchy import copies, sum_up
 
@@ -33,7 +33,7 @@ def shared(count: int = 2, offset: int = POOL) -> SwitchShare:
 
 def passed_on(made: Made) -> tuple[int, Made]:
     """A contribution that found its slot taken: only its addresses change."""
-    up = told(made, replace(SERVER, rank=made.header.rank), made.elements, made.header.check)
+    up = forwarded(made, replace(SERVER, rank=made.header.rank), made.elements, made.header.check)
     return SERVER.port, up
 
 

@@ -132,8 +132,8 @@ class Tofino:
                 raise NotImplementedError(kind)
             tests[position] = ternary(value, mask)
         described = self._actions[entry.action.action.action_id]
-        given = {each.param_id: _number(each.value) for each in entry.action.action.params}
-        call = (table.actions[described.preamble.name], tuple(given[each.id] for each in described.params))
+        arguments = {each.param_id: _number(each.value) for each in entry.action.action.params}
+        call = (table.actions[described.preamble.name], tuple(arguments[each.id] for each in described.params))
         match = sorted(each.SerializeToString(deterministic=True) for each in entry.match)
         table.write(how, repr((match, entry.priority)).encode(), Entry(tests, call, rank))
 

@@ -218,17 +218,17 @@ class Traffic:
         """One or two fields that do not belong there, and perhaps another port, address or TTL."""
         draw, pool = self.draw, self._pool()
         sender = draw.choice(ends(pool.share))
-        wrong = {}
+        fields = {}
         for name in draw.sample(constants.HEADER_FIELDS, draw.choice((1, 1, 2))):
             if name in ("version", "operation"):
-                wrong[name] = draw.choice(EDGES[8])
+                fields[name] = draw.choice(EDGES[8])
             elif name in ("epoch", "generation", "next_exponent", "check"):
-                wrong[name] = draw.choice(
+                fields[name] = draw.choice(
                     (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, pool.share.epoch, draw.getrandbits(32))
                 )
             else:
-                wrong[name] = draw.choice(EDGES[16])
-        made = self._packet(pool, sender, **wrong)
+                fields[name] = draw.choice(EDGES[16])
+        made = self._packet(pool, sender, **fields)
         if draw.random() < 0.2:
             made = replace(made, source=(made.source[0], draw.choice(("10.0.1.1", "10.0.2.9", "1.2.3.4")), 5000))
         port = draw.choice(PORTS[:-1]) if draw.random() < 0.2 else sender.port

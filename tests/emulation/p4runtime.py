@@ -49,15 +49,15 @@ class Refused(Exception):
     codes: list[int] = field(default_factory=list)
 
 
-def refused(wrong: grpc.RpcError) -> Refused:
-    metadata = dict(wrong.trailing_metadata() or ())
+def refused(refusal: grpc.RpcError) -> Refused:
+    metadata = dict(refusal.trailing_metadata() or ())
     codes = []
     if "grpc-status-details-bin" in metadata:
         for detail in status_pb2.Status.FromString(metadata["grpc-status-details-bin"]).details:
             error = p4rt.Error()
             assert detail.Unpack(error)
             codes.append(error.canonical_code)
-    return Refused(wrong.code(), wrong.details(), codes)
+    return Refused(refusal.code(), refusal.details(), codes)
 
 
 class Controller:
@@ -288,9 +288,9 @@ def switch(
 
 def fails(code: grpc.StatusCode, call: Any, *arguments: Any, **options: Any) -> str:
     """A call must fail with this code, or its first failed update must; its text."""
-    with pytest.raises(Refused) as wrong:
+    with pytest.raises(Refused) as refusal:
         call(*arguments, **options)
-    found = wrong.value
+    found = refusal.value
     first = next((c for c in found.codes if c not in (code_pb2.OK, code_pb2.ABORTED)), None)
     assert (code.value[0] if first is not None else found.code) == (first if first is not None else code), found
     return found.text

@@ -89,9 +89,9 @@ def test_the_command_prints_its_contract() -> None:
     with subprocess.Popen(
         [*BENCH, "--json"], cwd=ROOT, env=WITHOUT_BMV2, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
-        said, complained = running.communicate(timeout=100)
+        printed, complained = running.communicate(timeout=100)
     assert running.returncode == 0, complained
-    result = json.loads(said)
+    result = json.loads(printed)
     assert list(result) == ["in_process_ns", "limit_ns", "interfaces", "loopback_gbps_per_rank", "machine"]
     for key in ("in_process_ns", "limit_ns"):
         assert set(result[key]) == {"64", "256"} and min(result[key].values()) > 0

@@ -82,13 +82,13 @@ def test_the_highest_election_id_is_primary_and_all_hear_of_changes() -> None:
         first, second = running.controller(5), running.controller(7)
         assert first.arbitrate() == code_pb2.OK
         assert second.arbitrate() == code_pb2.OK
-        told = first.next("arbitration")
-        assert (told.status.code, told.election_id.low) == (code_pb2.ALREADY_EXISTS, 7)
+        arbitration = first.next("arbitration")
+        assert (arbitration.status.code, arbitration.election_id.low) == (code_pb2.ALREADY_EXISTS, 7)
         assert fails(Code.PERMISSION_DENIED, first.insert, p4rt.MulticastGroupEntry(multicast_group_id=1))
         second.insert(p4rt.MulticastGroupEntry(multicast_group_id=1))
         second.close()
-        told = first.next("arbitration")
-        assert (told.status.code, told.election_id.low) == (code_pb2.NOT_FOUND, 7)
+        arbitration = first.next("arbitration")
+        assert (arbitration.status.code, arbitration.election_id.low) == (code_pb2.NOT_FOUND, 7)
         assert first.arbitrate(election=6) == code_pb2.NOT_FOUND  # the highest ever seen was 7
         assert first.arbitrate(election=7) == code_pb2.OK
 
@@ -167,12 +167,12 @@ def test_a_role_writes_and_reads_what_its_config_names() -> None:
 
 def test_a_role_without_config_has_full_access_and_others_are_refused() -> None:
     with switch("control") as running:
-        free, wrong = running.controller(1, "free"), running.controller(1, "wrong")
+        free, stranger = running.controller(1, "free"), running.controller(1, "stranger")
         assert free.arbitrate() == code_pb2.OK
         free.push(CONFIG.VERIFY_AND_COMMIT, config("control"))
         free.insert(free.entry("sources", exact(HOST), action=free.action("NoAction")))
-        wrong.bid(role_config=any_pb2.Any(type_url="type.googleapis.com/p4.v1.Role"))
-        ended = wrong.ended.get(timeout=5)
+        stranger.bid(role_config=any_pb2.Any(type_url="type.googleapis.com/p4.v1.Role"))
+        ended = stranger.ended.get(timeout=5)
         assert ended.code == Code.INVALID_ARGUMENT and "stratum.P4RoleConfig" in ended.text
 
 
@@ -280,17 +280,17 @@ def test_a_batch_goes_on_or_is_undone(control: tuple[Switch, Controller]) -> Non
         (UPDATE.INSERT, controller.entry("destinations", exact(9), action=controller.action("drop"))),
     ]
     for atomicity in (ROLLBACK, ATOMIC):
-        with pytest.raises(Refused) as wrong:
+        with pytest.raises(Refused) as refusal:
             controller.batch(batch, atomicity)
         aborted = [code_pb2.ABORTED] * 5
-        assert wrong.value.codes == [*aborted, code_pb2.ALREADY_EXISTS, code_pb2.ABORTED]
-        assert "an entry with this key exists" in wrong.value.text
+        assert refusal.value.codes == [*aborted, code_pb2.ALREADY_EXISTS, code_pb2.ABORTED]
+        assert "an entry with this key exists" in refusal.value.text
         after = controller.read(*everything)
         assert sorted(map(str, after)) == sorted(map(str, before))
-    with pytest.raises(Refused) as wrong:
+    with pytest.raises(Refused) as refusal:
         controller.batch(batch)
-    assert wrong.value.code == Code.UNKNOWN
-    assert wrong.value.codes == [0, 0, 0, 0, 0, code_pb2.ALREADY_EXISTS, 0]
+    assert refusal.value.code == Code.UNKNOWN
+    assert refusal.value.codes == [0, 0, 0, 0, 0, code_pb2.ALREADY_EXISTS, 0]
     assert len(controller.read(*everything)) == 5
     controller.batch([(UPDATE.DELETE, group), (UPDATE.DELETE, digest)], ATOMIC)
 
@@ -900,9 +900,9 @@ def test_idle_entries_are_reported(control: tuple[Switch, Controller]) -> None:
         time.sleep(0.3)
         running.process(1, ethernet())
     assert controller.none("idle_timeout_notification", 0.02)
-    told = controller.next("idle_timeout_notification")
+    notification = controller.next("idle_timeout_notification")
     expected = controller.entry("sources", exact(HOST), metadata=b"x", idle_timeout_ns=800 * 10**6)
-    assert list(told.table_entry) == [expected]
+    assert list(notification.table_entry) == [expected]
     assert list(controller.next("idle_timeout_notification").table_entry) == [expected]  # and again
     asked = controller.entry("sources", exact(HOST), time_since_last_hit=p4rt.TableEntry.IdleTimeout())
     (found,) = controller.read(asked)

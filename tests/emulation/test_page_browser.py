@@ -45,15 +45,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_console_is_heard(tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.html"
-    wrong.write_text("<script>nothing.there()</script><img src='http://127.0.0.1:9/x.png'>")
-    _, said = browse(wrong, "--dump-dom")
-    assert any("nothing is not defined" in line for line in said)
+    broken = tmp_path / "wrong.html"
+    broken.write_text("<script>nothing.there()</script><img src='http://127.0.0.1:9/x.png'>")
+    _, console = browse(broken, "--dump-dom")
+    assert any("nothing is not defined" in line for line in console)
 
 
 def test_the_page_is_rendered_without_a_word(page: Path) -> None:
-    dom, said = browse(page, "--dump-dom")
-    assert said == []
+    dom, console = browse(page, "--dump-dom")
+    assert console == []
     assert len(re.findall(r"<tr data-cell=", dom)) == 16
     assert dom.count("<svg ") == dom.count("<figcaption>") == 7
     shown = html.unescape(dom)
@@ -67,8 +67,8 @@ def test_nothing_sticks_out_on_a_phone(page: Path) -> None:
     measure = "document.title = document.querySelector('iframe').contentDocument.documentElement.scrollWidth"
     phone = page.with_name("phone.html")
     phone.write_text(f"<!DOCTYPE html><title></title>{frame}<script>onload = () => {{ {measure} }}</script>")
-    dom, said = browse(phone, "--dump-dom")
-    assert said == []
+    dom, console = browse(phone, "--dump-dom")
+    assert console == []
     found = re.search(r"<title>(\d+)</title>", dom)
     assert found is not None and PHONE_WIDTH - 30 < int(found[1]) <= PHONE_WIDTH
 
@@ -88,6 +88,6 @@ def test_it_follows_the_reader_s_colour_scheme(page: Path, tmp_path: Path, schem
 
 def test_it_prints(page: Path, tmp_path: Path) -> None:
     pdf = tmp_path / "page.pdf"
-    _, said = browse(page, f"--print-to-pdf={pdf}", "--no-pdf-header-footer")
-    assert said == []
+    _, console = browse(page, f"--print-to-pdf={pdf}", "--no-pdf-header-footer")
+    assert console == []
     assert pdf.read_bytes().startswith(b"%PDF") and pdf.stat().st_size > 50_000

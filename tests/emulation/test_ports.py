@@ -78,9 +78,9 @@ def test_a_port_has_the_defaults_that_it_does_not_change() -> None:
     ],
 )
 def test_what_is_wrong_with_a_port_is_one_line(text: str, says: str) -> None:
-    with pytest.raises(PortError) as wrong:
+    with pytest.raises(PortError) as error:
         parse_port(text)
-    assert says in str(wrong.value) and "\n" not in str(wrong.value)
+    assert says in str(error.value) and "\n" not in str(error.value)
 
 
 def test_an_interface_that_is_not_there_is_named() -> None:
@@ -435,8 +435,8 @@ def test_a_switch_on_interfaces_leaves_nothing_behind(tmp_path: Path, number: si
         Starting("the switch", switch, ready, Path(os.devnull)).wait()
         assert _promiscuity(space) == 1
         switch.send_signal(number)
-        _, said = switch.communicate(timeout=20)
-        assert (switch.returncode, said) == (-number if number == signal.SIGKILL else 0, b"")
+        _, errors = switch.communicate(timeout=20)
+        assert (switch.returncode, errors) == (-number if number == signal.SIGKILL else 0, b"")
         assert _promiscuity(space) == 0
 
 

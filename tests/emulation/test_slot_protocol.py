@@ -192,7 +192,7 @@ def test_generations_wrap_as_serial_numbers(job: Job) -> None:
     assert job.drops() == {}
 
 
-WRONG = {
+WRONG_FIELDS = {
     "version": {"version": 9},
     "malformed": {"magic": 0x1234},
     "operation": {"operation": 2},
@@ -204,11 +204,11 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("reason", WRONG)
+@pytest.mark.parametrize("reason", WRONG_FIELDS)
 def test_a_wrong_field_is_dropped_under_its_own_counter(job: Job, reason: str) -> None:
     first = job.members[0]
     ones = np.ones(first.place["elements"], np.int32)
-    first.send(first.header(**WRONG[reason]), ones)
+    first.send(first.header(**WRONG_FIELDS[reason]), ones)
     assert first.hears_nothing()
     assert job.drops() == {reason: 1}
     assert job.events() == {}

@@ -40,8 +40,8 @@ def test_what_the_program_loses_is_counted() -> None:
         with dataplane.writing():  # A megabyte is kept for the controllers.
             for _ in range(20):
                 dataplane.process_locked(1, bytes(60_000))
-            told = len(dataplane.told())
-        assert told == 17
+            fetched = len(dataplane.messages())
+        assert fetched == 17
         assert dataplane.losses() == {"endless": 1, "untold": 3, "no_memory": 0}
     finally:
         dataplane.close()
@@ -63,8 +63,8 @@ def reporting(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[by
 def ended(switch: subprocess.Popen[bytes]) -> tuple[int, bytes]:
     assert switch.stderr is not None
     switch.send_signal(signal.SIGTERM)
-    said = switch.stderr.read()
-    return switch.wait(20), said
+    errors = switch.stderr.read()
+    return switch.wait(20), errors
 
 
 def test_ports_are_reported_and_at_the_end_once_more(tmp_path: Path) -> None:

@@ -151,9 +151,9 @@ def test_an_unknown_device_and_a_used_election_id_are_refused(
 
 
 def test_each_update_has_its_own_verdict(controller: Controller) -> None:
-    wrong = route("10.0.0.2", 1)
-    wrong.entity.table_entry.action.action.action_id = 1
-    refused = refusal(controller.write, route("10.0.0.1", 1), route("10.0.0.1", 1), wrong)
+    unknown_action = route("10.0.0.2", 1)
+    unknown_action.entity.table_entry.action.action.action_id = 1
+    refused = refusal(controller.write, route("10.0.0.1", 1), route("10.0.0.1", 1), unknown_action)
     assert refused.code() == grpc.StatusCode.UNKNOWN
     metadata = dict(refused.trailing_metadata())
     status = status_pb2.Status.FromString(metadata["grpc-status-details-bin"])
@@ -269,17 +269,17 @@ def test_a_trace_tells_each_packets_way(tmp_path: Path) -> None:
     address, port = running["ports"]["1"].split(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as host:
         host.sendto(b"hello", (address, int(port)))
-    told: list[str] = []
+    lines: list[str] = []
     assert switch.stderr is not None
-    while not told or told[-1] != "trace: dropped in ingress":
-        told.append(switch.stderr.readline().decode().rstrip())
-    assert told[:3] == [
+    while not lines or lines[-1] != "trace: dropped in ingress":
+        lines.append(switch.stderr.readline().decode().rstrip())
+    assert lines[:3] == [
         "trace: packet of 47 bytes from port 1",
         "trace: parser state start",
         "trace:   extract ethernet",
     ]
-    assert "trace: table fabric_address: miss" in told
-    assert "trace:   action ingress.forwarding.drop" in told
+    assert "trace: table fabric_address: miss" in lines
+    assert "trace:   action ingress.forwarding.drop" in lines
     switch.terminate()
     switch.communicate(timeout=20)
     assert switch.returncode == 0
@@ -338,8 +338,8 @@ def start_slowly(folder: Path) -> tuple[subprocess.Popen[str], int]:
 def test_a_signal_ends_it_while_its_program_is_compiled(tmp_path: Path, number: signal.Signals) -> None:
     switch, waiting = start_slowly(tmp_path)
     switch.send_signal(number)
-    _, told = switch.communicate(timeout=10)
-    assert (switch.returncode, told) == (0, "")
+    _, errors = switch.communicate(timeout=10)
+    assert (switch.returncode, errors) == (0, "")
     assert not Path(f"/proc/{waiting}").exists() or "zombie" in Path(f"/proc/{waiting}/status").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"cc", "waits", "netfold"}
     assert list((tmp_path / "netfold").iterdir()) == []
@@ -351,9 +351,9 @@ def test_sigterm_ends_it_whenever_it_comes(tmp_path: Path, delay_s: float) -> No
     with subprocess.Popen([*command, *PROGRAM], cwd=ROOT, stderr=subprocess.PIPE, text=True) as switch:
         time.sleep(delay_s)
         switch.terminate()
-        _, told = switch.communicate(timeout=10)
+        _, errors = switch.communicate(timeout=10)
     # Before it has taken the signal over, there is nothing to clean up.
-    assert switch.returncode in (0, -signal.SIGTERM) and told == ""
+    assert switch.returncode in (0, -signal.SIGTERM) and errors == ""
     assert not list(tmp_path.iterdir())
 
 

@@ -39,9 +39,11 @@ def test_a_header_can_be_opened_alone(header: Path) -> None:
         capture_output=True,
         text=True,
     )
-    told = [line for line in done.stderr.splitlines() if re.search("warning|error", line)]
+    complaints = [line for line in done.stderr.splitlines() if re.search("warning|error", line)]
     assert done.returncode == 0
-    assert [line for line in told if "used but never defined" not in line and "has internal linkage" not in line] == []
+    assert [
+        line for line in complaints if "used but never defined" not in line and "has internal linkage" not in line
+    ] == []
 
 
 def test_no_header_includes_itself_by_way_of_others() -> None:

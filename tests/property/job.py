@@ -11,7 +11,7 @@ from hostlib.protocol import constants
 from hostlib.protocol.header import Header, doubled
 from tests.property.frame import ELEMENTS, Datagram, End, Words, check, frame
 from tests.property.model import end_of
-from tests.property.switch import Wrong
+from tests.property.switch import Violation
 
 PROLOGUE = -1
 MASK = 0xFFFFFFFF
@@ -255,9 +255,9 @@ def _believed(job: Job, rank: int, position: int, arrived: Datagram) -> None:
     words, code = job.expected(position)
     where = f"life {job.number}, rank {rank}, position {position} {job.place(position)}"
     if not np.array_equal(arrived.words, words):
-        raise Wrong(f"{where}: not what was summed: {arrived.words[:4]}..., expected {words[:4]}...")
+        raise Violation(f"{where}: not what was summed: {arrived.words[:4]}..., expected {words[:4]}...")
     if arrived.header.next_exponent != doubled(code):
-        raise Wrong(f"{where}: next exponent {arrived.header.next_exponent:#x}, the largest is {doubled(code):#x}")
+        raise Violation(f"{where}: next exponent {arrived.header.next_exponent:#x}, the largest is {doubled(code):#x}")
 
 
 class Server:
@@ -299,7 +299,7 @@ class Server:
             words += part.words
         code = max(part.header.next_exponent for part in parts)
         if not np.array_equal(words, self.job.summed(position)):
-            raise Wrong(f"life {self.job.number}, position {position}: the server was given {words[:4]}...")
+            raise Violation(f"life {self.job.number}, position {position}: the server was given {words[:4]}...")
         words = self.job.finished(position, words)
         fields = {
             "operation": constants.OPERATION_RESULT,

@@ -17,7 +17,7 @@ from hostlib.protocol import constants
 from tests.property.frame import Datagram, End, parsed, with_flipped_bit
 from tests.property.job import ChunkHost, ChunkServer, Host, Job, Server, server_above
 from tests.property.model import Outcome, end_of
-from tests.property.switch import Switch, Wrong
+from tests.property.switch import Switch, Violation
 
 UP_PORT = 9
 TOP_RANKS = 0x8000  # leaf n is rank TOP_RANKS + n at the top
@@ -280,37 +280,37 @@ class Network:
 
     def _account(self, flying: Flying, arrived: Datagram, outcome: Outcome) -> None:
         """Exactly one event, and what that says leaves; nothing of an ended job or of a stranger gets in."""
-        said = f"{arrived.header} to {flying.to} by port {flying.port} became {outcome.events}"
+        what = f"{arrived.header} to {flying.to} by port {flying.port} became {outcome.events}"
         left = [port for port, _ in outcome.left]
         if not self._for_fabric(flying.to, arrived):
             self.counts[-1] += 1
             if outcome.events or len(left) != 1:
-                raise Wrong(f"{said}, and was only passing by")
+                raise Violation(f"{what}, and was only passing by")
             return
         if len(outcome.events) != 1:
-            raise Wrong(f"{said}: not one event")
+            raise Violation(f"{what}: not one event")
         event = outcome.events[0]
         self.counts[event] += 1
         number, job = self._owners.get(arrived.header.epoch, (0, None))
         if job is None or job is not self.seats[number].job or flying.to in self.seats[number].removed or flying.forged:
             if event not in _DROPS:
-                raise Wrong(f"{said}, and should have been dropped")
+                raise Violation(f"{what}, and should have been dropped")
             job = None
         if job is not None and event in _ONCE and job.policy != "shared":
             reached = flying.to, event, arrived.header.epoch, arrived.header.slot, arrived.header.generation
             if reached in self._reached:
-                raise Wrong(f"{said}, for the second time")
+                raise Violation(f"{what}, for the second time")
             self._reached.add(reached)
         if event in _NOWHERE:
             expected: list[int] = []
         elif job is None:
-            raise Wrong(f"{said}, and nobody knows the job")
+            raise Violation(f"{what}, and nobody knows the job")
         elif event in _TO_GROUP:
             expected = [member.port for member in job.shares[flying.to].members]
         else:
             expected = [flying.port] if event == constants.EVENT_ANSWERED else [UP_PORT]
         if sorted(left) != sorted(expected) or outcome.replicas != (len(expected) if event in _TO_GROUP else 0):
-            raise Wrong(f"{said}, left by ports {left} with {outcome.replicas} replicas; expected ports {expected}")
+            raise Violation(f"{what}, left by ports {left} with {outcome.replicas} replicas; expected ports {expected}")
 
     def _beyond(self, name: str, port: int, data: bytes, damaged: bool) -> Flying:
         """What leaves a switch, on its way to who is there.
@@ -331,7 +331,7 @@ class Network:
         for to, by, end in at:
             if end == destination:
                 return Flying(to, by, data, damaged=damaged)
-        raise Wrong(f"{parsed(data)} left {name} by port {port}: nobody there has that address")
+        raise Violation(f"{parsed(data)} left {name} by port {port}: nobody there has that address")
 
     # ---- many steps at once -----------------------------------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class Network:
             for host, slot in self.waiting():
                 self.resend(host, slot)
         stuck = [(host.job.number, host.rank, slot) for host, slot in self.waiting()]
-        raise Wrong(f"after {SETTLING_ROUNDS} rounds without loss, (life, rank, slot) wait for ever: {stuck}")
+        raise Violation(f"after {SETTLING_ROUNDS} rounds without loss, (life, rank, slot) wait for ever: {stuck}")
 
     def _flush(self) -> None:
         for _ in range(SETTLING_PACKETS):
@@ -385,7 +385,7 @@ class Network:
                 self.deliver(0)
             elif not self.senders():
                 return
-        raise Wrong(f"{SETTLING_PACKETS} packets, and still {len(self.flying)} more: they breed")
+        raise Violation(f"{SETTLING_PACKETS} packets, and still {len(self.flying)} more: they breed")
 
 
 def _everybody(seat: Seat) -> Iterator[Host | ChunkServer]:

@@ -52,10 +52,10 @@ class Summing:
 
     def difference(self) -> str:
         assert self.wanted is not None
-        wrong = np.flatnonzero(bits(self.values) != bits(self.wanted))
-        at = int(wrong[0]) if len(wrong) else -1
+        mismatches = np.flatnonzero(bits(self.values) != bits(self.wanted))
+        at = int(mismatches[0]) if len(mismatches) else -1
         return (
-            f"{self.kind}: {len(wrong)} of {len(self.values)} wrong, first {at}: "
+            f"{self.kind}: {len(mismatches)} of {len(self.values)} wrong, first {at}: "
             f"{self.values[at]!r}, not {self.wanted[at]!r}; own {self.own[at]!r}"
         )
 
@@ -126,8 +126,10 @@ def _finish(ranks: Ranks, number: int, row: list[Summing]) -> np.ndarray:
         assert np.array_equal(held[~of_block], own[~of_block]), f"{what}: rank {rank}: touched, but not done"
         if of_block.any():
             assert wanted is not None, f"{what}: rank {rank}: part of it summed, though it may not fit"
-            wrong = np.flatnonzero(of_block & (held != bits(wanted)))
-            assert not len(wrong), f"{what}: rank {rank}: done, but wrong at {wrong}: {summing.values[wrong]}"
+            mismatches = np.flatnonzero(of_block & (held != bits(wanted)))
+            assert not len(mismatches), (
+                f"{what}: rank {rank}: done, but wrong at {mismatches}: {summing.values[mismatches]}"
+            )
     if not all(summing.settled for summing in row):
         _by_hosts(ranks, row, what)
     return done

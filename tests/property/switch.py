@@ -22,7 +22,7 @@ from tests.property.model import ModelSwitch, Outcome
 COUNTED = (*constants.EVENTS.values(), *constants.DROPS.values())
 
 
-class Wrong(AssertionError):
+class Violation(AssertionError):
     """The network did what docs/protocol.md says it never does."""
 
 
@@ -103,7 +103,7 @@ class ProgramSwitch:
         egress = {index: n for index, n in zip(COUNTED, grown[len(COUNTED) :], strict=True) if n}
         replicas = egress.pop(constants.EVENT_REPLICA, 0)
         if egress:
-            raise Wrong(f"egress counted {egress}")
+            raise Violation(f"egress counted {egress}")
         return Outcome(tuple(events), tuple(left), replicas)
 
     def _read(self) -> list[int]:
@@ -132,7 +132,7 @@ class Twin:
     def process(self, port: int, data: bytes) -> Outcome:
         done, expected = self._program.process(port, data), self._model.process(port, data)
         if _sorted(done) != _sorted(expected):
-            raise Wrong(f"the program did\n{done}\nand docs/protocol.md says\n{expected}")
+            raise Violation(f"the program did\n{done}\nand docs/protocol.md says\n{expected}")
         return done
 
 

@@ -117,7 +117,7 @@ class Rank:
     """A thread that submits one rank's tensors, now and then late, and one that waits for them in an order of its own."""
 
     def __init__(self, engine: _engine.Engine, tensors: list[Summing], seed: int, last: int | None = None) -> None:
-        self.engine, self.tensors, self.wrong = engine, tensors, []
+        self.engine, self.tensors, self.errors = engine, tensors, []
         self._draw = random.Random(seed)
         self._last = len(tensors) if last is None else last
         self._stop, self._submitted = threading.Event(), threading.Condition()
@@ -132,8 +132,8 @@ class Rank:
     def join(self) -> None:
         for thread in self._threads:
             thread.join()
-        if self.wrong:
-            raise self.wrong[0]
+        if self.errors:
+            raise self.errors[0]
 
     def stop(self) -> None:
         self._stop.set()
@@ -142,7 +142,7 @@ class Rank:
         try:
             work()
         except BaseException as error:
-            self.wrong.append(error)
+            self.errors.append(error)
             self._stop.set()
 
     def _submit(self) -> None:
@@ -296,7 +296,7 @@ def test_no_flipped_bit_of_a_prologues_result_is_believed() -> None:
 
 def _flip_first_results(ranks: Ranks, everybody: bool, every: int = 1) -> None:
     """Position k's first result has bit k / `every` flipped when k is a multiple of it; then comes the true one."""
-    fabric, true_carry, told = ranks.fabric, ranks.fabric._carry, set()
+    fabric, true_carry, flipped_already = ranks.fabric, ranks.fabric._carry, set()
     first = (ranks.engines[0].address, ranks.engines[0].ports[0])
 
     def carry(upwards: bool, data: bytes, end: End) -> None:
@@ -304,8 +304,8 @@ def _flip_first_results(ranks: Ranks, everybody: bool, every: int = 1) -> None:
             generation, slot = struct.unpack_from(">IH", data, 12)
             position = generation * ranks.slots + slot
             bit = position // every
-            if position % every == 0 and bit < 8 * len(data) and (position, end) not in told:
-                told.add((position, end))
+            if position % every == 0 and bit < 8 * len(data) and (position, end) not in flipped_already:
+                flipped_already.add((position, end))
                 true_carry(False, flipped(data, bit), end)
         true_carry(upwards, data, end)
 
@@ -320,14 +320,14 @@ def test_a_flipped_bit_of_a_contribution_is_nobodys_sum(world_size: int) -> None
     kind = Kind("float32", 16 * DATAGRAM_BITS, "narrow", False, 1)
     case = Case([0] * world_size, 16, 1024, 1, [kind], Faults(), Faults(), 1)
     with case.running() as ranks:
-        told = set()
+        flipped_already = set()
 
         def tap(data: bytes, source: End) -> bytes:
             rank, slot = struct.unpack_from(">H", data, 6)[0], struct.unpack_from(">H", data, 16)[0]
             bit = slot - 1
-            if rank or bit in told or bit < 0 or bit in apart:
+            if rank or bit in flipped_already or bit < 0 or bit in apart:
                 return data
-            told.add(bit)
+            flipped_already.add(bit)
             return flipped(data, bit)
 
         ranks.fabric.tap = tap
@@ -350,13 +350,13 @@ def test_a_flipped_generation_slot_or_next_code_ends_in_the_oracles_bits(positio
         kinds = [Kind("float32", 16 * 9, "spread", False, bit), Kind("float16", 70, "spread", True, bit)]
         case = Case([0, 0], 16, 2, 1, kinds, Faults(), Faults(), 1)
         with case.running() as ranks:
-            told = []
+            flipped_already = []
 
-            def tap(data: bytes, source: End, bit: int = bit, told: list[int] = told) -> bytes:
+            def tap(data: bytes, source: End, bit: int = bit, flipped_already: list[int] = flipped_already) -> bytes:
                 rank, generation, slot = struct.unpack_from(">6xH4xIH", data)
-                if rank or told or generation * 2 + slot != position:
+                if rank or flipped_already or generation * 2 + slot != position:
                     return data
-                told.append(bit)
+                flipped_already.append(bit)
                 return flipped(data, bit)
 
             ranks.fabric.tap = tap

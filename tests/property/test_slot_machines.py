@@ -18,7 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.property.machine import Chunks, OneSwitch, Shared, SlotMachine, Tree, ViaServer
 from tests.property.model import Fault
-from tests.property.switch import Wrong
+from tests.property.switch import Violation
 
 EXAMPLES = int(os.environ.get("NETFOLD_PROPERTY_EXAMPLES", "40"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]
@@ -76,5 +76,5 @@ def test_the_sum_or_nothing(machine: type[SlotMachine]) -> None:
 )
 def test_a_wrong_switch_is_found_out(machine: type[SlotMachine], fault: Fault) -> None:
     planted = type(f"{machine.__name__}That{fault.name.title().replace('_', '')}", (machine,), {"fault": fault})
-    with pytest.raises(Wrong):
+    with pytest.raises(Violation):
         drive(planted, HUNT)

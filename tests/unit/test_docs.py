@@ -45,6 +45,21 @@ def test_links_lead_to_files(page: Path) -> None:
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
+# What users write themselves, and other people's.
+NOT_OURS = {"my_models.py", "script.py", "network.toml", "experiment.toml", "simple_switch.cpp", "tna.p4"}
+FILE = re.compile(r"(?<![*\w/.-])\w[\w./-]*\.(?:py|cpp|h|p4|toml)\b")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    """Whole paths, or their ends."""
+    rooms = (ROOT / room for room in ("hostlib", "controller", "emulation", "simulation", "p4", "tests", ".ci"))
+    files = [f"/{path.relative_to(ROOT)}" for room in rooms for path in room.rglob("*.*")]
+    files += [f"/{path.name}" for path in ROOT.iterdir()]
+    named = {name for name in FILE.findall(page.read_text()) if "NAME" not in name} - NOT_OURS
+    assert [name for name in sorted(named) if not any(file.endswith(f"/{name}") for file in files)] == []
+
+
 def test_the_two_commands_are_make_targets() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^ {4}make (\w+)", (ROOT / "README.md").read_text(), re.M):

@@ -194,14 +194,14 @@ def test_a_rooms_commands_are_the_modules_of_its_folder(room: str) -> None:
 
 
 def test_no_module_prints_or_exits_outside_the_commands() -> None:
-    wrong = []
+    found = []
     for path in (p for room in ROOMS for p in modules(room)):
         if path.stem in ("cli", "__main__") or path.parent.name == "commands":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.exit"):
-                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node.func)}")
-    assert wrong == []
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node.func)}")
+    assert found == []
 
 
 @pytest.mark.parametrize("part", generated_pages.PARTS, ids=lambda part: part.source)

@@ -11,7 +11,7 @@ from emulation.switch.compiler.expressions import NARROW, WIDE, Code, Expression
 from emulation.switch.compiler.header_writer import linkage
 from emulation.switch.compiler.loop_folding import fold
 
-Given = list[dict[str, Any]]
+Parameters = list[dict[str, Any]]
 
 
 class PrimitiveWriter:
@@ -21,7 +21,7 @@ class PrimitiveWriter:
         self.program, self.expressions = program, expressions
         self.counters = {c["name"]: c for c in program.counters}
         self.meters = {m["name"]: m for m in program.meters}
-        self.writers: dict[str, Callable[[Given, Action], list[str]]] = {
+        self.writers: dict[str, Callable[[Parameters, Action], list[str]]] = {
             "assign": lambda g, a: [assign(self._place(g[0], a), self._code(g[1], a))],
             "assign_VL": self._assign_varbit,
             "assign_header": self._assign_header,
@@ -85,33 +85,33 @@ class PrimitiveWriter:
 
     def primitive(self, primitive: dict[str, Any], action: Action) -> list[str]:
         """The statements of one primitive."""
-        op, given = primitive["op"], primitive["parameters"]
+        op, parameters = primitive["op"], primitive["parameters"]
         if op in ("_jump", "_jump_if_zero"):
-            target = given[-1]["value"]
+            target = parameters[-1]["value"]
             label = f"goto p{int(target, 16) if isinstance(target, str) else target};"
-            return [label if op == "_jump" else f"if (!({self._code(given[0], action).truth()})) {label}"]
+            return [label if op == "_jump" else f"if (!({self._code(parameters[0], action).truth()})) {label}"]
         if op not in self.writers:
             raise ProgramError(f"the primitive {op} is not supported")
-        return self.writers[op](given, action)
+        return self.writers[op](parameters, action)
 
     # ---- headers ----------------------------------------------------------------------------------------------
 
-    def _assign_varbit(self, given: Given, action: Action) -> list[str]:
-        to, of = (self._place(g, action) for g in given)
+    def _assign_varbit(self, parameters: Parameters, action: Action) -> list[str]:
+        to, of = (self._place(g, action) for g in parameters)
         least = min((f.width + 7) // 8 for f in (to, of))
         return [f"{to.ref}.bits = {of.ref}.bits;", f"memcpy({to.ref}.bytes, {of.ref}.bytes, {least});"]
 
-    def _assign_header(self, given: Given, action: Action) -> list[str]:
-        to, of = (self.expressions.header(g, action.params) for g in given)
+    def _assign_header(self, parameters: Parameters, action: Action) -> list[str]:
+        to, of = (self.expressions.header(g, action.params) for g in parameters)
         others = [f"if ({of.ref}.valid) {sibling}.valid = false;" for sibling in to.siblings]
         return [*others, f"memmove(&{to.ref}, &{of.ref}, sizeof {to.ref});"]
 
-    def _assign_union(self, given: Given, action: Action) -> list[str]:
-        to, of = (self.expressions.union(g, action.params) for g in given)
+    def _assign_union(self, parameters: Parameters, action: Action) -> list[str]:
+        to, of = (self.expressions.union(g, action.params) for g in parameters)
         return [f"memmove(&{to.ref}, &{of.ref}, sizeof {to.ref});"]
 
-    def _assign_stack(self, given: Given, _: Action) -> list[str]:
-        to, of = (self.expressions.stack(g) for g in given)
+    def _assign_stack(self, parameters: Parameters, _: Action) -> list[str]:
+        to, of = (self.expressions.stack(g) for g in parameters)
         return [f"memmove(&{to.ref}, &{of.ref}, sizeof {to.ref});", f"{to.next} = {of.next};"]
 
     def _add_header(self, header: Header) -> list[str]:
@@ -126,9 +126,9 @@ class PrimitiveWriter:
             return [f"{header.ref}.valid = false;"]
         return [f"if ({header.ref}.valid) c->length -= {header.type.bits // 8};", f"{header.ref}.valid = false;"]
 
-    def _shift_stack(self, op: str, given: Given) -> list[str]:
-        stack: Stack = self.expressions.stack(given[0])
-        size, count = len(stack.elements), int(given[1]["value"], 16)
+    def _shift_stack(self, op: str, parameters: Parameters) -> list[str]:
+        stack: Stack = self.expressions.stack(parameters[0])
+        size, count = len(stack.elements), int(parameters[1]["value"], 16)
         kept = max(0, size - count)
         gone = min(size, count)
         one = f"sizeof {stack.ref}[0]"
@@ -146,9 +146,9 @@ class PrimitiveWriter:
 
     # ---- state ------------------------------------------------------------------------------------------------
 
-    def _register_read(self, given: Given, action: Action) -> list[str]:
-        register = self.program.registers[given[1]["value"]]
-        index, width = unsigned(self._code(given[2], action)), register.width
+    def _register_read(self, parameters: Parameters, action: Action) -> list[str]:
+        register = self.program.registers[parameters[1]["value"]]
+        index, width = unsigned(self._code(parameters[2], action)), register.width
         cell = f"registers_{register.family}[{index}][@{register.column}@]"
         # Beyond the end v1model leaves the value open; 0 keeps a run repeatable.
         if width > 64:
@@ -156,58 +156,60 @@ class PrimitiveWriter:
         else:
             wide = "int64_t" if width <= NARROW else "i128"
             value = Code(f"({wide})({index} < {register.size} ? {cell} : 0)", width)
-        return [assign(self._place(given[0], action), value)]
+        return [assign(self._place(parameters[0], action), value)]
 
-    def _register_write(self, given: Given, action: Action) -> list[str]:
-        register = self.program.registers[given[0]["value"]]
-        index, value = unsigned(self._code(given[1], action)), self._code(given[2], action)
+    def _register_write(self, parameters: Parameters, action: Action) -> list[str]:
+        register = self.program.registers[parameters[0]["value"]]
+        index, value = unsigned(self._code(parameters[1], action)), self._code(parameters[2], action)
         cell = f"registers_{register.family}[{index}][@{register.column}@]"
         return [f"if ({index} < {register.size}) {assign(Field('', '', cell, register.width, False, 0), value)}"]
 
-    def _count(self, given: Given, action: Action) -> list[str]:
-        counter = self.counters[given[0]["value"]]
-        index = unsigned(self._code(given[1], action))
+    def _count(self, parameters: Parameters, action: Action) -> list[str]:
+        counter = self.counters[parameters[0]["value"]]
+        index = unsigned(self._code(parameters[1], action))
         cell = f"counter_{counter['id']}[{index}]"
         return [f"if ({index} < {counter['size']}) {{ {cell}.packets++; {cell}.bytes += c->packet_bytes; }}"]
 
-    def _execute_meter(self, given: Given, action: Action) -> list[str]:
-        meter = self.meters[given[0]["value"]]
-        index = unsigned(self._code(given[1], action))
+    def _execute_meter(self, parameters: Parameters, action: Action) -> list[str]:
+        meter = self.meters[parameters[0]["value"]]
+        index = unsigned(self._code(parameters[1], action))
         cell = f"meter_{meter['id']}[{index}]"
         color = Code(f"(int64_t)meter_execute(&{cell}, {meter_input(meter)}, c->packet_bytes)", 2)
-        return [f"if ({index} < {meter['size']}) {assign(self._place(given[2], action), color)}"]
+        return [f"if ({index} < {meter['size']}) {assign(self._place(parameters[2], action), color)}"]
 
     # ---- the packet's way -------------------------------------------------------------------------------------
 
-    def _mark_to_drop(self, given: Given, _: Action) -> list[str]:
-        name = given[0]["value"] if given else "standard_metadata"
+    def _mark_to_drop(self, parameters: Parameters, _: Action) -> list[str]:
+        name = parameters[0]["value"] if parameters else "standard_metadata"
         fields = {f.name: f for f in self.program.headers[name].fields}
         lines = [f"{fields['egress_spec'].ref} = DROP_PORT;"]
         return [*lines, f"{fields['mcast_grp'].ref} = 0;"] if "mcast_grp" in fields else lines
 
-    def _clone(self, given: Given, action: Action) -> list[str]:
-        session, fields = (self._code(g, action).low() for g in given)
+    def _clone(self, parameters: Parameters, action: Action) -> list[str]:
+        session, fields = (self._code(g, action).low() for g in parameters)
         return [f"c->clone = (uint32_t)({session}) | CLONE;", f"c->clone_list = (uint32_t)({fields});"]
 
-    def _hash(self, given: Given, action: Action) -> list[str]:
-        base, size = (f"(uint64_t)({self._code(given[i], action).low()})" for i in (1, 3))
-        value = f"(i128)((u128){base} + calculate_{c_name(given[2]['value'])}(c) % at_least({size}, 1))"
-        return [assign(self._place(given[0], action), Code(value, 65))]
+    def _hash(self, parameters: Parameters, action: Action) -> list[str]:
+        base, size = (f"(uint64_t)({self._code(parameters[i], action).low()})" for i in (1, 3))
+        value = f"(i128)((u128){base} + calculate_{c_name(parameters[2]['value'])}(c) % at_least({size}, 1))"
+        return [assign(self._place(parameters[0], action), Code(value, 65))]
 
-    def _random(self, given: Given, action: Action) -> list[str]:
-        low, high = (f"(uint64_t)({self._code(given[i], action).low()})" for i in (1, 2))
-        value = assign(self._place(given[0], action), Code(f"(i128)random_between({low}, {high})", 64))
+    def _random(self, parameters: Parameters, action: Action) -> list[str]:
+        low, high = (f"(uint64_t)({self._code(parameters[i], action).low()})" for i in (1, 2))
+        value = assign(self._place(parameters[0], action), Code(f"(i128)random_between({low}, {high})", 64))
         return [f"if ({low} <= {high}) {{ {value} }}"]
 
     # ---- words ------------------------------------------------------------------------------------------------
 
-    def _log(self, given: Given, action: Action) -> list[str]:
-        text = c_string(given[0]["value"].replace("%", "%%").replace("{}", "%lld"))
-        values = [f", (long long)({self._code(v, action).low()})" for v in given[1]["value"]]
+    def _log(self, parameters: Parameters, action: Action) -> list[str]:
+        text = c_string(parameters[0]["value"].replace("%", "%%").replace("{}", "%lld"))
+        values = [f", (long long)({self._code(v, action).low()})" for v in parameters[1]["value"]]
         return [f"LOG({text}{''.join(values)});"]
 
-    def _assert(self, given: Given, action: Action) -> list[str]:
-        return [f'if (!({self._code(given[0], action).truth()})) LOG("assertion failed: %s", {c_string(action.name)});']
+    def _assert(self, parameters: Parameters, action: Action) -> list[str]:
+        return [
+            f'if (!({self._code(parameters[0], action).truth()})) LOG("assertion failed: %s", {c_string(action.name)});'
+        ]
 
 
 def meter_input(meter: dict[str, Any]) -> str:

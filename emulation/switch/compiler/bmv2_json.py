@@ -243,7 +243,7 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class ControlBlock:
     """ingress or egress: tables and conditionals by name."""
 
     name: str
@@ -339,14 +339,14 @@ class Program:
         self.digests = self.json.get("learn_lists", [])
         self.calculations = {c["name"]: c for c in self.json["calculations"]}
         self.errors = {name: value for name, value in self.json["errors"]}
-        self.pipelines: dict[str, Pipeline] = {}
+        self.pipelines: dict[str, ControlBlock] = {}
         self.tables: list[Table] = []
         self.profiles: dict[str, Profile] = {}
         for described in self.json["pipelines"]:
             for each in described.get("action_profiles", ()):
                 self.profiles[each["name"]] = Profile(len(self.profiles), each["name"], each.get("selector"))
             tables = tuple(self._table(t) for t in described["tables"])
-            self.pipelines[described["name"]] = Pipeline(
+            self.pipelines[described["name"]] = ControlBlock(
                 described["name"],
                 described["init_table"],
                 tables,

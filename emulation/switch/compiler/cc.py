@@ -117,9 +117,9 @@ def _run(command: list[str]) -> tuple[int, str]:
     return compiler.returncode, messages
 
 
-def _first_error(said: str, text: str) -> str:
+def _first_error(output: str, text: str) -> str:
     """The compiler's first error, with the line of P4 that the line of C was made of."""
-    first = next((line for line in said.splitlines() if "error" in line), said.strip())
+    first = next((line for line in output.splitlines() if "error" in line), output.strip())
     found = re.search(r"program\.c:(\d+)", first)
     above = text.splitlines()[: int(found[1])] if found else []
     comments = (re.search(r"//.*?(\S+\.p4:\d+.*)", line) for line in reversed(above))

@@ -59,10 +59,10 @@ class CrcSetting:
             ProgramError: the text is of another form.
         """
         name, _, values = text.partition("=")
-        given = [value.strip().lower() for value in values.split(",")]
+        fields = [value.strip().lower() for value in values.split(",")]
         try:
-            polynomial, initial, final_xor = (int(value, 0) for value in given[:3])
-            reflect_data, reflect_remainder = (TRUTHS[value] for value in given[3:])
+            polynomial, initial, final_xor = (int(value, 0) for value in fields[:3])
+            reflect_data, reflect_remainder = (TRUTHS[value] for value in fields[3:])
         except (ValueError, KeyError) as error:
             raise ProgramError(f"{text!r}: a CRC is {FORM}, as crc16_custom=0x1021,0xffff,0,false,false") from error
         if not name or min(polynomial, initial, final_xor) < 0:

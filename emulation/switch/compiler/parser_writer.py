@@ -81,33 +81,33 @@ class ParserWriter:
     # ---- operations -------------------------------------------------------------------------------------------
 
     def _parser_op(self, op: dict[str, Any], state: str) -> list[str]:
-        kind, given = op["op"], op["parameters"]
+        kind, parameters = op["op"], op["parameters"]
         if kind in ("extract", "extract_VL"):
-            return self._extract(given, state)
+            return self._extract(parameters, state)
         if kind == "set":
-            place = self.expressions.place(given[0])
-            if given[1]["type"] == "lookahead":
-                check, value = _lookahead(given[1]["value"])
+            place = self.expressions.place(parameters[0])
+            if parameters[1]["type"] == "lookahead":
+                check, value = _lookahead(parameters[1]["value"])
                 return [check, assign(place, value)]
-            return [assign(place, self.expressions.code(given[1]))]
+            return [assign(place, self.expressions.code(parameters[1]))]
         if kind == "verify":
-            condition, error = self.expressions.code(given[0]).truth(), self.expressions.code(given[1]).low()
+            condition, error = self.expressions.code(parameters[0]).truth(), self.expressions.code(parameters[1]).low()
             return [f"if (!({condition})) {{ error = (uint32_t)({error}); goto done; }}"]
         if kind == "advance":
-            amount = unsigned(self.expressions.code(given[0]))
+            amount = unsigned(self.expressions.code(parameters[0]))
             return [
                 f"if ({amount} % 8 != 0) goto not_bytes;",
                 f"if ({amount} / 8 > bytes - at) goto too_short;",
                 f"at += (uint32_t)({amount} / 8);",
             ]
         if kind == "shift":
-            return [f"if ({given[0]} > bytes - at) goto too_short;", f"at += {given[0]};"]
+            return [f"if ({parameters[0]} > bytes - at) goto too_short;", f"at += {parameters[0]};"]
         if kind == "primitive":
-            return self.primitive(given[0], Action(-1, f"parser state {state}", (), ()))
+            return self.primitive(parameters[0], Action(-1, f"parser state {state}", (), ()))
         raise ProgramError(f"parser state {state}: {kind} is not supported")
 
-    def _extract(self, given: list[dict[str, Any]], state: str) -> list[str]:
-        kind, value = given[0]["type"], given[0]["value"]
+    def _extract(self, parameters: list[dict[str, Any]], state: str) -> list[str]:
+        kind, value = parameters[0]["type"], parameters[0]["value"]
         before: list[str] = []
         after: list[str] = []
         if kind == "regular":
@@ -121,7 +121,7 @@ class ParserWriter:
             raise ProgramError(f"parser state {state}: extracting a {kind} is not supported")
         others = [f"{sibling}.valid = false;" for sibling in header.siblings]
         trace = f'TRACE("  extract {header.name}");'
-        if len(given) == 1:
+        if len(parameters) == 1:
             size = header.type.bits // 8
             call = f"extract_{header.type.c_name}(&{header.ref}, p + at);"
             return [
@@ -137,7 +137,7 @@ class ParserWriter:
         return [
             *before,
             "{",
-            f"    uint64_t varbits = (uint64_t){unsigned(self.expressions.code(given[1]))};",
+            f"    uint64_t varbits = (uint64_t){unsigned(self.expressions.code(parameters[1]))};",
             f"    if (varbits > {most}) goto too_long;",
             f"    if ((varbits + {header.type.bits}) % 8 != 0) goto not_bytes;",
             f"    if (bytes - at < (varbits + {header.type.bits}) / 8) goto too_short;",

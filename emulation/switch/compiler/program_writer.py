@@ -14,8 +14,8 @@ from emulation.switch.compiler import header_writer
 from emulation.switch.compiler.action_writer import PrimitiveWriter, c_string, meter_input
 from emulation.switch.compiler.bmv2_json import (
     ConstEntry,
+    ControlBlock,
     Field,
-    Pipeline,
     Program,
     Table,
     c_type,
@@ -144,7 +144,7 @@ class Generator:
 
     # ---- pipelines --------------------------------------------------------------------------------------------
 
-    def _pipeline(self, pipeline: Pipeline) -> str:
+    def _pipeline(self, pipeline: ControlBlock) -> str:
         labels = {t.name: f"table_{t.index}" for t in pipeline.tables}
         labels |= {c["name"]: f"condition_{c['id']}" for c in pipeline.conditionals}
         labels |= {c["name"]: f"call_{c['id']}" for c in pipeline.calls}
@@ -214,8 +214,8 @@ class Generator:
 
     def _apply_always(self, table: Table, action: int, to: Callable[[str | None], str]) -> list[str]:
         """Of a table that has but one action."""
-        given = [int(value, 16) for value in (table.default or {})["action_data"]]
-        values = ", ".join(f"UINT64_C({n})" for n in in_words(given, self.program.actions[action].widths))
+        arguments = [int(value, 16) for value in (table.default or {})["action_data"]]
+        values = ", ".join(f"UINT64_C({n})" for n in in_words(arguments, self.program.actions[action].widths))
         params = f"(const uint64_t[]){{{values}}}" if values else "NULL"
         following = table.next_tables.get("__MISS__", table.base_default_next)
         name = next((name for name, number in table.actions.items() if number == action), "")

@@ -46,20 +46,22 @@ class Stf:
             "expect": self._expect,
             "add": self._add,
             "setdefault": self._set_default,
-            "mc_mgrp_create": lambda given: self._groups.update({int(given[0]): []}),
-            "mc_node_create": lambda given: self._nodes.append((int(given[0]), [int(port) for port in given[1:]])),
+            "mc_mgrp_create": lambda arguments: self._groups.update({int(arguments[0]): []}),
+            "mc_node_create": lambda arguments: self._nodes.append(
+                (int(arguments[0]), [int(port) for port in arguments[1:]])
+            ),
             "mc_node_associate": self._associate,
-            "mirroring_add": lambda given: self._mirror(int(given[0]), port=int(given[1])),
-            "mirroring_add_mc": lambda given: self._mirror(int(given[0]), group=int(given[1])),
+            "mirroring_add": lambda arguments: self._mirror(int(arguments[0]), port=int(arguments[1])),
+            "mirroring_add_mc": lambda arguments: self._mirror(int(arguments[0]), group=int(arguments[1])),
             "register_write": self._register_write,
             "register_read": self._register_read,
             "register_reset": self._register_reset,
             "meter_set_rates": self._meter_set,
             "meter_array_set_rates": self._meter_set_all,
             # These only print, or wait for a switch that takes its time.
-            "mirroring_get": lambda given: None,
-            "meter_get_rates": lambda given: None,
-            "wait": lambda given: None,
+            "mirroring_get": lambda arguments: None,
+            "meter_get_rates": lambda arguments: None,
+            "wait": lambda arguments: None,
         }
 
     def run(self, text: str) -> None:
@@ -87,12 +89,12 @@ class Stf:
 
     # ---- packets ----------------------------------------------------------------------------------------------
 
-    def _packet(self, given: list[str]) -> None:
-        for port, frame in self.dataplane.process_locked(int(given[0]), bytes.fromhex("".join(given[1:]))):
+    def _packet(self, arguments: list[str]) -> None:
+        for port, frame in self.dataplane.process_locked(int(arguments[0]), bytes.fromhex("".join(arguments[1:]))):
             self._left[port].append(frame)
 
-    def _expect(self, given: list[str]) -> None:
-        self._expected[int(given[0])].append("".join(given[1:]).lower())
+    def _expect(self, arguments: list[str]) -> None:
+        self._expected[int(arguments[0])].append("".join(arguments[1:]).lower())
 
     def _compare(self) -> None:
         for port in sorted(self._expected.keys() | self._left.keys()):
@@ -107,10 +109,10 @@ class Stf:
 
     # ---- tables -----------------------------------------------------------------------------------------------
 
-    def _add(self, given: list[str]) -> None:
+    def _add(self, arguments: list[str]) -> None:
         """TABLE [PRIORITY] KEY:VALUE ... ACTION(PARAMETER:VALUE, ...)"""
-        table = _named(given[0], self.program.table_names)
-        rest = given[1:]
+        table = _named(arguments[0], self.program.table_names)
+        rest = arguments[1:]
         priority = int(rest.pop(0)) if re.fullmatch(r"\d+|0x[\da-fA-F]+", rest[0]) else 0
         keys, matched = [], {}
         while ":" in rest[0]:
@@ -126,9 +128,9 @@ class Stf:
         chosen = self._action(table, rest)
         self.dataplane.insert(table.index, [p[0] for p in pairs], [p[1] for p in pairs], rank, chosen)
 
-    def _set_default(self, given: list[str]) -> None:
-        table = _named(given[0], self.program.table_names)
-        self.dataplane.modify(table.index, 0, self._action(table, given[1:]))
+    def _set_default(self, arguments: list[str]) -> None:
+        table = _named(arguments[0], self.program.table_names)
+        self.dataplane.modify(table.index, 0, self._action(table, arguments[1:]))
 
     def _action(self, table: Table, tokens: list[str]) -> Chosen:
         number = _named(tokens[0], table.actions)
@@ -138,11 +140,11 @@ class Stf:
 
     # ---- replication ------------------------------------------------------------------------------------------
 
-    def _associate(self, given: list[str]) -> None:
-        instance, ports = self._nodes[int(given[1])]
-        members = self._groups.setdefault(int(given[0]), [])
+    def _associate(self, arguments: list[str]) -> None:
+        instance, ports = self._nodes[int(arguments[1])]
+        members = self._groups.setdefault(int(arguments[0]), [])
         members += [(port, instance) for port in ports]
-        self.dataplane.group(int(given[0]), members)
+        self.dataplane.group(int(arguments[0]), members)
 
     def _mirror(self, session: int, port: int | None = None, group: int = 0) -> None:
         replicas, _ = self._sessions.get(session, ([], 0))
@@ -151,27 +153,29 @@ class Stf:
 
     # ---- state ------------------------------------------------------------------------------------------------
 
-    def _register_write(self, given: list[str]) -> None:
-        self.dataplane.set_register(_named(given[0], self.program.registers), int(given[1], 0), int(given[2], 0))
+    def _register_write(self, arguments: list[str]) -> None:
+        self.dataplane.set_register(
+            _named(arguments[0], self.program.registers), int(arguments[1], 0), int(arguments[2], 0)
+        )
 
-    def _register_read(self, given: list[str]) -> None:
-        register = _named(given[0], self.program.registers)
-        for index in [int(given[1], 0)] if len(given) > 1 else range(register.size):
+    def _register_read(self, arguments: list[str]) -> None:
+        register = _named(arguments[0], self.program.registers)
+        for index in [int(arguments[1], 0)] if len(arguments) > 1 else range(register.size):
             self.dataplane.register(register, index)
 
-    def _register_reset(self, given: list[str]) -> None:
-        register = _named(given[0], self.program.registers)
+    def _register_reset(self, arguments: list[str]) -> None:
+        register = _named(arguments[0], self.program.registers)
         for index in range(register.size):
             self.dataplane.set_register(register, index, 0)
 
-    def _meter_set(self, given: list[str]) -> None:
-        meter = _named(given[0], {m["name"]: m for m in self.program.meters})
-        self.dataplane.set_meter(meter["id"], int(given[1], 0), _rates(given[2:]))
+    def _meter_set(self, arguments: list[str]) -> None:
+        meter = _named(arguments[0], {m["name"]: m for m in self.program.meters})
+        self.dataplane.set_meter(meter["id"], int(arguments[1], 0), _rates(arguments[2:]))
 
-    def _meter_set_all(self, given: list[str]) -> None:
-        meter = _named(given[0], {m["name"]: m for m in self.program.meters})
+    def _meter_set_all(self, arguments: list[str]) -> None:
+        meter = _named(arguments[0], {m["name"]: m for m in self.program.meters})
         for index in range(meter["size"]):
-            self.dataplane.set_meter(meter["id"], index, _rates(given[1:]))
+            self.dataplane.set_meter(meter["id"], index, _rates(arguments[1:]))
 
 
 def matches(pattern: str, frame: bytes) -> bool:
@@ -242,9 +246,9 @@ def _arguments(tokens: Sequence[str]) -> Iterator[str]:
             yield token
 
 
-def _rates(given: Sequence[str]) -> list[int] | None:
+def _rates(arguments: Sequence[str]) -> list[int] | None:
     """BMv2's RATE:BURST of a committed and a peak rate, in tokens per microsecond, as tokens per second."""
-    if not given:
+    if not arguments:
         return None
-    pairs = [pair.split(":") for pair in given]
+    pairs = [pair.split(":") for pair in arguments]
     return [n for rate, burst in pairs for n in (round(float(rate) * 1_000_000), int(burst))]

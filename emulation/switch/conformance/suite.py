@@ -41,7 +41,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Report:
+class ConformanceReport:
     """What became of a folder."""
 
     passed: list[str] = field(default_factory=list)
@@ -72,13 +72,13 @@ def cases(folder: Path) -> list[Path]:
     return found
 
 
-def run(programs: list[Path], told: Callable[[Outcome], None], jobs: int | None = None) -> Report:
+def run(programs: list[Path], progress: Callable[[Outcome], None], jobs: int | None = None) -> ConformanceReport:
     """Run tests, each in a process of its own: a program that crashes the switch is a failed test, not the end."""
-    report = Report()
+    report = ConformanceReport()
     with tempfile.TemporaryDirectory(prefix="netfold-conformance-") as scratch:
         for outcome in _all(programs, Path(scratch), jobs or os.cpu_count() or 1):
             report.add(outcome)
-            told(outcome)
+            progress(outcome)
     report.passed.sort()
     return report
 

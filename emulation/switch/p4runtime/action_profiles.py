@@ -66,7 +66,7 @@ class Handles:
 
 
 @dataclass(slots=True)
-class Profile:
+class ProfileState:
     """One action profile; `one_shots` maps the handle of a one-shot group to those of its members."""
 
     info: Any
@@ -93,12 +93,12 @@ class Profiles:
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
-        self._profiles = {number: Profile(*known) for number, known in loaded.schema.profiles.items()}
+        self._profiles = {number: ProfileState(*known) for number, known in loaded.schema.profiles.items()}
         self._of_table = {
             table.info.preamble.id: profile for profile in self._profiles.values() for table in profile.tables
         }
 
-    def _profile(self, number: int) -> Profile:
+    def _profile(self, number: int) -> ProfileState:
         if number not in self._profiles:
             known = ", ".join(sorted(p.name for p in self._profiles.values())) or "none"
             raise missing(f"no action profile has id {number:#x}; they are {known}")
@@ -139,19 +139,19 @@ class Profiles:
             self._loaded.dataplane.member(profile.index, handle, chosen)
         profile.members[member.member_id] = Member(stored, handle)
 
-    def _action(self, profile: Profile, action: p4runtime_pb2.Action) -> Chosen:
+    def _action(self, profile: ProfileState, action: p4runtime_pb2.Action) -> Chosen:
         if not profile.tables:
             raise _precondition(f"no table uses the action profile {profile.name}")
         return Chosen(*self._loaded.schema.action(profile.tables[0], action))
 
-    def _make_room(self, profile: Profile, more: int) -> None:
+    def _make_room(self, profile: ProfileState, more: int) -> None:
         held = len(profile.members) + sum(map(len, profile.one_shots.values()))
         if held + more > profile.info.size > 0:
             raise RequestError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"{profile.name} is full: {held} of {profile.info.size} members"
             )
 
-    def _refuse_mixture(self, profile: Profile, mixed: bool, what: str) -> None:
+    def _refuse_mixture(self, profile: ProfileState, mixed: bool, what: str) -> None:
         if mixed:
             raise invalid(
                 f"{what}: the tables of {profile.name} are programmed either with one-shot action sets or with members "
@@ -201,7 +201,7 @@ class Profiles:
             known.message = stored
         self._count(profile, stored, 1)
 
-    def _members_of(self, profile: Profile, what: str, group: p4runtime_pb2.ActionProfileGroup) -> list[Weighed]:
+    def _members_of(self, profile: ProfileState, what: str, group: p4runtime_pb2.ActionProfileGroup) -> list[Weighed]:
         """The members' handles and watched ports, each as often as it weighs."""
         repeated = [number for number, n in Counter(m.member_id for m in group.members).items() if n > 1]
         if repeated:
@@ -214,7 +214,7 @@ class Profiles:
             (profile.members[m.member_id].handle, _watched(what, m)) for m in group.members for _ in range(m.weight)
         ]
 
-    def _check_weights(self, profile: Profile, what: str, weighted: Iterable[Any], most: int) -> None:
+    def _check_weights(self, profile: ProfileState, what: str, weighted: Iterable[Any], most: int) -> None:
         """Weights of members or of the actions of a one-shot; `most` is the group's size, 0 for no limit."""
         weights = []
         for each in weighted:
@@ -233,7 +233,7 @@ class Profiles:
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"{what}: its size would be {size}, of at most {most}"
             )
 
-    def _check_max_size(self, profile: Profile, what: str, size: int) -> None:
+    def _check_max_size(self, profile: ProfileState, what: str, size: int) -> None:
         """Section 9.2.2.1."""
         most = profile.info.max_group_size
         if most > 0 and not 0 < size <= most:
@@ -243,7 +243,7 @@ class Profiles:
         if size > LARGEST_GROUP:
             raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{what}: max_size is {LARGEST_GROUP} at most")
 
-    def _count(self, profile: Profile, group: p4runtime_pb2.ActionProfileGroup, change: int) -> None:
+    def _count(self, profile: ProfileState, group: p4runtime_pb2.ActionProfileGroup, change: int) -> None:
         for member in group.members:
             profile.members[member.member_id].groups += change
 
@@ -293,7 +293,7 @@ class Profiles:
 
     def _one_shot(
         self,
-        profile: Profile,
+        profile: ProfileState,
         name: str,
         actions: Iterable[p4runtime_pb2.ActionProfileAction],
         instead: Chosen | None,
@@ -338,7 +338,7 @@ class Profiles:
                 if wanted.group_id in (0, number):
                     yield p4runtime_pb2.Entity(action_profile_group=group.message)
 
-    def _selected(self, number: int) -> list[Profile]:
+    def _selected(self, number: int) -> list[ProfileState]:
         return [self._profile(number)] if number else list(self._profiles.values())
 
 

@@ -53,9 +53,9 @@ def shorten_match(match: Iterable[p4runtime_pb2.FieldMatch]) -> None:
     """Bring the bytestrings of match fields to canonical form, in place."""
     for field in match:
         kind = field.WhichOneof("field_match_type")
-        given = getattr(field, kind)
+        key = getattr(field, kind)
         for part in BYTESTRINGS[kind]:
-            setattr(given, part, shortest(getattr(given, part)))
+            setattr(key, part, shortest(getattr(key, part)))
 
 
 def shorten_action(action: p4runtime_pb2.Action) -> None:
@@ -210,14 +210,15 @@ class Schema:
                 where = "in entries" if default else "by default"
                 raise RequestError(grpc.StatusCode.PERMISSION_DENIED, f"{text}; {info.preamble.name} is only {where}")
             raise invalid(text)
-        given = {param.param_id: param.value for param in chosen.params}
-        if len(given) != len(chosen.params) or given.keys() != {p.id for p in info.params}:
+        arguments = {param.param_id: param.value for param in chosen.params}
+        if len(arguments) != len(chosen.params) or arguments.keys() != {p.id for p in info.params}:
             names = ", ".join(p.name for p in info.params) or "none"
             raise invalid(f"action {info.preamble.name}: its parameters are {names}, each exactly once")
         action = table.table.actions[info.preamble.name]
         widths = zip(info.params, self.program.actions[action].widths, strict=True)
         return action, [
-            parse(self.names, p, given[p.id], width, f"action {info.preamble.name}, {p.name}") for p, width in widths
+            parse(self.names, p, arguments[p.id], width, f"action {info.preamble.name}, {p.name}")
+            for p, width in widths
         ]
 
     # ---- what the program brings along ------------------------------------------------------------------------
@@ -282,15 +283,15 @@ def match_fields(
     Raises:
         RequestError: a field is missing, unknown, of another kind, or not in canonical form.
     """
-    given = {}
+    by_id = {}
     for field in fields:
-        if field.field_id in given:
+        if field.field_id in by_id:
             raise invalid(f"{where}: match field {field.field_id} is given twice")
-        given[field.field_id] = field
+        by_id[field.field_id] = field
     values, masks, prefix = [], [], 0
     for info, width, expected in zip(infos, widths, kinds, strict=True):
         what = f"{where}, match field {info.name or info.id}"
-        found = given.pop(info.id, None)
+        found = by_id.pop(info.id, None)
         if found is None and expected == "exact":
             raise invalid(f"{what}: an exact match is required")
         value, mask = (0, 2**width - 1) if expected == "range" else (0, 0)
@@ -308,9 +309,9 @@ def match_fields(
                 prefix = found.lpm.prefix_len
         values.append(value)
         masks.append(mask)
-    if given:
+    if by_id:
         known = ", ".join(f"{info.id} ({info.name})" for info in infos) or "none"
-        raise invalid(f"{where}: no match field has id {next(iter(given))}; they are {known}")
+        raise invalid(f"{where}: no match field has id {next(iter(by_id))}; they are {known}")
     return values, masks, prefix
 
 

@@ -68,9 +68,9 @@ class Cells:
         only_modify(how, "a meter cell")
         meter, size, spec = self._meter(entry.meter_id)
         config = entry.config if entry.HasField("config") else None
-        given = rates(f"meter {entry.meter_id:#x}", spec, config)
+        meter_rates = rates(f"meter {entry.meter_id:#x}", spec, config)
         for index in the_cells("meter", entry, size):
-            self._loaded.dataplane.set_meter(meter, index, given)
+            self._loaded.dataplane.set_meter(meter, index, meter_rates)
             if entry.HasField("counter_data"):
                 self._loaded.dataplane.set_marked(meter, index, marked(entry.counter_data))
             self._configs.pop((entry.meter_id, index), None)

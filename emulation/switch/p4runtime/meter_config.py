@@ -19,8 +19,8 @@ def rates(what: str, spec: Any, config: p4runtime_pb2.MeterConfig | None) -> lis
     """
     if config is None:
         return None
-    given = [config.cir, config.cburst, config.pir, config.pburst, config.eburst]
-    if min(given) < 0:
+    values = [config.cir, config.cburst, config.pir, config.pburst, config.eburst]
+    if min(values) < 0:
         raise invalid(f"{what}: rates and bursts are 0 or more")
     # Older P4Runtime packages do not know types: then all meters have two rates.
     kind = getattr(spec, "type", 0)
@@ -31,7 +31,7 @@ def rates(what: str, spec: Any, config: p4runtime_pb2.MeterConfig | None) -> lis
         raise invalid(f"{what}: eburst is for meters of a single rate and three colours; it is 0")
     if config.pir < config.cir:
         raise invalid(f"{what}: the peak rate ({config.pir}) is less than the committed one ({config.cir})")
-    return given
+    return values
 
 
 def counted(marked: Marked) -> p4runtime_pb2.MeterCounterData:

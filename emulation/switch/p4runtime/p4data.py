@@ -27,7 +27,7 @@ def reader(spec: p4types_pb2.P4DataTypeSpec, types: p4types_pb2.P4TypeInfo) -> R
     if kind == "bitstring":
         return _bitstring(spec.bitstring)
     if kind == "bool":
-        return lambda given: p4data_pb2.P4Data(bool=bool(next(given)))
+        return lambda stream: p4data_pb2.P4Data(bool=bool(next(stream)))
     if kind == "tuple":
         return _sequence("tuple", [reader(member, types) for member in spec.tuple.members])
     if kind == "struct":
@@ -37,7 +37,7 @@ def reader(spec: p4types_pb2.P4DataTypeSpec, types: p4types_pb2.P4TypeInfo) -> R
         enum = types.serializable_enums[spec.serializable_enum.name]
         bits = p4types_pb2.P4BitstringLikeTypeSpec(bit=enum.underlying_type)
         inner = _bitstring(bits)
-        return lambda given: p4data_pb2.P4Data(enum_value=inner(given).bitstring)
+        return lambda stream: p4data_pb2.P4Data(enum_value=inner(stream).bitstring)
     if kind == "new_type":
         new = types.new_types[spec.new_type.name]
         if new.WhichOneof("representation") == "original_type":
@@ -55,10 +55,10 @@ def _bitstring(spec: p4types_pb2.P4BitstringLikeTypeSpec) -> Reader:
         raise invalid(f"data of type {kind} is not supported; bits, bools, structs are")
     width = getattr(spec, kind).bitwidth
 
-    def read(given: Iterator[int]) -> p4data_pb2.P4Data:
+    def read(stream: Iterator[int]) -> p4data_pb2.P4Data:
         value = 0
         for _ in range(words(width)):
-            value = value << WORD | next(given)
+            value = value << WORD | next(stream)
         value &= 2**width - 1
         if kind == "int":
             return p4data_pb2.P4Data(bitstring=_canonical_signed(value, width))
@@ -77,16 +77,16 @@ def writer(spec: p4types_pb2.P4DataTypeSpec, types: p4types_pb2.P4TypeInfo) -> W
     if kind == "new_type" and types.new_types[spec.new_type.name].WhichOneof("representation") == "original_type":
         return writer(types.new_types[spec.new_type.name].original_type, types)
     if kind == "bool":
-        return lambda data, what: int(_given(data, "bool", what))
+        return lambda data, what: int(_value_of(data, "bool", what))
     if kind == "bitstring" and (bits := spec.bitstring.WhichOneof("type_spec")) in ("bit", "int"):
         width = getattr(spec.bitstring, bits).bitwidth
         if bits == "bit":
-            return lambda data, what: number(_given(data, "bitstring", what), width, what)
-        return lambda data, what: _signed(_given(data, "bitstring", what), width, what)
+            return lambda data, what: number(_value_of(data, "bitstring", what), width, what)
+        return lambda data, what: _signed(_value_of(data, "bitstring", what), width, what)
     raise invalid(f"data of type {kind or 'none'} is not supported in a register; bits and bools are")
 
 
-def _given(data: p4data_pb2.P4Data, kind: str, what: str) -> Any:
+def _value_of(data: p4data_pb2.P4Data, kind: str, what: str) -> Any:
     if data.WhichOneof("data") != kind:
         raise invalid(f"{what}: its data is a {kind}, not a {data.WhichOneof('data') or 'nothing'}")
     return getattr(data, kind)
@@ -110,11 +110,11 @@ def _canonical_signed(value: int, width: int) -> bytes:
 
 
 def _sequence(kind: str, readers: list[Reader]) -> Reader:
-    def read(given: Iterator[int]) -> p4data_pb2.P4Data:
+    def read(stream: Iterator[int]) -> p4data_pb2.P4Data:
         made: Any = p4data_pb2.P4Data()
         part = getattr(made, kind)
         part.SetInParent()
-        part.members.extend(each(given) for each in readers)
+        part.members.extend(each(stream) for each in readers)
         return made
 
     return read

@@ -20,7 +20,7 @@ LONGEST_FRAME = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MetadataField:
     """One field of a controller header; `width` in bits, in the data plane; `info` is P4Info's."""
 
     id: int
@@ -43,12 +43,13 @@ class PacketHeaders:
     def __init__(self, p4info: p4info_pb2.P4Info, program: Program, names: Mapping[str, Names] | None = None) -> None:
         self._names = names or {}
         known = {tuple(field.name for field in kind.fields): kind.fields for kind in program.types.values()}
-        found: dict[str, list[Field]] = {}
+        found: dict[str, list[MetadataField]] = {}
         for each in p4info.controller_packet_metadata:
             header = known.get(tuple(field.name for field in each.metadata), ())
             widths = {field.name: field.width for field in header}
             found[each.preamble.name] = [
-                Field(field.id, field.name, widths.get(field.name, field.bitwidth), field) for field in each.metadata
+                MetadataField(field.id, field.name, widths.get(field.name, field.bitwidth), field)
+                for field in each.metadata
             ]
         self._in, self._out = found.get(PACKET_IN, []), found.get(PACKET_OUT, [])
         for name, fields in ((PACKET_IN, self._in), (PACKET_OUT, self._out)):
@@ -61,13 +62,13 @@ class PacketHeaders:
         Raises:
             RequestError: the metadata is not P4Info's, or the frame is too long.
         """
-        given = {each.metadata_id: each.value for each in packet.metadata}
+        metadata = {each.metadata_id: each.value for each in packet.metadata}
         names = ", ".join(f"{field.id} ({field.name})" for field in self._out) or "none"
-        if len(given) != len(packet.metadata) or given.keys() != {field.id for field in self._out}:
+        if len(metadata) != len(packet.metadata) or metadata.keys() != {field.id for field in self._out}:
             raise invalid(f"a packet-out has each of these metadata fields exactly once: {names}")
         header = 0
         for field in self._out:
-            value = parse(self._names, field.info, given[field.id], field.width, f"packet_out.{field.name}")
+            value = parse(self._names, field.info, metadata[field.id], field.width, f"packet_out.{field.name}")
             header = header << field.width | value
         frame: bytes = header.to_bytes(_bits(self._out) // 8, "big") + packet.payload
         if len(frame) > LONGEST_FRAME:
@@ -88,5 +89,5 @@ class PacketHeaders:
         return packet
 
 
-def _bits(fields: list[Field]) -> int:
+def _bits(fields: list[MetadataField]) -> int:
     return sum(field.width for field in fields)

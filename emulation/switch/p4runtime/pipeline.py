@@ -137,13 +137,13 @@ class Pipeline:
     def _update_digest(self, how: int, entry: p4runtime_pb2.DigestEntry) -> None:
         if not self.digests.active:
             # What was told while nobody wanted it is not news.
-            self._kept += [each for each in self.dataplane.told() if each[0] == TOLD_PACKET]
+            self._kept += [each for each in self.dataplane.messages() if each[0] == TOLD_PACKET]
         self.digests.update(how, entry)
 
-    def told(self) -> list[tuple[int, int, bytes]]:
+    def messages(self) -> list[tuple[int, int, bytes]]:
         """(TOLD_*, id, data) of digests and of frames for the CPU port since the last call."""
         with self.dataplane.writing():
-            found, self._kept = self._kept + self.dataplane.told(), []
+            found, self._kept = self._kept + self.dataplane.messages(), []
         return found
 
     def inverse(self, update: p4runtime_pb2.Update) -> list[p4runtime_pb2.Update]:

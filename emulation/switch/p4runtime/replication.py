@@ -96,9 +96,9 @@ def _check_id(what: str, number: int, largest: int, how: int, exists: bool) -> N
         raise missing(f"there is no {what}")
 
 
-def _replicas(what: str, given: Iterable[p4runtime_pb2.Replica]) -> list[tuple[int, int]]:
+def _replicas(what: str, messages: Iterable[p4runtime_pb2.Replica]) -> list[tuple[int, int]]:
     """Checked (egress port, instance) pairs."""
-    replicas = [(_port(replica), replica.instance) for replica in given]
+    replicas = [(_port(replica), replica.instance) for replica in messages]
     for port, instance in replicas:
         if not 0 <= port <= HIGHEST_PORT or instance > LARGEST_INSTANCE:
             raise invalid(

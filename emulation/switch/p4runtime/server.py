@@ -114,7 +114,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             if kind == "arbitration":
                 if self.pipeline is not None and not any(self._arbiter.primaries()):
                     # What happened while nobody listened is not news.
-                    self.pipeline.told()
+                    self.pipeline.messages()
                     self.pipeline.tables.restart()
                 self._arbiter.arbitrate(client, request.arbitration)
                 self._notifier.wake()
@@ -167,7 +167,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             if not (self._cpu_port or pipeline.digests.active or pipeline.tables.aging):
                 return False
             lists = []
-            for what, number, data in pipeline.told():
+            for what, number, data in pipeline.messages():
                 if what == TOLD_PACKET:
                     self._packet_in(pipeline, data)
                 else:
@@ -190,9 +190,9 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             response.idle_timeout_notification.timestamp = time.time_ns()
             for entry in expired:
                 if role.allows(entry.table_id):
-                    told = response.idle_timeout_notification.table_entry.add()
-                    told.CopyFrom(entry)
-                    told.ClearField("action")
+                    reported = response.idle_timeout_notification.table_entry.add()
+                    reported.CopyFrom(entry)
+                    reported.ClearField("action")
             if response.idle_timeout_notification.table_entry:
                 client.tell(response)
 

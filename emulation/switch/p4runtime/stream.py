@@ -135,23 +135,23 @@ class Arbiter:
 
     def _tell(self, client: Client, role: Role) -> None:
         response = p4runtime_pb2.StreamMessageResponse()
-        told = response.arbitration
-        told.device_id = self._device_id
+        arbitration = response.arbitration
+        arbitration.device_id = self._device_id
         if client.role:
-            told.role.name = client.role
+            arbitration.role.name = client.role
             if role.message is not None:
-                told.role.config.CopyFrom(role.message)
+                arbitration.role.config.CopyFrom(role.message)
         if role.highest is not None:
-            told.election_id.high = role.highest >> 64
-            told.election_id.low = role.highest & (2**64 - 1)
+            arbitration.election_id.high = role.highest >> 64
+            arbitration.election_id.low = role.highest & (2**64 - 1)
         if client is role.primary:
-            told.status.code = code_pb2.OK
+            arbitration.status.code = code_pb2.OK
         elif role.primary is not None:
-            told.status.code = code_pb2.ALREADY_EXISTS
-            told.status.message = "another controller is primary"
+            arbitration.status.code = code_pb2.ALREADY_EXISTS
+            arbitration.status.message = "another controller is primary"
         else:
-            told.status.code = code_pb2.NOT_FOUND
-            told.status.message = "there is no primary"
+            arbitration.status.code = code_pb2.NOT_FOUND
+            arbitration.status.message = "there is no primary"
         client.outbox.put(response)
 
     # ---- who may ----------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class Entry:
         handle: of the data plane; 0 is the default entry.
         match: None for the default entry.
         meter: its direct meter's configuration.
-        told_s: when it was last written or reported idle (time.monotonic()).
+        reported_s: when it was last written or reported idle (time.monotonic()).
     """
 
     message: p4runtime_pb2.TableEntry
@@ -38,7 +38,7 @@ class Entry:
     match: Match | None
     chosen: Chosen
     meter: p4runtime_pb2.MeterConfig | None = None
-    told_s: float = 0.0
+    reported_s: float = 0.0
 
 
 class Tables:
@@ -209,7 +209,7 @@ class Tables:
             key = (entry.table_id, known.match)
             self._aging.pop(key, None)
             if entry.idle_timeout_ns:
-                known.told_s = time.monotonic()
+                known.reported_s = time.monotonic()
                 self._aging[key] = known
 
     def _set_meter(self, table: TableInfo, known: Entry, config: p4runtime_pb2.MeterConfig | None) -> None:
@@ -417,18 +417,18 @@ class Tables:
     def restart(self) -> None:
         """Report no entry before another of its timeouts has passed."""
         for entry in self._aging.values():
-            entry.told_s = time.monotonic()
+            entry.reported_s = time.monotonic()
 
     def expired(self) -> list[p4runtime_pb2.TableEntry]:
         """The entries that no packet has hit for their timeout, and which were not reported meanwhile."""
         now, found = time.monotonic(), []
         for entry in self._aging.values():
             timeout_ns = entry.message.idle_timeout_ns
-            if (now - entry.told_s) * 1e9 < timeout_ns:
+            if (now - entry.reported_s) * 1e9 < timeout_ns:
                 continue
             index = self._loaded.schema.tables[entry.message.table_id].table.index
             if self._loaded.dataplane.idle_us(index, entry.handle) * 1000 >= timeout_ns:
-                entry.told_s = now
+                entry.reported_s = now
                 found.append(entry.message)
         return found
 

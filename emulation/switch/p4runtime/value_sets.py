@@ -57,13 +57,13 @@ class ValueSets:
             raise invalid(f"{name} has no keys, or keys of a kind that is none of {', '.join(KINDS.values())}")
         if any(field.type_name.name in self._loaded.schema.names for field in info.match):
             raise RequestError(grpc.StatusCode.UNIMPLEMENTED, f"{name}: its keys cannot be strings here")
-        given: list[tuple[list[int], list[int]]] = []
+        seen: list[tuple[list[int], list[int]]] = []
         members: list[tuple[list[int], list[int]]] = []
         for member in entry.members:
             values, masks, _ = match_fields(name, info.match, kinds, widths, member.match, self._loaded.schema.names)
-            if (values, masks) in given:
+            if (values, masks) in seen:
                 raise RequestError(grpc.StatusCode.ALREADY_EXISTS, f"{name}: a member is given twice")
-            given.append((values, masks))
+            seen.append((values, masks))
             keys = [
                 prefixes(value, mask, width) if kind == "range" else [(value, mask)]
                 for kind, value, mask, width in zip(kinds, values, masks, widths, strict=True)

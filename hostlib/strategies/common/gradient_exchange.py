@@ -18,14 +18,14 @@ from hostlib.strategies.trainer import TrainerContext
 from hostlib.system.serial_executor import SerialExecutor
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import refuse
-from hostlib.transport.transport import Multicast, Pending, Transport, settle
+from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
 CLOSE_S = 2.0
 HEADER_TAG = 0  # of what servers are told; layers have the tags above
 END = -1
 
 
-class Exchange(Protocol):
+class LayerExchange(Protocol):
     """What trainers need of one.
 
     Attributes:
@@ -55,8 +55,8 @@ class Exchange(Protocol):
 class Waiting:
     """What is on its way is waited for by one thread, in the order in which it was begun."""
 
-    def __init__(self, group: RankContext) -> None:
-        self._group = group
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
         self._sequence = SerialExecutor("exchange")
         self._broken: Exception | None = None
 
@@ -71,7 +71,7 @@ class Waiting:
             except HostlibError as error:
                 self._broken = error
             except Exception as error:
-                self._broken = self._group.explain(since, error)
+                self._broken = self._context.explain(since, error)
             if self._broken is not None:
                 refuse(future, self._broken)
 
@@ -79,7 +79,7 @@ class Waiting:
         return future
 
     def close(self, graceful: bool) -> None:
-        self._sequence.close(self._group.deadline_s if graceful else CLOSE_S)
+        self._sequence.close(self._context.deadline_s if graceful else CLOSE_S)
 
 
 class Way(Protocol):
@@ -102,8 +102,8 @@ class Way(Protocol):
 class ByPeers:
     """A message from each rank to each other."""
 
-    def __init__(self, peers: Transport) -> None:
-        self._peers = peers
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -111,8 +111,8 @@ class ByPeers:
 
     def begin(self, parts: list[Tensor], mine: int, number: int) -> list[Pending]:
         tag, others = HEADER_TAG + 1 + number, [rank for rank in range(len(parts)) if rank != mine]
-        messages = [self._peers.receive(parts[rank], rank, tag) for rank in others]
-        return messages + [self._peers.send(parts[mine], rank, tag) for rank in others]
+        messages = [self._transport.receive(parts[rank], rank, tag) for rank in others]
+        return messages + [self._transport.send(parts[mine], rank, tag) for rank in others]
 
     def finished(self) -> None:
         """Nobody needs to know."""
@@ -124,7 +124,7 @@ class ByPeers:
 class BySwitch:
     """A message from each rank to the switch, which multicasts it."""
 
-    def __init__(self, multicast: Multicast) -> None:
+    def __init__(self, multicast: MulticastTransport) -> None:
         self._multicast = multicast
 
     @property
@@ -148,10 +148,10 @@ class BySwitch:
 class Broadcast:
     """Every rank's part goes to every other; all sum them in the order of the ranks."""
 
-    def __init__(self, group: RankContext, way: Way, form: Form) -> None:
+    def __init__(self, context: RankContext, way: Way, form: Form) -> None:
         self.form = form
-        self._group, self._way = group, way
-        self._waiting = Waiting(group)
+        self._context, self._way = context, way
+        self._waiting = Waiting(context)
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -162,10 +162,10 @@ class Broadcast:
 
     def begin(self, number: int, layer: Connected, times: StepTimes, bucket: int) -> Future[Tensor]:
         mine, shape = self.form.encode(layer), _shape(layer, self.form)
-        parts = [torch.empty_like(mine) for _ in range(self._group.world_size)]
-        parts[self._group.rank] = mine
+        parts = [torch.empty_like(mine) for _ in range(self._context.world_size)]
+        parts[self._context.rank] = mine
         span = times.begin(bucket, mine.nbytes)
-        messages = self._way.begin(parts, self._group.rank, number)
+        messages = self._way.begin(parts, self._context.rank, number)
 
         def finish() -> Tensor:
             settle(messages)
@@ -184,11 +184,11 @@ class Broadcast:
 class Owners:
     """Every rank sends its part to the server that owns the layer, which sends the gradient back."""
 
-    def __init__(self, group: RankContext, peers: Transport, form: Form, servers: int) -> None:
+    def __init__(self, context: RankContext, transport: Transport, form: Form, servers: int) -> None:
         self.form = form
-        self._group, self._peers, self._servers = group, peers, servers
+        self._context, self._transport, self._servers = context, transport, servers
         self._layers = 0
-        self._waiting = Waiting(group)
+        self._waiting = Waiting(context)
         self._announced: list[Pending] = []
 
     @property
@@ -197,21 +197,21 @@ class Owners:
 
     def step(self, layers: list[Connected]) -> None:
         self._layers = len(layers)
-        if self._group.rank == 0:
+        if self._context.rank == 0:
             self._tell([len(layers), *(layer.vectors for layer in layers)])
 
     def _tell(self, header: list[int]) -> None:
         settle(self._announced)
         announcement = torch.tensor(header)
-        hosts = range(self._group.world_size, self._group.world_size + self._servers)
-        self._announced = [self._peers.send(announcement, host, HEADER_TAG) for host in hosts]
+        hosts = range(self._context.world_size, self._context.world_size + self._servers)
+        self._announced = [self._transport.send(announcement, host, HEADER_TAG) for host in hosts]
 
     def begin(self, number: int, layer: Connected, times: StepTimes, bucket: int) -> Future[Tensor]:
         mine, shape = self.form.encode(layer), _shape(layer, self.form)
         made = torch.empty(shape.elements)
         span = times.begin(bucket, mine.nbytes + made.nbytes)
-        owner, tag = self._group.world_size + number % self._servers, HEADER_TAG + 1 + number
-        messages = [self._peers.receive(made, owner, tag), self._peers.send(mine, owner, tag)]
+        owner, tag = self._context.world_size + number % self._servers, HEADER_TAG + 1 + number
+        messages = [self._transport.receive(made, owner, tag), self._transport.send(mine, owner, tag)]
 
         def finish() -> Tensor:
             settle(messages)
@@ -233,30 +233,32 @@ def serve(context: TrainerContext, number: int, form: Form, servers: int) -> Non
     Raises:
         RunError, RuntimeError: a message did not come through.
     """
-    group, peers = context.group, context.another_transport()
+    rank_context, transport = context.rank_context, context.another_transport()
     shapes = [_shape(layer, form) for layer in connected_layers(context.model)]
     header = torch.empty(1 + len(shapes), dtype=torch.int64)
     sent: list[Pending] = []
     while True:
-        peers.receive(header, 0, HEADER_TAG).wait()
+        transport.receive(header, 0, HEADER_TAG).wait()
         first, *vectors = header.tolist()
         if first == END:
             break
         passed = [(shape, count) for shape, count in zip(shapes, vectors, strict=True) if count]
         mine = [(layer, *each) for layer, each in enumerate(passed) if layer % servers == number]
-        parts = {layer: [form.empty(shape, count) for _ in range(group.world_size)] for layer, shape, count in mine}
+        parts = {
+            layer: [form.empty(shape, count) for _ in range(rank_context.world_size)] for layer, shape, count in mine
+        }
         coming = {
-            layer: [peers.receive(part, rank, HEADER_TAG + 1 + layer) for rank, part in enumerate(of_ranks)]
+            layer: [transport.receive(part, rank, HEADER_TAG + 1 + layer) for rank, part in enumerate(of_ranks)]
             for layer, of_ranks in parts.items()
         }
         for layer, shape, _ in mine:
             settle(coming[layer])
             made = form.average(shape, parts[layer])
-            sent += [peers.send(made, rank, HEADER_TAG + 1 + layer) for rank in range(group.world_size)]
+            sent += [transport.send(made, rank, HEADER_TAG + 1 + layer) for rank in range(rank_context.world_size)]
         settle(sent)
         sent.clear()
-    for rank in range(1, group.world_size):
-        peers.receive(header, rank, HEADER_TAG).wait()
+    for rank in range(1, rank_context.world_size):
+        transport.receive(header, rank, HEADER_TAG).wait()
 
 
 def _shape(layer: Connected, form: Form) -> Shape:

@@ -13,7 +13,7 @@ from torch import Tensor
 from hostlib.pytorch.ddp_hook import HookState
 from hostlib.pytorch.step_times import StepTimes
 from hostlib.strategies.common.buckets import Averages, Buckets, Carrier, spread
-from hostlib.strategies.common.gradient_exchange import Exchange
+from hostlib.strategies.common.gradient_exchange import LayerExchange
 from hostlib.strategies.common.linear_factors import Connected, connected_layers
 from hostlib.strategies.trainer import DataParallel, TrainerContext
 
@@ -30,7 +30,7 @@ class LayerWise(DataParallel):
     def __init__(
         self,
         context: TrainerContext,
-        exchange: Exchange,
+        exchange: LayerExchange,
         choose: Callable[[Connected], bool],
         carrier: Callable[[HookState], Carrier] = Averages,
     ) -> None:

@@ -41,15 +41,15 @@ class TensorChannel:
     """Messages with one host, for one thread.
 
     Args:
-        peers: of RankContext.another_transport.
+        transport: of RankContext.another_transport.
         host: the other end.
 
     Raises:
         HostlibError: (each method) a message did not come through; says who is missing.
     """
 
-    def __init__(self, group: RankContext, peers: Transport, host: int) -> None:
-        self._group, self._peers, self._host = group, peers, host
+    def __init__(self, context: RankContext, transport: Transport, host: int) -> None:
+        self._context, self._transport, self._host = context, transport, host
         self._leaving: list[tuple[Pending, Tensor]] = []
         self._coming: list[tuple[Pending, Tensor]] = []
         self._since = time.monotonic()
@@ -92,22 +92,22 @@ class TensorChannel:
     def _send(self, tensor: Tensor, tag: int) -> None:
         self._since = time.monotonic()
         try:
-            self._leaving.append((self._peers.send(tensor.view(-1), self._host, tag), tensor))
+            self._leaving.append((self._transport.send(tensor.view(-1), self._host, tag), tensor))
         except RuntimeError as error:
-            raise self._group.explain(self._since, error) from error
+            raise self._context.explain(self._since, error) from error
 
     def _receive(self, room: Tensor, tag: int) -> None:
         self._since = time.monotonic()
         try:
-            self._coming.append((self._peers.receive(room.view(-1), self._host, tag), room))
+            self._coming.append((self._transport.receive(room.view(-1), self._host, tag), room))
         except RuntimeError as error:
-            raise self._group.explain(self._since, error) from error
+            raise self._context.explain(self._since, error) from error
 
     def _wait(self, message: Pending, tensor: Tensor) -> Tensor:
         try:
             message.wait()
         except RuntimeError as error:
-            raise self._group.explain(self._since, error) from error
+            raise self._context.explain(self._since, error) from error
         return tensor
 
 

@@ -95,9 +95,9 @@ class PacketInAndOut(Controlled):
         self.write(self.route(CONTROLLER, "punt", 7))
         packet = testutils.simple_udp_packet(eth_dst=CONTROLLER, eth_src=HOST)
         testutils.send_packet(self, 2, packet)
-        told = next(self.stream).packet
-        assert told.payload == bytes(packet)
-        assert {each.metadata_id: each.value for each in told.metadata} == {1: b"\x02", 2: b"\x07"}
+        received = next(self.stream).packet
+        assert received.payload == bytes(packet)
+        assert {each.metadata_id: each.value for each in received.metadata} == {1: b"\x02", 2: b"\x07"}
         out = p4rt.StreamMessageRequest()
         out.packet.payload = bytes(packet)
         for number, value in ((1, b"\x03"), (2, b"\x00")):

@@ -76,8 +76,8 @@ def test_a_fabric_its_jobs_and_the_rank_that_stalls(start_fabric: Callable[..., 
     assert checks["jobs"]["found"] == "none"
 
     def join(rank: int) -> None:
-        told = {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000 + rank]}
-        assert fabric.call("POST", f"/jobs/demo/ranks/{rank}", told)[0] == 200
+        request = {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000 + rank]}
+        assert fabric.call("POST", f"/jobs/demo/ranks/{rank}", request)[0] == 200
 
     def beat(rank: int, position: int) -> None:
         assert fabric.call("POST", f"/jobs/demo/ranks/{rank}/heartbeat", {"position": position})[0] == 200
@@ -104,7 +104,7 @@ def test_a_fabric_its_jobs_and_the_rank_that_stalls(start_fabric: Callable[..., 
 
 
 @pytest.mark.parametrize(
-    ("told", "state", "remedy"),
+    ("fields", "state", "remedy"),
     [
         ({"last_heartbeat_s": 16.0}, "fail", "dead, stopped, or cut off"),
         ({"state": "lost", "last_heartbeat_s": 31.0}, "fail", "dead, stopped, or cut off"),
@@ -114,11 +114,11 @@ def test_a_fabric_its_jobs_and_the_rank_that_stalls(start_fabric: Callable[..., 
         ({"state": "left", "last_heartbeat_s": 600.0}, "ok", ""),
     ],
 )
-def test_what_counts_as_stalled(told: dict[str, Any], state: str, remedy: str) -> None:
+def test_what_counts_as_stalled(fields: dict[str, Any], state: str, remedy: str) -> None:
     rank = {"rank": 0, "address": "127.0.0.1:5000", "position": 10, "state": "joined"}
     rank |= {"last_heartbeat_s": 1.0, "last_progress_s": 1.0}
     other = {**rank, "rank": 1, "address": "127.0.0.1:5001"}
-    job = {"name": "demo", "state": "ready", "world_size": 2, "ranks": [{**rank, **told}, other]}
+    job = {"name": "demo", "state": "ready", "world_size": 2, "ranks": [{**rank, **fields}, other]}
     _, check, _ = checkup._job(job, patience_s=15.0)
     assert check.state == state
     assert remedy in check.remedy

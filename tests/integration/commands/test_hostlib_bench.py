@@ -40,9 +40,9 @@ def start(*options: str) -> subprocess.Popen[str]:
 
 def bench(*options: str) -> list[dict[str, Any]]:
     with start(*options) as running:
-        said, complained = running.communicate(timeout=100)
+        printed, complained = running.communicate(timeout=100)
     assert running.returncode == 0, complained
-    return list(json.loads(said))
+    return list(json.loads(printed))
 
 
 def namespaces(pid: int) -> list[str]:
@@ -72,9 +72,19 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
     [
         # What it loses and repeats is sent again.
         ("inagg+mcast", payload_limit_gbps("40mbit"), ("--loss", "0.02", "--duplicate", "0.02", "--seed", "3")),
-        ("inagg+mcast:via_server", payload_limit_gbps("40mbit"), ("--loss", "0.02", "--reorder", "0.02")),
+        pytest.param(
+            "inagg+mcast:via_server",
+            payload_limit_gbps("40mbit"),
+            ("--loss", "0.02", "--reorder", "0.02"),
+            marks=pytest.mark.slow,
+        ),
         # The server's link carries the sum once for each of both ranks.
-        ("inagg", payload_limit_gbps("40mbit") / 2, ("--loss", "0.02", "--duplicate", "0.02")),
+        pytest.param(
+            "inagg",
+            payload_limit_gbps("40mbit") / 2,
+            ("--loss", "0.02", "--duplicate", "0.02"),
+            marks=pytest.mark.slow,
+        ),
         # Both ranks' tensors to the server, the sum from there.
         (
             "mcast",
@@ -82,7 +92,12 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
             ("--loss", "0.01", "--duplicate", "0.02"),
         ),
         # A half to the other rank, and a half, summed, through the switch.
-        ("ring+mcast", 2 / (1 / TCP_LIMIT_GBPS + 1 / payload_limit_gbps("40mbit")), ("--loss", "0.01")),
+        pytest.param(
+            "ring+mcast",
+            2 / (1 / TCP_LIMIT_GBPS + 1 / payload_limit_gbps("40mbit")),
+            ("--loss", "0.01"),
+            marks=pytest.mark.slow,
+        ),
         # Of two ranks each sends every byte once; a frame of TCP carries up to 1448 bytes in 1514.
         ("gloo", TCP_LIMIT_GBPS, ()),
     ],
@@ -92,9 +107,9 @@ def test_links_between_namespaces_carry_their_rate_and_no_more(
 ) -> None:
     where = ("--hosts", "netns:2", "--rate", "40mbit", "--mechanisms", mechanism, *faults)
     with start(*where, "--sizes", "1M", "--repeats", "2", "--iterations", "1") as running:
-        said, complained = running.communicate(timeout=100)
+        printed, complained = running.communicate(timeout=100)
     assert running.returncode == 0, complained
-    (row,) = json.loads(said)
+    (row,) = json.loads(printed)
     assert row["wrong"] == 0
     # What a burst lets through at once is not limited.
     assert 0.1 * limit_gbps < row["algbw_gbps"] < 1.02 * limit_gbps
@@ -211,7 +226,7 @@ def test_sizes_are_lists_or_ranges() -> None:
 def test_the_foot_says_what_a_link_carries() -> None:
     options = BenchOptions(("inagg+mcast", "ring"), (1 << 20,), hosts="netns:8", rate="100mbit")
     assert payload_limit_gbps("100mbit") == pytest.approx(0.0125 * 1024 / 1098)
-    said = " ".join(foot(options))
-    assert "0.01166 GB/s of values: 1024 of a frame's 1098 bytes" in said
-    assert "for inagg+mcast look at algbw" in said
-    assert "1.750 algbw" in said
+    text = " ".join(foot(options))
+    assert "0.01166 GB/s of values: 1024 of a frame's 1098 bytes" in text
+    assert "for inagg+mcast look at algbw" in text
+    assert "1.750 algbw" in text

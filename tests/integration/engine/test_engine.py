@@ -95,7 +95,7 @@ def test_int32_is_exact_and_what_might_overflow_is_refused_by_all(fabric: Fabric
     assert all(np.array_equal(tensor, wanted) for tensor in tensors)
     large = [np.full(300, 2**31 - 1 if rank == 1 else 1, np.int32) for rank in range(3)]
     raised = ranks.allreduce(large)
-    assert all(isinstance(wrong, OverflowError) for wrong in raised)
+    assert all(isinstance(error, OverflowError) for error in raised)
     assert [int(t[0]) for t in large] == [1, 2**31 - 1, 1]
     # The stream goes on where it was.
     again = [np.ones(100, np.int32) for _ in range(3)]

@@ -100,7 +100,7 @@ def test_a_sum_goes_back_to_the_switch_as_a_result_as_often_as_it_comes(bench: B
 
 
 @pytest.mark.parametrize(
-    ("wrong", "counted"),
+    ("packet", "counted"),
     [
         (datagram(replace(SUM, check=1)), "damaged"),
         (datagram(replace(SUM, next_exponent=211)), "damaged"),
@@ -114,9 +114,9 @@ def test_a_sum_goes_back_to_the_switch_as_a_result_as_often_as_it_comes(bench: B
     ],
 )
 @pytest.mark.parametrize("to_workers", [False, True])
-def test_what_is_no_sum_of_the_job_is_not_answered(bench: Bench, wrong: bytes, counted: str, to_workers: bool) -> None:
+def test_what_is_no_sum_of_the_job_is_not_answered(bench: Bench, packet: bytes, counted: str, to_workers: bool) -> None:
     bench.configure(to_workers)
-    bench.send(wrong)
+    bench.send(packet)
     bench.send(datagram(SUM))
     assert bench.got(bench.workers[0] if to_workers else bench.switch) == result_of(SUM)
     bench.server.halt()

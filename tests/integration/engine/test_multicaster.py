@@ -80,17 +80,17 @@ def bench() -> Iterator[Bench]:
     switch.close()
 
 
-def packet(operation: int, position: int, data: bytes, rank: int = RANK, **wrong: int) -> bytes:
+def packet(operation: int, position: int, data: bytes, rank: int = RANK, **changes: int) -> bytes:
     """One of the stream; its check word is right, unless there is something wrong with it."""
     fields = {"job": JOB, "epoch": EPOCH, "generation": position // SLOTS, "slot": FIRST_SLOT + position % SLOTS}
     header = Header(operation=operation, rank=rank, element_count=ELEMENTS, exponent=0, next_exponent=0, **fields)
     words = np.frombuffer(data, ">i4").astype(np.int32)
     header = replace(header, check=check_word(header, words, 1))
-    return replace(header, **wrong).pack() + data
+    return replace(header, **changes).pack() + data
 
 
-def chunk(position: int, **wrong: int) -> bytes:
-    return packet(constants.OPERATION_CHUNK, position, content(position), **wrong)
+def chunk(position: int, **changes: int) -> bytes:
+    return packet(constants.OPERATION_CHUNK, position, content(position), **changes)
 
 
 def content(position: int) -> bytes:
@@ -101,10 +101,10 @@ def contents(count: int) -> np.ndarray:
     return np.frombuffer(b"".join(map(content, range(count))), np.uint8).copy()
 
 
-def nack(position: int, rank: int, low: int, **wrong: int) -> bytes:
+def nack(position: int, rank: int, low: int, **changes: int) -> bytes:
     words = np.zeros(ELEMENTS, ">u4")
     words[:3] = rank, low >> 32, low & 0xFFFFFFFF
-    return packet(constants.OPERATION_NACK, position, words.tobytes(), rank=RANK, **wrong)
+    return packet(constants.OPERATION_NACK, position, words.tobytes(), rank=RANK, **changes)
 
 
 # ---- the source ------------------------------------------------------------------------------------------------------
@@ -188,13 +188,13 @@ def test_a_receiver_tells_how_far_it_is_after_each_half_of_the_window(bench: Ben
         bench.send(chunk(position))
     assert bench.host.wait(ticket, SOON_S)
     assert np.array_equal(into, contents(6))
-    told = []
+    lows = []
     while (each := bench.got(NEVER_S)) is not None:
         assert (each.header.operation, each.header.rank, each.words[0]) == (constants.OPERATION_NACK, RANK, RANK)
         # Of a position that cannot have been sent: the switch passes it on.
         assert each.position == each.low + SLOTS
-        told.append(each.low)
-    assert told == sorted(set(told)) and told[-1] >= SLOTS // 2
+        lows.append(each.low)
+    assert lows == sorted(set(lows)) and lows[-1] >= SLOTS // 2
 
 
 def test_what_comes_before_anybody_waits_for_it_is_kept_and_not_told(bench: Bench) -> None:

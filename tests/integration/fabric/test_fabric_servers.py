@@ -55,8 +55,8 @@ def test_a_servers_sums_train_as_the_switchs_own_do(
 
 def joined(fabric: Fabric, rank: int, end: Engine | Server, ports: list[int], use: FabricUse) -> FabricSession:
     who = None if rank == WORKERS else rank
-    told = (fabric.http, f"bytes-{use.name}", who, WORKERS, end.address, ports, 20.0, lambda: 0)
-    return join(*told, policy=POLICIES[use])
+    arguments = (fabric.http, f"bytes-{use.name}", who, WORKERS, end.address, ports, 20.0, lambda: 0)
+    return join(*arguments, policy=POLICIES[use])
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -60,8 +60,8 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.heard.append((self.command, self.path, json.loads(body or b"null")))
         answers = self.server.answers
-        code, said = (200, {}) if self.command == "DELETE" else answers[0] if len(answers) == 1 else answers.pop(0)
-        data = json.dumps(said).encode()
+        code, payload = (200, {}) if self.command == "DELETE" else answers[0] if len(answers) == 1 else answers.pop(0)
+        data = json.dumps(payload).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

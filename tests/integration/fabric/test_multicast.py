@@ -49,8 +49,8 @@ class Signs:
     board: Board
     host: int
 
-    def publish(self, **said: int) -> None:
-        self.board.signs[self.host] = replace(self.board.signs[self.host], **said)
+    def publish(self, **fields: int) -> None:
+        self.board.signs[self.host] = replace(self.board.signs[self.host], **fields)
 
     def heartbeats(self) -> list[Heartbeat]:
         return list(self.board.signs)
@@ -130,20 +130,20 @@ def test_every_host_has_every_sources_bytes(
     sizes = SIZES if slots > 2 else SIZES[:6]
     before = fabric.status()
     with hosts_of(fabric, f"{kind}-{slots}", streams) as hosts, ThreadPoolExecutor(len(hosts)) as pool:
-        wrong = list(pool.map(lambda number: played(hosts[number], number, streams, sizes), range(len(hosts))))
+        mismatches = list(pool.map(lambda number: played(hosts[number], number, streams, sizes), range(len(hosts))))
         stats = [host.stats() for host in hosts]
-    assert wrong == [0] * len(hosts)
+    assert mismatches == [0] * len(hosts)
     chunks = sum(-(-size // PACKET_BYTES) for size in sizes)
     # Once, whoever it is for, and however often it came.
     for switch, earlier in zip(fabric.status()["switches"], before["switches"], strict=True):
         assert switch["events"]["chunk"] - earlier["events"]["chunk"] == len(streams.sources) * chunks
-    for number, told in enumerate(stats):
+    for number, counted in enumerate(stats):
         mine = sum(source == number for source in streams.sources)
         others = len(streams.sources) - mine if number < WORKERS else 0
-        assert told["chunks"] == (mine + others) * chunks
+        assert counted["chunks"] == (mine + others) * chunks
         # One NACK for half a window; what is more is for what was lost, or late.
         nacks = others * (2 * chunks // streams.slots + 1)
-        assert told["packets_sent"] <= mine * chunks + nacks + told["retransmits"] * streams.slots
+        assert counted["packets_sent"] <= mine * chunks + nacks + counted["retransmits"] * streams.slots
 
 
 def test_a_host_that_never_sends_is_named(fabric: Fabric) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from emulation.networks.cleanup import Run, runs
+from emulation.networks.cleanup import RecordedRun, runs
 from hostlib.system.network_namespace import delete_namespace, make_namespace
 from hostlib.system.process import start_time
 from tests.conftest import ROOT
@@ -21,10 +21,10 @@ from tests.conftest import ROOT
 MAKER = """
 import subprocess, sys, time
 from hostlib.topology.builtin.leaf_spine import leaf_spine
-from emulation.networks.realise import Realisation, SwitchKind, realise
-with realise(leaf_spine(4, 2), Realisation(sys.argv[1]), SwitchKind.EMBEDDED) as fabric:
+from emulation.networks.realise import NetworkKind, SwitchKind, realise
+with realise(leaf_spine(4, 2), NetworkKind(sys.argv[1]), SwitchKind.EMBEDDED) as fabric:
     # It does not end with its parent.
-    fabric.ledger.process(subprocess.Popen(["sleep", "300"]).pid, "sleeper")
+    fabric.record.process(subprocess.Popen(["sleep", "300"]).pid, "sleeper")
     time.sleep(300)
 """
 WAIT_S = 90.0
@@ -43,11 +43,11 @@ def bystander() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
             delete_namespace(space)
 
 
-def run_of(maker: subprocess.Popen[bytes]) -> Run | None:
+def run_of(maker: subprocess.Popen[bytes]) -> RecordedRun | None:
     return next((run for run in runs() if run.maker.pid == maker.pid and run.alive), None)
 
 
-def await_(maker: subprocess.Popen[bytes], moment: str) -> Run:
+def await_(maker: subprocess.Popen[bytes], moment: str) -> RecordedRun:
     """Until the maker has made its first namespaces, or everything."""
     give_up = time.monotonic() + WAIT_S
     while time.monotonic() < give_up:

@@ -93,18 +93,18 @@ def test_training_survives_a_killed_switch_and_returns_to_it(
     mechanism: str, train: Callable[..., TrainingRun], shared_fabric: Fabric, undisturbed: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "result.json"
-    told = (*SHORT, "--mechanism", mechanism, "--controller", shared_fabric.http, "--result", str(path))
-    run = train(*told, epochs=EPOCHS)
+    options = (*SHORT, "--mechanism", mechanism, "--controller", shared_fabric.http, "--result", str(path))
+    run = train(*options, epochs=EPOCHS)
     run.wait_for_step()
     state = State.read(shared_fabric.state_dir)
     assert state is not None
     os.kill(state.processes["switch"].pid, signal.SIGKILL)
-    assert run.end(within_s=PATIENCE_S) == 0, run.said
+    assert run.end(within_s=PATIENCE_S) == 0, run.output
     result = json.loads(path.read_text())
     assert result["weights_sha256"] == [undisturbed] * 2
     for (failure,) in result["fabric_failures"]:
         # Noticed when nobody listens at its address any more, and not before the ranks have looked twice.
-        assert 0 < failure["agreement_ms"] < failure["lost_ms"] < 1000 * DEADLINE_S
+        assert 0 < failure["agreement_ms"] <= failure["lost_ms"] < 1000 * DEADLINE_S
         assert failure["by_hosts"] > 0 and failure["returned"]
 
 
@@ -145,6 +145,7 @@ class Forwarder(BaseHTTPRequestHandler):
         """Nothing is said."""
 
 
+@pytest.mark.slow
 def test_a_fabric_of_other_packets_is_not_gone_back_to(
     train: Callable[..., TrainingRun], start_fabric: Callable[..., Fabric], undisturbed: str, tmp_path: Path
 ) -> None:
@@ -155,13 +156,13 @@ def test_a_fabric_of_other_packets_is_not_gone_back_to(
         run.wait_for_step()
         controllers.to = other.http
         stop_fabric(fabric.state_dir)
-        assert run.end(within_s=PATIENCE_S) == 0, run.said
+        assert run.end(within_s=PATIENCE_S) == 0, run.output
     result = json.loads(path.read_text())
     assert result["weights_sha256"] == [undisturbed] * 2
     for (failure,) in result["fabric_failures"]:
         assert failure["by_hosts"] > 0 and not failure["returned"]
         assert failure["refused"].startswith("the fabric came back with 64 elements per packet in pools of ")
-    assert run.said.count("warning: the fabric came back with 64 elements per packet") == 1
+    assert run.output.count("warning: the fabric came back with 64 elements per packet") == 1
 
 
 FEW_EPOCHS = 8
@@ -172,8 +173,8 @@ BY_HOSTS = {"mcast": "ring", "ring+mcast": "ring", "sfb:multicast/ring": "sfb/ri
 @pytest.fixture(scope="module")
 def by_hosts() -> dict[str, list[str]]:
     """sha256 of the weights that two ranks end with, by mechanism."""
-    told = ("--world-size", "2", "--epochs", str(FEW_EPOCHS))
-    return {name: trained("--mechanism", name, *told)["weights_sha256"] for name in set(BY_HOSTS.values())}
+    options = ("--world-size", "2", "--epochs", str(FEW_EPOCHS))
+    return {name: trained("--mechanism", name, *options)["weights_sha256"] for name in set(BY_HOSTS.values())}
 
 
 @pytest.mark.parametrize(
@@ -193,11 +194,11 @@ def test_what_the_switch_only_multicasts_goes_past_it_when_it_fails(
     tmp_path: Path,
 ) -> None:
     fabric, path = start_fabric(), tmp_path / "result.json"
-    told = ("--mechanism", mechanism, "--world-size", "2", "--controller", fabric.http, "--result", str(path))
-    run = train(*told, epochs=FEW_EPOCHS)
+    options = ("--mechanism", mechanism, "--world-size", "2", "--controller", fabric.http, "--result", str(path))
+    run = train(*options, epochs=FEW_EPOCHS)
     run.wait_for_step()
     os.kill(fabric.state["processes"]["switch"]["pid"], how)
-    assert run.end(within_s=PATIENCE_S) == 0, run.said
+    assert run.end(within_s=PATIENCE_S) == 0, run.output
     result = json.loads(path.read_text())
     assert result["weights_sha256"] == by_hosts[BY_HOSTS[mechanism]]
     own = result["strategy"].get("fabric_failures")
@@ -213,7 +214,7 @@ def test_training_goes_on_without_the_controller(
     run = train(*SHORT, "--controller", fabric.http, "--result", str(path), epochs=EPOCHS)
     run.wait_for_step()
     os.kill(fabric.state["pid"], signal.SIGKILL)
-    assert run.end(within_s=PATIENCE_S) == 0, run.said
+    assert run.end(within_s=PATIENCE_S) == 0, run.output
     result = json.loads(path.read_text())
     assert (result["weights_sha256"], result["fabric_failures"]) == ([undisturbed] * 2, [[], []])
     stopped = controller("stop", "--state-dir", fabric.state_dir)

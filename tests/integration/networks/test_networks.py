@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from emulation.networks.cleanup import Ledger
+from emulation.networks.cleanup import CleanupRecord
 from emulation.networks.netns import namespaces
-from emulation.networks.realise import Realisation, SwitchKind, realise
+from emulation.networks.realise import NetworkKind, SwitchKind, realise
 from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology, TopologyError
@@ -20,10 +20,10 @@ from tests.conftest import ROOT
 from tests.integration.networks.virtual_hosts import left_of, stream, sum_over
 
 RATE_BITS_S, STREAM_BYTES = 20e6, 1_000_000
-NETNS, EMBEDDED, BMV2 = Realisation.NETNS, SwitchKind.EMBEDDED, SwitchKind.BMV2
+NETNS, EMBEDDED, BMV2 = NetworkKind.NETNS, SwitchKind.EMBEDDED, SwitchKind.BMV2
 
 
-MININET, LOOPBACK = Realisation.MININET, Realisation.LOOPBACK
+MININET, LOOPBACK = NetworkKind.MININET, NetworkKind.LOOPBACK
 
 
 @pytest.mark.root
@@ -35,7 +35,7 @@ MININET, LOOPBACK = Realisation.MININET, Realisation.LOOPBACK
         pytest.param(MININET, EMBEDDED, marks=pytest.mark.mininet),
     ],
 )
-def test_hosts_sum_and_talk_over_a_tree(how: Realisation, kind: SwitchKind) -> None:
+def test_hosts_sum_and_talk_over_a_tree(how: NetworkKind, kind: SwitchKind) -> None:
     topology = leaf_spine(4, leaves=2, servers=1, rate_bits_s=RATE_BITS_S)
     with realise(topology, how, kind) as fabric:
         assert [host.name for host in fabric.hosts] == ["worker0", "worker1", "worker2", "worker3", "server0"]
@@ -61,6 +61,7 @@ def test_hosts_sum_and_talk_over_a_tree(how: Realisation, kind: SwitchKind) -> N
 
 @pytest.mark.root
 @pytest.mark.mininet
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [EMBEDDED, pytest.param(BMV2, marks=pytest.mark.bmv2)])
 def test_a_leaf_spine_of_mininets_sums_hierarchically(kind: SwitchKind) -> None:
     """4 leaves x 4 workers: each leaf sends one sum up for its four, as its counters and its cable's say."""
@@ -78,7 +79,7 @@ def test_a_leaf_spine_of_mininets_sums_hierarchically(kind: SwitchKind) -> None:
         workers = [carried[f"worker{worker}"][0] for worker in range(4 * leaf, 4 * leaf + 4)]
         assert 0 < up < sum(workers)
     assert left_of(fabric) == []
-    assert [path.name for path in Path("/sys/class/net").iterdir() if fabric.ledger.path.stem[-6:] in path.name] == []
+    assert [path.name for path in Path("/sys/class/net").iterdir() if fabric.record.path.stem[-6:] in path.name] == []
 
 
 @pytest.mark.root
@@ -107,10 +108,10 @@ def test_a_tree_on_loopback_needs_no_root_and_its_links_lose() -> None:
 
 
 def test_what_cannot_be_made_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refused(topology: Topology, how: Realisation, kind: SwitchKind, says: str) -> None:
-        with pytest.raises(TopologyError, match=says) as wrong, realise(topology, how, kind):
+    def refused(topology: Topology, how: NetworkKind, kind: SwitchKind, says: str) -> None:
+        with pytest.raises(TopologyError, match=says) as error, realise(topology, how, kind):
             pass
-        assert "\n" not in str(wrong.value)
+        assert "\n" not in str(error.value)
 
     with monkeypatch.context() as somewhere:
         somewhere.setenv("PATH", "/nowhere")
@@ -124,7 +125,7 @@ def test_what_cannot_be_made_is_refused_in_one_line(monkeypatch: pytest.MonkeyPa
     refused(star(2), MININET, EMBEDDED, "needs Debian's package mininet .*: apt-get install mininet")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(TopologyError, match="network namespaces need root; the realisation loopback does not"):
-        namespaces(star(2), Ledger(tmp_path / "1-1-1.jsonl")).__enter__()
+        namespaces(star(2), CleanupRecord(tmp_path / "1-1-1.jsonl")).__enter__()
     with pytest.raises(TopologyError, match="on loopback ring would go past the switches"):
         LOOPBACK.require_streams("ring")
     NETNS.require_streams("ring")

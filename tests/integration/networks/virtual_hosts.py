@@ -75,4 +75,4 @@ def left_of(fabric: RunningNetwork) -> list[str]:
     """What is still there of a network that has ended."""
     left = [f"{name} {process.pid}" for name, process in fabric.processes.items() if process.alive]
     left += [host.netns for host in fabric.hosts if host.netns is not None and Path(host.netns).exists()]
-    return left + [str(path) for path in (fabric.ledger.path, fabric.ledger.folder) if path.exists()]
+    return left + [str(path) for path in (fabric.record.path, fabric.record.folder) if path.exists()]

@@ -166,7 +166,7 @@ def failover() -> None:
     expected = mine.clone()
     on_host(lambda: dist.all_reduce(expected))
     (folder / f"begun{rank}").touch()
-    seen["rounds"] = seen["wrong"] = 0
+    seen["rounds"] = seen["mismatches"] = 0
     give_up = time.monotonic() + FAILOVER_S
     # Every rank ends after as many: rank 0 says when.
     more = torch.ones(1, dtype=torch.int32)
@@ -176,7 +176,7 @@ def failover() -> None:
             works.append(dist.all_reduce(tensor, async_op=True))
         for work, tensor in zip(works, sums, strict=True):
             work.wait()
-            seen["wrong"] += not torch.equal(bits(tensor), bits(expected))
+            seen["mismatches"] += not torch.equal(bits(tensor), bits(expected))
         seen["rounds"] += 1
         failures = group._collective.failures
         finished = bool(failures) and failures[0]["by_hosts"] > 0 and failures[0]["returned"]

@@ -77,14 +77,14 @@ def assert_close(seen: list[list[float]], expected: list[torch.Tensor]) -> None:
 def test_the_backend_reduces_and_passes_the_rest_on(
     mechanism: str, end: str, fabric: Fabric, forks: ForkServer, tmp_path: Path
 ) -> None:
-    told = {"NETFOLD_MECHANISM": mechanism, "NETFOLD_CONTROLLER": fabric.http}
+    environment = {"NETFOLD_MECHANISM": mechanism, "NETFOLD_CONTROLLER": fabric.http}
     if end == "leave":  # as Python ends
-        done = torchrun(SCRIPT, tmp_path, end, **told)
+        done = torchrun(SCRIPT, tmp_path, end, **environment)
         assert done.returncode == 0, done.stderr
     else:
-        ranks = Ranks(forks, tmp_path, SCRIPT, tmp_path, end, **told)
-        _, said = ranks.communicate(PATIENCE_S)
-        assert ranks.returncode == 0, said
+        ranks = Ranks(forks, tmp_path, SCRIPT, tmp_path, end, **environment)
+        _, errors = ranks.communicate(PATIENCE_S)
+        assert ranks.returncode == 0, errors
     # Whichever way a script ends, the controller has its places back.
     assert fabric.status()["jobs"] == []
     each: list[dict[str, Any]] = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
@@ -129,8 +129,8 @@ def test_the_pages_examples_run(example: str, fabric: Fabric, forks: ForkServer,
     script.write_text(example.replace(DEFAULT_CONTROLLER, fabric.http))
     before = fabric.status()["events"]["completed"]
     ranks = Ranks(forks, tmp_path, script, NETFOLD_CONTROLLER=fabric.http)
-    _, said = ranks.communicate(PATIENCE_S)
-    assert ranks.returncode == 0, said
+    _, errors = ranks.communicate(PATIENCE_S)
+    assert ranks.returncode == 0, errors
     assert fabric.status()["events"]["completed"] > before
     assert fabric.status()["jobs"] == []
 

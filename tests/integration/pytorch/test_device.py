@@ -64,16 +64,16 @@ def test_a_dead_switch_changes_no_bit(fabric: Fabric, start: Callable[..., Ranks
     wait_for(run, tmp_path / "begun0", tmp_path / "begun1")
     os.kill(fabric.state["processes"]["switch"]["pid"], signal.SIGKILL)
     for seen in ended(run, tmp_path):
-        assert seen["wrong"] == 0 < seen["rounds"]
+        assert seen["mismatches"] == 0 < seen["rounds"]
         assert seen["failures"][0]["by_hosts"] > 0 and seen["failures"][0]["returned"]
 
 
 def test_a_stopped_rank_is_named_by_those_that_wait_for_its_codes(start: Callable[..., Ranks], tmp_path: Path) -> None:
     run = start(tmp_path, "missing", NETFOLD_DEADLINE_S="3")
-    said, stopped = tmp_path / "rank0.json", tmp_path / "stopped"
+    report, stopped = tmp_path / "rank0.json", tmp_path / "stopped"
     try:
-        wait_for(run, said, stopped)
-        assert "rank 1 is missing: no sign of life" in json.loads(said.read_text())["missing"]
+        wait_for(run, report, stopped)
+        assert "rank 1 is missing: no sign of life" in json.loads(report.read_text())["missing"]
     finally:
         if stopped.exists():
             os.kill(int(stopped.read_text()), signal.SIGKILL)

@@ -44,7 +44,7 @@ def network() -> nn.Module:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PairOptions:
     """What every process is told.
 
     Attributes:
@@ -64,7 +64,7 @@ def file_name(pair: str) -> str:
     return pair.replace("/", ",") + ".pt"
 
 
-def options(pair: str, told: Told) -> TrainOptions:
+def options(pair: str, common: PairOptions) -> TrainOptions:
     """Of a pair's training run."""
     return TrainOptions(
         mechanism=pair,
@@ -74,10 +74,10 @@ def options(pair: str, told: Told) -> TrainOptions:
         lr=LR,
         seed=SEED,
         bucket_mb=BUCKET_MB,
-        controller=told.controller,
+        controller=common.controller,
         deadline_s=20.0,
         steps=STEPS,
-        save=str(Path(told.folder) / file_name(pair)),
+        save=str(Path(common.folder) / file_name(pair)),
     )
 
 
@@ -101,7 +101,7 @@ def play(asked: TrainOptions, here: LaunchEnvironment, store: dist.Store, number
 
 def main() -> None:
     here = LaunchEnvironment.from_environment()
-    told = Told(**json.loads(os.environ[OPTIONS_VARIABLE]))
+    common = PairOptions(**json.loads(os.environ[OPTIONS_VARIABLE]))
     store = dist.TCPStore(here.host, here.port, is_master=False, timeout=PATIENCE, wait_for_workers=False)
 
     def tell(event: dict[str, Any]) -> None:
@@ -109,8 +109,8 @@ def main() -> None:
             sys.stdout.write(json.dumps(event) + "\n")
             sys.stdout.flush()
 
-    for number, pair in enumerate(told.pairs):
-        result = play(options(pair, told), here, store, number)
+    for number, pair in enumerate(common.pairs):
+        result = play(options(pair, common), here, store, number)
         tell({"event": "pair", "pair": pair, "weights_sha256": result.get("weights_sha256")})
     tell({"event": "result", "result": {}})
     os._exit(0)

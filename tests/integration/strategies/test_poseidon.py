@@ -31,8 +31,8 @@ def trained(
     mechanism: str, path: Path, workers: int = WORKERS, **more: str
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """A run's result and the weights that it ended with; all ranks have the same, bit for bit."""
-    told = {"world-size": workers, "batch-size": WORKERS * BATCH // workers, "steps": STEPS, **more}
-    options = [word for name, value in told.items() for word in (f"--{name}", str(value))]
+    values = {"world-size": workers, "batch-size": WORKERS * BATCH // workers, "steps": STEPS, **more}
+    options = [word for name, value in values.items() for word in (f"--{name}", str(value))]
     result = training_runs.trained("--mechanism", mechanism, "--save", str(path), *options)
     assert len(result["weights_sha256"]) == workers
     assert len(set(result["weights_sha256"])) == 1
@@ -136,7 +136,7 @@ def test_a_killed_shard_comes_back_and_the_weights_are_the_same(tmp_path: Path) 
             os.kill(shard, signal.SIGKILL)
             assert wait_for_shard(keeper, after=shard) != shard
         assert run.process.poll() is None
-        assert run.end(PATIENCE_S) == 0, run.said
+        assert run.end(PATIENCE_S) == 0, run.output
     finally:
         run.stop()
     assert json.loads((tmp_path / "result.json").read_text())["weights_sha256"] == undisturbed

@@ -32,8 +32,8 @@ class Run:
 
 def train(path: Path, mechanism: str, world_size: int = WORKERS, batch: int = BATCH) -> Run:
     """A run to its end; `path` is for its weights."""
-    told = ["--mechanism", mechanism, "--world-size", str(world_size), "--batch-size", str(batch)]
-    return Run(trained(*told, "--steps", str(STEPS), "--save", str(path)), torch.load(path))
+    options = ["--mechanism", mechanism, "--world-size", str(world_size), "--batch-size", str(batch)]
+    return Run(trained(*options, "--steps", str(STEPS), "--save", str(path)), torch.load(path))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_rerun_has_the_same_bits(with_servers: Run, tmp_path: Path) -> None:
     assert train(tmp_path / "weights.pt", "ralp").result["weights_sha256"] == with_servers.result["weights_sha256"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_a_tail_without_its_server_ends_the_run_by_name(number: signal.Signals) -> None:
     run = TrainingRun.start(
         "--epochs", "2000", "--deadline", str(DEADLINE_S), "--mechanism", "ralp/ring", "--world-size", "2"

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from hostlib.schedules.sharding import PAIR_BYTES
 from hostlib.strategies.builtin.poseidon.store.client import Address, StoreClient
-from hostlib.strategies.builtin.poseidon.store.frame import HEAD, Frame, Kind, read, write
-from hostlib.strategies.builtin.poseidon.store.partition import Place, places
+from hostlib.strategies.builtin.poseidon.store.frame import HEAD, Frame, FrameKind, read, write
+from hostlib.strategies.builtin.poseidon.store.partition import PairRange, make_pairs
 from hostlib.strategies.builtin.poseidon.store.shard import ShardOptions
 from hostlib.strategies.builtin.poseidon.store.supervisor import listening_at, start_shard
 
@@ -24,7 +24,7 @@ from hostlib.strategies.builtin.poseidon.store.supervisor import listening_at, s
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 TOKEN, PATIENCE_S = "00" * 16, 10.0
-PLACES = [Place(0, 0, 0, 0, 3), Place(1, 0, 0, 3, 5)]
+PAIRS = [PairRange(0, 0, 0, 0, 3), PairRange(1, 0, 0, 3, 5)]
 FIRST = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 5.0])]
 
 
@@ -75,10 +75,10 @@ def worker() -> Iterator[Callable[[RunningShard, int], StoreClient]]:
     clients: list[StoreClient] = []
 
     def connect(shard: RunningShard, rank: int) -> StoreClient:
-        clients.append(StoreClient([shard.address], rank, PLACES))
+        clients.append(StoreClient([shard.address], rank, PAIRS))
         if rank == 0:
-            for place, values in zip(PLACES, FIRST, strict=True):
-                clients[-1].push(place.number, 0, values)
+            for pair, values in zip(PAIRS, FIRST, strict=True):
+                clients[-1].push(pair.number, 0, values)
         return clients[-1]
 
     yield connect
@@ -92,8 +92,8 @@ def updates(rank: int, version: int) -> list[Tensor]:
 
 
 def push(client: StoreClient, rank: int, version: int) -> None:
-    for place, values in zip(PLACES, updates(rank, version), strict=True):
-        client.push(place.number, version, values)
+    for pair, values in zip(PAIRS, updates(rank, version), strict=True):
+        client.push(pair.number, version, values)
 
 
 def expected(ranks_of: list[list[int]]) -> list[Tensor]:
@@ -108,7 +108,7 @@ def expected(ranks_of: list[list[int]]) -> list[Tensor]:
 
 
 def values(client: StoreClient, version: int) -> list[Tensor]:
-    return [client.wait(place.number, version, PATIENCE_S)[0] for place in PLACES]
+    return [client.wait(pair.number, version, PATIENCE_S)[0] for pair in PAIRS]
 
 
 def same(found: list[Tensor], wanted: list[Tensor]) -> bool:
@@ -116,7 +116,7 @@ def same(found: list[Tensor], wanted: list[Tensor]) -> bool:
 
 
 def test_pairs_have_two_megabytes_at_most_and_are_dealt_out() -> None:
-    found = places([10, PAIR_BYTES, 7], 3)
+    found = make_pairs([10, PAIR_BYTES, 7], 3)
     assert [(p.bucket, p.shard) for p in found] == [(0, 0), (1, 1), (1, 2), (1, 0), (1, 1), (2, 2)]
     assert all(4 * (p.end - p.start) <= PAIR_BYTES for p in found)
     assert [p.number for p in found] == list(range(6))
@@ -201,26 +201,26 @@ def test_half_a_checkpoint_is_none(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "payload",
     [
         b"GET / HTTP/1.1\r\n\r\n" + bytes(HEAD.size),
-        HEAD.pack(Kind.HELLO, 0, 0, 0, 2**31),
-        HEAD.pack(Kind.HELLO, 0, 0, 0, 2) + b"{}",
-        HEAD.pack(Kind.HELLO, 0, 0, 0, 1) + b"{",
-        HEAD.pack(Kind.UPDATE, 0, 1, 0, 4) + bytes(4),
+        HEAD.pack(FrameKind.HELLO, 0, 0, 0, 2**31),
+        HEAD.pack(FrameKind.HELLO, 0, 0, 0, 2) + b"{}",
+        HEAD.pack(FrameKind.HELLO, 0, 0, 0, 1) + b"{",
+        HEAD.pack(FrameKind.UPDATE, 0, 1, 0, 4) + bytes(4),
     ],
 )
-def test_strangers_are_sent_away(said: bytes, shard: Callable[..., RunningShard]) -> None:
+def test_strangers_are_sent_away(payload: bytes, shard: Callable[..., RunningShard]) -> None:
     running = shard()
     with socket.create_connection((running.address.host, running.address.port), PATIENCE_S) as sock:
         sock.settimeout(PATIENCE_S)
-        sock.sendall(said)
+        sock.sendall(payload)
         with suppress(ConnectionResetError):  # What was not read is answered so.
             assert sock.recv(1) == b""
 
 
 def test_a_frame_comes_as_it_went() -> None:
-    frame = Frame(Kind.VALUES, 7, 3, 2, b"values")
+    frame = Frame(FrameKind.VALUES, 7, 3, 2, b"values")
 
     async def there_and_back() -> Frame:
         got: asyncio.Queue[Frame] = asyncio.Queue()

@@ -171,10 +171,10 @@ class Outcomes:
     def _play(self, pairs: list[str], controller: str) -> None:
         folder = self._folder / str(len(self._failures))
         folder.mkdir()
-        told = strategy_ranks.Told(pairs, str(folder), controller)
+        options = strategy_ranks.PairOptions(pairs, str(folder), controller)
         servers = max(choose(pair).servers for pair in pairs)
         with fork_server(*TRAINING, strategy_ranks.__name__) as forks:
-            module, text = strategy_ranks.__name__, told.to_json()
+            module, text = strategy_ranks.__name__, options.to_json()
             run_ranks(module, lambda rank: text, WORKERS, LocalHosts(), self._note, servers, forks)
 
     def _note(self, event: dict[str, Any]) -> None:

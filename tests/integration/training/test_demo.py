@@ -36,9 +36,9 @@ def processes_of(output: Path) -> list[str]:
     return found
 
 
-def wait_for_step(demo: subprocess.Popen[bytes], said: Path) -> None:
+def wait_for_step(demo: subprocess.Popen[bytes], log: Path) -> None:
     give_up = time.monotonic() + 60
-    while ": step " not in said.read_text():
+    while ": step " not in log.read_text():
         assert demo.poll() is None and time.monotonic() < give_up
         time.sleep(0.02)
 
@@ -47,7 +47,7 @@ def wait_for_step(demo: subprocess.Popen[bytes], said: Path) -> None:
 class Demo:
     """What one whole demo said and left."""
 
-    said: str
+    printed: str
     result: dict[str, Any]
     runs: dict[str, dict[str, Any]]
     left: list[str]
@@ -75,7 +75,7 @@ def test_the_demo_leaves_its_result_and_nothing_else(demo: Demo) -> None:
     assert switch["slots_completed"] == switch["slots_predicted"] > 0
     assert switch["replicas_out"] == 4 * switch["slots_completed"]
     assert switch["packets_in"] >= 4 * switch["slots_completed"]
-    assert "slots completed" in demo.said
+    assert "slots completed" in demo.printed
     assert demo.left == []
 
 
@@ -119,9 +119,9 @@ def test_fabric_links_carry_every_chunk_once_each_way(demo: Demo) -> None:
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow)]
 )
 def test_an_interrupted_demo_stops_what_it_started(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    with (tmp_path / "said").open("w+") as said:
-        demo = subprocess.Popen([*DEMO, "--output", tmp_path / "out"], cwd=ROOT, stdout=said, stderr=said)
-        wait_for_step(demo, tmp_path / "said")
+    with (tmp_path / "log").open("w+") as log:
+        demo = subprocess.Popen([*DEMO, "--output", tmp_path / "out"], cwd=ROOT, stdout=log, stderr=log)
+        wait_for_step(demo, tmp_path / "log")
         demo.send_signal(number)
         assert demo.wait(30) == code
     assert processes_of(tmp_path) == []
@@ -130,28 +130,28 @@ def test_an_interrupted_demo_stops_what_it_started(tmp_path: Path, number: signa
 
 @pytest.mark.slow
 def test_a_killed_controller_does_not_stop_the_demos_training(tmp_path: Path) -> None:
-    with (tmp_path / "said").open("w+") as said:
+    with (tmp_path / "log").open("w+") as log:
         demo = subprocess.Popen(
             [*DEMO, "--output", tmp_path / "out", "--mechanisms", "inagg+mcast", "--epochs", "8"],
             cwd=ROOT,
-            stdout=said,
-            stderr=said,
+            stdout=log,
+            stderr=log,
         )
-        wait_for_step(demo, tmp_path / "said")
+        wait_for_step(demo, tmp_path / "log")
         state = json.loads((tmp_path / "out" / "fabric" / "controller.json").read_text())
         os.kill(state["pid"], signal.SIGKILL)
         assert demo.wait(60) == 1
     run = json.loads((tmp_path / "out" / "inagg+mcast.json").read_text())
     assert run["steps"] == 176
-    assert "the controller died" in (tmp_path / "said").read_text().splitlines()[-1]
+    assert "the controller died" in (tmp_path / "log").read_text().splitlines()[-1]
     assert processes_of(tmp_path) == []
 
 
 @pytest.mark.slow
 def test_a_killed_demo_takes_everything_with_it(tmp_path: Path) -> None:
-    with (tmp_path / "said").open("w+") as said:
-        demo = subprocess.Popen([*DEMO, "--output", tmp_path / "out"], cwd=ROOT, stdout=said, stderr=said)
-        wait_for_step(demo, tmp_path / "said")
+    with (tmp_path / "log").open("w+") as log:
+        demo = subprocess.Popen([*DEMO, "--output", tmp_path / "out"], cwd=ROOT, stdout=log, stderr=log)
+        wait_for_step(demo, tmp_path / "log")
         demo.kill()
         demo.wait(10)
     give_up = time.monotonic() + 20

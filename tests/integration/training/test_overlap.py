@@ -32,7 +32,7 @@ class Range:
     name: str
     begin: float
     end: float
-    told: dict[str, Any]
+    arguments: dict[str, Any]
 
     def meets(self, other: Range) -> bool:
         return self.begin < other.end and other.begin < self.end
@@ -88,8 +88,8 @@ def test_buckets_travel_while_the_backward_pass_goes_on(fabric: Fabric, tmp_path
         for step in steps:
             (backward,) = within(step, backwards)
             travelling = within(step, buckets)
-            assert sum(bucket.told["bytes"] for bucket in travelling) == FLOAT_BYTES * result["parameters"]
-            assert [bucket.told["bucket"] for bucket in travelling] == list(range(len(travelling)))
+            assert sum(bucket.arguments["bytes"] for bucket in travelling) == FLOAT_BYTES * result["parameters"]
+            assert [bucket.arguments["bucket"] for bucket in travelling] == list(range(len(travelling)))
             assert all(re.fullmatch(r"allreduce bucket \d+ \([\d.]+ MB\)", bucket.name) for bucket in travelling)
             assert len(travelling) > 2
             # Every bucket begins before the backward computation ends, and the first is under way while torch

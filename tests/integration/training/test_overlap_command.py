@@ -32,17 +32,17 @@ def test_bsp_is_exposed_as_long_as_it_communicates_and_wfbp_no_longer() -> None:
 def test_the_cost_model_is_checked_against_real_steps() -> None:
     done = hostlib("cgdp", "check", "cifar10_quick", "--chunks", "1,2", "--steps", "3", "--batch", "2", "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    costs = [LayerCost(*(layer[name] for name in LayerCost.__slots__)) for layer in told["layers"]]
+    printed = json.loads(done.stdout)
+    costs = [LayerCost(*(layer[name] for name in LayerCost.__slots__)) for layer in printed["layers"]]
     assert len(costs) == 5
     assert all(time > 0 for cost in costs for time in (cost.backward, cost.accumulation, cost.broadcast))
-    assert [row["chunk"] for row in told["backward"]] == [1, 2, None]
-    for row in told["backward"][:2]:
+    assert [row["chunk"] for row in printed["backward"]] == [1, 2, None]
+    for row in printed["backward"][:2]:
         prediction = predict(costs, partition(5, row["chunk"]))
         assert (row["predicted_s"], row["chunks"]) == (pytest.approx(prediction.total), len(prediction.chunks))
         assert row["measured_s"] > 0
-    assert told["backward"][2]["predicted_s"] == pytest.approx(without_overlap(costs))
-    assert told["times"] == {str(row["chunk"]): row["measured_s"] for row in told["backward"][:2]}
+    assert printed["backward"][2]["predicted_s"] == pytest.approx(without_overlap(costs))
+    assert printed["times"] == {str(row["chunk"]): row["measured_s"] for row in printed["backward"][:2]}
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,18 @@ def test_a_server_that_stops_is_named() -> None:
 @pytest.mark.mpi
 def test_mpirun_trains(tmp_path: Path) -> None:
     """Two workers and, as the last process, a server."""
-    told = ["--transport", "mpi", "--mechanism", "ps", "--steps", str(STEPS), "--result", str(tmp_path / "result.json")]
+    options = [
+        "--transport",
+        "mpi",
+        "--mechanism",
+        "ps",
+        "--steps",
+        str(STEPS),
+        "--result",
+        str(tmp_path / "result.json"),
+    ]
     done = subprocess.run(
-        [MPIRUN, "--oversubscribe", "-n", "3", sys.executable, "-m", "hostlib.train", *told],
+        [MPIRUN, "--oversubscribe", "-n", "3", sys.executable, "-m", "hostlib.train", *options],
         cwd=ROOT,
         env={**os.environ, **MPI},
         capture_output=True,

@@ -6,9 +6,6 @@ on all ranks, and what was said of a tensor that cannot be summed.
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +21,7 @@ from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import find
 from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.mpi_transport import MpiConnector
+from tests.integration.transports.mpi_results import print_gathered
 
 PROCESSES = 4
 WORLD_SIZES = (2, 3, 4)
@@ -40,14 +38,14 @@ def drawn(rank: int, size: int, dtype: torch.dtype) -> Tensor:
     return torch.randn(size, generator=generator).to(dtype)
 
 
-def given(rank: int) -> list[Tensor]:
+def inputs(rank: int) -> list[Tensor]:
     """What is summed, and, the last two, a tensor that is averaged and one that is not contiguous."""
     plain = [drawn(rank, size, dtype) for dtype in DTYPES for size in SIZES]
     return [*plain, drawn(rank, 999, torch.float32), drawn(rank, 1000, torch.float32).view(20, 50).t()]
 
 
 def gloos(number: int, world_size: int, rank: int) -> Tensor:
-    wanted = given(rank)[number].contiguous()
+    wanted = inputs(rank)[number].contiguous()
     dist.all_reduce(wanted)
     return wanted / world_size if number == AVERAGED else wanted
 
@@ -57,7 +55,7 @@ def is_gloos(mine: Tensor, number: int, world_size: int, rank: int) -> bool:
     wanted = gloos(number, world_size, rank)
     if not mine.is_floating_point():
         return torch.equal(mine, wanted)
-    magnitudes = sum(given(each)[number].double().abs() for each in range(world_size))
+    magnitudes = sum(inputs(each)[number].double().abs() for each in range(world_size))
     bound = 2 * world_size * torch.finfo(mine.dtype).eps * magnitudes
     return bool(((mine.double() - wanted.double()).abs() <= bound).all())
 
@@ -73,7 +71,7 @@ def play(here: LaunchEnvironment) -> dict[str, Any]:
     with join_group(here, "test", TIMEOUT_S) as (group, job):
         collective = create_collective(find("mpi"), group, "", job)
         assert isinstance(collective, TransportCollective)
-        tensors = given(here.rank)
+        tensors = inputs(here.rank)
         sums = [collective.allreduce(tensor, number == AVERAGED) for number, tensor in enumerate(tensors)]
         try:
             collective.allreduce(torch.ones(3, dtype=torch.float64), False).wait()
@@ -111,13 +109,7 @@ def main() -> None:
         # MPI itself would wait at full speed.
         everyone.set(f"{world_size}/{me}", "")
         everyone.wait([f"{world_size}/{rank}" for rank in range(PROCESSES)], timedelta(seconds=TIMEOUT_S))
-    gathered = everybody.gather(results)
-    if gathered is not None:
-        json.dump([result for some in gathered for result in some], sys.stdout)
-        sys.stdout.flush()
-    everybody.Barrier()
-    MPI.Finalize()
-    os._exit(0)
+    print_gathered(everybody, results)
 
 
 if __name__ == "__main__":

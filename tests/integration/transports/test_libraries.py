@@ -28,6 +28,7 @@ def mpirun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_mpi_sums_as_gloo_does_with_2_3_and_4_workers() -> None:
     done = mpirun(library_ranks.PROCESSES, library_ranks.__name__)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -41,8 +42,8 @@ def test_mpi_sums_as_gloo_does_with_2_3_and_4_workers() -> None:
 @pytest.mark.mpi
 def test_mpirun_trains_with_mpis_own(tmp_path: Path) -> None:
     result_path = tmp_path / "result.json"
-    told = ["--transport", "mpi", "--mechanism", "mpi", "--steps", str(STEPS), "--result", str(result_path)]
-    done = mpirun(3, "hostlib.train", *told)
+    options = ["--transport", "mpi", "--mechanism", "mpi", "--steps", str(STEPS), "--result", str(result_path)]
+    done = mpirun(3, "hostlib.train", *options)
     assert done.returncode == 0, done.stderr
     result = json.loads(result_path.read_text())
     assert len(result["weights_sha256"]) == 3

@@ -171,8 +171,8 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
 
 def test_one_controller_per_state_directory(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     state(controller=process_of(sleeper)).write(tmp_path)
-    said = one_line(controller("start", "--state-dir", tmp_path))
-    assert f"a controller is running already (pid {sleeper.pid}, http://127.0.0.1:1)" in said
+    line = one_line(controller("start", "--state-dir", tmp_path))
+    assert f"a controller is running already (pid {sleeper.pid}, http://127.0.0.1:1)" in line
     assert State.read(tmp_path) is not None
     assert sleeper.poll() is None
 
@@ -180,8 +180,8 @@ def test_one_controller_per_state_directory(tmp_path: Path, sleeper: subprocess.
 def test_a_living_switch_is_not_given_another_program(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """Ranks in a job there quantise by blocks of a packet's elements: they would go on with other weights."""
     replace(state(switch=process_of(sleeper)), elements=256).write(tmp_path)
-    said = one_line(controller("start", "--http", "127.0.0.1:0", "--state-dir", tmp_path, "--elements", "64"))
-    assert f"the switches of {tmp_path} run a program of 256 elements per packet, not 64" in said
+    line = one_line(controller("start", "--http", "127.0.0.1:0", "--state-dir", tmp_path, "--elements", "64"))
+    assert f"the switches of {tmp_path} run a program of 256 elements per packet, not 64" in line
     assert State.read(tmp_path) is not None
     assert sleeper.poll() is None
 
@@ -194,8 +194,8 @@ def test_switches_are_at_work_unless_all_of_its_own_are_dead(switch: Process | N
 def test_an_http_port_in_use_starts_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         http = f"127.0.0.1:{taken.getsockname()[1]}"
-        said = one_line(controller("start", "--http", http, "--state-dir", tmp_path))
-    assert f"cannot listen on {http}: Address already in use" in said
+        line = one_line(controller("start", "--http", http, "--state-dir", tmp_path))
+    assert f"cannot listen on {http}: Address already in use" in line
     assert {path.name for path in tmp_path.iterdir()} == {"controller.log", "controller.lock"}
 
 
@@ -211,6 +211,6 @@ def test_an_http_port_in_use_starts_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_start_says_why(tmp_path: Path, options: list[str], says: str) -> None:
-    said = one_line(controller("start", "--http", "127.0.0.1:0", "--state-dir", tmp_path, *options))
-    assert says in said
+    line = one_line(controller("start", "--http", "127.0.0.1:0", "--state-dir", tmp_path, *options))
+    assert says in line
     assert not (tmp_path / STATE_FILE).exists()

@@ -151,7 +151,7 @@ def evaluate(e: dict[str, Any]) -> int:
     )
 
 
-@pytest.mark.parametrize("bits", [8, 32, 48, 64, 100, 128, 300])
+@pytest.mark.parametrize("bits", [8, 32, 48, 64, 100, 128, pytest.param(300, marks=pytest.mark.slow)])
 def test_expressions_compute_what_unbounded_integers_would(bits: int) -> None:
     @settings(max_examples=3, deadline=None)
     @given(st.lists(trees(bits), min_size=40, max_size=40))
@@ -241,9 +241,9 @@ def test_unsupported_constructs_are_named(described: dict[str, Any]) -> None:
 
 def test_an_error_of_the_c_compiler_names_the_line_of_p4() -> None:
     text = Generator(Program((BUILD / "netfold-v1model-64.json").read_bytes())).generate()
-    wrong = text.replace("static VECTOR void action_", "wrong VECTOR void action_", 1)
+    broken = text.replace("static VECTOR void action_", "wrong VECTOR void action_", 1)
     with pytest.raises(CompilerError, match=r"error: .* \(of v1model/vector.p4:\d+"):
-        compile_program(wrong)
+        compile_program(broken)
 
 
 def test_without_a_compiler_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +290,7 @@ def test_ports_are_opened_all_or_none() -> None:
     taken.socket.close()
 
 
-@pytest.mark.parametrize("wrong", [{"loss": 1.0}, {"duplicate": -0.1}, {"reorder": 2.0}])
-def test_faults_are_probabilities(wrong: dict[str, float]) -> None:
+@pytest.mark.parametrize("fields", [{"loss": 1.0}, {"duplicate": -0.1}, {"reorder": 2.0}])
+def test_faults_are_probabilities(fields: dict[str, float]) -> None:
     with pytest.raises(PortError, match="is not a probability"):
-        Faults(**wrong)
+        Faults(**fields)

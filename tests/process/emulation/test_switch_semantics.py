@@ -228,9 +228,9 @@ def write(pipeline: Pipeline, how: int, *entities: p4rt.TableEntry | p4rt.Entity
 
 
 def refused(pipeline: Pipeline, how: int, entity: p4rt.TableEntry | p4rt.Entity) -> RequestError:
-    with pytest.raises(RequestError) as wrong:
+    with pytest.raises(RequestError) as error:
         write(pipeline, how, entity)
-    return wrong.value
+    return error.value
 
 
 def group(number: int, *replicas: tuple[int, int]) -> p4rt.Entity:
@@ -359,9 +359,9 @@ def test_replicas_are_processed_one_by_one(tables: Pipeline) -> None:
 
 def test_replicas_that_no_switch_port_can_be_are_refused(tables: Pipeline) -> None:
     for replica in ((511, 1), (70000, 1), (1, 65536)):
-        wrong = refused(tables, UPDATE.INSERT, group(5, replica))
-        assert wrong.code == grpc.StatusCode.INVALID_ARGUMENT
-        assert "ports are 0..510 and instances 0..65535" in str(wrong)
+        error = refused(tables, UPDATE.INSERT, group(5, replica))
+        assert error.code == grpc.StatusCode.INVALID_ARGUMENT
+        assert "ports are 0..510 and instances 0..65535" in str(error)
 
 
 def test_default_actions_change_and_come_back(routed: Pipeline) -> None:

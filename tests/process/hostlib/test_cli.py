@@ -52,13 +52,13 @@ def test_help_says_what_there_is() -> None:
 
 def test_mechanisms_as_json() -> None:
     done = command("hostlib", "mechanisms", "--json")
-    told = json.loads(done.stdout)
-    assert set(told["mechanisms"]) >= {"gloo", "inagg+mcast", "ring"}
-    assert told["mechanisms"]["inagg+mcast"]["needs_fabric"] is True
-    assert told["mechanisms"]["ring"]["needs_fabric"] is False
-    bound = {name: (m["transport"], m["device"]) for name, m in told["mechanisms"].items()}
+    printed = json.loads(done.stdout)
+    assert set(printed["mechanisms"]) >= {"gloo", "inagg+mcast", "ring"}
+    assert printed["mechanisms"]["inagg+mcast"]["needs_fabric"] is True
+    assert printed["mechanisms"]["ring"]["needs_fabric"] is False
+    bound = {name: (m["transport"], m["device"]) for name, m in printed["mechanisms"].items()}
     assert {name: each for name, each in bound.items() if any(each)} == {"mpi": ("mpi", None), "nccl": (None, "cuda")}
-    assert set(told["strategies"]) >= {"bsp", "wfbp"}
+    assert set(printed["strategies"]) >= {"bsp", "wfbp"}
 
 
 def test_mechanisms_as_a_table() -> None:
@@ -71,11 +71,11 @@ def test_mechanisms_as_a_table() -> None:
 
 def test_a_schedule_as_json() -> None:
     done = command("hostlib", "schedule", "ring", "-n", "4", "--size", "4000", "--json")
-    told = json.loads(done.stdout)
-    assert told["verified"] is True
-    assert told["pieces"] == 4
-    assert told["links"]["worker0"] == {"sent_bytes": 6000, "received_bytes": 6000}
-    assert told["nodes"]["worker0"][0] == "send piece 0 to worker1"
+    printed = json.loads(done.stdout)
+    assert printed["verified"] is True
+    assert printed["pieces"] == 4
+    assert printed["links"]["worker0"] == {"sent_bytes": 6000, "received_bytes": 6000}
+    assert printed["nodes"]["worker0"][0] == "send piece 0 to worker1"
 
 
 def test_a_schedule_as_a_table() -> None:

@@ -31,8 +31,8 @@ def heard() -> Any:
 
 def test_a_number_that_comes_again_is_another_process(heard: Any) -> None:
     fork_server, writing = heard
-    for said in ({"pid": 7}, {"pid": 7, "status": 1}, {"pid": 8}, {"pid": 8, "status": -9}, {"pid": 7}):
-        os.write(writing, json.dumps(said).encode() + b"\n")
+    for message in ({"pid": 7}, {"pid": 7, "status": 1}, {"pid": 8}, {"pid": 8, "status": -9}, {"pid": 7}):
+        os.write(writing, json.dumps(message).encode() + b"\n")
     fork_server.events(1.0)
     assert fork_server.ended == {8: -9}
 
@@ -63,8 +63,8 @@ def test_what_is_forked_has_its_own_name_environment_and_output(tmp_path: Path) 
     with fork_server("forked_example", folder=tmp_path) as forks, out.open("wb") as output, err.open("wb") as errors:
 
         def fork(says: str) -> int:
-            told = {"SAYS": says}
-            return forks.fork("forked_example", told, None, errors.fileno(), output.fileno(), f"rank {says}")
+            environment = {"SAYS": says}
+            return forks.fork("forked_example", environment, None, errors.fileno(), output.fileno(), f"rank {says}")
 
         waits, ends = fork("waits"), fork("ends")
         give_up = time.monotonic() + 20
@@ -123,9 +123,9 @@ with fork_server("slow", folder=Path({str(tmp_path)!r})) as forks:
     print(forks.process.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=20).stdout
+    printed = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=20).stdout
     give_up = time.monotonic() + 20
-    while start_time(int(said)) is not None:
+    while start_time(int(printed)) is not None:
         assert time.monotonic() < give_up, "it outlives the one that started it"
         time.sleep(0.01)
 

@@ -15,6 +15,6 @@ def test_a_model_of_ones_own(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hostlib", "ralp", "mine:net", "--input", "8", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert [(layer["name"], layer["params"]) for layer in told["layers"]] == [("0", 72), ("2", 891)]
-    assert (told["partition"], told["split_after"], told["cost"]) == (True, "0", 80)
+    printed = json.loads(done.stdout)
+    assert [(layer["name"], layer["params"]) for layer in printed["layers"]] == [("0", 72), ("2", 891)]
+    assert (printed["partition"], printed["split_after"], printed["cost"]) == (True, "0", 80)

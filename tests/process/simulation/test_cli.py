@@ -19,10 +19,10 @@ def test_run_prints_what_it_promises() -> None:
     done = simulate(
         "run", "--model", "vgg16", "--mechanism", "ring", "--workers", "32", "--bandwidth", "25gbit", "--json"
     )
-    told = json.loads(done.stdout)
-    assert set(told) == {"iteration_s", "bytes_per_link", "events", "wall_s"}
-    assert told["iteration_s"] == pytest.approx(0.683, rel=0.03)
-    assert len(told["bytes_per_link"]) == 32
+    printed = json.loads(done.stdout)
+    assert set(printed) == {"iteration_s", "bytes_per_link", "events", "wall_s"}
+    assert printed["iteration_s"] == pytest.approx(0.683, rel=0.03)
+    assert len(printed["bytes_per_link"]) == 32
 
 
 @pytest.mark.parametrize(
@@ -47,5 +47,5 @@ def test_the_command_prints_what_it_promises() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "simulation", "paper", "7", "--json"], cwd=ROOT, capture_output=True, text=True
     )
-    told = json.loads(done.stdout)
-    assert [set(cell) for cell in told] == [{"table", "row", "column", "published", "simulated", "kind"}] * 12
+    printed = json.loads(done.stdout)
+    assert [set(cell) for cell in printed] == [{"table", "row", "column", "published", "simulated", "kind"}] * 12

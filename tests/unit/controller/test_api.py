@@ -228,8 +228,8 @@ def test_what_changed_is_kept_for_a_restart(api: Api) -> None:
 
 def test_who_is_there_is_told_without_asking_the_switches(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemorySwitches, "describe", lambda self: pytest.fail("the switches were asked"))
-    code, said = api.call("GET", "/")
-    assert code == 200 and said["netfold"] == "controller" and said["version"]
+    code, answer = api.call("GET", "/")
+    assert code == 200 and answer["netfold"] == "controller" and answer["version"]
 
 
 def test_status_says_what_is_going_on(api: Api) -> None:
@@ -263,8 +263,8 @@ def test_a_server_joins_like_a_rank(api: Api) -> None:
     assert api.call("GET", "/jobs/demo/server")[1] == place
     worker, server = ({"address": "127.0.0.1", "udp_ports": [port]} for port in (5000, 7000))
     assert (place["server"], place["workers"]) == (server, [worker])
-    told = api.call("GET", "/jobs/demo/ranks/0")[1]
-    assert told["server"] == server and "workers" not in told
+    answer = api.call("GET", "/jobs/demo/ranks/0")[1]
+    assert answer["server"] == server and "workers" not in answer
     assert api.call("POST", "/jobs/demo/server/heartbeat", {"position": 3}) == (200, {"state": "ready"})
     assert [rank["position"] for rank in api.call("GET", "/jobs/demo")[1]["ranks"]] == [0, 3]
     assert api.call("DELETE", "/jobs/demo/server") == (200, {"state": "left"})

@@ -136,13 +136,13 @@ def test_the_whole_world_of_32_fits_the_mask(names: Names) -> None:
 def test_results_go_to_every_rank_by_its_own_address(names: Names, job: list[SwitchShare]) -> None:
     entities = names.job(job)
     replicas = names._tables["replicas"].preamble.id
-    told = {}
+    parameters = {}
     for entry in (e.table_entry for e in entities if e.table_entry.table_id == replicas):
-        told[int.from_bytes(entry.match[0].exact.value, "big")] = [
+        parameters[int.from_bytes(entry.match[0].exact.value, "big")] = [
             int.from_bytes(p.value, "big") for p in entry.action.action.params
         ]
     address = int(IPv4Address(ADDRESS))
-    assert told == {21 + rank: [0xAA00 + rank, address, 5000 + rank, rank] for rank in range(3)}
+    assert parameters == {21 + rank: [0xAA00 + rank, address, 5000 + rank, rank] for rank in range(3)}
     group = next(e for e in entities if e.HasField("packet_replication_engine_entry"))
     multicast = group.packet_replication_engine_entry.multicast_group_entry
     assert multicast.multicast_group_id == 7
@@ -160,13 +160,13 @@ def test_sums_of_a_leaf_go_up_as_one_rank_and_results_come_down(names: Names) ->
     assert ask(names, entities, **packet()) == Verdict("contribute_up", {"member": 2, "full": 7, **up})
     result = {"operation": constants.OPERATION_RESULT, "rank": 0x8002}
     assert ask(names, entities, **from_above(**result)) == Verdict("result_down", {"full": 7, "group": 7})
-    wrong = {
+    refused = {
         "slot": from_above(**result, slot=0),
         "source": packet(**result),
         "operation": from_above(rank=0x8002),
         "rank": from_above(operation=constants.OPERATION_RESULT, rank=0x8003),
     }
-    for reason, asked in wrong.items():
+    for reason, asked in refused.items():
         assert ask(names, entities, **asked) == Verdict("refuse", {"reason": constants.DROPS[reason]}), reason
 
 

@@ -280,9 +280,9 @@ def test_ranks_fill_the_leaves_and_leaves_are_ranks_of_the_root() -> None:
     world = World(topology=topology)
     job = [world.join(rank, 8) for rank in range(8)][-1]
     assert [job.ranks[rank].switch for rank in range(8)] == [f"leaf{n // 2}" for n in range(8)]
-    told = shares(job, topology)
-    assert list(told) == ["root", "leaf0", "leaf1", "leaf2", "leaf3"]
-    (root,), (leaf,) = told["root"], told["leaf2"]
+    by_switch = shares(job, topology)
+    assert list(by_switch) == ["root", "leaf0", "leaf1", "leaf2", "leaf3"]
+    (root,), (leaf,) = by_switch["root"], by_switch["leaf2"]
     assert root.above is None
     assert [(m.rank, m.port, m.address) for m in root.members] == [
         (LEAF_RANK + 1 + n, 60 + n, f"10.0.0.{n + 1}") for n in range(4)
@@ -290,7 +290,7 @@ def test_ranks_fill_the_leaves_and_leaves_are_ranks_of_the_root() -> None:
     assert [m.rank for m in leaf.members] == [4, 5]
     assert leaf.above is not None
     assert (leaf.above.kind, leaf.above.rank, leaf.above.port) == ("parent", LEAF_RANK + 3, 50)
-    replicas = [m.replica for parts in told.values() for share in parts for m in share.members]
+    replicas = [m.replica for parts in by_switch.values() for share in parts for m in share.members]
     assert len(set(replicas)) == 12 and 0 not in replicas
 
 
@@ -298,17 +298,17 @@ def test_a_job_under_one_leaf_stays_there() -> None:
     topology = tree()
     world = World(topology=topology)
     job = [world.join(rank, 2) for rank in range(2)][-1]
-    told = shares(job, topology)
-    assert list(told) == ["leaf0"] and told["leaf0"][0].above is None
+    by_switch = shares(job, topology)
+    assert list(by_switch) == ["leaf0"] and by_switch["leaf0"][0].above is None
 
 
 def test_512_ranks_fit_a_tree_of_16_leaves() -> None:
     topology = tree(16, 32)
     world = World(topology=topology)
     job = [world.join(rank, 512) for rank in range(512)][-1]
-    told = shares(job, topology)
-    assert job.state == "ready" and len(told["root"][0].members) == 16
-    assert all(len(told[f"leaf{n}"][0].members) == 32 for n in range(16))
+    by_switch = shares(job, topology)
+    assert job.state == "ready" and len(by_switch["root"][0].members) == 16
+    assert all(len(by_switch[f"leaf{n}"][0].members) == 32 for n in range(16))
     for rank in range(512):
         world.table.leave("demo", rank)
     assert [world.join(rank, 512).state for rank in range(512)][-1] == "ready"
@@ -322,9 +322,9 @@ def test_a_server_stands_at_the_root(policy: str) -> None:
     assert job.state == "waiting"
     world.join(constants.RANK_ALL, 2, policy=policy)
     assert job.state == "ready" and job.server is not None and job.server.switch == "root"
-    told = shares(job, topology)
-    assert list(told) == ["root", "leaf0"]
-    assert [told[name][0].above.kind for name in told] == ["server", "parent"]  # type: ignore[union-attr]
+    by_switch = shares(job, topology)
+    assert list(by_switch) == ["root", "leaf0"]
+    assert [by_switch[name][0].above.kind for name in by_switch] == ["server", "parent"]  # type: ignore[union-attr]
 
 
 def test_every_switch_knows_the_way_to_the_hosts_of_a_job() -> None:
@@ -638,11 +638,11 @@ def test_impossible_peers_are_refused(world: World, asked: Joining, says: str) -
 def test_the_tree_of_a_peers_chunks_has_its_root_where_the_peer_is() -> None:
     topology = tree(2, 2)
     job = peers(World(topology=topology), 4)  # 0 and 1 on leaf0, 2 and 3 on leaf1
-    told = shares(job, topology)
+    by_switch = shares(job, topology)
     leaf0, leaf1 = (topology.rank_of(name) for name in ("leaf0", "leaf1"))
 
     def seen(switch: str, pool: int) -> tuple[tuple[str, int], list[int]]:
-        share = told[switch][pool]
+        share = by_switch[switch][pool]
         assert share.above is not None
         return (share.above.kind, share.above.rank), [member.rank for member in share.members]
 
@@ -652,11 +652,11 @@ def test_the_tree_of_a_peers_chunks_has_its_root_where_the_peer_is() -> None:
     assert seen("leaf1", 3) == (("server", 3), [2, leaf1])
     assert seen("root", 3) == (("parent", leaf1), [leaf0])
     # Neighbours have each other's addresses and ports.
-    up, down = told["leaf0"][0].members[-1], told["root"][0].above
+    up, down = by_switch["leaf0"][0].members[-1], by_switch["root"][0].above
     assert down is not None
     assert (up.address, up.port) == (topology.root.address, topology.switch("leaf0").uplink)
     assert (down.address, down.port) == (topology.switch("leaf0").address, topology.switch("leaf0").downlink)
-    assert told["root"][0].members[0].port == topology.switch("leaf1").downlink
+    assert by_switch["root"][0].members[0].port == topology.switch("leaf1").downlink
 
 
 def test_jobs_share_a_port_whose_host_the_topology_knows() -> None:

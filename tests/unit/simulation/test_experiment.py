@@ -147,10 +147,10 @@ def test_what_is_trained_in_earnest_is_not_simulated(small: Path) -> None:
 )
 def test_what_is_wrong_is_one_line_that_names_it(small: Path, old: str, new: str, says: str) -> None:
     small.write_text(small.read_text().replace(old, new))
-    with pytest.raises(ExperimentError) as wrong:
+    with pytest.raises(ExperimentError) as error:
         read_experiment(small)
-    assert str(small) in str(wrong.value) and says in str(wrong.value)
-    assert "\n" not in str(wrong.value)
+    assert str(small) in str(error.value) and says in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_the_simulator_plays_every_cell_of_a_file(small: Path) -> None:

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.papers.network_operator import MODELS, TABLES, Cell, find_table
+from simulation.papers.network_operator import MODELS, TABLES, PublishedCell, find_table
 from tests.conftest import ROOT
 
 VGG, INCEPTION, RESNET_200 = MODELS["vgg16"], MODELS["inception3"], MODELS["resnet200"]
@@ -23,11 +23,11 @@ NOT_REPRODUCED = {
 
 
 @cache
-def cells(table: str) -> tuple[Cell, ...]:
+def cells(table: str) -> tuple[PublishedCell, ...]:
     return tuple(TABLES[table]())
 
 
-def tolerance(cell: Cell) -> float:
+def tolerance(cell: PublishedCell) -> float:
     if cell.table in ("7", "figure2", "poseidon1"):
         return 0
     if cell.table == "1":
@@ -45,8 +45,8 @@ def tolerance(cell: Cell) -> float:
 def test_published_numbers_come_out_again(table: str) -> None:
     compared = [cell for cell in cells(table) if cell.error is not None]
     assert compared
-    wrong = {(c.table, c.row, c.column): c for c in compared if abs(c.error or 0) > tolerance(c)}
-    assert set(wrong) == {key for key in NOT_REPRODUCED if key[0] == table}, list(wrong.values())
+    off = {(c.table, c.row, c.column): c for c in compared if abs(c.error or 0) > tolerance(c)}
+    assert set(off) == {key for key in NOT_REPRODUCED if key[0] == table}, list(off.values())
 
 
 def test_what_strategies_gain_comes_out_again() -> None:

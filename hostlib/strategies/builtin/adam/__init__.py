@@ -41,7 +41,7 @@ def trainer(context: TrainerContext, options: Options) -> Trainer:
     from hostlib.strategies.common.layerwise import LayerWise
     from hostlib.strategies.common.linear_factors import Factors
 
-    exchange = Owners(context.group, context.another_transport(), Factors(), options.servers)
+    exchange = Owners(context.rank_context, context.another_transport(), Factors(), options.servers)
     return LayerWise(context, exchange, lambda layer: True)
 
 

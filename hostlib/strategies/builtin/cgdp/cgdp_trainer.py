@@ -43,7 +43,7 @@ def trained_layers(model: nn.Module) -> list[list[nn.Parameter]]:
 
 
 @dataclass(slots=True)
-class Part:
+class ChunkBuffer:
     """A chunk in the flat tensor.
 
     Attributes:
@@ -59,7 +59,7 @@ class Part:
 class Backward:
     """A backward pass under way: chunks go in order, each as soon as its gradients are there."""
 
-    parts: list[Part]
+    parts: list[ChunkBuffer]
     send: Callable[[int, Tensor], Any]
     sent: list[Any] = field(default_factory=list)
 
@@ -94,7 +94,7 @@ class HostAccumulating(DataParallel):
         self._layers = layers[::-1]
         self.gradients, self._ends = _flattened(self._layers)
         self._backward: Backward | None = None
-        self.parts: list[Part] = []
+        self.parts: list[ChunkBuffer] = []
         self._part_of: dict[nn.Parameter, int] = {}
         for parameter in self._part_of_each(1):
             parameter.register_post_accumulate_grad_hook(self._ready)
@@ -152,7 +152,7 @@ class HostAccumulating(DataParallel):
         for chunk in made:
             end = self._ends[last - chunk[-1]]
             members = sum(len(self._layers[last - layer]) for layer in chunk)
-            self.parts.append(Part(self.gradients[begin:end], members))
+            self.parts.append(ChunkBuffer(self.gradients[begin:end], members))
             begin = end
 
     def _seek(self) -> None:

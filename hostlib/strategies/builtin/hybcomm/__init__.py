@@ -23,11 +23,11 @@ def trainer(context: TrainerContext, _: NoOptions) -> Trainer:
     from hostlib.strategies.common.linear_factors import Factors
 
     def choose(layer: Connected) -> bool:
-        matrix, workers = (layer.shape.outputs, layer.shape.inputs), context.group.world_size
+        matrix, workers = (layer.shape.outputs, layer.shape.inputs), context.rank_context.world_size
         dense = mechanism_cost(context.mechanism, workers, matrix[0] * matrix[1])
         return cheaper(matrix, layer.vectors, workers, dense) == "SFB"
 
-    return LayerWise(context, Broadcast(context.group, ByPeers(context.another_transport()), Factors()), choose)
+    return LayerWise(context, Broadcast(context.rank_context, ByPeers(context.another_transport()), Factors()), choose)
 
 
 def plan(trace: Trace, context: PlanContext, _: NoOptions) -> Plan:

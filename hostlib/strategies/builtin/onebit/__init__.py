@@ -20,7 +20,7 @@ def trainer(context: TrainerContext, _: NoOptions) -> Trainer:
     from hostlib.strategies.common.gradient_exchange import Broadcast, ByPeers
     from hostlib.strategies.common.layerwise import LayerWise
 
-    exchange = Broadcast(context.group, ByPeers(context.another_transport()), OneBit())
+    exchange = Broadcast(context.rank_context, ByPeers(context.another_transport()), OneBit())
     return LayerWise(context, exchange, lambda layer: True)
 
 

@@ -61,14 +61,16 @@ def trainer(context: TrainerContext, options: Options) -> Trainer:
     from hostlib.strategies.common.layerwise import LayerWise
     from hostlib.strategies.common.linear_factors import Factors
 
-    workers = context.group.world_size
+    workers = context.rank_context.world_size
 
     def choose(layer: Connected) -> bool:
         return by_factors((layer.shape.outputs, layer.shape.inputs), layer.vectors, workers, options)
 
-    peers = context.another_transport()
-    exchange = Broadcast(context.group, ByPeers(peers), Factors())
-    return LayerWise(context, exchange, choose, lambda state: Stored(context.group, peers, state, options.servers))
+    transport = context.another_transport()
+    exchange = Broadcast(context.rank_context, ByPeers(transport), Factors())
+    return LayerWise(
+        context, exchange, choose, lambda state: Stored(context.rank_context, transport, state, options.servers)
+    )
 
 
 def serve(context: TrainerContext, number: int, options: Options) -> None:

@@ -11,7 +11,7 @@ from hostlib.errors import MissingRankError, RunError
 from hostlib.pytorch.ddp_hook import HookState
 from hostlib.pytorch.step_times import Span
 from hostlib.strategies.builtin.poseidon.store.client import StoreClient
-from hostlib.strategies.builtin.poseidon.store.partition import Place, places
+from hostlib.strategies.builtin.poseidon.store.partition import PairRange, make_pairs
 from hostlib.strategies.builtin.poseidon.store.shard import FIRST
 from hostlib.strategies.builtin.poseidon.store.supervisor import addresses, end
 from hostlib.strategies.common.buckets import spread
@@ -27,22 +27,22 @@ class Stored:
         shards: how many the store has.
     """
 
-    def __init__(self, group: RankContext, peers: Transport, state: HookState, shards: int) -> None:
-        self._group, self._state, self._shards = group, state, shards
-        self._peers = peers
-        self._addresses = addresses(group, self._peers, shards)
+    def __init__(self, context: RankContext, transport: Transport, state: HookState, shards: int) -> None:
+        self._context, self._state, self._shards = context, state, shards
+        self._transport = transport
+        self._addresses = addresses(context, self._transport, shards)
         self._client: StoreClient | None = None
-        self._places: list[list[Place]] = []
+        self._pairs: list[list[PairRange]] = []
         self._versions: list[int] = []
         self._spans: dict[int, Span] = {}
 
     def start(self, buckets: list[list[nn.Parameter]]) -> None:
         sizes = [sum(p.numel() for p in bucket) for bucket in buckets]
-        everything = places(sizes, self._shards)
-        self._places = [[place for place in everything if place.bucket == number] for number in range(len(buckets))]
+        everything = make_pairs(sizes, self._shards)
+        self._pairs = [[pair for pair in everything if pair.bucket == number] for number in range(len(buckets))]
         self._versions = [FIRST] * len(buckets)
-        self._client = StoreClient(self._addresses, self._group.rank, everything)
-        if self._group.rank == 0:
+        self._client = StoreClient(self._addresses, self._context.rank, everything)
+        if self._context.rank == 0:
             for number, bucket in enumerate(buckets):
                 self._push(number, torch.cat([p.detach().reshape(-1) for p in bucket]))
 
@@ -52,8 +52,8 @@ class Stored:
         return self._client
 
     def _push(self, number: int, values: Tensor) -> None:
-        for place in self._places[number]:
-            self._store.push(place.number, self._versions[number], values[place.start : place.end])
+        for pair in self._pairs[number]:
+            self._store.push(pair.number, self._versions[number], values[pair.start : pair.end])
 
     def begin(self, number: int, gradients: Tensor) -> None:
         self._versions[number] += 1
@@ -61,27 +61,27 @@ class Stored:
         self._push(number, gradients)
 
     def finish(self, number: int, parameters: list[nn.Parameter]) -> None:
-        came = [self._wait(place, self._versions[number]) for place in self._places[number]]
+        came = [self._wait(pair, self._versions[number]) for pair in self._pairs[number]]
         self._spans.pop(number).done_ns = max(at_ns for _, at_ns in came)
         spread(torch.cat([values for values, _ in came]), list(parameters))
         for parameter in parameters:
             parameter.grad = None  # The update is done: this rank's optimiser has none to do.
 
-    def _wait(self, place: Place, version: int) -> tuple[Tensor, int]:
+    def _wait(self, pair: PairRange, version: int) -> tuple[Tensor, int]:
         since = time.monotonic()
         try:
-            return self._store.wait(place.number, version, self._group.deadline_s)
+            return self._store.wait(pair.number, version, self._context.deadline_s)
         except TimeoutError:
-            error = self._group.detector.explain(time.monotonic() - since, lambda: RunError(""))
+            error = self._context.detector.explain(time.monotonic() - since, lambda: RunError(""))
             if isinstance(error, MissingRankError):
                 raise error from None
             # A rank that has ended meanwhile has waited for the shard, too.
             raise RunError(
-                f"shard {place.shard} of the key-value store has not answered for {self._group.deadline_s:g} s"
+                f"shard {pair.shard} of the key-value store has not answered for {self._context.deadline_s:g} s"
             ) from None
 
     def close(self, graceful: bool) -> None:
         if self._client is not None:
             self._client.close()
         if graceful:
-            end(self._group, self._peers, self._shards)
+            end(self._context, self._transport, self._shards)

@@ -20,18 +20,18 @@ Synchronisation = Literal["ps", "sfb", "adam", "hybcomm", "onebit"]
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class LinkTraffic:
     """Payload bytes of one node's link in each direction."""
 
     sent: float = 0.0
     received: float = 0.0
 
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.sent + other.sent, self.received + other.received)
+    def __add__(self, other: LinkTraffic) -> LinkTraffic:
+        return LinkTraffic(self.sent + other.sent, self.received + other.received)
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Flow:
     """So many bytes from one end to another: "worker3", "server0"."""
 
     source: str
@@ -39,20 +39,20 @@ class Message:
     size_bytes: float
 
 
-def per_node(book: InformationBook, scheme: Synchronisation, colocated: bool = True) -> dict[str, Traffic]:
+def per_node(book: InformationBook, scheme: Synchronisation, colocated: bool = True) -> dict[str, LinkTraffic]:
     """The traffic of every node, averaged over iterations where servers take turns.
 
     Args:
         colocated: server i is on worker i's node, and what they tell each other is no traffic; else it is a node of its own.
     """
-    total: dict[str, Traffic] = {f"worker{rank}": Traffic() for rank in range(book.workers)}
+    total: dict[str, LinkTraffic] = {f"worker{rank}": LinkTraffic() for rank in range(book.workers)}
     if scheme != "sfb" or not colocated:
-        total |= {_node(f"server{number}", colocated): Traffic() for number in range(book.servers)}
+        total |= {_node(f"server{number}", colocated): LinkTraffic() for number in range(book.servers)}
     for message in messages(book, scheme):
         source, destination = _node(message.source, colocated), _node(message.destination, colocated)
         if source != destination:
-            total[source] += Traffic(sent=message.size_bytes)
-            total[destination] += Traffic(received=message.size_bytes)
+            total[source] += LinkTraffic(sent=message.size_bytes)
+            total[destination] += LinkTraffic(received=message.size_bytes)
     return total
 
 
@@ -60,7 +60,7 @@ def _node(end: str, colocated: bool) -> str:
     return end.replace("server", "worker") if colocated else end
 
 
-def messages(book: InformationBook, scheme: Synchronisation) -> Iterator[Message]:
+def messages(book: InformationBook, scheme: Synchronisation) -> Iterator[Flow]:
     """Everything that is sent in one iteration. Layers' owners are counted in backward order."""
     owners: dict[str, int] = defaultdict(int)
     for layer in reversed(book.trained):
@@ -90,22 +90,22 @@ def _factor_bytes(layer: LayerInfo, book: InformationBook) -> int:
     return ELEMENT_BYTES * book.factors(layer) * sum(layer.matrix or ())
 
 
-def _by_servers(elements: int, book: InformationBook) -> Iterator[Message]:
+def _by_servers(elements: int, book: InformationBook) -> Iterator[Flow]:
     part = ELEMENT_BYTES * elements / book.servers
     for rank in range(book.workers):
         for number in range(book.servers):
-            yield Message(f"worker{rank}", f"server{number}", part)
-            yield Message(f"server{number}", f"worker{rank}", part)
+            yield Flow(f"worker{rank}", f"server{number}", part)
+            yield Flow(f"server{number}", f"worker{rank}", part)
 
 
-def _by_owner(layer: LayerInfo, book: InformationBook, owner: int) -> Iterator[Message]:
+def _by_owner(layer: LayerInfo, book: InformationBook, owner: int) -> Iterator[Flow]:
     for rank in range(book.workers):
-        yield Message(f"worker{rank}", f"server{owner}", _factor_bytes(layer, book))
-        yield Message(f"server{owner}", f"worker{rank}", ELEMENT_BYTES * layer.params)
+        yield Flow(f"worker{rank}", f"server{owner}", _factor_bytes(layer, book))
+        yield Flow(f"server{owner}", f"worker{rank}", ELEMENT_BYTES * layer.params)
 
 
-def _to_everybody(size_bytes: int, book: InformationBook) -> Iterator[Message]:
+def _to_everybody(size_bytes: int, book: InformationBook) -> Iterator[Flow]:
     for source in range(book.workers):
         for destination in range(book.workers):
             if source != destination:
-                yield Message(f"worker{source}", f"worker{destination}", size_bytes)
+                yield Flow(f"worker{source}", f"worker{destination}", size_bytes)

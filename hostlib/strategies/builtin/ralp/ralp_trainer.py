@@ -67,7 +67,7 @@ def trainer(context: TrainerContext, options: Options) -> Trainer:
     """A rank's steps."""
     decision = decide(context, options)
     halves = None if decision.split is None else decision.halves(context)
-    line = TensorChannel(context.group, _peers(context), context.group.world_size)
+    line = TensorChannel(context.rank_context, context.another_transport(), context.rank_context.world_size)
     if halves is None:
         return Unpartitioned(context, decision, line)
     return Partitioned(context, decision, line, halves)
@@ -149,8 +149,8 @@ def serve(context: TrainerContext, options: Options) -> None:
     """Steps of the tail, one after the other, until all workers have ended."""
     decision = decide(context, options)
     tail = None if decision.split is None else Tail(context, decision.halves(context).tail)
-    peers = _peers(context)
-    lines = [TensorChannel(context.group, peers, rank) for rank in range(context.group.world_size)]
+    transport = context.another_transport()
+    lines = [TensorChannel(context.rank_context, transport, rank) for rank in range(context.rank_context.world_size)]
     while (asked := _asked(lines)) is not Purpose.END:
         assert tail is not None, "nobody asks for anything of a tail that there is not"
         if asked is Purpose.STEP:
@@ -224,9 +224,3 @@ class Tail:
         """The weights to every worker."""
         for line in lines:
             line.send(list(self._tail.state_dict().values()))
-
-
-def _peers(context: TrainerContext) -> Any:
-    another = context.group.another_transport
-    assert another is not None, "a strategy with a server has messages of its own"
-    return another()

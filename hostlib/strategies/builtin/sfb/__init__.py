@@ -36,9 +36,9 @@ def trainer(context: TrainerContext, options: Options) -> Trainer:
     from hostlib.strategies.common.linear_factors import Factors
 
     # A single worker has nobody to send anything to.
-    by_switch = options.multicast and context.group.world_size > 1
+    by_switch = options.multicast and context.rank_context.world_size > 1
     way = BySwitch(context.another_multicast()) if by_switch else ByPeers(context.another_transport())
-    return LayerWise(context, Broadcast(context.group, way, Factors()), lambda layer: True)
+    return LayerWise(context, Broadcast(context.rank_context, way, Factors()), lambda layer: True)
 
 
 def plan(trace: Trace, context: PlanContext, options: Options) -> Plan:

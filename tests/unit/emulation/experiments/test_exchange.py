@@ -115,7 +115,7 @@ def replay(exchanges: list[Exchange], damage: bool = False) -> list[int]:
         # As they travel: through JSON.
         return [ExchangeRole.from_json(json.loads(json.dumps(role.to_json()))) for role in mine if role is not None]
 
-    wrong = [-1] * WORKERS
+    mismatches = [-1] * WORKERS
 
     def work(rank: int) -> None:
         multicast = HereMulticast(rank, wires)
@@ -127,7 +127,7 @@ def replay(exchanges: list[Exchange], damage: bool = False) -> list[int]:
         assert multicast.ended
         if damage and rank == 0:
             next(iter(mine.received))[0] += 1
-        wrong[rank] = mine.wrong
+        mismatches[rank] = mine.mismatches
 
     threads = [threading.Thread(target=work, args=[rank], daemon=True) for rank in range(WORKERS)]
     threads.append(
@@ -141,7 +141,7 @@ def replay(exchanges: list[Exchange], damage: bool = False) -> list[int]:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert all(wire.empty() for wire in wires.values())
-    return wrong
+    return mismatches
 
 
 BROADCAST = [everybody_to_everybody("one", WORKERS, 400), everybody_to_everybody("two", WORKERS, 40)]

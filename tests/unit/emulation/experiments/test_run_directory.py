@@ -13,8 +13,8 @@ from emulation.cli import main
 from emulation.errors import EmulationError
 from emulation.experiments.measurement import Measured
 from emulation.experiments.progress import print_rows
-from emulation.experiments.runner import Run, RunOptions, alone, row_of
-from emulation.networks.realise import Realisation
+from emulation.experiments.runner import ExperimentRun, RunOptions, alone, row_of
+from emulation.networks.realise import NetworkKind
 from hostlib.errors import UnknownNameError
 from hostlib.system.plugins import Registry
 from simulation.errors import SimulationError
@@ -31,9 +31,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "small.toml"
 
 
-def run(file: Path, **given: Any) -> Run:
-    options = RunOptions(file.parent / "out", Realisation.LOOPBACK, **given)
-    return Run(read_experiment(file), options, lambda row: None)
+def run(file: Path, **others: Any) -> ExperimentRun:
+    options = RunOptions(file.parent / "out", NetworkKind.LOOPBACK, **others)
+    return ExperimentRun(read_experiment(file), options, lambda row: None)
 
 
 def test_two_runs_at_a_time_would_undo_each_others_results(file: Path) -> None:

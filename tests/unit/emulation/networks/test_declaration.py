@@ -181,8 +181,8 @@ def test_the_command_says_what_a_file_means(tmp_path: Path) -> None:
     file = tmp_path / "network.toml"
     file.write_text('title = "not of the network"\n[topology]\nkind = "leaf-spine"\nleaves = 2\nloss = 0.01\n')
     asked = ["topology", str(file), "--workers", "4", "--bandwidth", "25gbit", "--dilation", "10"]
-    said = CliRunner().invoke(main, [*asked, "--json"], catch_exceptions=False)
-    described = json.loads(said.output)
+    done = CliRunner().invoke(main, [*asked, "--json"], catch_exceptions=False)
+    described = json.loads(done.output)
     assert described["switches"] == ["spine", "leaf0", "leaf1"]
     assert described["links"][0] == {
         **{"lower": "leaf0", "upper": "spine", "rate_bits_s": 5e9},

@@ -78,8 +78,8 @@ def rows_of(path: Path) -> list[Row]:
 
 
 def test_the_ranking_and_speed_ups_are_those_computed_by_hand(tmp_path: Path) -> None:
-    said = summary(tmp_path, row("ps", 60.0), row("inagg+mcast", 20.0), row("ring", 30.0), row("mcast", 40.0))
-    (ranking,) = said.rankings
+    shown = summary(tmp_path, row("ps", 60.0), row("inagg+mcast", 20.0), row("ring", 30.0), row("mcast", 40.0))
+    (ranking,) = shown.rankings
     assert [(r.cell.mechanism, r.place, r.speedup) for r in ranking.rows] == [
         ("inagg+mcast", 1, 1.5),
         ("ring", 2, 1.0),
@@ -87,23 +87,23 @@ def test_the_ranking_and_speed_ups_are_those_computed_by_hand(tmp_path: Path) ->
         ("ps", 4, 0.5),
     ]
     assert ranking.speedup == 1.5
-    assert answer(said) == [
+    assert answer(shown) == [
         "For vgg16 at 25 Gbit/s with 8 workers inagg+mcast is 1.50 times as fast as ring, the best host mechanism "
         "(20.0 ms against 30.0 ms)."
     ]
 
 
 def test_an_invalid_cell_has_no_place_and_is_compared_with_nothing(tmp_path: Path) -> None:
-    said = summary(tmp_path, row("inagg+mcast", 10.0, valid=False, bottleneck="dilation 40"), row("ring", 30.0),
+    shown = summary(tmp_path, row("inagg+mcast", 10.0, valid=False, bottleneck="dilation 40"), row("ring", 30.0),
                    row("inagg", 24.0, simulated_ms=24.0), row("mcast", None, valid=False))  # fmt: skip
-    (ranking,) = said.rankings
+    (ranking,) = shown.rankings
     assert [(r.cell.mechanism, r.place, r.speedup) for r in ranking.rows][2:] == [
         ("inagg+mcast", None, None),
         ("mcast", None, None),
     ]
     assert ranking.speedup == 1.25
-    assert answer(said)[1].startswith("2 of 4 cells are invalid")
-    assert said.as_json()["invalid"] == {"vgg16-inagg+mcast-8-25gbit-1-0.0": "dilation 40", said.cells[3].name: None}
+    assert answer(shown)[1].startswith("2 of 4 cells are invalid")
+    assert shown.as_json()["invalid"] == {"vgg16-inagg+mcast-8-25gbit-1-0.0": "dilation 40", shown.cells[3].name: None}
 
 
 @pytest.mark.parametrize(
@@ -123,26 +123,27 @@ def test_the_answer_does_not_say_more_than_there_is(tmp_path: Path, rows: list[R
 def test_of_several_settings_the_answer_names_the_extremes(tmp_path: Path) -> None:
     cells = [(10, 10.0, 40.0), (25, 10.0, 20.0), (100, 30.0, 10.0)]
     rows = [row(m, t, bandwidth=f"{b}gbit") for b, inagg, ring in cells for m, t in (("inagg", inagg), ("ring", ring))]
-    said = answer(summary(tmp_path, *rows, row("mcast", 50.0)))
-    assert said[0].startswith(
+    sentences = answer(summary(tmp_path, *rows, row("mcast", 50.0)))
+    assert sentences[0].startswith(
         "For vgg16 help from the fabric pays in 2 of 3 settings. It fares best at 10 Gbit/s with 8"
     )
-    assert "inagg is 4.00 times as fast as ring" in said[0]
+    assert "inagg is 4.00 times as fast as ring" in sentences[0]
     assert (
-        "at 100 Gbit/s with 8 workers: there the fabric does not help: ring, a host mechanism, is 3.00 times" in said[0]
+        "at 100 Gbit/s with 8 workers: there the fabric does not help: ring, a host mechanism, is 3.00 times"
+        in sentences[0]
     )
-    assert said[1:] == ["Of the 9 combinations of these models, mechanisms and settings, 2 were not measured."]
+    assert sentences[1:] == ["Of the 9 combinations of these models, mechanisms and settings, 2 were not measured."]
 
 
 def test_where_a_host_mechanism_is_unknown_nothing_is_said_of_the_best(tmp_path: Path) -> None:
     """At 100 Gbit/s the ring, which is better than the server wherever it is valid, is not."""
     rows = [row("inagg", 10.0), row("ring", 20.0), row("ps", 30.0)]
     fast = [row("inagg", 5.0), row("ring", 8.0, valid=False), row("ps", 25.0)]
-    said = summary(
+    shown = summary(
         tmp_path, *rows, *(each | {"bandwidth": "100gbit", "cell": f"fast{n}"} for n, each in enumerate(fast))
     )
-    assert [ranking.unknown_hosts for ranking in said.rankings] == [(), ("ring",)]
-    text = answer(said)[0]
+    assert [ranking.unknown_hosts for ranking in shown.rankings] == [(), ("ring",)]
+    text = answer(shown)[0]
     assert "inagg is 2.00 times as fast as ring" in text and "5.00" not in text
     assert "pays in 1 of 1 setting." in text and "1 more setting is not counted" in text
     alone = answer(summary(tmp_path, *fast))[0]
@@ -151,7 +152,7 @@ def test_where_a_host_mechanism_is_unknown_nothing_is_said_of_the_best(tmp_path:
 
 def test_errors_of_the_simulation(tmp_path: Path) -> None:
     """-10 %, +20 %, +5 %: the invalid cell and the one that was not simulated do not count."""
-    said = summary(
+    shown = summary(
         tmp_path,
         row("inagg", 100.0, simulated_ms=90.0),
         row("ring", 50.0, simulated_ms=60.0),
@@ -159,20 +160,20 @@ def test_errors_of_the_simulation(tmp_path: Path) -> None:
         row("gloo", 20.0),
         row("mcast", 20.0, simulated_ms=200.0, valid=False),
     )
-    off = said.deviations
+    off = shown.deviations
     assert off is not None
     assert [each.error for each in off.cells] == pytest.approx([-0.1, 0.2, 0.05])
     assert off.median == pytest.approx(0.1)
     assert (off.worst.cell.mechanism, off.worst.error) == ("ring", pytest.approx(0.2))
-    assert said.as_json()["simulation"]["maximum_error"] == pytest.approx(0.2)
-    assert said.deviations_of("gloo") is None
+    assert shown.as_json()["simulation"]["maximum_error"] == pytest.approx(0.2)
+    assert shown.deviations_of("gloo") is None
 
 
 def test_jobs_and_loss_are_settings_of_their_own(tmp_path: Path) -> None:
-    said = summary(tmp_path, row("ring", 10.0), row("ring", 20.0, jobs=2), row("ring", 30.0, loss=0.01))
-    assert len(said.rankings) == 3
-    assert said.varied() == ("jobs", "loss")
-    assert {r.rows[0].cell.iteration_ms: r.rows[0].speedup for r in said.rankings} == {10.0: 1.0, 20.0: 1.0, 30.0: 1.0}
+    shown = summary(tmp_path, row("ring", 10.0), row("ring", 20.0, jobs=2), row("ring", 30.0, loss=0.01))
+    assert len(shown.rankings) == 3
+    assert shown.varied() == ("jobs", "loss")
+    assert {r.rows[0].cell.iteration_ms: r.rows[0].speedup for r in shown.rankings} == {10.0: 1.0, 20.0: 1.0, 30.0: 1.0}
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
@@ -189,12 +190,12 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attributes}
-        self.elements.append((tag, given))
+        values = {name: value or "" for name, value in attributes}
+        self.elements.append((tag, values))
         if tag == "tr":
-            self._cell = given.get("data-cell", "")
+            self._cell = values.get("data-cell", "")
         if tag == "data" and self._cell:
-            self.values.setdefault(self._cell, []).append(given["value"])
+            self.values.setdefault(self._cell, []).append(values["value"])
 
 
 def test_the_page_loads_nothing(example: Path) -> None:
@@ -205,15 +206,15 @@ def test_the_page_loads_nothing(example: Path) -> None:
     assert [url for url in re.findall(r"url\(([^)]*)\)", text) if not url.startswith("#")] == []
     loading = {"link", "img", "iframe", "object", "embed", "audio", "video", "source", "base", "script", "image"}
     assert [tag for tag, _ in page.elements if tag in loading] == []
-    assert all(given.get("src") is None for _, given in page.elements)
+    assert all(attributes.get("src") is None for _, attributes in page.elements)
 
 
 def test_what_the_page_links_to_is_there(example: Path) -> None:
     page = Page((example / "report.html").read_text())
-    ids = [given["id"] for _, given in page.elements if "id" in given]
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    targets = {given["href"] for tag, given in page.elements if tag == "a"}
-    targets |= {given["xlink:href"] for _, given in page.elements if "xlink:href" in given}
+    targets = {attributes["href"] for tag, attributes in page.elements if tag == "a"}
+    targets |= {attributes["xlink:href"] for _, attributes in page.elements if "xlink:href" in attributes}
     assert [t for t in targets if t.startswith("#") and t[1:] not in ids] == []
     assert [t for t in targets if not t.startswith("#") and not (example / unquote(t)).exists()] == []
     assert len(targets) > 20
@@ -249,14 +250,14 @@ def test_the_table_has_a_line_for_each_cell(example: Path) -> None:
 
 def test_traces_are_well_formed(example: Path) -> None:
     for each in rows_of(example):
-        told = json.loads((example / "traces" / f"{each['cell']}.json").read_text())
+        trace = json.loads((example / "traces" / f"{each['cell']}.json").read_text())
         spans = json.loads((example / "cells" / f"{each['cell']}.json").read_text())["timeline"]
-        complete = [event for event in told["traceEvents"] if event["ph"] == "X"]
+        complete = [event for event in trace["traceEvents"] if event["ph"] == "X"]
         assert len(complete) == sum(map(len, spans.values())) > 0
         assert max(e["ts"] + e["dur"] for e in complete) == pytest.approx(
             1000 * max(s["end_ms"] for node in spans.values() for s in node), abs=0.01
         )
-        names = {e["pid"]: e["args"]["name"] for e in told["traceEvents"] if e["name"] == "process_name"}
+        names = {e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
         assert sorted(names.values()) == sorted(spans)
         threads: dict[tuple[int, int], float] = {}
         for event in complete:  # in order, and none begins before the last of its thread has ended
@@ -315,8 +316,8 @@ def test_an_experiment_that_has_not_finished(tmp_path: Path) -> None:
     _, page = write_report(tmp_path, None)
     assert "Nothing has been measured yet." in page.read_text() and "<strong>Unfinished.</strong>" in page.read_text()
     folder(tmp_path, [row("ring", 10.0)], finished=None)
-    told, page = write_report(tmp_path, None)
-    assert answer(told)[1:] == ["The experiment has not finished: this is what there is so far."]
+    shown, page = write_report(tmp_path, None)
+    assert answer(shown)[1:] == ["The experiment has not finished: this is what there is so far."]
     assert "<strong>Unfinished.</strong>" in page.read_text()
 
 
@@ -326,8 +327,8 @@ def test_an_experiment_that_has_not_finished(tmp_path: Path) -> None:
 def test_the_command_prints_the_summary_and_writes_elsewhere(example: Path, tmp_path: Path) -> None:
     page = tmp_path / "here.html"
     done = CliRunner().invoke(main, ["report", str(example), "--output", str(page), "--json"], catch_exceptions=False)
-    told = json.loads(done.stdout)
-    assert told == json.loads(json.dumps(Summary(read(example)).as_json()))
+    printed = json.loads(done.stdout)
+    assert printed == json.loads(json.dumps(Summary(read(example)).as_json()))
     linked = re.findall(r'href="([^"#]*results\.csv)"', page.read_text())
     assert [(page.parent / each).resolve() for each in linked] == [(example / "results.csv").resolve()]
     folder(tmp_path, [row("ring", 10.0)])

@@ -77,7 +77,7 @@ def test_role_configs() -> None:
     packet.metadata.add(metadata_id=3, value=b"x")
     assert parsed.receives(packet)
     assert parsed.allows(7) and parsed.allows(0) and not parsed.allows(8)
-    for wrong in (
+    for config in (
         role(b"", "p4.v1.Other"),
         role(b"", name=""),
         role(b"\x0f"),
@@ -85,7 +85,7 @@ def test_role_configs() -> None:
         role(b"\x0a\x01\xff"),
     ):
         with pytest.raises(RequestError) as refused:
-            parse_role(wrong)
+            parse_role(config)
         assert refused.value.code == grpc.StatusCode.INVALID_ARGUMENT
 
 

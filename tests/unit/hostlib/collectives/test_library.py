@@ -55,7 +55,7 @@ class Signs(FailureDetector):
         return otherwise()
 
 
-def group(deadline_s: float, hosts: MpiTransport | None, nccl: Callable[[], Any]) -> RankContext:
+def rank_context(deadline_s: float, hosts: MpiTransport | None, nccl: Callable[[], Any]) -> RankContext:
     return RankContext(0, 3, None, Signs(), deadline_s, lambda: None, nccl, hosts or GlooTransport(None))
 
 
@@ -63,7 +63,7 @@ def mpi(deadline_s: float) -> tuple[TransportCollective, Communicator]:
     pytest.importorskip("mpi4py.MPI", reason="needs mpi4py and an MPI library: pip install 'netfold[mpi]'")
     communicator = Communicator()
     peers = MpiTransport(communicator, deadline_s)
-    return TransportCollective(peers, group(deadline_s, peers, lambda: None)), communicator
+    return TransportCollective(peers, rank_context(deadline_s, peers, lambda: None)), communicator
 
 
 def test_mpis_sums_are_all_begun_before_the_first_is_waited_for() -> None:
@@ -102,7 +102,7 @@ def test_a_message_that_does_not_come_is_taken_back() -> None:
 
 
 def test_nccl_is_not_given_what_it_cannot_sum() -> None:
-    collective = NcclCollective(group(30, None, lambda: None))
+    collective = NcclCollective(rank_context(30, None, lambda: None))
     for tensor, average, says in (
         (torch.ones(4), False, "nccl sums CUDA tensors alone, and this one is on CPU"),
         (torch.ones(4, dtype=torch.float64), False, "unknown dtype 'torch.float64'"),

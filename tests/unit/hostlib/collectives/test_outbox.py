@@ -87,10 +87,10 @@ def test_what_goes_wrong_is_told_to_who_waits_and_the_next_goes_on() -> None:
     line = Line()
     line.let.release(2)
     outbox = SendQueue(line)
-    wrong, right = outbox.send(torch.zeros(1), 13, 0), outbox.send(torch.zeros(1), 2, 0)
+    refused, sent = outbox.send(torch.zeros(1), 13, 0), outbox.send(torch.zeros(1), 2, 0)
     with pytest.raises(RunError, match="nobody lives there"):
-        wrong.wait()
-    right.wait()
+        refused.wait()
+    sent.wait()
     assert line.sent == [2]
     outbox.close()
 

@@ -19,25 +19,25 @@ def run(*words: str) -> Result:
 
 
 def test_all_are_listed() -> None:
-    told = json.loads(run("--json").output)
-    assert [row["name"] for row in told] == list(NAMES)
-    vgg = next(row for row in told if row["name"] == "vgg19")
+    printed = json.loads(run("--json").output)
+    assert [row["name"] for row in printed] == list(NAMES)
+    vgg = next(row for row in printed if row["name"] == "vgg19")
     assert (vgg["input"], vgg["classes"], vgg["layers"], vgg["params"]) == ([3, 224, 224], 1001, 24, 143671337)
     assert vgg["options"] == ["classes", "channels", "pixels", "norm"] and "RALP" in vgg["source"]
 
 
 def test_one_is_shown_layer_by_layer() -> None:
-    told = json.loads(run("cifar10_quick", "--json").output)
-    assert told["params"] == sum(layer["params"] for layer in told["layers"]) == 145_578
-    assert told["layers"][-1]["matrix"] == [10, 64]
+    printed = json.loads(run("cifar10_quick", "--json").output)
+    assert printed["params"] == sum(layer["params"] for layer in printed["layers"]) == 145_578
+    assert printed["layers"][-1]["matrix"] == [10, 64]
     lines = run("cifar10_quick").output.splitlines()
     assert "145,578 parameters" in lines[0]
     assert sum("│" in line for line in lines) == 8
 
 
 def test_its_input_can_be_chosen() -> None:
-    told = json.loads(run("resnet18:classes=10", "--input", "1x32x32", "--json").output)
-    assert (told["input"], told["classes"], told["layers"][0]["params"]) == ([1, 32, 32], 10, 64 * 49 + 128)
+    printed = json.loads(run("resnet18:classes=10", "--input", "1x32x32", "--json").output)
+    assert (printed["input"], printed["classes"], printed["layers"][0]["params"]) == ([1, 32, 32], 10, 64 * 49 + 128)
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,9 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize(("name", "said"), PUBLISHED.items())
-def test_sizes_are_those_of_the_papers(name: str, said: tuple[float, float]) -> None:
-    published, tolerance = said
+@pytest.mark.parametrize(("name", "size"), PUBLISHED.items())
+def test_sizes_are_those_of_the_papers(name: str, size: tuple[float, float]) -> None:
+    published, tolerance = size
     assert load(name).params == pytest.approx(published, rel=tolerance)
 
 

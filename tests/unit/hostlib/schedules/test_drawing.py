@@ -38,9 +38,9 @@ def test_messages_of_two() -> None:
 
 def test_a_table_has_a_row_per_step_and_a_column_per_node() -> None:
     console = Console(width=120)
-    with console.capture() as said:
+    with console.capture() as captured:
         console.print(table(find("inagg+mcast").schedule(2)))
-    lines = said.get()
+    lines = captured.get()
     assert all(word in lines for word in ("worker0", "switch", "0 → switch", "+ 0 ← worker1", "= 0 ← switch"))
 
 

@@ -45,17 +45,17 @@ def test_no_more_pieces_are_under_way_than_there_is_room_for(monkeypatch: pytest
     tensor = torch.arange(20.0 * 8 * ELEMENTS)
     expected = 2 * tensor
     future, go_on = ask(ThreadedDevice(), tensor)
-    given: list[ReduceRequest] = []
+    requests: list[ReduceRequest] = []
     full = threading.Semaphore(0)
-    other = threading.Thread(target=lambda: go_on(lambda summand: (given.append(summand), full.release())))
+    other = threading.Thread(target=lambda: go_on(lambda summand: (requests.append(summand), full.release())))
     other.start()
     done = 0
     while done < 20:
         assert full.acquire(timeout=30)
         # What was given and not delivered, and at most AHEAD + 1 that are being made.
-        assert len(given) - done <= 5
-        given[done].values.mul_(2)
-        given[done].deliver()
+        assert len(requests) - done <= 5
+        requests[done].values.mul_(2)
+        requests[done].deliver()
         done += 1
     other.join(30)
     assert not other.is_alive() and torch.equal(future.wait(), expected) and future.value() is tensor

@@ -65,10 +65,10 @@ class Net(nn.Module):
 def made(options: Options) -> tuple[HostAccumulating, Recorded]:
     torch.manual_seed(1)
     collective = Recorded()
-    group = RankContext(0, 1, None, cast(Any, None), 5.0, lambda: None, lambda: None, cast(Any, None))
+    rank_context = RankContext(0, 1, None, cast(Any, None), 5.0, lambda: None, lambda: None, cast(Any, None))
     sgd = partial(torch.optim.SGD, lr=0.1)
     model, loss = Net(), nn.CrossEntropyLoss()
-    context = TrainerContext(group, find("shm"), model, loss, sgd, collective, BATCH, 1.0, lambda: batch()[0])
+    context = TrainerContext(rank_context, find("shm"), model, loss, sgd, collective, BATCH, 1.0, lambda: batch()[0])
     return HostAccumulating(context, options), collective
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulation.errors import EmulationError
-from emulation.experiments.runner import Run, RunOptions
+from emulation.experiments.runner import ExperimentRun, RunOptions
 from hostlib.errors import HostlibError
 from hostlib.strategies.builtin.cgdp.cost_model import costs_of, partition, predict, search
 from hostlib.strategies.strategy import choose
@@ -28,7 +28,7 @@ from tests.unit.simulation.simulated import simulated_s
 
 MS, KB = 1_000_000, 1000
 RATES = {"sync": 50, "accumulation": 1, "broadcast": 4}  # microseconds, GB/s: a MB takes 1 ms there and 0.25 ms back
-TOLD = "".join(f":{name}={value}" for name, value in RATES.items())
+RATE_OPTIONS = "".join(f":{name}={value}" for name, value in RATES.items())
 
 
 def network_of(*layers: tuple[int, int]) -> Trace:
@@ -53,7 +53,7 @@ def played(trace: Trace, name: str, workers: int = 4, variation: Variation | Non
 def test_chunks_are_added_while_the_backward_pass_goes_on() -> None:
     """Three layers forward, 3 ms. Layers 3 and 2 are there after 4 ms, handed over in 0.05; 3 MB take 3.75 ms, until 10.8.
     Layer 1, of 1 MB, is handed over at 3 + 6 + 0.1 and done when 1.25 ms have passed since the host was through."""
-    outcome = played(network_of((2, 1000), (2, 2000), (2, 1000)), f"cgdp:chunk=2{TOLD}")
+    outcome = played(network_of((2, 1000), (2, 2000), (2, 1000)), f"cgdp:chunk=2{RATE_OPTIONS}")
     assert outcome.backward_end_ns[1] == [9.1 * MS] * 4
     assert outcome.delivered_ns[1] == [(3 + 4 + 0.05 + 3.75) * MS, (10.8 + 1.25) * MS]
 
@@ -71,7 +71,7 @@ def test_the_simulator_takes_what_the_cost_model_says(layers: list[tuple[int, in
     costs = costs_of(trace, RATES["sync"] / 1e6, RATES["accumulation"] * 1e9, RATES["broadcast"] * 1e9)
     chunks = partition(len(costs), size)
     paper, in_turn = predict(costs, chunks), predict(costs, chunks, in_turn=True)
-    outcome = played(trace, f"cgdp:chunk={size}{TOLD}", workers)
+    outcome = played(trace, f"cgdp:chunk={size}{RATE_OPTIONS}", workers)
     forward_ns = outcome.forward_end_ns[1][0]
     nanoseconds = len(chunks) + 1
     assert outcome.delivered_ns[1] == pytest.approx([forward_ns + s * 1e9 for s in in_turn.done], abs=nanoseconds)
@@ -83,8 +83,8 @@ def test_the_simulator_takes_what_the_cost_model_says(layers: list[tuple[int, in
 
 def test_a_slow_worker_is_waited_for() -> None:
     trace = network_of((2, 1000), (2, 1000))
-    together = played(trace, f"cgdp:chunk=1{TOLD}").iteration_end_ns[1]
-    slow = played(trace, f"cgdp:chunk=1{TOLD}", variation=Variation(stragglers={2: 3.0})).iteration_end_ns[1]
+    together = played(trace, f"cgdp:chunk=1{RATE_OPTIONS}").iteration_end_ns[1]
+    slow = played(trace, f"cgdp:chunk=1{RATE_OPTIONS}", variation=Variation(stragglers={2: 3.0})).iteration_end_ns[1]
     assert together == (2 + 4 + 0.1 + 1.25) * MS
     assert slow == pytest.approx((3 * (2 + 4 + 0.1) + 1.25) * MS)
 
@@ -97,11 +97,11 @@ def test_without_a_size_the_search_finds_one() -> None:
     for step, reach in ((10, 5), (2, 3)):
         best = search(lapses, step, reach, 10, 40).best
         assert best > 1
-        (found, told) = (
+        (found, expected) = (
             choose(f"cgdp:{option}:sync=800").plan(trace, (), 4, 32)
             for option in (f"step={step}:range={reach}", f"chunk={best}")
         )
-        assert found == told
+        assert found == expected
 
 
 # ---- a mechanism sums ----------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_without_a_size_the_search_finds_one() -> None:
 @pytest.mark.parametrize("mechanism", ["ring", "inagg+mcast", "ps"])
 def test_a_mechanism_sums_the_same_chunks(mechanism: str) -> None:
     trace = network_of((1, 100), (1, 0), (1, 200), (1, 300), (1, 400))
-    choice = choose(f"cgdp:chunk=2{TOLD}/{mechanism}")
+    choice = choose(f"cgdp:chunk=2{RATE_OPTIONS}/{mechanism}")
     workload = of_plan(choice.plan(trace, (), 4, 32), bucket_bytes=10**9)
     assert [tensor.bytes for tensor in workload.tensors] == [700 * KB, 200 * KB, 100 * KB]
     assert workload.released == ((), (0,), (1,), (2,))
@@ -160,17 +160,19 @@ def test_a_workload_keeps_what_is_in_no_chunk() -> None:
 def simulate(*words: str) -> dict[str, dict[str, float]]:
     done = CliRunner().invoke(main, ["run", *words, "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    told: dict[str, dict[str, float]] = json.loads(done.output)
-    return told
+    printed: dict[str, dict[str, float]] = json.loads(done.output)
+    return printed
 
 
 def test_the_command_compares_host_and_ring() -> None:
-    told = simulate(
+    printed = simulate(
         "--model", "alexnet", "--mechanism", "cgdp", "--mechanism", "cgdp:chunk=2/ring", "--mechanism", "ring"
     )
-    assert 0 < told["cgdp"]["iteration_s"] < told["cgdp:chunk=2/ring"]["iteration_s"]
+    assert 0 < printed["cgdp"]["iteration_s"] < printed["cgdp:chunk=2/ring"]["iteration_s"]
     alone = WorkloadSource(model_trace("alexnet"), model_layers("alexnet"), 32, 0)
-    assert told["cgdp"]["iteration_s"] > sum(layer.forward_ns + layer.backward_ns for layer in alone.trace.layers) / 1e9
+    assert (
+        printed["cgdp"]["iteration_s"] > sum(layer.forward_ns + layer.backward_ns for layer in alone.trace.layers) / 1e9
+    )
 
 
 def test_an_experiment_has_it(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_an_experiment_has_it(tmp_path: Path) -> None:
         r"^cgdp/shm is for workers of one host, and here each has one of its own: leave it out, or name a mechanism"
     )
     with pytest.raises(EmulationError, match=message):
-        Run(experiment, RunOptions(tmp_path / "out", only="cgdp_shm"), lambda row: None)
+        ExperimentRun(experiment, RunOptions(tmp_path / "out", only="cgdp_shm"), lambda row: None)
 
 
 def test_what_cannot_be_is_said_in_a_line() -> None:

@@ -119,10 +119,10 @@ def test_the_size_stays_after_the_search() -> None:
     assert (made.over, made.chunk) == (True, 2)
 
 
-@pytest.mark.parametrize("wrong", [{"step": 0}, {"range": 0}, {"interval": -1}])
-def test_a_search_that_cannot_be_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(RunError, match=f"{next(iter(wrong))} must be at least 1"):
-        Search(**{"step": 1, "range": 1, **wrong})
+@pytest.mark.parametrize("fields", [{"step": 0}, {"range": 0}, {"interval": -1}])
+def test_a_search_that_cannot_be_is_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(RunError, match=f"{next(iter(fields))} must be at least 1"):
+        Search(**{"step": 1, "range": 1, **fields})
 
 
 def test_a_size_without_a_time_is_named() -> None:
@@ -172,8 +172,8 @@ def test_chunks_save_synchronisations_and_cost_overlap() -> None:
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
-def hostlib(*words: str, given: str | None = None) -> str:
-    done = CliRunner().invoke(main, ["cgdp", *words], input=given, catch_exceptions=True)
+def hostlib(*words: str, stdin: str | None = None) -> str:
+    done = CliRunner().invoke(main, ["cgdp", *words], input=stdin, catch_exceptions=True)
     if done.exception is not None:
         raise done.exception
     return done.output
@@ -197,16 +197,16 @@ def test_chunks_are_of_a_model_or_of_layers(words: tuple[str, ...]) -> None:
 
 def test_the_command_prints_a_search() -> None:
     times = json.dumps(lapses(9))
-    told = json.loads(hostlib("search", "--times", "-", "--json", given=times))
-    assert (told["best"], told["iterations"], len(told["trials"])) == (9, 150, 15)
-    assert told["trials"][8] == {"iteration": 90, "chunk": 9, "lapse_s": 1.0, "best": 9}
-    assert "chunk size 9" in hostlib("search", "--times", "-", given=times)
+    printed = json.loads(hostlib("search", "--times", "-", "--json", stdin=times))
+    assert (printed["best"], printed["iterations"], len(printed["trials"])) == (9, 150, 15)
+    assert printed["trials"][8] == {"iteration": 90, "chunk": 9, "lapse_s": 1.0, "best": 9}
+    assert "chunk size 9" in hostlib("search", "--times", "-", stdin=times)
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"a": 1}', '{"1": 0}', "{}"])
 def test_times_that_are_none_are_refused_in_one_line(text: str) -> None:
     with pytest.raises(HostlibError) as refused:
-        hostlib("search", "--times", "-", given=text)
+        hostlib("search", "--times", "-", stdin=text)
     assert "\n" not in str(refused.value)
 
 
@@ -242,11 +242,11 @@ def test_the_command_prints_the_cost_model_of_a_trace(tmp_path: Path) -> None:
     path = tmp_path / "small.trace"
     path.write_text(TRACE)
     rates = ("--sync-us", "100", "--accumulation", "1", "--broadcast", "2")
-    told = json.loads(hostlib("model", str(path), *rates, "--json"))
-    (row,) = told["chunks"]
+    printed = json.loads(hostlib("model", str(path), *rates, "--json"))
+    (row,) = printed["chunks"]
     # fc: 4 ms + 0.1, then 1 ms + 0.5 ms for its megabyte; conv: pool's 3 ms and its own 2 ms later.
     assert row["done_s"] == pytest.approx([0.0056, 0.0092 + 1.5e-6])
-    assert told["without_overlap_s"] == pytest.approx(0.009 + 0.0015 + 1.5e-6)
+    assert printed["without_overlap_s"] == pytest.approx(0.009 + 0.0015 + 1.5e-6)
     assert "speed-up" in hostlib("model", str(path), *rates)
     with pytest.raises(HostlibError, match="--chunks takes numbers of layers"):
         hostlib("model", str(path), "--chunks", "1,x")

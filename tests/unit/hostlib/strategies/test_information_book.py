@@ -13,7 +13,7 @@ from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.mechanisms.mechanism import find
 from hostlib.models.inspection import load
 from hostlib.models.layer_info import LayerInfo
-from hostlib.strategies.builtin.poseidon.traffic import Synchronisation, Traffic, per_node
+from hostlib.strategies.builtin.poseidon.traffic import LinkTraffic, Synchronisation, per_node
 from hostlib.strategies.common.sync_cost import (
     Cost,
     InformationBook,
@@ -121,7 +121,7 @@ def test_nodes_carry_what_table_1_says(scheme: Synchronisation) -> None:
         assert busiest(per_node(book, scheme, colocated=False)) == pytest.approx(4 * server[scheme])
 
 
-def busiest(nodes: dict[str, Traffic]) -> float:
+def busiest(nodes: dict[str, LinkTraffic]) -> float:
     return max(each.sent + each.received for each in nodes.values())
 
 
@@ -159,11 +159,11 @@ FIGURE_10: tuple[Synchronisation, ...] = ("ps", "adam", "hybcomm")
 
 
 def test_the_command_says_which_and_what_it_costs() -> None:
-    told = json.loads(command("poseidon", "vgg19", "--workers", "8", "--servers", "8", "--batch", "32", "--json"))
-    cost = told.pop("costs")
-    assert told.keys() == cost.keys()
-    assert set(told.values()) == {"PS", "SFB"}
-    assert told["classifier.2"] == "SFB"
+    printed = json.loads(command("poseidon", "vgg19", "--workers", "8", "--servers", "8", "--batch", "32", "--json"))
+    cost = printed.pop("costs")
+    assert printed.keys() == cost.keys()
+    assert set(printed.values()) == {"PS", "SFB"}
+    assert printed["classifier.2"] == "SFB"
     assert cost["classifier.2"] == {"PS": 58_720_256, "SFB": 3_670_016}
     assert next(iter(cost.values()))["SFB"] is None
 

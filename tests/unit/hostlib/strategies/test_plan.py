@@ -14,7 +14,7 @@ from hostlib.models.layer_info import LayerInfo
 from hostlib.schedules.checker import Execution
 from hostlib.schedules.schedule import Receive, Send, server, worker
 from hostlib.schedules.sharding import PAIR_BYTES
-from hostlib.strategies.builtin.poseidon.store.partition import places
+from hostlib.strategies.builtin.poseidon.store.partition import make_pairs
 from hostlib.strategies.builtin.poseidon.traffic import Synchronisation, per_node
 from hostlib.strategies.common.sync_cost import InformationBook, adam_cost, ps_cost, sfb_cost
 from hostlib.strategies.plan import (
@@ -174,14 +174,14 @@ def test_poseidons_pairs_are_the_stores() -> None:
     choice = choose("poseidon:servers=3:drop=1")
     plan = choice.plan(VGG_LIKE.trace, VGG_LIKE.layers, NODES, BATCH)
     layers = list(reversed(VGG_LIKE.layers))
-    expected = places([layer.params for layer in layers], 3)
+    expected = make_pairs([layer.params for layer in layers], 3)
     assert [each.parameters for each in plan.carried] == [layer.members for layer in layers]
     for bucket, each in enumerate(plan.carried):
-        mine = [place for place in expected if place.bucket == bucket]
-        assert each.exchange.sizes == tuple(4 * (place.end - place.start) for place in mine)
+        mine = [pair for pair in expected if pair.bucket == bucket]
+        assert each.exchange.sizes == tuple(4 * (pair.end - pair.start) for pair in mine)
         assert max(each.exchange.sizes) <= PAIR_BYTES
         sends = [op for op in each.exchange.schedule.nodes[worker(5)] if isinstance(op, Send)]
-        assert {op.piece: op.peer for op in sends} == {n: server(place.shard) for n, place in enumerate(mine)}
+        assert {op.piece: op.peer for op in sends} == {n: server(pair.shard) for n, pair in enumerate(mine)}
     sums = run(plan.carried[0].exchange).values
     assert all(sums[worker(r), 0] == Counter(range(NODES)) for r in range(NODES))
 

@@ -15,7 +15,7 @@ from hostlib.strategies.strategy import choose, describe_options, find_strategy
 MIDDLE = 0.005  # of two decimals
 
 
-def said(*arguments: str) -> str:
+def output_of(*arguments: str) -> str:
     """What the command prints, after it ended well."""
     done = CliRunner().invoke(ralp, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -23,7 +23,7 @@ def said(*arguments: str) -> str:
 
 
 def decided(*arguments: str) -> dict[str, Any]:
-    return dict(json.loads(said(*arguments, "--json")))
+    return dict(json.loads(output_of(*arguments, "--json")))
 
 
 def test_table_1_to_two_decimals() -> None:
@@ -36,30 +36,30 @@ def test_table_2_to_two_decimals() -> None:
     cells = [cell for cell in paper_cells() if cell.table == 2]
     assert len(cells) == 3 * len(TABLE_2) == 9
     # VGG11's 0.6453 is printed as 0.64.
-    wrong = [cell for cell in cells if abs(cell.computed - cell.published) > MIDDLE * 1.1]
-    assert wrong == []
+    off = [cell for cell in cells if abs(cell.computed - cell.published) > MIDDLE * 1.1]
+    assert off == []
 
 
 def test_the_tables_are_printed_beside_the_published() -> None:
-    rows = json.loads(said("--tables", "--json"))
+    rows = json.loads(output_of("--tables", "--json"))
     assert {"table": 1, "model": "vgg11", "column": "skewness", "published": -3.62}.items() <= rows[6].items()
-    assert len(said("--tables").splitlines()) == 2 + len(rows)
+    assert len(output_of("--tables").splitlines()) == 2 + len(rows)
 
 
 def test_what_is_told_of_a_model() -> None:
-    told = decided("vgg11")
-    assert list(told) == ["layers", "skewness", "partition", "split_after", "cost"]
-    layers = told["layers"]
+    printed = decided("vgg11")
+    assert list(printed) == ["layers", "skewness", "partition", "split_after", "cost"]
+    layers = printed["layers"]
     assert [layer["index"] for layer in layers] == list(range(1, 17))
     assert {kind: sum(layer["kind"] == kind for layer in layers) for kind in ("conv", "pool", "fc")} == {
         "conv": 8,
         "pool": 5,
         "fc": 3,
     }
-    pool = next(layer for layer in layers if layer["name"] == told["split_after"])
+    pool = next(layer for layer in layers if layer["name"] == printed["split_after"])
     assert (pool["kind"], pool["index"], pool["output"]) == ("pool", 13, 512 * 7 * 7)
-    assert told["partition"] is True
-    assert told["cost"] == pool["output"] + sum(layer["params"] for layer in layers[:13])
+    assert printed["partition"] is True
+    assert printed["cost"] == pool["output"] + sum(layer["params"] for layer in layers[:13])
 
 
 def test_the_batch_multiplies_outputs() -> None:
@@ -72,12 +72,12 @@ def test_models_that_are_not_skewed_enough_are_not_cut() -> None:
     # "If the threshold is -1.5, RALP will trigger layer placement for Alexnet, Overfeat, VGG11, and VGG19 only."
     cut = {model for model in TABLE_1 if decided(model, "--threshold", "-1.5")["partition"]}
     assert cut == {"alexnet", "overfeat", "vgg11", "vgg19"}
-    told = decided("resnet50", "--threshold", "-1.5")
-    assert told["split_after"] is told["cost"] is None
+    printed = decided("resnet50", "--threshold", "-1.5")
+    assert printed["split_after"] is printed["cost"] is None
 
 
 def test_reasons_are_printed() -> None:
-    text = said("vgg11", "--batch", "64", "--workers", "8", "--gpus", "16")
+    text = output_of("vgg11", "--batch", "64", "--workers", "8", "--gpus", "16")
     assert "no: convolutions follow" in text
     assert "yes: the cheapest" in text
     assert "Partition: the skewness -3.62 is below the threshold -0.5" in text

@@ -19,10 +19,12 @@ BATCH, WORKERS = 4, 3
 
 
 def context(model: nn.Module) -> TrainerContext:
-    group: Any = None
+    rank_context: Any = None
     sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
     loss = nn.CrossEntropyLoss()
-    return TrainerContext(group, find("ring"), model, loss, sgd, None, BATCH, 1.0, lambda: torch.zeros(1, 1, 8, 8))
+    return TrainerContext(
+        rank_context, find("ring"), model, loss, sgd, None, BATCH, 1.0, lambda: torch.zeros(1, 1, 8, 8)
+    )
 
 
 def network() -> nn.Module:

@@ -52,16 +52,16 @@ class Memory:
 class Lonely:
     """A group whose other members are gone."""
 
-    def explain(self, since: float, wrong: Exception) -> HostlibError:
+    def explain(self, since: float, error: Exception) -> HostlibError:
         assert since <= time.monotonic()
-        return RunError(f"server 0 is missing ({wrong})")
+        return RunError(f"server 0 is missing ({error})")
 
 
 def ends() -> tuple[TensorChannel, TensorChannel]:
     """A worker's and the server's end of one line."""
-    group: Any = Lonely()
+    context: Any = Lonely()
     wire: Wire = {}
-    return TensorChannel(group, Memory(0, wire), 1), TensorChannel(group, Memory(1, wire), 0)
+    return TensorChannel(context, Memory(0, wire), 1), TensorChannel(context, Memory(1, wire), 0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -63,7 +63,7 @@ def test_layers_that_share_weights_or_hide_them_are_left_alone() -> None:
 
 
 matrices = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32)).map(
-    lambda told: torch.randn(told[:2], generator=torch.Generator().manual_seed(told[2]))
+    lambda numbers: torch.randn(numbers[:2], generator=torch.Generator().manual_seed(numbers[2]))
 )
 
 

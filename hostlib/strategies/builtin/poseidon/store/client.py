@@ -15,8 +15,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from hostlib.strategies.builtin.poseidon.store.frame import NONE, Frame, Kind, read, write
-from hostlib.strategies.builtin.poseidon.store.partition import Place
+from hostlib.strategies.builtin.poseidon.store.frame import NONE, Frame, FrameKind, read, write
+from hostlib.strategies.builtin.poseidon.store.partition import PairRange
 
 RETRY_S = 0.05
 CLOSE_S = 2.0
@@ -51,9 +51,9 @@ class Known:
 class StoreClient:
     """One thread talks to all shards. `push` and `wait` are for one other thread."""
 
-    def __init__(self, addresses: list[Address], rank: int, places: Iterable[Place]) -> None:
+    def __init__(self, addresses: list[Address], rank: int, pairs: Iterable[PairRange]) -> None:
         self._addresses, self._rank = addresses, rank
-        self._pairs = {place.number: Known(place.shard, place.end - place.start) for place in places}
+        self._pairs = {pair.number: Known(pair.shard, pair.end - pair.start) for pair in pairs}
         self._came = threading.Condition()
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._loop = asyncio.new_event_loop()
@@ -123,7 +123,7 @@ class StoreClient:
     async def _talk(self, shard: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         mine = {number: pair.elements for number, pair in self._pairs.items() if pair.shard == shard}
         hello = {"token": self._addresses[shard].token, "rank": self._rank, "pairs": mine}
-        write(writer, Frame(Kind.HELLO, payload=json.dumps(hello).encode()))
+        write(writer, Frame(FrameKind.HELLO, payload=json.dumps(hello).encode()))
         welcome = await read(reader)
         versions = json.loads(bytes(welcome.payload))
         for number in mine:
@@ -153,4 +153,4 @@ class StoreClient:
 
 
 def _update(number: int, version: int, values: Tensor) -> Frame:
-    return Frame(Kind.UPDATE, number, version, payload=memoryview(cast(Any, values.numpy())).cast("B"))
+    return Frame(FrameKind.UPDATE, number, version, payload=memoryview(cast(Any, values.numpy())).cast("B"))

@@ -16,7 +16,7 @@ LONGEST_BYTES = 1 << 26
 NONE = -1  # version of a pair that has no values yet
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame says.
 
     A worker begins with HELLO (JSON: token, rank, elements of each pair); the shard answers WELCOME (JSON: version of each
@@ -39,7 +39,7 @@ class Frame:
         saved: the version that a killed shard would have again.
     """
 
-    kind: Kind
+    kind: FrameKind
     pair: int = 0
     version: int = NONE
     saved: int = NONE
@@ -56,7 +56,7 @@ async def read(reader: asyncio.StreamReader) -> Frame:
         kind, pair, version, saved, length = HEAD.unpack(await reader.readexactly(HEAD.size))
         if length > LONGEST_BYTES:
             raise ConnectionError(f"a frame of {length} bytes")
-        return Frame(Kind(kind), pair, version, saved, await reader.readexactly(length))
+        return Frame(FrameKind(kind), pair, version, saved, await reader.readexactly(length))
     except (asyncio.IncompleteReadError, ValueError) as error:
         raise ConnectionError(str(error)) from error
 

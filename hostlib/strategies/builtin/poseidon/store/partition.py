@@ -15,8 +15,8 @@ ELEMENT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Of one pair.
+class PairRange:
+    """What is sent and updated at once, and the shard that holds it.
 
     Attributes:
         number: its key.
@@ -30,11 +30,11 @@ class Place:
     end: int
 
 
-def places(buckets: Sequence[int], shards: int) -> list[Place]:
+def make_pairs(buckets: Sequence[int], shards: int) -> list[PairRange]:
     """Buckets of so many elements in pairs of at most 2 MB, dealt out over the shards as equally as it goes."""
-    found: list[Place] = []
+    found: list[PairRange] = []
     for bucket, elements in enumerate(buckets):
         owners = placement(shards, "pairs", ELEMENT_BYTES * elements, turn=len(found))
         for shard, (start, end) in zip(owners, piece_bounds(elements, len(owners)), strict=True):
-            found.append(Place(len(found), shard, bucket, start, end))
+            found.append(PairRange(len(found), shard, bucket, start, end))
     return found

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hostlib.strategies.builtin.poseidon.store.frame import NONE, Frame, Kind, read, write
+from hostlib.strategies.builtin.poseidon.store.frame import NONE, Frame, FrameKind, read, write
 
 FIRST = 0  # version of the values that training begins with
 
@@ -83,7 +83,7 @@ class Shard:
         """With one worker, until it is gone."""
         try:
             hello = await read(reader)
-            greeting = json.loads(bytes(hello.payload)) if hello.kind is Kind.HELLO else {}
+            greeting = json.loads(bytes(hello.payload)) if hello.kind is FrameKind.HELLO else {}
             if greeting.get("token") != self._options.token:
                 return  # A stranger.
             self._welcome(int(greeting["rank"]), {int(pair): size for pair, size in greeting["pairs"].items()}, writer)
@@ -101,7 +101,7 @@ class Shard:
             if number not in self._pairs:
                 self._pairs[number] = self._pair(torch.zeros(size))
         versions = {number: pair.version for number, pair in self._pairs.items()}
-        write(writer, Frame(Kind.WELCOME, payload=json.dumps(versions).encode()))
+        write(writer, Frame(FrameKind.WELCOME, payload=json.dumps(versions).encode()))
         self._writers[rank] = writer
         # It may have missed some, and wait for them.
         for number in self._pairs:
@@ -155,7 +155,7 @@ class Shard:
         # A copy: it may be on its way when the next updates are applied.
         payload = memoryview(pair.parameter.detach().numpy().tobytes())
         for writer in writers:
-            write(writer, Frame(Kind.VALUES, number, pair.version, pair.saved, payload))
+            write(writer, Frame(FrameKind.VALUES, number, pair.version, pair.saved, payload))
 
     # ---- checkpoints ---------------------------------------------------------------------------------------------
 

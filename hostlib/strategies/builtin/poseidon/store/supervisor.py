@@ -41,17 +41,17 @@ def keep(context: TrainerContext, number: int, every: int, drop_s: float | None)
         RunError: it fails by itself, or is killed again and again.
     """
     interrupt_on(signal.SIGTERM)  # The checkpoint is to go, too.
-    peers, workers = context.another_transport(), context.group.world_size
+    transport, workers = context.another_transport(), context.rank_context.world_size
     token = secrets.token_hex(TOKEN_BYTES)
     with listening_at(context.address) as listening, TemporaryDirectory(prefix="netfold-shard-") as folder:
         host, port = listening.getsockname()
         payload = torch.tensor(
             [*socket.inet_aton(host), *port.to_bytes(2, "big"), *bytes.fromhex(token)], dtype=torch.uint8
         )
-        for message in [peers.send(payload, rank, ADDRESS_TAG) for rank in range(workers)]:
+        for message in [transport.send(payload, rank, ADDRESS_TAG) for rank in range(workers)]:
             message.wait()
         options = ShardOptions(token, workers, context.optimiser, Path(folder), every, drop_s)
-        _watch(number, lambda: start_shard(options, listening), _Ending(peers, workers))
+        _watch(number, lambda: start_shard(options, listening), _Ending(transport, workers))
 
 
 def listening_at(host: str) -> socket.socket:
@@ -71,35 +71,37 @@ def listening_at(host: str) -> socket.socket:
     return listening
 
 
-def addresses(group: RankContext, peers: Transport, servers: int) -> list[Address]:
+def addresses(context: RankContext, transport: Transport, servers: int) -> list[Address]:
     """Where the shards are: a worker is told by their keepers."""
     payloads = [torch.empty(ADDRESS_BYTES, dtype=torch.uint8) for _ in range(servers)]
-    for message in [peers.receive(each, group.world_size + shard, ADDRESS_TAG) for shard, each in enumerate(payloads)]:
+    for message in [
+        transport.receive(each, context.world_size + shard, ADDRESS_TAG) for shard, each in enumerate(payloads)
+    ]:
         message.wait()
     texts = [bytes(each.tolist()) for each in payloads]
     return [Address(socket.inet_ntoa(t[:4]), int.from_bytes(t[4:6], "big"), t[6:].hex()) for t in texts]
 
 
-def end(group: RankContext, peers: Transport, servers: int) -> None:
+def end(context: RankContext, transport: Transport, servers: int) -> None:
     """This worker has no more use for the shards."""
     payload = torch.zeros(1, dtype=torch.uint8)
-    for message in [peers.send(payload, group.world_size + shard, END_TAG) for shard in range(servers)]:
+    for message in [transport.send(payload, context.world_size + shard, END_TAG) for shard in range(servers)]:
         message.wait()
 
 
 class _Ending:
     """Whether all workers have said that they end; a thread listens."""
 
-    def __init__(self, peers: Transport, workers: int) -> None:
+    def __init__(self, transport: Transport, workers: int) -> None:
         self._heard = threading.Event()
         self._error: Exception | None = None
-        threading.Thread(target=self._listen, args=[peers, workers], daemon=True).start()
+        threading.Thread(target=self._listen, args=[transport, workers], daemon=True).start()
 
-    def _listen(self, peers: Transport, workers: int) -> None:
+    def _listen(self, transport: Transport, workers: int) -> None:
         try:
             payload = torch.empty(1, dtype=torch.uint8)
             for rank in range(workers):
-                peers.receive(payload, rank, END_TAG).wait()
+                transport.receive(payload, rank, END_TAG).wait()
         except Exception as error:
             self._error = error
         self._heard.set()

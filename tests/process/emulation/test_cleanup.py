@@ -12,7 +12,17 @@ import pytest
 from click.testing import CliRunner
 
 from emulation.cli import main
-from emulation.networks.cleanup import Ledger, LedgerError, Removed, Run, clean, ledger, present, remove, runs
+from emulation.networks.cleanup import (
+    CleanupError,
+    CleanupRecord,
+    RecordedRun,
+    Removed,
+    clean,
+    cleanup_record,
+    present,
+    remove,
+    runs,
+)
 from hostlib.system.process import Process, start_time
 
 DEAD = 2**22 + 1  # above the largest pid there can be
@@ -26,9 +36,9 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     child.wait()
 
 
-def dead(folder: Path, name: str = "aaaaaa") -> Ledger:
+def dead(folder: Path, name: str = "aaaaaa") -> CleanupRecord:
     """The record of a run whose maker is gone."""
-    made = Ledger(folder / f"{DEAD}-1-{name}.jsonl")
+    made = CleanupRecord(folder / f"{DEAD}-1-{name}.jsonl")
     made.path.touch()
     made.folder.mkdir()
     (made.folder / "switch.log").write_text("half a line")
@@ -36,7 +46,7 @@ def dead(folder: Path, name: str = "aaaaaa") -> Ledger:
 
 
 def test_a_run_that_ends_takes_everything_with_it(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    with ledger(tmp_path) as made:
+    with cleanup_record(tmp_path) as made:
         made.process(sleeper.pid, "switch")
         (run,) = runs(tmp_path)
         assert (run.maker, run.alive) == (Process.of(os.getpid()), True)
@@ -64,11 +74,11 @@ def test_the_command_says_what_it_removed(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("emulation.networks.cleanup.state_folder", lambda: tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     made = dead(tmp_path)
-    with ledger(tmp_path) as alive:
+    with cleanup_record(tmp_path) as alive:
         for options, title in ((["--dry-run"], "would be removed"), ([], "removed")):
-            said = CliRunner().invoke(main, ["clean", *options], catch_exceptions=False).output
-            assert said.startswith(title) and str(made.folder) in said
-            assert f"run {alive.path.stem} is alive and was left alone (--all ends it)" in said
+            output = CliRunner().invoke(main, ["clean", *options], catch_exceptions=False).output
+            assert output.startswith(title) and str(made.folder) in output
+            assert f"run {alive.path.stem} is alive and was left alone (--all ends it)" in output
         assert "nothing to remove" in CliRunner().invoke(main, ["clean"], catch_exceptions=False).output
 
 
@@ -98,7 +108,7 @@ def test_a_later_process_with_a_recorded_pid_is_left_alone(tmp_path: Path, sleep
 def test_all_ends_the_living_too(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     maker = subprocess.Popen(["sleep", "300"])
     with maker:
-        made = Ledger(tmp_path / f"{maker.pid}-{start_time(maker.pid)}-bbbbbb.jsonl")
+        made = CleanupRecord(tmp_path / f"{maker.pid}-{start_time(maker.pid)}-bbbbbb.jsonl")
         made.process(sleeper.pid, "switch")
         assert clean(False, False, tmp_path) == ([], [made.path.stem])
         assert maker.poll() is None and sleeper.poll() is None
@@ -113,7 +123,7 @@ def test_a_record_may_end_in_the_middle_of_a_line(tmp_path: Path) -> None:
     made.namespace("one")
     with made.path.open("a") as record:
         record.write('{"namespace": "tw')
-    run = Run.read(made.path)
+    run = RecordedRun.read(made.path)
     assert run.namespaces == ("one",)
     assert [each.kind for each in present(run)] == ["folder"]
     assert [each.kind for each in remove(run)] == ["folder"]
@@ -123,6 +133,6 @@ def test_a_record_may_end_in_the_middle_of_a_line(tmp_path: Path) -> None:
 def test_a_file_that_is_no_record_is_named_and_kept(tmp_path: Path, text: str) -> None:
     made = dead(tmp_path)
     made.path.write_text(text)
-    with pytest.raises(LedgerError, match=r"aaaaaa.jsonl is not a run's record: .*; remove it by hand"):
+    with pytest.raises(CleanupError, match=r"aaaaaa.jsonl is not a run's record: .*; remove it by hand"):
         clean(False, False, tmp_path)
     assert made.path.exists()
