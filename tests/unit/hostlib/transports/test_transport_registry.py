@@ -32,13 +32,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_says_what_it_is_and_what_starts_it() -> None:
-    assert describe_transports() == "gloo: torch's Gloo, over TCP; mpi: an MPI library (under mpirun)"
+    each = describe_transports().split("; ")
+    assert {"gloo: torch's Gloo, over TCP", "mpi: an MPI library (under mpirun)"} <= set(each)
+    assert [line.partition(":")[0] for line in each] == list(transport_names())
 
 
 def test_one_more_file_is_in_the_help(folder: Path) -> None:
     (folder / "pigeon_transport.py").write_text(PIGEON)
-    assert transport_names() == ("gloo", "mpi", "pigeon")
-    assert describe_transports().endswith("(under mpirun); pigeon: a pigeon, over IP (under pigeonrun)")
+    assert {"gloo", "mpi", "pigeon"} <= set(transport_names())
+    assert "(under mpirun); pigeon: a pigeon, over IP (under pigeonrun)" in describe_transports()
     with pytest.raises(
         HostlibError, match=r"legal: pigeonrun -n 4 python -m hostlib.train --transport pigeon --mechanism coo"
     ):
