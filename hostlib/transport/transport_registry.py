@@ -3,7 +3,8 @@
 Such a module loads torch only when it is used, and has:
 
 - SUMMARY: what messages go by, in a few words.
-- STARTED_BY: the command that must start its processes; None where torchrun or `hostlib train` does.
+- STARTED_BY: the command that must start its processes, which takes `-n N` as mpirun does; None where torchrun or
+  `hostlib train` starts them.
 - environment(): a context manager of the LaunchEnvironment of such a process, with the connector in it.
 
 Another transport is another such module: its Transport and its Connector (hostlib/transport/transport.py) are all that
@@ -69,6 +70,13 @@ def find_transport(name: str) -> TransportModule:
     except SpecError as error:
         raise SpecError(f"{module.__file__} is no transport: {error}") from None
     return cast(TransportModule, module)
+
+
+def start_line(name: str, processes: int) -> str:
+    """How processes of a transport are started; see find_transport for what it raises."""
+    starter = find_transport(name).STARTED_BY
+    begun = "hostlib train" if starter is None else f"{starter} -n {processes} python -m hostlib.train"
+    return f"{begun} --transport {name}"
 
 
 def describe_transports() -> str:

@@ -76,19 +76,19 @@ def test_what_examples_import_exists(page: Path) -> None:
         assert [name for name in names.split(", ") if not hasattr(found, name.strip())] == [], module
 
 
-# Numbers that pages repeat of the sources: page, what it says there, the source, and what that says, with the unit in it.
+# Numbers that pages repeat of the sources: page, what it says there, the source, and what that says.
 REPEATED = [
     (
-        "topology.md",
-        r"the shortest timeout is (\d+) ms more than",
-        "timeouts.h",
-        r"MARGIN_NS = (\d+) \* MILLISECOND_NS",
+        "protocol.md",
+        r"\((\d+) ms, or half of the round trip",
+        "round_trip.h",
+        r"REORDERING_NS = (\d+) \* MILLISECOND_NS",
     ),
     (
         "protocol.md",
-        r"\((\d+) ms, or half of the round trip if",
-        "round_trip.h",
-        r"REORDERING_NS = (\d+) \* MILLISECOND_NS",
+        r"doubled up to 0\.(\d) s\)",
+        "timeouts.h",
+        r"LONGEST_STREAM_TIMEOUT_NS = (\d)00 \* MILLISECOND_NS",
     ),
 ]
 

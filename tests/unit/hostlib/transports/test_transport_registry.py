@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from hostlib import transport
-from hostlib.errors import SpecError
-from hostlib.transport.transport_registry import describe_transports, find_transport, transport_names
+from hostlib.errors import HostlibError, RunError, SpecError
+from hostlib.mechanisms.mechanism import Mechanism
+from hostlib.mechanisms.mechanism_spec import MechanismSpec
+from hostlib.train.local import launch
+from hostlib.train.options import TrainOptions
+from hostlib.transport.transport_registry import describe_transports, find_transport, start_line, transport_names
 
 PIGEON = """
 from contextlib import nullcontext
@@ -35,6 +39,13 @@ def test_one_more_file_is_in_the_help(folder: Path) -> None:
     (folder / "pigeon_transport.py").write_text(PIGEON)
     assert transport_names() == ("gloo", "mpi", "pigeon")
     assert describe_transports().endswith("(under mpirun); pigeon: a pigeon, over IP (under pigeonrun)")
+    with pytest.raises(
+        HostlibError, match=r"legal: pigeonrun -n 4 python -m hostlib.train --transport pigeon --mechanism coo"
+    ):
+        Mechanism("coo", MechanismSpec("coo", "a pigeon's own", transport="pigeon"), {}).require_transport("gloo")
+    with pytest.raises(RunError, match=r"^--transport pigeon is for pigeonrun: pigeonrun -n 3 python -m hostlib.train"):
+        launch(TrainOptions(mechanism="ring", world_size=3, transport="pigeon"), lambda event: None)
+    assert start_line("gloo", 4) == "hostlib train --transport gloo"
 
 
 @pytest.mark.parametrize(
