@@ -1,236 +1,26 @@
-"""The `controller` command."""
+"""The `controller` command: its commands are in controller/commands/, a module each."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import sys
-from pathlib import Path
-from typing import Any
-
 import click
-from rich.console import Console
-from rich.table import Table
 
-from controller.errors import ControllerError, StateError
-from controller.state_file import STATE_FILE, State, running
-from controller.topology import Topology, single
-from hostlib.protocol.addresses import FABRIC_ADDRESS
+from controller import commands
+from controller.errors import ControllerError
+from hostlib.system.command_group import FolderGroup
 from hostlib.system.exit_status import end_with
-from hostlib.system.http_client import HttpError, controller_status
-from hostlib.system.process import StartError, start_and_wait_ready
-
-START_TIMEOUT_S = 90.0
 
 
-def default_state_dir() -> Path:
-    """$XDG_STATE_HOME/netfold, or ~/.local/state/netfold."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "netfold"
-
-
-state_dir_option = click.option(
-    "--state-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=default_state_dir,
-    help="Where state file and logs are kept: one controller per directory [default: ~/.local/state/netfold].",
+@click.group(
+    cls=FolderGroup,
+    package=commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def main() -> None:
     """Who may use which slots of the switch, and who gets the results.
-
-    \b
-    controller start      start a controller, with an embedded P4 switch unless given another
-    controller status     what it is doing
-    controller stop       stop it, and the switch it started
 
     Ranks join by HTTP (see http://ADDRESS/docs while it runs); entries go to the switch by P4Runtime. Training goes on
     when the controller dies: start it again and it takes over the switch it finds.
     """
-
-
-@main.command()
-@click.option(
-    "--http",
-    default="127.0.0.1:9339",
-    show_default=True,
-    metavar="ADDRESS:PORT",
-    help="Where the HTTP API listens; port 0 takes any.",
-)
-@click.option("--elements", default=256, show_default=True, help="int32 values per packet: 64 or 256.")
-@click.option(
-    "--tree", default=0, metavar="LEAVES", help="Embedded: so many leaf switches under a root [default: one]."
-)
-@click.option("--ports", default=32, show_default=True, help="Embedded: ports for ranks, per switch.")
-@click.option("--switch", metavar="ADDRESS:PORT", help="P4Runtime address of a running switch [default: start one].")
-@click.option(
-    "--switch-ports",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help='With --switch: JSON file {"PORT": "ADDRESS:PORT", ...}, where a rank on each port sends to.',
-)
-@click.option("--device-id", default=1, show_default=True, help="With --switch: its P4Runtime device id.")
-@click.option(
-    "--topology",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Several running switches, as a JSON file (docs/topology.md).",
-)
-@click.option("--fabric-address", default=FABRIC_ADDRESS, show_default=True, help="The fabric's own IPv4 address.")
-@click.option("--loss", default=0.0, help="Embedded switch: probability that a packet is lost.")
-@click.option("--duplicate", default=0.0, help="Embedded switch: probability that a packet comes twice.")
-@click.option("--reorder", default=0.0, help="Embedded switch: probability that a packet is held back.")
-@click.option("--seed", default=0, help="Embedded switch: seed of these faults.")
-@click.option("--foreground", is_flag=True, help="Stay in the foreground until SIGTERM or Ctrl-C.")
-@state_dir_option
-def start(
-    foreground: bool,
-    state_dir: Path,
-    switch: str | None,
-    switch_ports: Path | None,
-    device_id: int,
-    topology: Path | None,
-    fabric_address: str,
-    **options: Any,
-) -> None:
-    """Start a controller and, unless --switch names one, an embedded P4 switch.
-
-    \b
-    Example
-        controller start
-        hostlib train --mechanism inagg+mcast
-        controller stop
-    """
-    _require("fastapi", "uvicorn", "p4runtime_sh", "grpc")
-    if not foreground:
-        _start_in_background(state_dir)
-        return
-    from controller.daemon import DaemonConfig, run_controller
-
-    switches = _running_switches(switch, switch_ports, device_id, topology, fabric_address)
-    run_controller(DaemonConfig(state_dir=state_dir, topology=switches, fabric_address=fabric_address, **options))
-
-
-def _running_switches(
-    switch: str | None, switch_ports: Path | None, device_id: int, topology: Path | None, fabric_address: str
-) -> Topology | None:
-    """The switches that run already; None when embedded ones are to be started."""
-    if topology is not None:
-        if switch is not None:
-            raise ControllerError("--switch and --topology both say which switches there are: give one")
-        return Topology.read(topology)
-    if switch is None:
-        return None
-    if switch_ports is None:
-        raise ControllerError("--switch needs --switch-ports: a JSON file that says where ranks reach each port")
-    try:
-        ports = {int(number): str(address) for number, address in json.loads(switch_ports.read_text()).items()}
-    except (ValueError, AttributeError) as error:
-        raise ControllerError(f'{switch_ports} is not a JSON object {{"PORT": "ADDRESS:PORT"}}: {error}') from error
-    return single(switch, device_id, fabric_address, ports)
-
-
-def _require(*modules: str) -> None:
-    absent = [m for m in modules if importlib.util.find_spec(m) is None]
-    if absent:
-        raise ControllerError(f"not installed: {', '.join(absent)} (pip install 'netfold[controller,emulation]')")
-
-
-def _start_in_background(state_dir: Path) -> None:
-    """Run this very command again with --foreground, in a session of its own, and wait until it is ready."""
-    earlier = State.read(state_dir)
-    if earlier is not None and earlier.controller.alive:
-        raise running(earlier)
-    state_dir.mkdir(parents=True, exist_ok=True)
-    log = state_dir / "controller.log"
-    command = [sys.executable, "-m", "controller", *sys.argv[1:], "--foreground"]
-    try:
-        child, _ = start_and_wait_ready(
-            command, state_dir / STATE_FILE, log, what="the controller", within_s=START_TIMEOUT_S, dies_by=None
-        )
-    except StartError as error:
-        raise ControllerError(error.reason) from error
-    state = State.read(state_dir)
-    assert state is not None
-    click.echo(f"controller at {state.http} (pid {child.pid})")
-    for switch in state.topology.switches:
-        own = f", embedded, pid {state.processes[switch.name].pid}" if state.processes else ""
-        click.echo(f"{switch.name} at {switch.p4rt}{own}")
-
-
-@main.command()
-@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
-@state_dir_option
-def status(as_json: bool, state_dir: Path) -> None:
-    """What the controller, its switch and its jobs are doing."""
-    state = State.read(state_dir)
-    if state is None:
-        raise StateError("no controller is running (controller start)")
-    if not state.controller.alive:
-        alive = [f"{name} (pid {process.pid})" for name, process in state.processes.items() if process.alive]
-        raise StateError(
-            f"the controller (pid {state.controller.pid}) has died"
-            + (f"; {', '.join(alive)} still running" if alive else "")
-            + ": controller start takes over, controller stop cleans up"
-        )
-    try:
-        described = controller_status(state.http)
-    except HttpError as error:
-        raise ControllerError(str(error)) from error
-    described = {"http": state.http, "pid": state.controller.pid, **described}
-    if as_json:
-        click.echo(json.dumps(described, indent=2))
-        return
-    _print_status(described)
-
-
-def _print_status(described: dict[str, Any]) -> None:
-    console = Console()
-    console.print(f"controller {described['http']} (pid {described['pid']}), version {described['version']}")
-    for switch in described["switches"]:
-        console.print(
-            f"{switch['name']:<10} {described['kind']}, {switch['program']}, P4Runtime {switch['p4rt']}, "
-            + (f"under {switch['parent']}, " if switch["parent"] else "")
-            + ("up" if switch["up"] else "[red]gone[/red]")
-            + (f", restarted {switch['restarts']}x" if switch["restarts"] else ""),
-            soft_wrap=True,
-        )
-    jobs = Table("job", "state", "epoch", "ranks", "slots", "slowest position", title="jobs", title_justify="left")
-    for job in described["jobs"]:
-        positions = [rank["position"] for rank in job["ranks"]]
-        jobs.add_row(
-            job["name"],
-            job["state"],
-            str(job["epoch"]),
-            f"{len(job['ranks'])}/{job['world_size']}",
-            ", ".join(f"{p['first_slot']}..{p['first_slot'] + p['slots'] - 1}" for p in job["pools"]),
-            str(min(positions, default=0)),
-        )
-    console.print(jobs if described["jobs"] else "jobs       none")
-    names = [switch["name"] for switch in described["switches"]]
-    counts = Table("counter", *names, title="packets", title_justify="left")
-    for kind, prefix in (("events", ""), ("drops", "dropped: ")):
-        for name, total in described[kind].items():
-            if total:
-                counts.add_row(prefix + name, *(f"{s[kind].get(name, 0):,}" for s in described["switches"]))
-    console.print(counts)
-
-
-@main.command()
-@state_dir_option
-def stop(state_dir: Path) -> None:
-    """Stop the controller and the switches it started, also when the controller itself is dead already."""
-    state = State.read(state_dir)
-    if state is None:
-        raise StateError("no controller is running")
-    # The controller takes its switches with it; what was alive is what was stopped.
-    living = {"controller": state.controller, **state.processes}
-    stopped = [f"{name} (pid {process.pid})" for name, process in living.items() if process.alive]
-    for process in living.values():
-        process.stop()
-    State.forget(state_dir)
-    (state_dir / "jobs.json").unlink(missing_ok=True)
-    click.echo(f"stopped {' and '.join(stopped)}" if stopped else "nothing was running any more; state file removed")
 
 
 def run() -> None:

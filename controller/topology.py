@@ -1,4 +1,4 @@
-"""Switches and how they are wired: one, or a tree whose ranks are spread over its leaves."""
+"""Switches as the controller reaches them: a tree (hostlib/topology/) with addresses, and who is on which port."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from controller.errors import ControllerError
 from hostlib.protocol.addresses import SWITCH_MAC
+from hostlib.topology.switch_tree import SwitchTree
 
 LEAF_RANK = 0x8000  # What switch i of a topology is to its parent: rank LEAF_RANK + i, above every worker's.
 
@@ -104,15 +105,17 @@ class Topology:
     def switch(self, name: str) -> Switch:
         return next(switch for switch in self.switches if switch.name == name)
 
+    @property
+    def tree(self) -> SwitchTree:
+        """The switches by name."""
+        return SwitchTree({switch.name: switch.parent for switch in self.switches})
+
     def children(self, name: str) -> list[Switch]:
-        return [switch for switch in self.switches if switch.parent == name]
+        return [self.switch(child) for child in self.tree.children(name)]
 
     def path(self, name: str) -> list[str]:
         """The switch and everything above it, up to the root."""
-        found = [name]
-        while (parent := self.switch(found[-1]).parent) is not None:
-            found.append(parent)
-        return found
+        return self.tree.path(name)
 
     def forwarding(self, name: str) -> dict[str, int]:
         """MAC address of each host that has one -> the port of this switch that leads there."""
@@ -124,8 +127,8 @@ class Topology:
 
     def towards(self, name: str, there: str) -> int:
         """The port of a switch that leads to another one: down to what is below, up to everything else."""
-        path = self.path(there)
-        return self.switch(path[path.index(name) - 1]).downlink if name in path else self.switch(name).uplink
+        child = self.tree.towards(name, there)
+        return self.switch(name).uplink if child is None else self.switch(child).downlink
 
     def flooded(self, switch: Switch) -> list[int]:
         """Ports of a switch by which everybody is reached, where hosts are at the other ends of cables."""

@@ -15,22 +15,10 @@ from simulation.errors import SimulationError
 @click.group(
     cls=FolderGroup,
     package=commands,
-    first=("run", "demo", "report", "switch", "conformance", "bench", "topology", "clean"),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def main() -> None:
-    """Real packets through a real P4 program, on one machine and without root.
-
-    \b
-    emulation run          compare mechanisms on a network of virtual hosts
-    emulation demo         train one model over several mechanisms and compare
-    emulation report       make a page of an experiment's results
-    emulation switch       run the embedded P4 switch by hand
-    emulation conformance  run p4c's own v1model tests through the embedded switch
-    emulation bench        measure how fast it is here
-    emulation topology     say what a declared network is made of
-    emulation clean        remove what killed runs left behind
-    """
+    """Real packets through a real P4 program, on one machine and without root."""
 
 
 def run() -> None:

@@ -1,4 +1,5 @@
-"""Make what must agree with p4/common/ from it: Python and C++ constants, the header in C++, the tables of docs/protocol.md.
+"""Make what must agree with p4/common/ from it: Python and C++ constants, the header in C++, the tables of docs/protocol.md
+and docs/tofino.md.
 
 python p4/generate.py          write the files
 python p4/generate.py --check  exit 1 and name the first file that differs
@@ -13,10 +14,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PROTOCOL = ROOT / "p4/common/protocol.p4"
 SIZES = ROOT / "p4/common/sizes.p4"
+HEADERS = ROOT / "p4/common/headers.p4"
 STRUCT_CODES = {8: "B", 16: "H", 32: "I"}
 FIXED = {"magic": "NETFOLD_MAGIC", "version": "NETFOLD_VERSION"}  # the same in every packet
 NATIVE = ROOT / "hostlib/native/wire"
 MARK = "<!-- generated from p4/common/protocol.p4 -->"
+# Who says which verdict on Tofino, by file; the controller's entries say the reason that they refuse for.
+TNA = ROOT / "p4/tna"
+ENTRIES = ROOT / "controller/switches/table_entries.py"
+VERDICTS_MARK = "<!-- generated from p4/tna/*.p4 and controller/switches/table_entries.py -->"
 
 
 def constants() -> list[tuple[str, int, int, str]]:
@@ -200,21 +206,45 @@ def tables() -> str:
     return "\n".join(out) + "\n"
 
 
-def page(path: Path) -> str:
-    """docs/protocol.md with its generated part renewed."""
-    parts = path.read_text().split(MARK)
+def verdicts() -> str:
+    """The generated part of docs/tofino.md: what each file says of packets."""
+    known = [n for n, *_ in constants() if n.startswith(("EVENT_", "DROP_"))]
+    out = ["| said by | verdicts |", "|---|---|"]
+    for path in (*sorted(TNA.glob("*.p4")), ENTRIES):
+        said = set(re.findall(r"\b(?:EVENT|DROP)_\w+", re.sub(r"(//|#).*", "", path.read_text())))
+        if here := [name for name in known if name in said]:
+            out.append(f"| `{path.relative_to(ROOT)}` | {', '.join(f'`{name}`' for name in here)} |")
+    return "\n".join(out) + "\n"
+
+
+def page(path: Path, mark: str, text: str) -> str:
+    """A page of docs/ with its generated part, between two marks, renewed."""
+    parts = path.read_text().split(mark)
     if len(parts) != 3:
-        raise SystemExit(f"error: {path} does not hold the mark {MARK!r} exactly twice")
-    return f"{parts[0]}{MARK}\n\n{tables()}\n{MARK}{parts[2]}"
+        raise SystemExit(f"error: {path} does not hold the mark {mark!r} exactly twice")
+    return f"{parts[0]}{mark}\n\n{text}\n{mark}{parts[2]}"
+
+
+def check_sizes() -> None:
+    """Raise SystemExit unless headers.p4, which P4 keeps from asking for a header's size, knows netfold_t's."""
+    wanted = sum(width for _, width, _ in fields()) // 8
+    found = re.search(r"DATAGRAM_BYTES = 8 \+ (\d+) \+ 4 \* ELEMENTS;", HEADERS.read_text())
+    if found is None or int(found[1]) != wanted:
+        raise SystemExit(
+            f"error: netfold_t has {wanted} bytes, and {HEADERS.relative_to(ROOT)} says otherwise: "
+            f"const bit<16> DATAGRAM_BYTES = 8 + {wanted} + 4 * ELEMENTS;"
+        )
 
 
 def outputs() -> dict[Path, str]:
     """Every generated file with the text it should have."""
-    protocol = ROOT / "docs/protocol.md"
+    check_sizes()
+    protocol, tofino = ROOT / "docs/protocol.md", ROOT / "docs/tofino.md"
+    pages = {protocol: page(protocol, MARK, tables()), tofino: page(tofino, VERDICTS_MARK, verdicts())}
     native = {NATIVE / "layout.h": cpp_layout(), NATIVE / "header.h": cpp_header()}
     made = {"constants": python(), "header_fields": python_fields()}
     host = {ROOT / f"hostlib/protocol/{name}.py": text for name, text in made.items()}
-    return {**host, **native, protocol: page(protocol)}
+    return {**host, **native, **pages}
 
 
 def main(check: bool) -> None:

@@ -14,7 +14,6 @@ from simulation.errors import SimulationError
 @click.group(
     cls=FolderGroup,
     package=commands,
-    first=("run", "trace", "paper", "sweep"),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def main() -> None:

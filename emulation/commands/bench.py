@@ -39,4 +39,5 @@ def bench(seconds: float, as_json: bool) -> None:
         print_bench(result)
 
 
+PLACE = 60
 COMMANDS = (bench,)

@@ -28,4 +28,5 @@ def clean(dry_run: bool, everything: bool, as_json: bool) -> None:
         print_removed(removed, left, dry_run)
 
 
+PLACE = 80
 COMMANDS = (clean,)

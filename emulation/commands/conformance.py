@@ -45,4 +45,5 @@ def conformance(folder: Path, only: str, jobs: int | None, as_json: bool) -> Non
         sys.exit(1)
 
 
+PLACE = 50
 COMMANDS = (conformance,)

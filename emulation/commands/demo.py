@@ -63,4 +63,5 @@ def demo(mechanisms: str, as_json: bool, **options: Any) -> None:
         click.echo(f"result: {config.output / 'result.json'}")
 
 
+PLACE = 20
 COMMANDS = (demo,)

@@ -44,4 +44,5 @@ def report(folder: Path, output: Path | None, as_json: bool) -> None:
     click.echo(f"report: {page}")
 
 
+PLACE = 30
 COMMANDS = (report,)

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from hostlib.system.exit_status import interrupt_on
+from simulation.predictors.predictor import DEFAULT_PREDICTOR, predictors
 
 
 @click.command("run")
@@ -47,6 +48,13 @@ from hostlib.system.exit_status import interrupt_on
 )
 @click.option("--launcher", default="ssh -o BatchMode=yes", show_default=True, help="Runs HOST COMMAND on one of them.")
 @click.option("--controller", default="", help="Of the fabric between real hosts.")
+@click.option(
+    "--predictor",
+    default=DEFAULT_PREDICTOR,
+    show_default=True,
+    metavar="NAME",
+    help=f"What predicts each cell's time, beside the measured one: {', '.join(predictors().specs)}.",
+)
 @click.option("--list", "only_list", is_flag=True, help="Only say what would be run, or which experiments are ready.")
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
 def run_experiment(
@@ -61,6 +69,7 @@ def run_experiment(
     hostfile: Path | None,
     launcher: str,
     controller: str,
+    predictor: str,
     only_list: bool,
     as_json: bool,
 ) -> None:
@@ -96,8 +105,8 @@ def run_experiment(
         chosen = chosen.miniature()
     real = None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller)
     output = output or Path("build") / chosen.folder
-    options = RunOptions(output, NetworkKind(how), SwitchKind(switch), dilation, auto_dilate, only, real)
-    progress = RunProgress(Console(stderr=True, highlight=False), times=not miniature)
+    options = RunOptions(output, NetworkKind(how), SwitchKind(switch), dilation, auto_dilate, only, real, predictor)
+    progress = RunProgress(Console(stderr=True, highlight=False), times=not miniature, predictor=predictor)
     run = ExperimentRun(chosen, options, progress.report)
     if only_list:
         print_cells(run)
@@ -109,8 +118,9 @@ def run_experiment(
     elif miniature:
         click.echo(f"{len(rows)} cells ran to their end; in miniature: their times mean nothing")
     else:
-        print_rows(chosen, rows)
+        print_rows(chosen, rows, predictor)
         click.echo(f"results: {options.output}; `emulation report {options.output}` makes a page of them")
 
 
+PLACE = 10
 COMMANDS = (run_experiment,)

@@ -186,4 +186,5 @@ def _print_line(line: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+PLACE = 40
 COMMANDS = (switch,)

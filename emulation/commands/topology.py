@@ -9,27 +9,50 @@ import click
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--workers", default=4, show_default=True, help="Hosts that train.")
 @click.option("--servers", default=0, show_default=True, help="Hosts that sum for others, on the root switch.")
 @click.option("--bandwidth", metavar="RATE", help="Of a host's link, as 25gbit [default: as fast as it goes].")
 @click.option("--dilation", default=1.0, show_default=True, help="In a time that runs so many times slower.")
+@click.option("--kinds", "only_kinds", is_flag=True, help="Only say which kinds of network a table may name.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
-def topology(file: Path, workers: int, servers: int, bandwidth: str | None, dilation: float, as_json: bool) -> None:
+def topology(
+    file: Path | None,
+    workers: int,
+    servers: int,
+    bandwidth: str | None,
+    dilation: float,
+    only_kinds: bool,
+    as_json: bool,
+) -> None:
     """Say what the table [topology] of FILE (TOML) means: nodes, links, rates.
+
+    \b
+    Example: which kinds there are, and the keys of each
+        emulation topology --kinds
 
     \b
     Example: a leaf-spine network whose uplinks are half of what its workers need
         printf '[topology]\\nkind = "leaf-spine"\\noversubscription = 2\\n' > network.toml
         emulation topology network.toml --workers 16 --bandwidth 25gbit
     """
-    from emulation.networks.describe import print_topology
+    from emulation.networks.describe import print_kinds, print_topology
     from emulation.networks.limits import require_realisable
     from emulation.switch.ports.port_spec import parse_rate
-    from hostlib.topology.topology_kinds import declare
+    from hostlib.topology.topology_kinds import declare, kinds
     from hostlib.topology.topology_table import read_table
     from simulation.experiments.experiment_file import ROOT_KEYS
 
+    if only_kinds:
+        if file is not None:
+            raise click.UsageError("--kinds says what a FILE may name: leave one of the two out")
+        if as_json:
+            click.echo(json.dumps({k.name: {"summary": k.summary, "keys": k.keys} for k in kinds().values()}, indent=2))
+        else:
+            print_kinds(kinds().values())
+        return
+    if file is None:
+        raise click.UsageError("name a FILE, or ask for the --kinds")
     rate = None if bandwidth is None else parse_rate(bandwidth)
     declared = declare(read_table(file, ROOT_KEYS), workers, servers, rate).dilated(dilation)
     require_realisable(declared)
@@ -39,4 +62,5 @@ def topology(file: Path, workers: int, servers: int, bandwidth: str | None, dila
         print_topology(declared)
 
 
+PLACE = 70
 COMMANDS = (topology,)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from emulation.experiments.runner import ExperimentRun
 from simulation.experiments.experiment_file import Experiment
+from simulation.predictors.predictor import DEFAULT_PREDICTOR
 
 PLAIN_WIDTH = 120
 
@@ -23,10 +24,11 @@ class RunProgress:
 
     Args:
         times: whether those mean anything.
+        predictor: whose times the rows have.
     """
 
-    def __init__(self, console: Console, times: bool = True) -> None:
-        self._console, self._times = console, times
+    def __init__(self, console: Console, times: bool = True, predictor: str = DEFAULT_PREDICTOR) -> None:
+        self._console, self._times, self._predictor = console, times, predictor
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         clocks = (TimeElapsedColumn(), TimeRemainingColumn())
         self._progress = Progress(*columns, *clocks, console=console, disable=not console.is_terminal, transient=True)
@@ -42,7 +44,8 @@ class RunProgress:
         """See emulation.experiments.runner.ExperimentRun."""
         if event["event"] == "row":
             self._progress.advance(self._task)
-            self._console.print(_line(event) if self._times else f"{event['cell']}: done", highlight=False)
+            line = _line(event, self._predictor) if self._times else f"{event['cell']}: done"
+            self._console.print(line, highlight=False)
             return
         what = f"{event['cell']}, {event['dilation']:g} times slower"
         if event["event"] == "again":
@@ -50,17 +53,27 @@ class RunProgress:
         self._progress.update(self._task, description=what)
 
 
-def _line(row: Row) -> str:
-    simulated = "" if row["simulated_ms"] is None else f", simulated {row['simulated_ms']:.1f} ms"
+def _said_by(predictor: str) -> str:
+    """What its times are called."""
+    return "simulated" if predictor == DEFAULT_PREDICTOR else predictor
+
+
+def _line(row: Row, predictor: str) -> str:
+    simulated = "" if row["simulated_ms"] is None else f", {_said_by(predictor)} {row['simulated_ms']:.1f} ms"
     invalid = "" if row["valid"] else f" [red]invalid[/red]: {row['bottleneck']}"
     return f"{row['cell']}: {row['iteration_ms']:.1f} ms{simulated}{invalid}"
 
 
-def print_rows(experiment: Experiment, rows: list[Row]) -> None:
-    """results.json as a table."""
+def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT_PREDICTOR) -> None:
+    """results.json as a table.
+
+    Args:
+        predictor: whose times the rows have.
+    """
     table = Table("model", "mechanism", title=experiment.title, title_justify="left", box=None)
-    headings = ("workers", "bandwidth", "loss", "jobs", "iteration", "spread", "simulated", "error", "again", "valid")
-    for heading in headings:
+    for heading in (
+        "workers", "bandwidth", "loss", "jobs", "iteration", "spread", _said_by(predictor), "error", "again", "valid"
+    ):  # fmt: skip
         table.add_column(heading, justify="right")
     for row in rows:
         simulated_ms, error = row["simulated_ms"], error_of(row)

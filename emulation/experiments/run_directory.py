@@ -10,6 +10,7 @@ from pydantic import BaseModel, StrictStr, TypeAdapter, ValidationError
 
 from emulation.errors import EmulationError
 from hostlib.text.validation import first_error
+from simulation.predictors.predictor import DEFAULT_PREDICTOR
 
 Row = dict[str, Any]
 Read = TypeVar("Read")
@@ -49,13 +50,15 @@ class RunRecord(BaseModel):
     """Of run.json, what the next run takes over."""
 
     started: StrictStr
+    predictor: StrictStr = DEFAULT_PREDICTOR
 
 
-def earlier_rows(output: Path, text: str) -> dict[str, Row]:
+def earlier_rows(output: Path, text: str, predictor: str) -> dict[str, Row]:
     """The rows of an earlier run, by cell; none where there was no run.
 
     Args:
         text: of the experiment.
+        predictor: of this run, by name: one column of times is one predictor's.
 
     Raises:
         EmulationError: the directory holds something else, or a file in it is broken.
@@ -67,21 +70,26 @@ def earlier_rows(output: Path, text: str) -> dict[str, Row]:
         return {}
     if kept.read_bytes() != text.encode():
         raise EmulationError(f"{output} holds another experiment, or an earlier version: name another --output")
-    earlier_start(output)
+    earlier = earlier_record(output)
+    if earlier is not None and earlier.predictor != predictor:
+        raise EmulationError(
+            f"{output} holds times that the predictor {earlier.predictor} says, not {predictor}: go on with "
+            f"--predictor {earlier.predictor}, or name another --output"
+        )
     if not results.exists():
         return {}
     _read(results, TypeAdapter(list[ResultRow]), "cells' results")
     return {row["cell"]: row for row in json.loads(results.read_text())}
 
 
-def earlier_start(output: Path) -> str | None:
-    """When an earlier run began; None where there was none.
+def earlier_record(output: Path) -> RunRecord | None:
+    """Of an earlier run; None where there was none.
 
     Raises:
         EmulationError: its run.json is broken.
     """
     path = output / "run.json"
-    return _read(path, TypeAdapter(RunRecord), "what a run was").started if path.exists() else None
+    return _read(path, TypeAdapter(RunRecord), "what a run was") if path.exists() else None
 
 
 def _read(path: Path, kind: TypeAdapter[Read], what: str) -> Read:

@@ -23,7 +23,7 @@ from emulation.errors import EmulationError
 from emulation.experiments.cell import REPLAY, TRAINING, measure_cell
 from emulation.experiments.measurement import Measured
 from emulation.experiments.real_hosts import RealHosts, measure_on
-from emulation.experiments.run_directory import earlier_rows, earlier_start
+from emulation.experiments.run_directory import earlier_record, earlier_rows
 from emulation.networks.realise import NetworkKind, RunningNetwork, SwitchKind, realise
 from hostlib.errors import HostlibError
 from hostlib.launch.fork_server import ForkServer, fork_server
@@ -31,12 +31,10 @@ from hostlib.strategies.strategy import choose
 from hostlib.system.machine import cpu_name, memory_gib
 from hostlib.system.process import write_whole
 from hostlib.text import units
-from hostlib.topology.topology import Topology
-from hostlib.topology.topology_kinds import declare
 from hostlib.train import local
 from hostlib.train.options import TrainOptions
 from simulation.experiments.experiment_file import Cell, Experiment
-from simulation.predictors.predictor import find_predictor
+from simulation.predictors.predictor import DEFAULT_PREDICTOR, PredictorSpec, find_predictor
 
 READY = Path(__file__).parent / "ready"
 # What all links together can carry here for sure, bits per second; a dilation that is not given keeps below it.
@@ -55,6 +53,7 @@ class RunOptions:
         auto_dilate: run a cell again, more slowly, while the machine was too slow for it.
         only: cells with this in their name.
         real: hosts instead of virtual ones; None for those.
+        predictor: what predicts each cell's time, by name.
     """
 
     output: Path
@@ -64,6 +63,7 @@ class RunOptions:
     auto_dilate: bool = False
     only: str = ""
     real: RealHosts | None = None
+    predictor: str = DEFAULT_PREDICTOR
     command: str = field(default_factory=lambda: shlex.join(["emulation", *sys.argv[1:]]))
 
 
@@ -105,10 +105,12 @@ class ExperimentRun:
 
     Raises:
         EmulationError: it cannot be run like this, or the directory holds something else, or is broken.
+        UnknownNameError, SpecError: see find_predictor.
     """
 
     def __init__(self, experiment: Experiment, options: RunOptions, report: Callable[[Row], None]) -> None:
         self.experiment, self.options, self._report = experiment, options, report
+        self._predictor = find_predictor(options.predictor)
         self.cells = [cell for cell in experiment.cells if options.only in cell.name]
         if not self.cells:
             raise EmulationError(f"no cell of {experiment.name} has {options.only!r} in its name")
@@ -127,7 +129,7 @@ class ExperimentRun:
                 options.how.require_streams(cell.mechanism)
         if options.real is None:
             self._declare_networks()
-        self.rows = earlier_rows(options.output, experiment.text)
+        self.rows = self._earlier_rows()
 
     def _declare_networks(self) -> None:
         """Before the first of them is made, or listed.
@@ -137,7 +139,7 @@ class ExperimentRun:
         """
         for settings, cells in groupby(self.cells, lambda cell: self._settings(cell, self.dilation(cell))):
             try:
-                topology_of(self.experiment, settings, _servers(settings, list(cells)))
+                self.experiment.declared(next(cells)).dilated(settings.dilation)
             except HostlibError as error:
                 raise EmulationError(f"{self.experiment.path}: {error}") from None
 
@@ -165,8 +167,11 @@ class ExperimentRun:
                 another run is at work in the directory.
         """
         with alone(self.options.output):
-            self.rows = earlier_rows(self.options.output, self.experiment.text)  # another run may just have ended
+            self.rows = self._earlier_rows()  # another run may just have ended
             return self._go()
+
+    def _earlier_rows(self) -> dict[str, Row]:
+        return earlier_rows(self.options.output, self.experiment.text, self.options.predictor)
 
     def _go(self) -> list[Row]:
         self._begin()
@@ -174,7 +179,7 @@ class ExperimentRun:
             for cell in self.left:
                 self._report({"event": "cell", "cell": cell.name, "dilation": 1.0})
                 measured = measure_on(self.options.real, self.experiment, cell)
-                self._keep(row_of(self.experiment, cell, 1.0, measured), detail_of(cell, measured))
+                self._keep(row_of(self.experiment, cell, 1.0, measured, self._predictor), detail_of(cell, measured))
             self._end()
             return self._ordered()
         loaded = [REPLAY, local.PRELOAD] if self.experiment.training is None else [TRAINING, *local.TRAINING]
@@ -189,7 +194,7 @@ class ExperimentRun:
 
     def _on(self, settings: NetworkSettings, cells: list[Cell], forks: ForkServer) -> None:
         slow = []
-        with self._network(settings, cells) as fabric:
+        with self._network(cells[0], settings.dilation) as fabric:
             for cell in cells:
                 self._report({"event": "cell", "cell": cell.name, "dilation": settings.dilation})
                 row, detail = self._measure(cell, settings.dilation, fabric, forks)
@@ -206,18 +211,18 @@ class ExperimentRun:
                 break
             settings = self._settings(cell, row["enough_dilation"])
             self._report({"event": "again", "cell": cell.name, "dilation": settings.dilation, "why": row["bottleneck"]})
-            with self._network(settings, [cell]) as fabric:
+            with self._network(cell, settings.dilation) as fabric:
                 row, detail = self._measure(cell, settings.dilation, fabric, forks)
         return row, detail
 
-    def _network(self, settings: NetworkSettings, cells: list[Cell]) -> AbstractContextManager[RunningNetwork]:
-        """The network of these cells; the process that forks their workers outlives it."""
-        topology = topology_of(self.experiment, settings, _servers(settings, cells))
+    def _network(self, cell: Cell, dilation: float) -> AbstractContextManager[RunningNetwork]:
+        """A cell's network; the process that forks its workers outlives it."""
+        topology = self.experiment.declared(cell).dilated(dilation)
         return realise(topology, self.options.how, self.options.switch, self.experiment.seed)
 
     def _measure(self, cell: Cell, dilation: float, fabric: RunningNetwork, forks: ForkServer) -> tuple[Row, Row]:
         measured = measure_cell(self.experiment, cell, dilation, fabric, forks)
-        return row_of(self.experiment, cell, dilation, measured), detail_of(cell, measured)
+        return row_of(self.experiment, cell, dilation, measured, self._predictor), detail_of(cell, measured)
 
     # ---- the directory ---------------------------------------------------------------------------------------------
 
@@ -232,11 +237,12 @@ class ExperimentRun:
 
     def _say(self, finished: str | None) -> None:
         path = self.options.output / "run.json"
+        earlier = earlier_record(self.options.output)
         record = {
             "experiment": self.experiment.name,
             "title": self.experiment.title,
             "command": self.options.command,
-            "started": earlier_start(self.options.output) or _now(),
+            "started": _now() if earlier is None else earlier.started,
             "finished": finished,
             "versions": _versions(),
             "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "memory_gib": memory_gib()},
@@ -244,6 +250,7 @@ class ExperimentRun:
             "realisation": self.options.how.value if self.options.real is None else "hosts",
             "switch": self.options.switch.value if self.options.real is None else None,
             "topology": dict(self.experiment.topology),
+            "predictor": self.options.predictor,
             "replay": asdict(self.experiment.replay),
             "training": None if self.experiment.training is None else asdict(self.experiment.training),
         }
@@ -259,28 +266,13 @@ class ExperimentRun:
         return [self.rows[cell.name] for cell in self.experiment.cells if cell.name in self.rows]
 
 
-def _servers(settings: NetworkSettings, cells: list[Cell]) -> int:
-    """Hosts that all cells together need besides the workers'."""
-    return settings.jobs * max(choose(cell.mechanism).hosts for cell in cells)
-
-
-def topology_of(experiment: Experiment, settings: NetworkSettings, servers: int) -> Topology:
-    """The network of cells, dilated and shrunk: the links that packets really see."""
-    table = dict(experiment.topology)
-    if settings.loss:
-        table["loss"] = settings.loss
-    # Shrunk tensors need slower links for the same times; delays stay.
-    rate = units.bandwidth(settings.bandwidth) / experiment.replay.shrink
-    return declare(table, settings.workers * settings.jobs, servers, rate).dilated(settings.dilation)
-
-
-def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured) -> Row:
-    """A line of results.json."""
+def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured, predictor: PredictorSpec) -> Row:
+    """A line of results.json; `simulated_ms` is what the predictor says."""
     bottleneck = measured.bottleneck(dilation)
     why = None if bottleneck is None else bottleneck.why
     if why is not None and experiment.training is not None:
         why = f"{why.partition(':')[0]}: what computes in earnest needs hosts of its own (--hosts)"
-    simulated = find_predictor().predict(experiment, cell)
+    simulated = predictor.predict(experiment, cell)
     return {
         "cell": cell.name,
         "model": Path(cell.model).stem,

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.table import Table
 
 from emulation.networks.cleanup import Removed
 from hostlib.topology.topology import Cable, Topology
+from hostlib.topology.topology_kinds import TopologyKind
+from hostlib.topology.topology_table import DEFAULT_KIND
+
+
+def print_kinds(kinds: Iterable[TopologyKind]) -> None:
+    """A table of the kinds of topology, on standard output."""
+    table = Table("kind", "keys", "what it is", title="kinds of topology", title_justify="left")
+    for kind in kinds:
+        name = f"{kind.name} (default)" if kind.name == DEFAULT_KIND else kind.name
+        table.add_row(name, ", ".join(kind.keys), kind.summary)
+    Console().print(table)
 
 
 def print_topology(topology: Topology) -> None:

@@ -203,6 +203,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         ("realisation", run.get("realisation")),
         ("switch", run.get("switch")),
         ("topology", _listed(run.get("topology"))),
+        ("predictor", run.get("predictor")),
         ("replay", _listed(run.get("replay"))),
         ("time dilation", " to ".join(f"{d:g}" for d in dict.fromkeys((dilations[0], dilations[-1]))) if dilations else None),
         ("versions", _listed(run.get("versions"))),

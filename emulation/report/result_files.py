@@ -231,7 +231,7 @@ class _Fields:
 
 
 def _check_run(fields: _Fields) -> None:
-    for name in ("experiment", "title", "started", "finished", "realisation", "switch", "command"):
+    for name in ("experiment", "title", "started", "finished", "realisation", "switch", "predictor", "command"):
         if not fields.lacks(name):
             fields.text(name)
     for name in ("versions", "machine", "topology", "replay"):

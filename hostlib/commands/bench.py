@@ -163,4 +163,5 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
+PLACE = 30
 COMMANDS = (bench,)

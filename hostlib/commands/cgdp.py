@@ -268,4 +268,5 @@ def _print_check(options: CheckOptions, done: CostModelCheck) -> None:
     Console().print(table)
 
 
+PLACE = 90
 COMMANDS = (cgdp,)

@@ -68,4 +68,5 @@ def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json
     Console().print(table)
 
 
+PLACE = 60
 COMMANDS = (converge,)

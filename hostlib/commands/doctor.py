@@ -44,4 +44,5 @@ def doctor(controller: str, address: str, patience: float, as_json: bool) -> Non
         sys.exit(1)
 
 
+PLACE = 110
 COMMANDS = (doctor,)

@@ -119,6 +119,7 @@ def schedule(
     Console().print(table)
 
 
+PLACE = 20
 COMMANDS = (
     mechanisms,
     schedule,

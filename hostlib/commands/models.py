@@ -94,4 +94,5 @@ def _print(table: Table) -> None:
     Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
 
 
+PLACE = 40
 COMMANDS = (models,)

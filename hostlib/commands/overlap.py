@@ -108,4 +108,5 @@ def _print(options: TrainOptions, rows: list[Hidden]) -> None:
     Console().print(table)
 
 
+PLACE = 100
 COMMANDS = (overlap,)

@@ -97,4 +97,5 @@ def _megabytes(traffic: LinkTraffic) -> str:
     return f"{traffic.sent / 1e6:.1f} + {traffic.received / 1e6:.1f}"
 
 
+PLACE = 70
 COMMANDS = (poseidon,)

@@ -64,4 +64,5 @@ def profile(
         raise RunError(f"{output} cannot be written: {error.strerror}") from None
 
 
+PLACE = 50
 COMMANDS = (profile,)

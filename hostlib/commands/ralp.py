@@ -210,4 +210,5 @@ def _gib(elements: int) -> float:
     return BYTES_PER_ELEMENT * elements / GIB
 
 
+PLACE = 80
 COMMANDS = (ralp,)

@@ -47,4 +47,5 @@ def train(result: Path | None, as_json: bool, progress: bool | None, **options: 
         print_result(done)
 
 
+PLACE = 10
 COMMANDS = (train,)

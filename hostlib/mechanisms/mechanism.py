@@ -17,6 +17,7 @@ from hostlib.schedules.fabric_use import require_fit
 from hostlib.schedules.schedule import FabricUse, Schedule
 from hostlib.system.plugins import Broken, Registry, load_registry
 from hostlib.text.name_options import option_values
+from hostlib.transport.transport_registry import start_line
 
 GROUP = "netfold.mechanisms"  # of the entry points of other people's packages
 DEFAULT_MECHANISM = "inagg+mcast"
@@ -135,10 +136,10 @@ class Mechanism:
 
     def require_transport(self, transport: str) -> None:
         """Raises HostlibError: it is a library's own, which is not there where messages go by this."""
-        if self.transport not in (None, transport):
+        if self.transport is not None and self.transport != transport:
             raise HostlibError(
                 f"{self.name} is a library's own collective, for ranks that the library started; legal: "
-                f"mpirun -n 4 python -m hostlib.train --transport {self.transport} --mechanism {self.name}"
+                f"{start_line(self.transport, 4)} --mechanism {self.name}"
             )
 
     def require_hosts(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hostlib.errors import SpecError
 from hostlib.schedules.schedule import FabricUse, Schedule
+from hostlib.system.plugins import require_name
 from hostlib.text.name_options import is_kind
 
 ARGUMENTS = ("world_size", "size", "turn")  # what a schedule function gets; its other parameters are options
@@ -69,14 +70,6 @@ class MechanismSpec:
 def parameters(schedule: Callable[..., Schedule]) -> Mapping[str, inspect.Parameter]:
     """Of a schedule function. Looked at once: there is a schedule for every tensor."""
     return inspect.signature(schedule, eval_str=True).parameters
-
-
-def require_name(name: object, summary: object) -> None:
-    """Raises SpecError: nothing can be asked for by this name, or nothing is said of it."""
-    if not isinstance(name, str) or not name or any(mark in ":/," or mark.isspace() for mark in name):
-        raise SpecError(f"name must be text without spaces, commas, colons and slashes, not {name!r}")
-    if not isinstance(summary, str) or not summary or "\n" in summary:
-        raise SpecError(f"summary must be a line of text, not {summary!r}")
 
 
 def _require_schedule(schedule: Callable[..., Schedule]) -> None:

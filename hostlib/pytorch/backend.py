@@ -28,15 +28,15 @@ from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK
 from hostlib.collectives.vendor import require_library
 from hostlib.errors import HostlibError, RunError
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
-from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, find
+from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism
 from hostlib.staging.find_device import device_of
 from hostlib.staging.staged_gloo import RECEIVED, staged
+from hostlib.strategies.strategy import choose, parts_of, registered_strategies
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.gloo_transport import GlooTransport
 from hostlib.transport.rank_context import RankContext
 
 NAME = "netfold"
-CALLERS_OWN = ("wfbp", "bsp")  # strategies that differ in when they call for sums, which is the caller's matter here
 DEVICES = ["cpu", "cuda"] if torch.backends.cuda.is_built() else ["cpu"]
 
 Future = torch.futures.Future
@@ -90,15 +90,17 @@ def _mechanism(text: str) -> Mechanism:
     """What NETFOLD_MECHANISM says: a mechanism, or one behind a strategy that leaves sums to whoever calls for them.
 
     Raises:
-        RunError: another strategy.
-        HostlibError: see find.
+        RunError: another strategy; names the legal ones.
+        HostlibError: see choose.
     """
-    strategy, slash, name = text.partition("/")
-    if not slash:
-        return find(DEFAULT_MECHANISM if text in CALLERS_OWN else text)
-    if strategy.partition(":")[0] not in CALLERS_OWN:
-        raise RunError(f"{strategy} is no matter of a backend, which sums what it is handed: it is for `hostlib train`")
-    return find(name)
+    strategy, _ = parts_of(text)
+    if not strategy.spec.only_timing:
+        legal = ", ".join(sorted(name for name, each in registered_strategies().items() if each.spec.only_timing))
+        raise RunError(
+            f"{strategy.name} is no matter of a backend, which sums what it is handed: it is for `hostlib train`; "
+            f"legal here are {legal}"
+        )
+    return choose(text).mechanism
 
 
 class NetfoldProcessGroup(dist.ProcessGroup):

@@ -5,9 +5,12 @@ Source: "How to Train your DNN", section 9.1 (whole variables and even parts); "
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Literal
 
 from hostlib.errors import ScheduleError
+from hostlib.schedules.schedule import SWITCH, Lists, Operation, Schedule, server, worker
 
 Assign = Literal["whole", "even", "pairs"]
 PAIR_BYTES = 2_000_000
@@ -32,3 +35,27 @@ def placement(servers: int, assign: Assign, size: int, turn: int) -> tuple[int, 
     if assign == "even":
         return tuple(range(servers))
     return tuple((turn + piece) % servers for piece in range(max(1, -(-size // PAIR_BYTES))))
+
+
+def with_servers(
+    mechanism: str,
+    world_size: int,
+    servers: int,
+    owners: tuple[int, ...],
+    of_worker: Callable[[tuple[int, ...]], Iterable[Operation]],
+    of_server: Callable[[int, tuple[str, ...], tuple[int, ...]], Iterable[Operation]],
+    of_switch: Callable[[tuple[str, ...], tuple[int, ...]], Iterable[Operation]] | None = None,
+) -> Schedule:
+    """The schedule of workers that are all alike, of servers, and of the switch, if it has a part in it.
+
+    Args:
+        owners: see placement; the operations' makers are called with it.
+        of_server: is called with its number and all workers' names, too.
+        of_switch: is called with all workers' names, too.
+    """
+    workers = tuple(worker(rank) for rank in range(world_size))
+    makers: dict[str, Callable[[], Iterable[Operation]]] = dict.fromkeys(workers, partial(of_worker, owners))
+    makers |= {server(number): partial(of_server, number, workers, owners) for number in range(servers)}
+    if of_switch is not None:
+        makers[SWITCH] = partial(of_switch, workers, owners)
+    return Schedule(mechanism, world_size, len(owners), Lists(makers))

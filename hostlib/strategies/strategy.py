@@ -208,6 +208,21 @@ class Choice:
         return f"{self.strategy.name}/{self.mechanism.name}"
 
 
+def parts_of(text: str) -> tuple[Strategy, str]:
+    """The strategy that a text names, and the mechanism's name, which may be nobody's; see choose.
+
+    Raises:
+        HostlibError: see find_strategy.
+    """
+    first, slash, name = text.partition("/")
+    if slash:
+        return find_strategy(first), name
+    if _is_strategy(first.partition(":")[0]):
+        strategy = find_strategy(first)
+        return strategy, strategy.mechanism
+    return find_strategy(DEFAULT_STRATEGY), text
+
+
 def choose(text: str) -> Choice:
     """`ring`, `bsp/ring`, or `ralp`: a bare mechanism means wfbp, a bare strategy its paper's mechanism.
 
@@ -215,14 +230,7 @@ def choose(text: str) -> Choice:
         UnknownNameError: no such strategy or mechanism.
         HostlibError: an option that cannot be, or the two do not go together; names the legal ones.
     """
-    first, slash, name = text.partition("/")
-    if not slash and _is_strategy(first.partition(":")[0]):
-        strategy = find_strategy(first)
-        name = strategy.mechanism
-    elif not slash:
-        return Choice(find_strategy(DEFAULT_STRATEGY), find(text))
-    else:
-        strategy = find_strategy(first)
+    strategy, name = parts_of(text)
     mechanism = find(name)
     if (why := strategy.refusal(mechanism)) is not None:
         legal = ", ".join(sorted(n for n, m in registered().items() if strategy.refusal(m) is None))

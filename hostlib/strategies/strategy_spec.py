@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hostlib.errors import SpecError
 from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism
-from hostlib.mechanisms.mechanism_spec import require_name
 from hostlib.strategies.plan import Plan, PlanContext
+from hostlib.system.plugins import require_name
 from hostlib.text.name_options import is_kind
 from hostlib.traces.trace import Trace
 
@@ -39,6 +39,8 @@ class StrategySpec:
         exact: its steps are those of one process that has all ranks' examples, rounding apart. Where they are by intent
             not, its weights are still the same on every rank.
         own_messages: not all of it goes by the mechanism.
+        only_timing: all that it decides is when sums are called for. Where PyTorch's own wrappers call for them
+            (hostlib/pytorch/backend.py) that is the caller's matter, and the strategy may be named there.
         servers: how many processes it has beside workers and the mechanism's servers.
         serve: what its server of a number does, until the workers have ended.
         shares_hosts: its servers live on the hosts of the mechanism's, where those have any.
@@ -59,6 +61,7 @@ class StrategySpec:
     options: type = NoOptions
     exact: bool = True
     own_messages: bool = False
+    only_timing: bool = False
     servers: Callable[[Any], int] | None = None
     serve: Callable[[TrainerContext, int, Any], None] | None = None
     shares_hosts: bool = False
@@ -71,7 +74,7 @@ class StrategySpec:
         require_name(self.name, self.summary)
         if not isinstance(self.mechanism, str):
             raise SpecError(f"mechanism must be a name, not {self.mechanism!r}")
-        for field in ("exact", "own_messages", "shares_hosts", "shares_workers_hosts"):
+        for field in ("exact", "own_messages", "only_timing", "shares_hosts", "shares_workers_hosts"):
             if not isinstance(value := getattr(self, field), bool):
                 raise SpecError(f"{field} must be True or False, not {value!r}")
         for field in ("plan", "trainer", "servers", "serve", "colocated", "needs_fabric", "refusal"):

@@ -1,8 +1,15 @@
-"""A command whose subcommands are the modules of a folder, loaded when they are asked for."""
+"""A command whose subcommands are the modules of a folder, loaded when they are asked for.
+
+A module has:
+
+- COMMANDS: its commands; a module without helps the others.
+- PLACE: where they come in the order in which people meet commands, a number; those without come last, by the alphabet.
+"""
 
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from functools import cached_property
 from types import ModuleType
@@ -10,24 +17,30 @@ from typing import Any
 
 import click
 
+WHOLE = 1000  # letters: no sentence is that long
+
 
 class FolderGroup(click.Group):
-    """Each module of a package has its commands as COMMANDS; one without helps the others.
+    """The commands of a package's modules, each with its whole first sentence in the list.
 
     A command is looked for in the module of its name first, so that one alone is loaded.
 
     Args:
         package: of the commands.
-        first: names of commands in the order in which people meet them; others follow by the alphabet.
     """
 
-    def __init__(self, *args: Any, package: ModuleType, first: tuple[str, ...] = (), **options: Any) -> None:
+    def __init__(self, *args: Any, package: ModuleType, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._package, self._first = package, first
+        self._package = package
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        names = [*self._all, *super().list_commands(ctx)]
-        return sorted(names, key=lambda name: (self._first.index(name) if name in self._first else len(names), name))
+        return [*self._all, *super().list_commands(ctx)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, each.get_short_help_str(WHOLE)) for name, each in found if each is not None and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self._modules:
@@ -42,8 +55,12 @@ class FolderGroup(click.Group):
 
     @cached_property
     def _all(self) -> dict[str, click.Command]:
-        return {name: command for module in self._modules for name, command in self._commands_of(module).items()}
+        """In order; commands of one module as it has them."""
+        modules = sorted(self._modules, key=lambda name: (getattr(self._loaded(name), "PLACE", math.inf), name))
+        return {name: command for module in modules for name, command in self._commands_of(module).items()}
 
     def _commands_of(self, module: str) -> dict[str, click.Command]:
-        loaded = importlib.import_module(f"{self._package.__name__}.{module}")
-        return {command.name or module: command for command in getattr(loaded, "COMMANDS", ())}
+        return {command.name or module: command for command in getattr(self._loaded(module), "COMMANDS", ())}
+
+    def _loaded(self, module: str) -> ModuleType:
+        return importlib.import_module(f"{self._package.__name__}.{module}")

@@ -86,6 +86,14 @@ class Source:
     load: Callable[[], object]
 
 
+def require_name(name: object, summary: object) -> None:
+    """Raises SpecError: nothing can be asked for by this name, or nothing is said of it."""
+    if not isinstance(name, str) or not name or any(mark in ":/," or mark.isspace() for mark in name):
+        raise SpecError(f"name must be text without spaces, commas, colons and slashes, not {name!r}")
+    if not isinstance(summary, str) or not summary or "\n" in summary:
+        raise SpecError(f"summary must be a line of text, not {summary!r}")
+
+
 def load_registry(
     package: ModuleType, group: str, kind: type[Spec], require: Callable[[Spec], None] = lambda spec: None
 ) -> Registry[Spec]:

@@ -1,6 +1,7 @@
 """The kinds of topology by name: whatever module of hostlib/topology/builtin/ declares one.
 
-A module has a NAME, a SUMMARY, and a Table: the keys of its [topology] and, by its method, the network that they mean.
+A module has a NAME, a SUMMARY of a line, and a Table: the keys of its [topology] and, by its method, the network that they
+mean.
 """
 
 from __future__ import annotations
@@ -8,28 +9,65 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from hostlib.errors import SpecError
+from hostlib.system.plugins import require_name
 from hostlib.topology import builtin
 from hostlib.topology.topology import Topology, TopologyError
-from hostlib.topology.topology_table import TopologyTable, validated
+from hostlib.topology.topology_table import DEFAULT_KIND, TopologyTable, keys_of, validated
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyKind:
+    """A kind of topology.
+
+    Attributes:
+        name: what `kind` of a [topology] says.
+        summary: what it is, in a line.
+        table: the keys, and what they mean.
+
+    Raises:
+        SpecError: a field is not of its kind.
+    """
+
+    name: str
+    summary: str
+    table: type[TopologyTable]
+
+    def __post_init__(self) -> None:
+        require_name(self.name, self.summary)
+        if not isinstance(self.table, type) or not issubclass(self.table, TopologyTable):
+            raise SpecError(f"Table must be a class of TopologyTable's, not {self.table!r}")
+
+    @property
+    def keys(self) -> list[str]:
+        """What its [topology] may say beside `kind`: its own, then those of every kind."""
+        return [name for name in keys_of(self.table) if name != "kind"]
 
 
 @cache
-def kinds() -> dict[str, type[TopologyTable]]:
-    """All tables by their kind's name."""
-    found: dict[str, type[TopologyTable]] = {}
+def kinds() -> dict[str, TopologyKind]:
+    """All there are, by name.
+
+    Raises:
+        TopologyError: a module is none; names it.
+    """
+    found: dict[str, TopologyKind] = {}
     for info in pkgutil.iter_modules(builtin.__path__):
         module = importlib.import_module(f"{builtin.__name__}.{info.name}")
-        table = getattr(module, "Table", None)
-        if (
-            not isinstance(table, type)
-            or not issubclass(table, TopologyTable)
-            or not isinstance(getattr(module, "NAME", None), str)
-        ):
-            raise TopologyError(f"{module.__file__} is no kind of topology: it needs NAME, SUMMARY and Table")
-        found[module.NAME] = table
+        where = f"{module.__file__} is no kind of topology"
+        if not all(hasattr(module, name) for name in ("NAME", "SUMMARY", "Table")):
+            raise TopologyError(f"{where}: it needs NAME, SUMMARY and Table")
+        try:
+            kind = TopologyKind(module.NAME, module.SUMMARY, module.Table)
+        except SpecError as error:
+            raise TopologyError(f"{where}: {error}") from None
+        if kind.name in found:
+            raise TopologyError(f"{where}: the name {kind.name} is taken by another")
+        found[kind.name] = kind
     return found
 
 
@@ -42,8 +80,8 @@ def declare(table: Mapping[str, Any], workers: int, servers: int = 0, rate_bits_
     Raises:
         TopologyError: an unknown key, a value of the wrong type, or see Topology.
     """
-    kind = table.get("kind", "star")
+    kind = table.get("kind", DEFAULT_KIND)
     if not isinstance(kind, str) or kind not in kinds():
         raise TopologyError(f"topology: there is no kind {kind!r}; there are {', '.join(kinds())}")
-    model = validated(f"topology of kind {kind}", kinds()[kind], dict(table))
+    model = validated(f"topology of kind {kind}", kinds()[kind].table, dict(table))
     return model.topology(workers, servers, rate_bits_s)

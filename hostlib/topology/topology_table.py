@@ -18,6 +18,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+DEFAULT_KIND = "star"
 # Texts, in the words of whoever wrote the file, for what pydantic calls the types of errors.
 PHRASES = {
     "float_type": "is not a number",
@@ -63,7 +64,7 @@ class Quality(TableModel):
 class TopologyTable(Quality):
     """What the table of any kind of topology may have; a kind adds its own keys and says what they mean."""
 
-    kind: str = "star"
+    kind: str = DEFAULT_KIND
 
     def topology(self, workers: int, servers: int, rate_bits_s: float | None) -> Topology:
         """The network with so many hosts.

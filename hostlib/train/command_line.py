@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.errors import RunError
+from hostlib.strategies.strategy import DEFAULT_STRATEGY
 from hostlib.train.options import TrainOptions
 from hostlib.train.progress import TrainingProgress
-from hostlib.transport.transport_registry import find_transport, transport_names
+from hostlib.transport.transport_registry import describe_transports, find_transport, transport_names
 
 DEFAULTS = {f.name: f.default for f in fields(TrainOptions)}
 
@@ -30,7 +31,7 @@ def train_options(command: Callable[..., None]) -> Callable[..., None]:
                 default=DEFAULTS["mechanism"],
                 show_default=True,
                 metavar="[STRATEGY/]NAME",
-                help="What is summed when, and how; see `hostlib mechanisms`. STRATEGY is wfbp by default; alone, it takes its "
+                help=f"What is summed when, and how; see `hostlib mechanisms`. STRATEGY is {DEFAULT_STRATEGY} by default; alone, it takes its "
                 "paper's mechanism.",
             ),
             click.option(
@@ -96,7 +97,7 @@ def train_options(command: Callable[..., None]) -> Callable[..., None]:
                 type=click.Choice(transport_names()),
                 default=DEFAULTS["transport"],
                 show_default=True,
-                help="What messages between hosts go by; mpi under mpirun.",
+                help=f"What messages between hosts go by. {describe_transports()}.",
             ),
             click.option(
                 "--profile",

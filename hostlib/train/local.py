@@ -14,7 +14,7 @@ from hostlib.launch.hosts import LocalHosts
 from hostlib.launch.launcher import BESIDES, Event, run_ranks
 from hostlib.strategies.strategy import choose
 from hostlib.train.options import TrainOptions
-from hostlib.transport.transport_registry import find_transport
+from hostlib.transport.transport_registry import find_transport, start_line
 
 TRAIN = "hostlib.train.__main__"
 PRELOAD = "hostlib.train.preload"
@@ -43,8 +43,7 @@ def launch(options: TrainOptions, report: Callable[[Event], None], forks: ForkSe
     options = replace(options, world_size=world_size)
     if (starter := find_transport(options.transport).STARTED_BY) is not None:
         raise RunError(
-            f"--transport {options.transport} is for {starter}: "
-            f"{starter} -n {world_size} python -m hostlib.train --transport {options.transport} ..."
+            f"--transport {options.transport} is for {starter}: {start_line(options.transport, world_size)} ..."
         )
     choice = choose(options.mechanism)
     if choice.needs_fabric:

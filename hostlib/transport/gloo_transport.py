@@ -13,6 +13,7 @@ from hostlib.transport.transport import Pending
 if TYPE_CHECKING:
     from torch import Tensor
 
+SUMMARY = "torch's Gloo, over TCP"
 STARTED_BY = None
 IDLE = timedelta(days=365)  # how long a server may wait for work
 

@@ -17,6 +17,7 @@ from hostlib.transport.transport import Pending
 if TYPE_CHECKING:
     from torch import Tensor
 
+SUMMARY = "an MPI library"
 STARTED_BY = "mpirun"
 SHORT_S, LONG_S = 20e-6, 1e-3  # between looks at a message: MPI itself would wait at full speed
 

@@ -2,7 +2,9 @@
 
 Such a module loads torch only when it is used, and has:
 
-- STARTED_BY: the command that must start its processes; None where torchrun or `hostlib train` does.
+- SUMMARY: what messages go by, in a few words.
+- STARTED_BY: the command that must start its processes, which takes `-n N` as mpirun does; None where torchrun or
+  `hostlib train` starts them.
 - environment(): a context manager of the LaunchEnvironment of such a process, with the connector in it.
 
 Another transport is another such module: its Transport and its Connector (hostlib/transport/transport.py) are all that
@@ -17,7 +19,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol, cast
 
 from hostlib import transport
-from hostlib.errors import UnknownNameError
+from hostlib.errors import SpecError, UnknownNameError
+from hostlib.system.plugins import require_name
 from hostlib.transport.launch_environment import LaunchEnvironment
 
 SUFFIX = "_transport"
@@ -26,6 +29,9 @@ DEFAULT_TRANSPORT = "gloo"
 
 class TransportModule(Protocol):
     """What such a module has."""
+
+    @property
+    def SUMMARY(self) -> str: ...
 
     @property
     def STARTED_BY(self) -> str | None: ...
@@ -50,6 +56,33 @@ def find_transport(name: str) -> TransportModule:
 
     Raises:
         UnknownNameError: there is no such transport.
+        SpecError: its module lacks something.
     """
     require_transport(name)
-    return cast(TransportModule, importlib.import_module(f"{transport.__name__}.{name}{SUFFIX}"))
+    module = importlib.import_module(f"{transport.__name__}.{name}{SUFFIX}")
+    try:
+        require_name(name, getattr(module, "SUMMARY", None))
+        started_by = getattr(module, "STARTED_BY", "")
+        if started_by is not None and (not isinstance(started_by, str) or not started_by):
+            raise SpecError(f"STARTED_BY must be a command or None, not {started_by!r}")
+        if not callable(getattr(module, "environment", None)):
+            raise SpecError("environment must be a function")
+    except SpecError as error:
+        raise SpecError(f"{module.__file__} is no transport: {error}") from None
+    return cast(TransportModule, module)
+
+
+def start_line(name: str, processes: int) -> str:
+    """How processes of a transport are started; see find_transport for what it raises."""
+    starter = find_transport(name).STARTED_BY
+    begun = "hostlib train" if starter is None else f"{starter} -n {processes} python -m hostlib.train"
+    return f"{begun} --transport {name}"
+
+
+def describe_transports() -> str:
+    """Each transport, what it is, and what must start its processes, in one line."""
+    found = {name: find_transport(name) for name in transport_names()}
+    return "; ".join(
+        f"{name}: {each.SUMMARY}" + (f" (under {each.STARTED_BY})" if each.STARTED_BY else "")
+        for name, each in found.items()
+    )

@@ -79,4 +79,5 @@ def _markdown(name: str, cells: list[PublishedCell]) -> str:
     return "\n".join(lines + ["| " + " | ".join(_row(cell)) + " |" for cell in cells])
 
 
+PLACE = 30
 COMMANDS = (paper,)

@@ -26,7 +26,6 @@ from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import Cell, read_experiment
 from simulation.models.architectures import BUILDERS
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, predictors
-from simulation.simulator.network import Network
 from simulation.simulator.play import Played, play
 
 
@@ -89,7 +88,7 @@ def run_(
     network = network_of(bandwidth, options)
     subject, what = subject_of(model, trace_file, size, options)
     results: dict[str, dict[str, Any]] = {}
-    for name in mechanisms or _playable(network):
+    for name in mechanisms or _playable():
         job = job_of(subject, name, workers, options)
         results[name] = _result(play(network, [job] * jobs, apart), job.iterations)
     if as_json:
@@ -140,12 +139,9 @@ def _run_experiment(path: Path, name: str, as_json: bool) -> None:
     console().print(table)
 
 
-def _playable(network: Network) -> tuple[str, ...]:
-    """All mechanisms that have a schedule; on several racks, with the sums at both levels where there is one for that."""
-    names = tuple(name for name, each in registered().items() if each.build is not None)
-    if network.racks == 1:
-        return names
-    return tuple(f"{n}:racks={network.racks}" if "racks" in registered()[n].options else n for n in names)
+def _playable() -> tuple[str, ...]:
+    """All mechanisms that have a schedule."""
+    return tuple(name for name, each in registered().items() if each.build is not None)
 
 
 def _result(played: Played, iterations: int) -> dict[str, Any]:
@@ -165,4 +161,5 @@ def _result(played: Played, iterations: int) -> dict[str, Any]:
     return result
 
 
+PLACE = 10
 COMMANDS = (run_,)

@@ -101,4 +101,5 @@ def play_point(point: Any) -> dict[str, Any]:
     }
 
 
+PLACE = 40
 COMMANDS = (sweep,)

@@ -107,4 +107,5 @@ def _put(made: Trace, output: Path | None, as_json: bool) -> None:
         click.echo(as_text(made), nl=False)
 
 
+PLACE = 20
 COMMANDS = (trace,)

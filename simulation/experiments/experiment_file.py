@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from hostlib.errors import HostlibError
-from hostlib.mechanisms.mechanism import find, registered
+from hostlib.mechanisms.mechanism import Mechanism, registered
 from hostlib.models.layer_info import LayerInfo
 from hostlib.strategies.plan import Plan
-from hostlib.strategies.strategy import Choice, choose
+from hostlib.strategies.strategy import choose
 from hostlib.text import units
-from hostlib.topology.builtin.leaf_spine import LEAVES
 from hostlib.topology.topology import Topology
 from hostlib.topology.topology_kinds import declare
 from hostlib.traces.trace import Trace, read
@@ -146,7 +145,7 @@ class Experiment:
         key = cell.model, cell.mechanism, cell.workers
         if key not in self._plans:
             trace, layers = self._models[cell.model]
-            plan = self.choice(cell).plan(trace, layers, cell.workers, self.replay.batch)
+            plan = choose(cell.mechanism).plan(trace, layers, cell.workers, self.replay.batch)
             self._plans[key] = plan.scaled(1 / self.replay.shrink)
         return self._plans[key]
 
@@ -169,33 +168,24 @@ class Experiment:
         trace = model_trace(name, replay.pixels, batch=replay.batch, tflops=replay.tflops)
         return trace, model_layers(name, replay.pixels)
 
-    def racks(self, cell: Cell) -> int:
-        """Leaves of a leaf-spine network; 1 for a star."""
-        if self.topology.get("kind") != "leaf-spine":
-            return 1
-        return int(self.topology.get("leaves", min(LEAVES, cell.workers * cell.jobs)))
-
-    def choice(self, cell: Cell) -> Choice:
-        """A cell's; where switches form a tree, with the form that is summed at all levels, as the fabric does it."""
-        plain, racks = choose(cell.mechanism), self.racks(cell)
-        mechanism = plain.mechanism
-        if racks > 1 and "racks" in mechanism.options and "racks" not in mechanism.chosen:
-            return Choice(plain.strategy, find(f"{mechanism.name}:racks={racks}"))
-        return plain
+    def mechanism(self, cell: Cell) -> Mechanism:
+        """What a cell's gradients are summed by."""
+        return choose(cell.mechanism).mechanism
 
     def hosts(self, cell: Cell) -> tuple[int, int]:
-        """Workers and servers of the network that a cell shares with others of its bandwidth, loss and hosts."""
+        """Workers and servers of the network that a cell shares with others of as many workers and jobs."""
         alike = [each for each in self.cells if (each.workers, each.jobs) == (cell.workers, cell.jobs)]
         servers = max(choose(each.mechanism).hosts for each in alike)
         return cell.workers * cell.jobs, servers * cell.jobs
 
     def declared(self, cell: Cell) -> Topology:
-        """A cell's network as it is: neither dilated nor with the cell's loss; links as slow as tensors are shrunk.
+        """A cell's network, undilated. Links are as much slower as tensors are smaller; delays stay.
 
         Raises:
             TopologyError: it cannot be.
         """
-        return declare(self.topology, *self.hosts(cell), units.bandwidth(cell.bandwidth) / self.replay.shrink)
+        table = {**self.topology, "loss": cell.loss} if cell.loss else self.topology
+        return declare(table, *self.hosts(cell), units.bandwidth(cell.bandwidth) / self.replay.shrink)
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Networks: hosts at one switch (star), or at one switch per rack under a spine (leaf-spine).
+"""Networks: hosts at one switch (star), at one switch per rack under a spine (leaf-spine), or on any tree of switches.
 
 Every cable is two links, one per direction, each taking whole messages in the order of their coming. A message's first
 bit is on the next link as soon as that is free; its last bit leaves no earlier than it came (cut-through), or it is
@@ -39,7 +39,6 @@ class Network:
         slot_bytes: what each switch can sum at a time; 0 for any.
         turn_bytes: messages between hosts go in parts of so many, which streams to one host take in turns, as TCP's do; so
             do a server's to several, while a worker's leave one after the other. 0: messages are not cut.
-        servers_on_spine: with racks, servers with hosts of their own hang on the spine, as in emulated networks.
         topology: instead of a star or racks: any tree, with the rates and delays of its cables.
         efficiency: values' share of what a cable of that carries.
         frame_bytes: with a topology: switches send a frame on when they have the whole of it; 0 for at once.
@@ -57,7 +56,6 @@ class Network:
     store_and_aggregate: bool = False
     slot_bytes: int = 0
     turn_bytes: int = 0
-    servers_on_spine: bool = False
     topology: Topology | None = None
     efficiency: float = 1.0
     frame_bytes: int = 0
@@ -95,13 +93,12 @@ class Tree:
     link_names: list[tuple[str, str]]
 
 
-def tree(network: Network, workers: int, servers: int) -> Tree:
+def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tree:
     """The tables of a network with so many hosts.
 
-    Raises:
-        NetworkError: there are more racks than workers, or the topology has fewer hosts.
+    Args:
+        topology: of topology_of.
     """
-    topology = topology_of(network, workers, servers)
     switches = {name: index for index, name in enumerate(topology.switches)}
     nodes: list[tuple[int, int, int, int]] = [(-1, -1, -1, 1)]
     ps_per_byte: list[float] = []
@@ -134,7 +131,7 @@ def tree(network: Network, workers: int, servers: int) -> Tree:
 
 
 def topology_of(network: Network, workers: int, servers: int) -> Topology:
-    """A network with so many hosts: workers rack by rack in their order, servers dealt out to the racks or on the spine.
+    """A network with so many hosts: workers rack by rack in their order, servers dealt out to the racks.
 
     Raises:
         NetworkError: there are more racks than workers, or the network's own topology has fewer hosts.
@@ -158,7 +155,7 @@ def _with_racks(flat: Topology, network: Network) -> Topology:
     leaves = [f"leaf{rack}" for rack in range(network.racks)]
     uppers = [leaves[leaf_of(number, flat.workers, network.racks)] for number in range(flat.workers)]
     for number in range(flat.servers):
-        uppers.append("spine" if network.servers_on_spine else leaves[number % network.racks])
+        uppers.append(leaves[number % network.racks])
     up = [
         Cable(
             name,

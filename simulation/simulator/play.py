@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from hostlib.mechanisms.mechanism import Mechanism, registered
 from hostlib.schedules.hierarchy import spread
-from hostlib.schedules.schedule import Multicast, Schedule, Send, Symmetry, worker
+from hostlib.schedules.schedule import SWITCH, Multicast, Schedule, Send, Symmetry, is_host, worker
 from hostlib.topology.topology import Topology
 from simulation._kernel import Kernel
 from simulation._kernel import job as kernel_job
 from simulation._kernel import program as kernel_program
 from simulation.errors import NetworkError, SimulationError
 from simulation.simulator.compile import Compiled, compile_schedule, reduced
-from simulation.simulator.network import PS_PER_NS, Network, Tree, tree
+from simulation.simulator.network import PS_PER_NS, Network, Tree, topology_of, tree
 from simulation.simulator.workload import Variation, Workload
 
 EVENTS_AT_A_TIME = 2_000_000  # between looks for Ctrl-C
@@ -136,19 +136,23 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
     dealt = apart and len({job.workers for job in jobs}) == 1
     stride = len(jobs) if dealt else 1
     first_workers = [(i if dealt else sum(j.workers for j in jobs[:i])) if apart else 0 for i in range(len(jobs))]
+    worker_count = sum(j.workers for j in jobs) if apart else max(j.workers for j in jobs)
+    if jobs[0].hosts:
+        worker_count = 1 + max(host for job in jobs for host in job.hosts)
+    # Servers are no part of how switches are wired, so they can be counted when schedules are made.
+    workers_topology = topology_of(network, worker_count, 0)
     compiled = [
-        _programs(job, network, len(jobs) == 1, first, stride) for job, first in zip(jobs, first_workers, strict=True)
+        _programs(job, workers_topology, len(jobs) == 1, first, stride)
+        for job, first in zip(jobs, first_workers, strict=True)
     ]
     servers_of = [
         1 + max((_number(n, "server") for each in made for n in each.compiled.names), default=-1)
         for made, _, _ in compiled
     ]
     firsts = [(first, sum(servers_of[:i]) if apart else 0) for i, first in enumerate(first_workers)]
-    worker_count = sum(j.workers for j in jobs) if apart else max(j.workers for j in jobs)
-    server_count = sum(servers_of) if apart else max(servers_of)
-    if jobs[0].hosts:
-        worker_count, server_count = 1 + max(host for job in jobs for host in job.hosts), 0
-    network_tree = tree(network, worker_count, server_count)
+    server_count = 0 if jobs[0].hosts else sum(servers_of) if apart else max(servers_of)
+    topology = topology_of(network, worker_count, server_count)
+    network_tree = tree(network, topology, worker_count, server_count)
     programs: list[Any] = []
     tensors: list[tuple[int, ...]] = []
     kernel_jobs: list[Any] = []
@@ -229,7 +233,7 @@ class Made:
 Programs = tuple[list[Made], list[int], int]
 
 
-def _programs(job: Job, network: Network, alone: bool, first: int = 0, stride: int = 1) -> Programs:
+def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride: int = 1) -> Programs:
     """The distinct schedules of a job's tensors, which of them each tensor has, and how many workers one stands for.
 
     Args:
@@ -253,14 +257,12 @@ def _programs(job: Job, network: Network, alone: bool, first: int = 0, stride: i
             known[key] = known[like]
         of_tensor.append(known[key])
     for schedule in schedules[:1]:
-        _fits(schedule, network)
-    if network.topology is not None:
+        _fits(schedule, topology)
+    if len(topology.switches) > 1:
         numbers = job.hosts or range(first, first + stride * job.workers, stride)
         hosts = {worker(rank): worker(number) for rank, number in zip(range(job.workers), numbers, strict=False)}
-        schedules = [_spread(schedule, network.topology, hosts) for schedule in schedules]
-    may = (
-        alone and job.reduce is not False and network.racks == 1 and network.topology is None and job.variation.is_none
-    )
+        schedules = [_spread(schedule, topology, hosts) for schedule in schedules]
+    may = alone and job.reduce is not False and _all_alike(topology) and job.variation.is_none
     may = may and not job.hosts and len(workload.backward_ns) == 1 and len(summed) == len(workload.tensors)
     if may and (job.reduce or len(schedules[0].nodes[worker(0)]) * job.workers * len(of_tensor) > REDUCE_ABOVE):
         alike = [reduced(schedule) for schedule in schedules]
@@ -296,16 +298,22 @@ def _like(schedule: Schedule, turn: int) -> Any:
 
 def _spread(schedule: Schedule, topology: Topology, hosts: dict[str, str]) -> Schedule:
     """What one switch does, done by all of a tree's, as the fabric does it."""
-    absent = next((host for host in hosts.values() if topology.above(host) is None), None)
-    if absent is not None:
-        raise NetworkError(f"the topology has no {absent}; it has {topology.workers} workers")
     return spread(schedule, topology.tree, {name: topology.switch_of(host) for name, host in hosts.items()})
 
 
-def _fits(schedule: Schedule, network: Network) -> None:
-    racks = [name for name in schedule.nodes if name.startswith("leaf")]
-    if racks and len(racks) != network.racks:
-        raise NetworkError(f"{schedule.mechanism} is for {len(racks)} racks, the network has {network.racks}")
+def _all_alike(topology: Topology) -> bool:
+    """Whether workers differ in their numbers only."""
+    ways = {(cable.rate_bits_s, cable.delay_ns) for cable in topology.cables if cable.lower.startswith("worker")}
+    return len(topology.switches) == 1 and len(ways) == 1
+
+
+def _fits(schedule: Schedule, topology: Topology) -> None:
+    switches = (SWITCH, *topology.switches)
+    absent = next((name for name in schedule.nodes if not is_host(name) and name not in switches), None)
+    if absent is not None:
+        raise NetworkError(
+            f"{schedule.mechanism} is for a network with a switch {absent}; this one has {', '.join(topology.switches)}"
+        )
 
 
 def _number(name: str, kind: str) -> int:

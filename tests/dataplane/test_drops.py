@@ -17,6 +17,8 @@ from tests.dataplane.test_chunks import repair
 from tests.dataplane.test_contributions import result
 from tests.dataplane.test_hierarchy import copies, rank_up, sum_up
 
+HEADER = constants.HEADER_BYTES
+
 WRONG_FIELDS = {
     "magic": ({"magic": 0x1234}, "malformed"),
     "version 0": ({"version": 0}, "version"),
@@ -106,12 +108,13 @@ def test_a_truncated_packet(bench: Bench, half: SwitchShare) -> None:
     """Cut in the header, between header and vector, inside the vector - with lengths that say so."""
     first = half.members[0]
     whole = packet(half, first, vector(bench.elements, 5)).frame()
-    for payload in (0, 1, 31, 32, 36, 32 + 4 * bench.elements - 1):
+    for payload in (0, 1, HEADER - 1, HEADER, HEADER + 4, HEADER + 4 * bench.elements - 1):
         made = packet(half, first, vector(bench.elements, 5))
         frame = made.frame(udp_length=8 + payload, ip_length=28 + payload)[: 42 + payload]
         bench.expect(first.port, frame, [], "truncated")
     # The frame ends early, its lengths do not know.
-    for bytes_ in (42, 43, 73, 74, 77, 78, 200, len(whole) - 1):
+    to_vector = 42 + HEADER
+    for bytes_ in (42, 43, to_vector - 1, to_vector, to_vector + 3, to_vector + 4, 200, len(whole) - 1):
         bench.expect(first.port, whole[:bytes_], [], "truncated")
     finish(bench, half)
 
@@ -120,7 +123,8 @@ def test_lengths_that_leave_a_part_of_the_vector_out(bench: Bench, half: SwitchS
     """The bytes are there, but behind the datagram's end."""
     first = half.members[0]
     made = packet(half, first, vector(bench.elements, 5))
-    for udp in (0, 7, 8, 39, 40, 41, 40 + 4 * bench.elements - 4, 40 + 4 * bench.elements - 1):
+    empty = 8 + HEADER
+    for udp in (0, 7, 8, empty - 1, empty, empty + 1, empty + 4 * bench.elements - 4, empty + 4 * bench.elements - 1):
         bench.expect(first.port, made.frame(udp_length=udp, ip_length=20 + udp), [], "truncated")
     finish(bench, half)
 
@@ -129,7 +133,7 @@ def test_lengths_that_promise_more_than_there_is(bench: Bench, half: SwitchShare
     first = half.members[0]
     made = packet(half, first, vector(bench.elements, 5))
     for more in (1, 4, 4 * bench.elements):
-        udp = 40 + 4 * bench.elements + more
+        udp = 8 + HEADER + 4 * bench.elements + more
         bench.expect(first.port, made.frame(udp_length=udp, ip_length=20 + udp), [], "malformed")
     finish(bench, half)
 
@@ -156,7 +160,7 @@ def test_another_udp_port_of_the_fabric_is_not_the_protocols(bench: Bench, half:
 def test_a_packet_with_a_tail(bench: Bench, half: SwitchShare) -> None:
     first = half.members[0]
     made = packet(half, first, vector(bench.elements, 5))
-    size = 32 + 4 * bench.elements
+    size = HEADER + 4 * bench.elements
     bench.expect(first.port, made.frame(12 + size, 32 + size) + bytes(4), [], "malformed")
     finish(bench, half)
 

@@ -69,7 +69,9 @@ def test_what_leaves_is_a_right_datagram(bench: Bench, way: str) -> None:
     for _, frame in frames:
         got = Ether(frame)
         assert (got.src, got[IP].src, got[UDP].sport) == (SWITCH_MAC, FABRIC, constants.NETFOLD_UDP_PORT)
-        assert len(frame) == 14 + got[IP].len == 14 + 20 + got[UDP].len == 42 + 32 + 4 * bench.elements
+        assert (
+            len(frame) == 14 + got[IP].len == 14 + 20 + got[UDP].len == 42 + constants.HEADER_BYTES + 4 * bench.elements
+        )
         assert (got[IP].version, got[IP].ihl, got[IP].ttl, got[IP].frag, got[UDP].chksum) == (4, 5, 64, 0, 0)
         header = got[Netfold]
         assert (header.magic, header.version) == (constants.NETFOLD_MAGIC, constants.NETFOLD_VERSION)

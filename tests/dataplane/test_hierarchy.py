@@ -361,7 +361,7 @@ def test_a_chunk_lost_between_switches_is_repaired_once() -> None:
         tree.close()
 
 
-@pytest.mark.parametrize(("leaves", "ranks"), [(2, 1), (4, 2), (16, 32)])
+@pytest.mark.parametrize(("leaves", "ranks"), [(2, 1), (4, 2), pytest.param(16, 32, marks=pytest.mark.slow)])
 def test_a_tree_of_switches(leaves: int, ranks: int) -> None:
     """16 leaves of 32 ranks are 512. Every rank gets the sum of all, once."""
     tree = Tree(leaves, ranks)

@@ -5,9 +5,11 @@ Pairs of local sockets, which event loops wake themselves with, stay legal. What
 
 from __future__ import annotations
 
+import importlib
 import socket
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,17 @@ def refuse(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(refuse)  # for good: there is no way to take one back
 
 
+@cache
+def find_fonts() -> None:
+    """matplotlib's, which it asks a process for when it is first used on a machine: before tests are watched."""
+    importlib.import_module("matplotlib.font_manager")
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """With its fixtures, of modules too. It is called for other folders' tests as well."""
     if HERE in item.path.parents:
+        find_fonts()
         under_way.append(item.nodeid)
     yield
     under_way.clear()

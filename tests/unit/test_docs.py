@@ -45,6 +45,21 @@ def test_links_lead_to_files(page: Path) -> None:
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
+# What users write themselves, and other people's.
+NOT_OURS = {"my_models.py", "script.py", "network.toml", "experiment.toml", "simple_switch.cpp", "tna.p4"}
+FILE = re.compile(r"(?<![*\w/.-])\w[\w./-]*\.(?:py|cpp|h|p4|toml)\b")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    """Whole paths, or their ends."""
+    rooms = (ROOT / room for room in ("hostlib", "controller", "emulation", "simulation", "p4", "tests", ".ci"))
+    files = [f"/{path.relative_to(ROOT)}" for room in rooms for path in room.rglob("*.*")]
+    files += [f"/{path.name}" for path in ROOT.iterdir()]
+    named = {name for name in FILE.findall(page.read_text()) if "NAME" not in name} - NOT_OURS
+    assert [name for name in sorted(named) if not any(file.endswith(f"/{name}") for file in files)] == []
+
+
 def test_the_two_commands_are_make_targets() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^ {4}make (\w+)", (ROOT / "README.md").read_text(), re.M):
@@ -59,3 +74,27 @@ def test_what_examples_import_exists(page: Path) -> None:
     for module, names in IMPORT.findall(page.read_text()):
         found = importlib.import_module(module)
         assert [name for name in names.split(", ") if not hasattr(found, name.strip())] == [], module
+
+
+# Numbers that pages repeat of the sources: page, what it says there, the source, and what that says.
+REPEATED = [
+    (
+        "protocol.md",
+        r"\((\d+) ms, or half of the round trip",
+        "round_trip.h",
+        r"REORDERING_NS = (\d+) \* MILLISECOND_NS",
+    ),
+    (
+        "protocol.md",
+        r"doubled up to 0\.(\d) s\)",
+        "timeouts.h",
+        r"LONGEST_STREAM_TIMEOUT_NS = (\d)00 \* MILLISECOND_NS",
+    ),
+]
+
+
+@pytest.mark.parametrize(("page", "said", "source", "declared"), REPEATED)
+def test_pages_repeat_what_the_retransmission_rule_is(page: str, said: str, source: str, declared: str) -> None:
+    text = " ".join((ROOT / "docs" / page).read_text().split())
+    code = (ROOT / "hostlib/native/retransmission" / source).read_text()
+    assert re.findall(said, text) == re.findall(declared, code) != []

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
-from tests import structure_page
+from hostlib.system.command_group import FolderGroup
+from tests import generated_pages
 from tests.conftest import ROOT
 
 ROOMS = ("controller", "hostlib", "emulation", "simulation")
@@ -34,13 +37,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "hostlib.traces",
     ),
 }
-# A package of hostlib imports those of the lines above its own, and itself.
+# A package of hostlib imports those of the lines above its own, and itself; a module named here has a place of its own.
 ORDER = [
     "errors",
     "protocol system text",
     "topology",
-    "schedules",
-    "mechanisms transport",
+    "schedules transport",
+    "mechanisms",
     "fabric staging",
     "collectives",
     "launch",
@@ -48,6 +51,7 @@ ORDER = [
     "models",
     "datasets traces",
     "strategies",
+    "pytorch.backend",
     "train",
     "bench",
     "commands",
@@ -132,13 +136,18 @@ def test_imports_go_one_way(room: str) -> None:
 
 def test_packages_of_hostlib_import_those_above_them() -> None:
     level = {package: number for number, line in enumerate(ORDER) for package in line.split()}
-    packages = {name.split(".")[1] for name in graph() if name.startswith("hostlib.")}
+
+    def place(name: str) -> str:
+        inner = name.removeprefix("hostlib.")
+        return inner if inner in level else inner.split(".")[0]
+
+    packages = {place(name) for name in graph() if name.startswith("hostlib.")}
     assert packages == level.keys(), "every package has its place in ORDER"
     upwards = set()
     for name, others in graph().items():
         for other in others:
             if name.startswith("hostlib.") and other.startswith("hostlib."):
-                mine, its = name.split(".")[1], other.split(".")[1]
+                mine, its = place(name), place(other)
                 if mine != its and level[its] >= level[mine]:
                     upwards.add((name, other))
     assert upwards == set()
@@ -173,6 +182,17 @@ def test_no_command_line_goes_up_either() -> None:
     assert found <= STARTERS
 
 
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_rooms_commands_are_the_modules_of_its_folder(room: str) -> None:
+    group = importlib.import_module(f"{room}.cli").main
+    assert isinstance(group, FolderGroup) and not group.commands, "a command is a module of commands/"
+    page = click.Context(group).get_help()
+    for path in sorted((ROOT / room / "commands").glob("*.py")):
+        for command in getattr(importlib.import_module(name_of(path)), "COMMANDS", ()):
+            assert re.search(rf"^  {command.name}  +\S", page, re.M), f"{command.name} is not on the first page"
+            assert page.count(f"{room} {command.name}") == 0, "the first page is made of the commands alone"
+
+
 def test_no_module_prints_or_exits_outside_the_commands() -> None:
     found = []
     for path in (p for room in ROOMS for p in modules(room)):
@@ -184,8 +204,13 @@ def test_no_module_prints_or_exits_outside_the_commands() -> None:
     assert found == []
 
 
+@pytest.mark.parametrize("part", generated_pages.PARTS, ids=lambda part: part.source)
+def test_what_pages_repeat_is_what_the_code_says(part: generated_pages.Generated) -> None:
+    page = part.page.read_text()
+    assert part.renewed(page) == page, "python -m tests.generated_pages writes it"
+
+
 def test_the_page_says_where_things_are() -> None:
-    page = structure_page.PAGE.read_text()
-    assert structure_page.with_packages(page) == page, "python -m tests.structure_page writes it"
+    page = (ROOT / "docs/structure.md").read_text()
     named = re.findall(rf"`((?:{'|'.join((*ROOMS, 'p4', 'tests', 'docs'))})/[\w./-]*)`", page)
     assert len(named) > 60 and [path for path in named if not (ROOT / path).exists()] == []

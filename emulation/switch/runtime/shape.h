@@ -6,7 +6,7 @@
 
 enum { FRAME_BYTES = 9728, MAX_HELD = 1 << 18 };
 
-// As ports/opened.py fills it in: one for each port.
+// As ports/open_port.py fills it in: one for each port.
 typedef struct {
     double loss, duplicate, reorder, corrupt;  // probabilities
     double rate;                               // bits of frames per second; 0: no limit

@@ -6,22 +6,19 @@ Source: "How to Train your DNN", section 3.4.2.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from hostlib.mechanisms.mechanism_spec import MechanismSpec
 from hostlib.schedules.schedule import (
     SWITCH,
     Aggregate,
     FabricUse,
-    Lists,
     Operation,
     Receive,
     Schedule,
     Send,
     server,
-    worker,
 )
-from hostlib.schedules.sharding import Assign, placement
+from hostlib.schedules.sharding import Assign, placement, with_servers
 
 NAME = "inagg"
 
@@ -29,13 +26,7 @@ NAME = "inagg"
 def schedule(world_size: int, size: int, turn: int, *, servers: int = 1, assign: Assign = "whole") -> Schedule:
     """Up through the switch's sum, down n times from the server."""
     owners = placement(servers, assign, size, turn)
-    workers = tuple(worker(rank) for rank in range(world_size))
-    lists = {
-        **{node: partial(_worker, owners) for node in workers},
-        **{server(number): partial(_server, number, workers, owners) for number in range(servers)},
-        SWITCH: partial(_switch, workers, owners),
-    }
-    return Schedule(NAME, world_size, len(owners), Lists(lists))
+    return with_servers(NAME, world_size, servers, owners, _worker, _server, _switch)
 
 
 def _worker(owners: tuple[int, ...]) -> Iterator[Operation]:

@@ -5,8 +5,7 @@ Source: "How to Train your DNN", sections 3.4.1 and 3.4.2, combined, with a serv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hostlib.errors import ScheduleError
@@ -16,7 +15,6 @@ from hostlib.schedules.schedule import (
     SWITCH,
     Aggregate,
     FabricUse,
-    Lists,
     Multicast,
     Operation,
     Receive,
@@ -25,7 +23,7 @@ from hostlib.schedules.schedule import (
     server,
     worker,
 )
-from hostlib.schedules.sharding import Assign, placement
+from hostlib.schedules.sharding import Assign, placement, with_servers
 from hostlib.topology.builtin.leaf_spine import leaf_spine
 
 NAME = "inagg+mcast"
@@ -48,22 +46,17 @@ def schedule(
         servers, assign: of that form.
         racks: each with a switch (leaf) of its own under one more (spine); sums are taken at both levels.
     """
-    workers = tuple(worker(rank) for rank in range(world_size))
     if via_server:
         if racks != 1:
             raise ScheduleError(f"{NAME}: via_server is for one switch, not {racks} racks")
         owners = placement(servers, assign, size, turn)
-        lists: dict[str, Callable[[], Iterable[Operation]]] = {
-            **{node: partial(_worker, SWITCH, len(owners)) for node in workers},
-            **{server(number): partial(_server, number, owners) for number in range(servers)},
-            SWITCH: partial(_switch_of_servers, workers, owners),
-        }
-        return Schedule(NAME, world_size, len(owners), Lists(lists))
+        return with_servers(NAME, world_size, servers, owners, _worker_of_servers, _server, _switch_of_servers)
+    workers = tuple(worker(rank) for rank in range(world_size))
     flat = Schedule(
         NAME,
         world_size,
         1,
-        {**{node: tuple(_worker(SWITCH, 1)) for node in workers}, SWITCH: tuple(_top(workers))},
+        {**{node: tuple(_worker()) for node in workers}, SWITCH: tuple(_top(workers))},
     )
     if racks == 1:
         return flat
@@ -73,11 +66,9 @@ def schedule(
     return spread(flat, network.tree, {node: network.switch_of(node) for node in workers})
 
 
-def _worker(switch: str, pieces: int) -> Iterator[Operation]:
-    for piece in range(pieces):
-        yield Send(switch, piece)
-    for piece in range(pieces):
-        yield Receive(switch, piece, reduce=False)
+def _worker() -> Iterator[Operation]:
+    yield Send(SWITCH, 0)
+    yield Receive(SWITCH, 0, reduce=False)
 
 
 def _top(below: tuple[str, ...]) -> Iterator[Operation]:
@@ -85,7 +76,14 @@ def _top(below: tuple[str, ...]) -> Iterator[Operation]:
     yield Multicast(below, 0)
 
 
-def _server(number: int, owners: tuple[int, ...]) -> Iterator[Operation]:
+def _worker_of_servers(owners: tuple[int, ...]) -> Iterator[Operation]:
+    for piece in range(len(owners)):
+        yield Send(SWITCH, piece)
+    for piece in range(len(owners)):
+        yield Receive(SWITCH, piece, reduce=False)
+
+
+def _server(number: int, _workers: tuple[str, ...], owners: tuple[int, ...]) -> Iterator[Operation]:
     for piece, owner in enumerate(owners):
         if owner == number:
             yield Receive(SWITCH, piece, reduce=False)

@@ -11,7 +11,7 @@ from functools import partial
 from hostlib.errors import ScheduleError
 from hostlib.mechanisms.mechanism_spec import MechanismSpec
 from hostlib.schedules.schedule import Lists, Operation, Receive, Schedule, Send, Symmetry, server, worker
-from hostlib.schedules.sharding import Assign, placement
+from hostlib.schedules.sharding import Assign, placement, with_servers
 
 NAME = "ps"
 
@@ -21,19 +21,17 @@ def schedule(
 ) -> Schedule:
     """Servers have hosts of their own, or share the first workers' (`colocated`)."""
     owners = placement(servers, assign, size, turn)
-    workers = [worker(rank) for rank in range(world_size)]
     if colocated:
         if servers > world_size:
             raise ScheduleError(f"{NAME}: {servers} servers cannot share the hosts of {world_size} workers")
         everywhere = owners == tuple(range(world_size))
-        makers = {node: partial(_sharing, rank, world_size, owners) for rank, node in enumerate(workers)}
+        makers = {
+            node: partial(_sharing, rank, world_size, owners)
+            for rank, node in enumerate(map(worker, range(world_size)))
+        }
         symmetry = Symmetry.ROTATION if everywhere else Symmetry.NONE
         return Schedule(NAME, world_size, len(owners), Lists(makers), symmetry)
-    lists = {
-        **{node: partial(_worker, owners) for node in workers},
-        **{server(number): partial(_server, number, workers, owners) for number in range(servers)},
-    }
-    return Schedule(NAME, world_size, len(owners), Lists(lists))
+    return with_servers(NAME, world_size, servers, owners, _worker, _server)
 
 
 def _worker(owners: tuple[int, ...]) -> Iterator[Operation]:
@@ -43,7 +41,7 @@ def _worker(owners: tuple[int, ...]) -> Iterator[Operation]:
         yield Receive(server(owner), piece, reduce=False)
 
 
-def _server(number: int, workers: list[str], owners: tuple[int, ...]) -> Iterator[Operation]:
+def _server(number: int, workers: tuple[str, ...], owners: tuple[int, ...]) -> Iterator[Operation]:
     for piece, owner in enumerate(owners):
         if owner == number:
             for node in workers:

@@ -72,7 +72,7 @@ void Server::answer(int i) {
         answer_workers(header, packet);
         return;
     }
-    put(packet);
+    put(header, packet);
     count_sent(1);
 }
 
@@ -95,12 +95,12 @@ void Server::answer_workers(const Header &header, const std::uint8_t *packet) {
     const bool again = answered >= 0 && ahead == 0;
     answered = header.generation;
     if (!again || header.rank >= workers_.size()) {
-        put(packet);
+        put(header, packet);
         if (socket_.full()) send_to_all();
         return;
     }
     send_to_all();
-    put(packet);
+    put(header, packet);
     socket_.copy_to(workers_[header.rank]);
     socket_.drop();
     stats_.retransmits++;
@@ -116,12 +116,14 @@ void Server::send_to_all() {
 }
 
 // The sum is the result: what a server does with it leaves the integers as they are.
-void Server::put(const std::uint8_t *packet) {
+void Server::put(const Header &sum, const std::uint8_t *packet) {
+    Header result = sum;
+    result.operation = layout::OPERATION_RESULT;
+    result.rank = layout::RANK_ALL;
+    result.flags = 0;
     std::uint8_t *out = socket_.next();
-    std::memcpy(out, packet, bytes_);
-    out[layout::OFFSET_OPERATION] = layout::OPERATION_RESULT;
-    put16(out + layout::OFFSET_RANK, layout::RANK_ALL);
-    put16(out + layout::OFFSET_FLAGS, 0);
+    write_header(out, result);
+    std::memcpy(out + layout::HEADER_BYTES, packet + layout::HEADER_BYTES, bytes_ - layout::HEADER_BYTES);
 }
 
 void Server::count_sent(std::size_t packets) {

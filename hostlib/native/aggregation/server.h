@@ -42,7 +42,7 @@ private:
     bool is_sum(int i, Header &header) const;
     void answer_workers(const Header &header, const std::uint8_t *packet);
     void send_to_all();
-    void put(const std::uint8_t *packet);
+    void put(const Header &sum, const std::uint8_t *packet);
     void count_sent(std::size_t packets);
 
     UdpSocket socket_;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.protocol.header import frame_bytes
-from hostlib.strategies.strategy import choose
 from hostlib.text import units
 from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.predictors.predictor import Prediction, PredictorSpec
@@ -24,27 +23,14 @@ def network_of(experiment: Experiment, cell: Cell) -> Network:
     Raises:
         TopologyError: the topology cannot be, with the cell's hosts.
     """
-    link = units.bandwidth(cell.bandwidth) / experiment.replay.shrink
-    mechanism = choose(cell.mechanism).mechanism
-    turn_bytes = max(TCP_PAYLOAD, max(tensor.bytes for tensor in experiment.workload(cell).tensors) // TURNS)
-    declared = experiment.declared(cell)
-    if experiment.topology.get("kind", "star") not in ("star", "leaf-spine"):
-        return Network(
-            link,
-            topology=declared,
-            efficiency=wire_efficiency(mechanism),
-            frame_bytes=frame_size(mechanism),
-            turn_bytes=turn_bytes,
-        )
-    # A switch passes a frame on when it has the whole of it.
-    frame_ns = round(frame_size(mechanism) * 8e9 / link)
+    mechanism = experiment.mechanism(cell)
+    largest = max(tensor.bytes for tensor in experiment.workload(cell).tensors)
     return Network(
-        link * wire_efficiency(mechanism),
-        latency_ns=2 * units.time_ns(experiment.topology.get("delay", "0us")) + frame_ns,
-        racks=experiment.racks(cell),
-        oversubscription=experiment.topology.get("oversubscription", 1.0),
-        turn_bytes=turn_bytes,
-        servers_on_spine=True,
+        units.bandwidth(cell.bandwidth) / experiment.replay.shrink,
+        topology=experiment.declared(cell),
+        efficiency=wire_efficiency(mechanism),
+        frame_bytes=frame_size(mechanism),
+        turn_bytes=max(TCP_PAYLOAD, largest // TURNS),
     )
 
 
@@ -54,7 +40,7 @@ def predict(experiment: Experiment, cell: Cell) -> Prediction | None:
 
     What is played is data-parallel training as DDP does it: the forward pass begins when all is summed.
     """
-    mechanism = experiment.choice(cell).mechanism
+    mechanism = experiment.mechanism(cell)
     if cell.loss or experiment.training is not None or (mechanism.build is None and experiment.workload(cell).summed):
         return None
     # Links carry the mechanism's frames; what goes by others is as much larger as those are worse.

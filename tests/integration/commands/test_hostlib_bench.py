@@ -72,9 +72,19 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
     [
         # What it loses and repeats is sent again.
         ("inagg+mcast", payload_limit_gbps("40mbit"), ("--loss", "0.02", "--duplicate", "0.02", "--seed", "3")),
-        ("inagg+mcast:via_server", payload_limit_gbps("40mbit"), ("--loss", "0.02", "--reorder", "0.02")),
+        pytest.param(
+            "inagg+mcast:via_server",
+            payload_limit_gbps("40mbit"),
+            ("--loss", "0.02", "--reorder", "0.02"),
+            marks=pytest.mark.slow,
+        ),
         # The server's link carries the sum once for each of both ranks.
-        ("inagg", payload_limit_gbps("40mbit") / 2, ("--loss", "0.02", "--duplicate", "0.02")),
+        pytest.param(
+            "inagg",
+            payload_limit_gbps("40mbit") / 2,
+            ("--loss", "0.02", "--duplicate", "0.02"),
+            marks=pytest.mark.slow,
+        ),
         # Both ranks' tensors to the server, the sum from there.
         (
             "mcast",
@@ -82,7 +92,12 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
             ("--loss", "0.01", "--duplicate", "0.02"),
         ),
         # A half to the other rank, and a half, summed, through the switch.
-        ("ring+mcast", 2 / (1 / TCP_LIMIT_GBPS + 1 / payload_limit_gbps("40mbit")), ("--loss", "0.01")),
+        pytest.param(
+            "ring+mcast",
+            2 / (1 / TCP_LIMIT_GBPS + 1 / payload_limit_gbps("40mbit")),
+            ("--loss", "0.01"),
+            marks=pytest.mark.slow,
+        ),
         # Of two ranks each sends every byte once; a frame of TCP carries up to 1448 bytes in 1514.
         ("gloo", TCP_LIMIT_GBPS, ()),
     ],

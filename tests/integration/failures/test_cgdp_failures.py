@@ -13,7 +13,7 @@ from tests.chaos.training import TrainingRun
 DEADLINE_S = 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_a_rank_that_goes_is_named(number: signal.Signals) -> None:
     before = set(os.listdir("/dev/shm"))
     run = TrainingRun.start(

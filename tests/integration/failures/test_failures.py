@@ -104,7 +104,7 @@ def test_training_survives_a_killed_switch_and_returns_to_it(
     assert result["weights_sha256"] == [undisturbed] * 2
     for (failure,) in result["fabric_failures"]:
         # Noticed when nobody listens at its address any more, and not before the ranks have looked twice.
-        assert 0 < failure["agreement_ms"] < failure["lost_ms"] < 1000 * DEADLINE_S
+        assert 0 < failure["agreement_ms"] <= failure["lost_ms"] < 1000 * DEADLINE_S
         assert failure["by_hosts"] > 0 and failure["returned"]
 
 
@@ -145,6 +145,7 @@ class Forwarder(BaseHTTPRequestHandler):
         """Nothing is said."""
 
 
+@pytest.mark.slow
 def test_a_fabric_of_other_packets_is_not_gone_back_to(
     train: Callable[..., TrainingRun], start_fabric: Callable[..., Fabric], undisturbed: str, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from hostlib._engine import Engine
 from hostlib.fabric.aggregation import configure
@@ -175,6 +176,7 @@ def running_switch(ready: Path, *ports: str) -> Iterator[dict[str, Any]]:
         child.wait()
 
 
+@pytest.mark.slow
 def test_a_switch_of_somebody_else_is_waited_for(start_fabric: Callable[..., Fabric], tmp_path: Path) -> None:
     ready, ports_file = tmp_path / "ready.json", tmp_path / "ports.json"
     with ExitStack() as stack:

@@ -61,6 +61,7 @@ def test_hosts_sum_and_talk_over_a_tree(how: NetworkKind, kind: SwitchKind) -> N
 
 @pytest.mark.root
 @pytest.mark.mininet
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [EMBEDDED, pytest.param(BMV2, marks=pytest.mark.bmv2)])
 def test_a_leaf_spine_of_mininets_sums_hierarchically(kind: SwitchKind) -> None:
     """4 leaves x 4 workers: each leaf sends one sum up for its four, as its counters and its cable's say."""

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from hostlib.errors import HostlibError
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
 from hostlib.launch.fork_server import ForkServer
 from hostlib.pytorch.backend import NetfoldProcessGroup
+from hostlib.strategies import strategy
+from hostlib.system.plugins import Registry
 from tests.conftest import ROOT, Fabric, running_fabric
 from tests.forked import Ranks, loaded
 
@@ -139,6 +142,12 @@ def test_the_pages_examples_run(example: str, fabric: Fabric, forks: ForkServer,
         ("NETFOLD_DEADLINE_S", "-1", "NETFOLD_DEADLINE_S must be a number above 0, not '-1'"),
         ("NETFOLD_MECHANISM", "magic", "unknown mechanism 'magic'; legal are"),
         ("NETFOLD_MECHANISM", "ring", "needs torch's TCP store, not HashStore"),
+        ("NETFOLD_MECHANISM", "bsp", "needs torch's TCP store, not HashStore"),
+        ("NETFOLD_MECHANISM", "wfbp/ring", "needs torch's TCP store, not HashStore"),
+        ("NETFOLD_MECHANISM", "bsp/magic", "unknown mechanism 'magic'; legal are"),
+        ("NETFOLD_MECHANISM", "magic/ring", "unknown strategy 'magic'; legal are"),
+        ("NETFOLD_MECHANISM", "poseidon", "poseidon is no matter of a backend"),
+        ("NETFOLD_MECHANISM", "sfb:multicast/ring", "it is for `hostlib train`; legal here are bsp, wfbp"),
     ],
 )
 def test_surroundings_that_do_not_fit_are_refused(
@@ -148,3 +157,15 @@ def test_surroundings_that_do_not_fit_are_refused(
     with pytest.raises(HostlibError) as refused:
         NetfoldProcessGroup(dist.HashStore(), 0, 1, timedelta(seconds=5))
     assert line in str(refused.value)
+
+
+def test_which_strategies_a_backend_takes_they_say_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = strategy.registry()
+    soon = replace(known.specs["wfbp"], name="soon", mechanism="magic")
+    monkeypatch.setattr(strategy, "registry", lambda: Registry({**known.specs, "soon": soon}, ()))
+    monkeypatch.setenv("NETFOLD_MECHANISM", "soon")
+    with pytest.raises(HostlibError, match="unknown mechanism 'magic'"):  # its own, as it was asked for alone
+        NetfoldProcessGroup(dist.HashStore(), 0, 1, timedelta(seconds=5))
+    monkeypatch.setenv("NETFOLD_MECHANISM", "adam/ring")
+    with pytest.raises(HostlibError, match=r"legal here are bsp, soon, wfbp$"):
+        NetfoldProcessGroup(dist.HashStore(), 0, 1, timedelta(seconds=5))

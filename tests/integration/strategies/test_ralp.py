@@ -80,7 +80,7 @@ def test_a_rerun_has_the_same_bits(with_servers: Run, tmp_path: Path) -> None:
     assert train(tmp_path / "weights.pt", "ralp").result["weights_sha256"] == with_servers.result["weights_sha256"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_a_tail_without_its_server_ends_the_run_by_name(number: signal.Signals) -> None:
     run = TrainingRun.start(
         "--epochs", "2000", "--deadline", str(DEADLINE_S), "--mechanism", "ralp/ring", "--world-size", "2"

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from hostlib.protocol.constants import HEADER_BYTES
 from tests.conftest import ROOT
 
-HEADER_BYTES, FLOAT_BYTES = 32, 4
+FLOAT_BYTES = 4
 WORLD_SIZE = 4
 MECHANISMS = ["inagg+mcast", "ring", "gloo"]
 DEMO = [sys.executable, "-m", "emulation", "demo"]

@@ -6,9 +6,6 @@ on all ranks, and what was said of a tensor that cannot be summed.
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +21,7 @@ from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import find
 from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.mpi_transport import MpiConnector
+from tests.integration.transports.mpi_results import print_gathered
 
 PROCESSES = 4
 WORLD_SIZES = (2, 3, 4)
@@ -111,13 +109,7 @@ def main() -> None:
         # MPI itself would wait at full speed.
         everyone.set(f"{world_size}/{me}", "")
         everyone.wait([f"{world_size}/{rank}" for rank in range(PROCESSES)], timedelta(seconds=TIMEOUT_S))
-    gathered = everybody.gather(results)
-    if gathered is not None:
-        json.dump([result for some in gathered for result in some], sys.stdout)
-        sys.stdout.flush()
-    everybody.Barrier()
-    MPI.Finalize()
-    os._exit(0)
+    print_gathered(everybody, results)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ def mpirun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_mpi_sums_as_gloo_does_with_2_3_and_4_workers() -> None:
     done = mpirun(library_ranks.PROCESSES, library_ranks.__name__)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -23,10 +23,16 @@ HEADER_BYTES, SERVERS_ARE_TOLD_BYTES = 300, 2500
 pytestmark = pytest.mark.mpi
 
 
+@pytest.fixture(scope="module", params=["3", pytest.param("2 4 8", marks=pytest.mark.slow)])
+def workers(request: pytest.FixtureRequest) -> list[int]:
+    return [int(word) for word in request.param.split()]
+
+
 @pytest.fixture(scope="module")
-def results() -> list[dict[str, Any]]:
-    processes = transport_ranks.WORKERS + transport_ranks.SERVERS
+def results(workers: list[int]) -> list[dict[str, Any]]:
+    processes = max(workers) + transport_ranks.SERVERS
     command = [MPIRUN, "--oversubscribe", "-n", str(processes), sys.executable, "-m", transport_ranks.__name__]
+    command += [str(each) for each in workers]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
@@ -34,11 +40,11 @@ def results() -> list[dict[str, Any]]:
     return list(json.loads(done.stdout))
 
 
-def test_every_mechanism_sums_as_gloo_does_with_2_3_4_and_8_workers(results: list[dict[str, Any]]) -> None:
+def test_every_mechanism_sums_as_gloo_does(workers: list[int], results: list[dict[str, Any]]) -> None:
     played = {(r["transport"], r["workers"], r["mechanism"]) for r in results}
     for mechanism in transport_ranks.mechanisms():
         for transport in ("gloo", "mpi"):
-            assert {(transport, workers, mechanism.name) for workers in (2, 3, 4, 8)} <= played
+            assert {(transport, count, mechanism.name) for count in workers} <= played
     assert [result for result in results if result["mismatches"]] == []
 
 

@@ -1,14 +1,12 @@
-"""One of eleven processes under mpirun: every mechanism of hosts, by both transports, with 2, 3, 4 and 8 workers.
+"""One of the processes under mpirun: every mechanism of hosts, by both transports, with so many workers as arguments say.
 
-Processes 0..7 are workers, 8..10 servers. Standard output of process 0 is a JSON list: for each transport, world size,
+The last three processes are servers, the others workers. Standard output of process 0 is a JSON list: for each transport, world size,
 mechanism and host the number of wrong elements, the bytes that its TCP connections carried, how many messages those
 were, and the bytes that the schedule predicts.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Collection, Iterator
 from datetime import timedelta
@@ -26,9 +24,9 @@ from hostlib.schedules.schedule import Receive, Send, is_host, piece_bounds, ser
 from hostlib.system.tcp_counters import tcp_bytes
 from hostlib.transport.gloo_transport import GlooTransport
 from hostlib.transport.mpi_transport import MpiTransport
+from tests.integration.transports.mpi_results import print_gathered
 
-WORKERS, SERVERS = 8, 3
-WORLD_SIZES = (2, 3, 4, 8)
+SERVERS = 3
 SIZES = (0, 1, 2, 7, 1000, 700_001)  # fewer elements than pieces, and more than a segment
 TIMEOUT_S = 60.0
 NAMES = (
@@ -101,20 +99,22 @@ def main() -> None:
     torch.set_num_threads(1)
     everybody = MPI.COMM_WORLD
     me = everybody.Get_rank()
-    serves = me >= WORKERS
+    world_sizes = [int(word) for word in sys.argv[1:]]
+    most = max(world_sizes)
+    serves = me >= most
     store_host = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if me == 0 else None
     port = everybody.bcast(store_host.port if store_host else None)
     store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
     timeout = timedelta(seconds=TIMEOUT_S)
     results: list[dict[str, Any]] = []
-    everyone = range(WORKERS + SERVERS)
-    for workers in WORLD_SIZES:
+    everyone = range(most + SERVERS)
+    for workers in world_sizes:
         meet(store, f"{workers}", me, everyone)
         takes_part = serves or me < workers
         communicator = everybody.Split(0 if takes_part else MPI.UNDEFINED, me)
         if not takes_part:
             continue
-        host = me if not serves else workers + me - WORKERS
+        host = me if not serves else workers + me - most
         prefix = dist.PrefixStore(f"{workers}", store)
         gloo = None
         if not serves:
@@ -122,12 +122,12 @@ def main() -> None:
         hosts = dist.ProcessGroupGloo(dist.PrefixStore("hosts", prefix), host, workers + SERVERS, timeout)
         for transport, peers in (("gloo", GlooTransport(hosts)), ("mpi", MpiTransport(communicator, TIMEOUT_S))):
             for mechanism in mechanisms():
-                if serves and me - WORKERS >= mechanism.servers:
+                if serves and me - most >= mechanism.servers:
                     continue
                 if mechanism.chosen.get("colocated") and mechanism.chosen["servers"] > workers:
                     continue
                 runtime = MechanismExecutor(mechanism, workers, host, peers)
-                there = [*range(workers), *range(WORKERS, WORKERS + mechanism.servers)]
+                there = [*range(workers), *range(most, most + mechanism.servers)]
                 where = f"{workers}/{transport}/{mechanism.name}"
                 meet(store, f"{where}/before", me, there)
                 before = tcp_bytes(port)
@@ -150,13 +150,7 @@ def main() -> None:
                     }
                 )
     meet(store, "end", me, everyone)
-    gathered = everybody.gather(results)
-    if gathered is not None:
-        json.dump([result for some in gathered for result in some], sys.stdout)
-        sys.stdout.flush()
-    everybody.Barrier()
-    MPI.Finalize()
-    os._exit(0)
+    print_gathered(everybody, results)
 
 
 if __name__ == "__main__":

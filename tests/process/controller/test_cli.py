@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -118,7 +119,8 @@ def test_help_reads_like_documentation(command: list[str]) -> None:
     assert shown.exit_code == 0
     first = shown.output.split("\n\n")[1].strip()
     assert first.endswith((".", "else."))
-    for option in main.commands[command[0]].params if command else []:
+    found = main.get_command(click.Context(main), command[0]) if command else None
+    for option in found.params if found else []:
         assert getattr(option, "help", None), f"{option.name} has no help"
 
 

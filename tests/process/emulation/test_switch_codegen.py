@@ -151,7 +151,7 @@ def evaluate(e: dict[str, Any]) -> int:
     )
 
 
-@pytest.mark.parametrize("bits", [8, 32, 48, 64, 100, 128, 300])
+@pytest.mark.parametrize("bits", [8, 32, 48, 64, 100, 128, pytest.param(300, marks=pytest.mark.slow)])
 def test_expressions_compute_what_unbounded_integers_would(bits: int) -> None:
     @settings(max_examples=3, deadline=None)
     @given(st.lists(trees(bits), min_size=40, max_size=40))

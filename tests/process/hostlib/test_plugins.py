@@ -202,6 +202,7 @@ def test_a_schedule_is_refused_as_it_is_made_or_as_a_list_of_it_is() -> None:
     [
         ({"plan": 3}, "plan must be a function, not 3"),
         ({"exact": "yes"}, "exact must be True or False, not 'yes'"),
+        ({"only_timing": 1}, "only_timing must be True or False, not 1"),
         ({"options": dict}, "options must be a dataclass, not <class 'dict'>"),
         ({"servers": lambda options: 1}, "servers and serve go together"),
         ({"name": ""}, "name must be text"),

@@ -58,3 +58,47 @@ def test_a_changed_artifact_is_named(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error: artifact netfold-v1model-64.json does not fit")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of what p4/generate.py reads and writes."""
+    for folder in ("p4/common", "p4/tna", "hostlib/protocol", "hostlib/native/wire", "controller/switches"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / "docs").mkdir()
+    for file in ("p4/generate.py", "docs/protocol.md", "docs/tofino.md"):
+        shutil.copy(ROOT / file, tmp_path / file)
+    return tmp_path
+
+
+def generate(tree: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, tree / "p4/generate.py"], capture_output=True, text=True, timeout=60)
+
+
+def test_a_new_verdict_is_on_the_pages_once_the_program_says_it(tree: Path) -> None:
+    protocol = tree / "p4/common/protocol.p4"
+    line = "const bit<8> DROP_OPTIONS    = 35;"
+    assert line in protocol.read_text()
+    protocol.write_text(protocol.read_text().replace(line, f"const bit<8> DROP_MOOD = 36;  // ours\n{line}"))
+    with (tree / "p4/tna/forwarding.p4").open("a") as forwarding:
+        forwarding.write("const bit<8> mood = DROP_MOOD;  // DROP_JOB only here\n")
+    assert generate(tree).returncode == 0
+    assert '"mood": 36' in (tree / "hostlib/protocol/constants.py").read_text()
+    assert "| 36 | `DROP_MOOD` | ours |" in (tree / "docs/protocol.md").read_text()
+    (row,) = [line for line in (tree / "docs/tofino.md").read_text().splitlines() if "tna/forwarding.p4` |" in line]
+    assert "`DROP_MOOD`" in row and "`DROP_JOB`" not in row
+
+
+def test_a_header_of_another_size_is_named_where_p4_has_its_size_by_hand(tree: Path) -> None:
+    protocol, headers = tree / "p4/common/protocol.p4", tree / "p4/common/headers.p4"
+    protocol.write_text(protocol.read_text().replace("    bit<16> flags;", "    bit<16> flags;\n    bit<32> mood;"))
+    before = (tree / "hostlib/protocol/constants.py").read_bytes()
+    refused = generate(tree)
+    assert refused.returncode == 1 and len(refused.stderr.splitlines()) == 1
+    assert (
+        "p4/common/headers.p4 says otherwise: const bit<16> DATAGRAM_BYTES = 8 + 36 + 4 * ELEMENTS;" in refused.stderr
+    )
+    assert (tree / "hostlib/protocol/constants.py").read_bytes() == before
+    headers.write_text(headers.read_text().replace("8 + 32 + 4", "8 + 36 + 4"))
+    assert generate(tree).returncode == 0
+    assert "HEADER_BYTES = 36" in (tree / "hostlib/protocol/constants.py").read_text()

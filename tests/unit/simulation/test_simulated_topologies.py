@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hostlib.mechanisms.mechanism import find
+from hostlib.mechanisms.mechanism import find, registered
 from hostlib.schedules.checker import check
 from hostlib.schedules.hierarchy import spread
 from hostlib.schedules.schedule import Aggregate, Multicast, Receive, Send
@@ -15,7 +15,7 @@ from hostlib.topology.topology import Cable, Topology
 from simulation.errors import NetworkError
 from simulation.experiments.experiment_file import read_experiment
 from simulation.simulator.network import Network
-from simulation.simulator.play import Job, Played, play
+from simulation.simulator.play import Job, Played, only, play
 from simulation.simulator.workload import of_size
 from tests.unit.simulation.simulated import simulated_s
 
@@ -85,7 +85,9 @@ def test_jobs_are_dealt_out_over_the_same_tree() -> None:
     made = Topology(4, 0, ("s0", "s1", "s2"), (Cable("s1", "s0", GIGABIT), Cable("s2", "s0", GIGABIT), *hosts))
     # Workers 0 and 2 of the one, 1 and 3 of the other: their trees share no cable.
     assert [outcome.iteration_end_ns[1] / MS for outcome in played("inagg+mcast", made, 2, 2).outcomes] == [8, 8]
-    with pytest.raises(NetworkError, match="the topology has no worker4; it has 4 workers"):
+    with pytest.raises(
+        NetworkError, match="5 workers and 0 servers are more than the topology has hosts for: 4 workers"
+    ):
         played("inagg+mcast", made, 5)
 
 
@@ -132,3 +134,49 @@ upper = "core"
         seconds[rate] = [simulated_s(experiment, cell) for cell in experiment.cells]
     for fast, slow in zip(seconds["1"], seconds["0.1"], strict=True):
         assert fast is not None and slow is not None and slow > 2 * fast
+
+
+def test_a_leaf_spine_network_is_the_same_tree_declared_link_by_link(tmp_path: Path) -> None:
+    """For every mechanism with a schedule: sums at both levels, and what goes through a server."""
+    playable = [name for name, each in registered().items() if each.build is not None]
+    cells = f"""
+[cells]
+models = ["lenet"]
+bandwidths = ["100mbit"]
+workers = [5]
+mechanisms = {[*playable, "inagg+mcast:via_server", "ps:servers=2"]}
+[topology]
+"""
+    leaf_spine = """
+kind = "leaf-spine"
+leaves = 2
+oversubscription = 2
+delay = "10us"
+"""
+    declared = """
+kind = "custom"
+delay = "10us"
+switches = ["spine", "leaf0", "leaf1"]
+links = [
+    {lower = ["leaf0", "leaf1"], upper = "spine", rate = 1.5},
+    {lower = ["worker0", "worker1", "worker2"], upper = "leaf0"},
+    {lower = ["worker3", "worker4"], upper = "leaf1"},
+    {lower = ["server0", "server1"], upper = "spine"},
+]
+"""
+    predicted = []
+    for number, table in enumerate((leaf_spine, declared)):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(cells + table)
+        experiment = read_experiment(file)
+        predicted.append({cell.mechanism: simulated_s(experiment, cell) for cell in experiment.cells})
+    assert predicted[0] == predicted[1]
+    assert None not in predicted[0].values()
+
+
+def test_sums_are_taken_on_every_leaf_whatever_the_mechanism() -> None:
+    network = Network(1e9, racks=2)
+    for mechanism, sent in (("inagg+mcast", 1), ("inagg", 1), ("ps", 2)):
+        _, done = only(network, Job(of_size(MEGABYTE), find(mechanism), 4, bare=True))
+        # The server is in the first rack: what the second one sends to the spine is its sum, or both workers' own.
+        assert done.link_bytes["leaf1"][0] == sent * MEGABYTE, mechanism

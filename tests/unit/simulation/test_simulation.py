@@ -24,6 +24,8 @@ from hostlib.schedules.schedule import (
     worker,
 )
 from hostlib.text.units import bandwidth, size, time_ns
+from hostlib.topology.builtin.leaf_spine import leaf_spine
+from hostlib.topology.builtin.star import star
 from hostlib.traces.trace import Layer, Parameter, Trace, synthesise
 from simulation.errors import ArchitectureError, NetworkError, SimulationError
 from simulation.models.synthetic_trace import model_trace
@@ -123,12 +125,12 @@ def test_an_oversubscribed_spine_is_the_bound() -> None:
 
 def test_a_server_on_the_spine_is_as_far_from_every_rack() -> None:
     job = Job(of_size(MEGABYTE, 10_000), find("ps"), 4, bare=True)
-    network = Network(1e9, racks=4, oversubscription=4, servers_on_spine=True)
+    network = Network(1e9, topology=leaf_spine(4, 4, servers=1, rate_bits_s=1e9, oversubscription=4))
     outcome, played = only(network, job)
     # Four ways of a quarter of the server's bandwidth each: it is the bound, up and down at the same time.
     assert outcome.iteration_end_ns[1] == pytest.approx(4 * ONE_WAY_NS, rel=0.02)
     assert {played.link_bytes[f"leaf{rack}"] for rack in range(4)} == {(MEGABYTE, MEGABYTE)}
-    _, dealt = only(replace(network, servers_on_spine=False), job)
+    _, dealt = only(Network(1e9, racks=4, oversubscription=4), job)
     assert dealt.link_bytes["leaf0"] == (3 * MEGABYTE, 3 * MEGABYTE)
 
 
@@ -375,7 +377,7 @@ def test_every_tensor_is_played_by_its_own_schedule(mechanism: str) -> None:
     from simulation.simulator.play import _programs
 
     workload = of_trace(small_trace(5, MEGABYTE))
-    made, of_tensor, _ = _programs(Job(workload, find(mechanism), 3), GIGABIT, True)
+    made, of_tensor, _ = _programs(Job(workload, find(mechanism), 3), star(3), True)
     for tensor, program in zip(workload.tensors, of_tensor, strict=True):
         own = compile_schedule(find(mechanism).schedule(3, size=tensor.bytes, turn=tensor.turn))
         assert all(
@@ -434,7 +436,7 @@ def workload() -> Workload:
         (
             lambda: only(GIGABIT, Job(workload(), find("inagg+mcast:racks=2"), 4)),
             NetworkError,
-            "is for 2 racks, the network has 1",
+            "is for a network with a switch leaf1; this one has switch",
         ),
         (lambda: Job(workload(), find("gloo"), 4), SimulationError, "gloo is a library's own"),
         (lambda: Job(workload(), find("ring"), 0), SimulationError, "workers must be at least 1"),

@@ -11,10 +11,16 @@ from click.testing import CliRunner
 
 from emulation.cli import main
 from emulation.errors import EmulationError
-from emulation.experiments.runner import ExperimentRun, RunOptions, alone
+from emulation.experiments.measurement import Measured
+from emulation.experiments.progress import print_rows
+from emulation.experiments.runner import ExperimentRun, RunOptions, alone, row_of
 from emulation.networks.realise import NetworkKind
+from hostlib.errors import UnknownNameError
+from hostlib.system.plugins import Registry
 from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import read_experiment
+from simulation.predictors import predictor
+from simulation.predictors.predictor import Prediction, PredictorSpec
 
 SMALL = '[cells]\nmodels = ["lenet"]\nmechanisms = ["inagg+mcast"]\nbandwidths = ["1gbit"]\nworkers = [2]\n'
 
@@ -25,8 +31,8 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "small.toml"
 
 
-def run(file: Path) -> ExperimentRun:
-    options = RunOptions(file.parent / "out", NetworkKind.LOOPBACK)
+def run(file: Path, **others: Any) -> ExperimentRun:
+    options = RunOptions(file.parent / "out", NetworkKind.LOOPBACK, **others)
     return ExperimentRun(read_experiment(file), options, lambda row: None)
 
 
@@ -112,3 +118,48 @@ def test_a_network_that_cannot_be_is_refused_before_anything_is_listed_or_run(
     assert isinstance(listed.exception, (EmulationError, SimulationError))
     assert str(listed.exception).startswith(f"{file}: ") and says in str(listed.exception)
     assert "\n" not in str(listed.exception) and listed.stdout == ""
+
+
+@pytest.fixture
+def guess(monkeypatch: pytest.MonkeyPatch) -> PredictorSpec:
+    """One more predictor."""
+    spec = PredictorSpec("guess", "always the same", lambda experiment, cell: Prediction(0.0425))
+    specs = {**predictor.predictors().specs, "guess": spec}
+    monkeypatch.setattr(predictor, "predictors", lambda: Registry(specs, ()))
+    return spec
+
+
+def test_predicted_times_are_the_asked_predictors(
+    file: Path, guess: PredictorSpec, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = Measured([40.0], {}, {}, 0.0, 0, {})
+    experiment = read_experiment(file)
+    monkeypatch.setattr("emulation.experiments.runner.measure_on", lambda real, experiment, cell: measured)
+    (row,) = run(file, real=object(), predictor="guess").go()
+    assert row == row_of(experiment, experiment.cells[0], 1.0, measured, guess) and row["simulated_ms"] == 42.5
+    simulated = row_of(experiment, experiment.cells[0], 1.0, measured, predictor.find_predictor())["simulated_ms"]
+    assert simulated not in (None, 42.5)
+    assert json.loads((file.parent / "out" / "run.json").read_text())["predictor"] == "guess"
+    print_rows(experiment, [row], "guess")
+    assert {"guess", "42.5", "+6.2%"} <= set(capsys.readouterr().out.split())
+    with pytest.raises(
+        EmulationError, match=r"that the predictor guess says, not simulator: go on with --predictor guess"
+    ):
+        run(file)
+    assert run(file, predictor="guess").left == []
+
+
+def test_an_unknown_predictor_is_answered_with_the_registered_ones(file: Path, guess: PredictorSpec) -> None:
+    asked = CliRunner().invoke(main, ["run", str(file), "--on", "loopback", "--list", "--predictor", "magic"])
+    assert isinstance(asked.exception, UnknownNameError)
+    assert str(asked.exception) == "unknown predictor 'magic'; legal are guess, simulator"
+    assert asked.stdout == "" and not (file.parent / "out").exists()
+
+
+def test_the_network_is_all_cells_also_where_only_some_are_measured(tmp_path: Path) -> None:
+    """`ps` has a server, and the tree a link for it; `ring` alone is measured in the same network."""
+    file = tmp_path / "tree.toml"
+    links = '[{lower = ["worker0", "worker1", "server0"], upper = "a"}]'
+    cells = SMALL.replace('"inagg+mcast"', '"inagg+mcast", "ps"')
+    file.write_text(f'{cells}[topology]\nkind = "custom"\nswitches = ["a"]\nlinks = {links}\n')
+    assert [cell.mechanism for cell in run(file, only="inagg").cells] == ["inagg+mcast"]

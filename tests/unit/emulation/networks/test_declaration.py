@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Cable, Topology, TopologyError
 from hostlib.topology.topology_kinds import declare, kinds
-from hostlib.topology.topology_table import read_table
+from hostlib.topology.topology_table import TopologyTable, read_table
 from simulation.experiments.experiment_file import ROOT_KEYS
 
 CUSTOM = """
@@ -241,7 +243,49 @@ def test_another_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         topology_kinds.kinds.cache_clear()
         with pytest.raises(TopologyError, match=r"stray.py is no kind of topology: it needs NAME, SUMMARY and Table"):
             declare({}, 2)
+        (tmp_path / "stray.py").unlink()
+        topology_kinds.kinds.cache_clear()
+        listed = CliRunner().invoke(main, ["topology", "--kinds"]).stdout
+        assert "two switches" in listed and all(kind in listed for kind in kinds())
+        told = json.loads(CliRunner().invoke(main, ["topology", "--kinds", "--json"]).stdout)
+        assert told["chain"] == {"summary": "two switches", "keys": ["delay", "loss", "queue"]}
+        assert told["leaf-spine"]["keys"][:2] == ["leaves", "oversubscription"]
     finally:
         topology_kinds.kinds.cache_clear()
         for name in ("chain", "stray"):
             sys.modules.pop(f"{builtin.__name__}.{name}", None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"NAME": 3}, "name must be text without spaces, commas, colons and slashes, not 3"),
+        ({"NAME": "two words"}, "name must be text without spaces"),
+        ({"SUMMARY": ""}, "summary must be a line of text, not ''"),
+        ({"SUMMARY": "two\nlines"}, "summary must be a line of text"),
+        ({"SUMMARY": None}, "summary must be a line of text, not None"),
+        ({"Table": dict}, "Table must be a class of TopologyTable's, not <class 'dict'>"),
+        ({"NAME": "star"}, "the name star is taken by another"),
+    ],
+)
+def test_what_a_kind_says_of_itself_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], says: str
+) -> None:
+    (tmp_path / "zigzag.py").write_text("")
+    monkeypatch.setattr(builtin, "__path__", [*builtin.__path__, str(tmp_path)])
+    module = ModuleType(f"{builtin.__name__}.zigzag")
+    module.__dict__.update({"NAME": "zigzag", "SUMMARY": "to and fro", "Table": TopologyTable, **fields})
+    module.__file__ = "zigzag.py"
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    topology_kinds.kinds.cache_clear()
+    try:
+        with pytest.raises(TopologyError, match=f"^zigzag.py is no kind of topology: {re.escape(says)}"):
+            kinds()
+    finally:
+        topology_kinds.kinds.cache_clear()
+
+
+def test_kinds_are_asked_for_without_a_file_and_networks_with_one(tmp_path: Path) -> None:
+    for wrong in (["topology"], ["topology", "--kinds", str(tmp_path / "network.toml")]):
+        refused = CliRunner().invoke(main, wrong)
+        assert refused.exit_code == 2 and "FILE" in refused.output and "--kinds" in refused.output

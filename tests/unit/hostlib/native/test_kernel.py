@@ -311,7 +311,8 @@ def test_the_bench_measures_what_the_engine_does() -> None:
 
     # The passes that it times: all of a tensor into its packets, and back.
     x = np.random.default_rng(2).standard_normal(1000).astype(np.float32)
-    ring, codes, back = np.zeros(16 * (32 + 64 * 4), np.uint8), np.zeros(16, np.uint16), np.zeros(1000, np.float32)
+    ring = np.zeros(16 * (constants.HEADER_BYTES + 64 * 4), np.uint8)
+    codes, back = np.zeros(16, np.uint16), np.zeros(1000, np.float32)
     check = _engine.pack_pass("float32", x, codes, ring, 64, 2, 3)
     blocks = [x[i : i + 64] for i in range(0, 1000, 64)]
     assert list(codes) == [block_float.block_code("float32", b) for b in blocks]
