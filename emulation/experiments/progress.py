@@ -53,13 +53,13 @@ class RunProgress:
         self._progress.update(self._task, description=what)
 
 
-def _said_by(predictor: str) -> str:
+def _name_of_times(predictor: str) -> str:
     """What its times are called."""
     return "simulated" if predictor == DEFAULT_PREDICTOR else predictor
 
 
 def _line(row: Row, predictor: str) -> str:
-    simulated = "" if row["simulated_ms"] is None else f", {_said_by(predictor)} {row['simulated_ms']:.1f} ms"
+    simulated = "" if row["simulated_ms"] is None else f", {_name_of_times(predictor)} {row['simulated_ms']:.1f} ms"
     invalid = "" if row["valid"] else f" [red]invalid[/red]: {row['bottleneck']}"
     return f"{row['cell']}: {row['iteration_ms']:.1f} ms{simulated}{invalid}"
 
@@ -72,7 +72,7 @@ def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT
     """
     table = Table("model", "mechanism", title=experiment.title, title_justify="left", box=None)
     for heading in (
-        "workers", "bandwidth", "loss", "jobs", "iteration", "spread", _said_by(predictor), "error", "again", "valid"
+        "workers", "bandwidth", "loss", "jobs", "iteration", "spread", _name_of_times(predictor), "error", "again", "valid"
     ):  # fmt: skip
         table.add_column(heading, justify="right")
     for row in rows:

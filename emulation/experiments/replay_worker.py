@@ -48,7 +48,7 @@ class WorkerReport:
         spans: of the last iteration: (kind, name, begin, end).
         retransmits: during the measured iterations.
         link_sent, link_received: bytes that Gloo's interface carried in them, where it is named.
-        wrong: elements that are not the average.
+        mismatches: elements that are not the average.
     """
 
     rank: int

@@ -31,8 +31,6 @@ from hostlib.strategies.strategy import choose
 from hostlib.system.machine import cpu_name, memory_gib
 from hostlib.system.process import write_whole
 from hostlib.text import units
-from hostlib.topology.topology import Topology
-from hostlib.topology.topology_kinds import declare
 from hostlib.train import local
 from hostlib.train.options import TrainOptions
 from simulation.experiments.experiment_file import Cell, Experiment
@@ -141,7 +139,7 @@ class ExperimentRun:
         """
         for settings, cells in groupby(self.cells, lambda cell: self._settings(cell, self.dilation(cell))):
             try:
-                topology_of(self.experiment, settings, _servers(settings, list(cells)))
+                self.experiment.declared(next(cells)).dilated(settings.dilation)
             except HostlibError as error:
                 raise EmulationError(f"{self.experiment.path}: {error}") from None
 
@@ -196,7 +194,7 @@ class ExperimentRun:
 
     def _on(self, settings: NetworkSettings, cells: list[Cell], forks: ForkServer) -> None:
         slow = []
-        with self._network(settings, cells) as fabric:
+        with self._network(cells[0], settings.dilation) as fabric:
             for cell in cells:
                 self._report({"event": "cell", "cell": cell.name, "dilation": settings.dilation})
                 row, detail = self._measure(cell, settings.dilation, fabric, forks)
@@ -213,13 +211,13 @@ class ExperimentRun:
                 break
             settings = self._settings(cell, row["enough_dilation"])
             self._report({"event": "again", "cell": cell.name, "dilation": settings.dilation, "why": row["bottleneck"]})
-            with self._network(settings, [cell]) as fabric:
+            with self._network(cell, settings.dilation) as fabric:
                 row, detail = self._measure(cell, settings.dilation, fabric, forks)
         return row, detail
 
-    def _network(self, settings: NetworkSettings, cells: list[Cell]) -> AbstractContextManager[RunningNetwork]:
-        """The network of these cells; the process that forks their workers outlives it."""
-        topology = topology_of(self.experiment, settings, _servers(settings, cells))
+    def _network(self, cell: Cell, dilation: float) -> AbstractContextManager[RunningNetwork]:
+        """A cell's network; the process that forks its workers outlives it."""
+        topology = self.experiment.declared(cell).dilated(dilation)
         return realise(topology, self.options.how, self.options.switch, self.experiment.seed)
 
     def _measure(self, cell: Cell, dilation: float, fabric: RunningNetwork, forks: ForkServer) -> tuple[Row, Row]:
@@ -266,21 +264,6 @@ class ExperimentRun:
 
     def _ordered(self) -> list[Row]:
         return [self.rows[cell.name] for cell in self.experiment.cells if cell.name in self.rows]
-
-
-def _servers(settings: NetworkSettings, cells: list[Cell]) -> int:
-    """Hosts that all cells together need besides the workers'."""
-    return settings.jobs * max(choose(cell.mechanism).hosts for cell in cells)
-
-
-def topology_of(experiment: Experiment, settings: NetworkSettings, servers: int) -> Topology:
-    """The network of cells, dilated and shrunk: the links that packets really see."""
-    table = dict(experiment.topology)
-    if settings.loss:
-        table["loss"] = settings.loss
-    # Shrunk tensors need slower links for the same times; delays stay.
-    rate = units.bandwidth(settings.bandwidth) / experiment.replay.shrink
-    return declare(table, settings.workers * settings.jobs, servers, rate).dilated(settings.dilation)
 
 
 def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured, predictor: PredictorSpec) -> Row:

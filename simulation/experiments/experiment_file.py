@@ -173,18 +173,19 @@ class Experiment:
         return choose(cell.mechanism).mechanism
 
     def hosts(self, cell: Cell) -> tuple[int, int]:
-        """Workers and servers of the network that a cell shares with others of its bandwidth, loss and hosts."""
+        """Workers and servers of the network that a cell shares with others of as many workers and jobs."""
         alike = [each for each in self.cells if (each.workers, each.jobs) == (cell.workers, cell.jobs)]
         servers = max(choose(each.mechanism).hosts for each in alike)
         return cell.workers * cell.jobs, servers * cell.jobs
 
     def declared(self, cell: Cell) -> Topology:
-        """A cell's network as it is: neither dilated nor with the cell's loss; links as slow as tensors are shrunk.
+        """A cell's network, undilated. Links are as much slower as tensors are smaller; delays stay.
 
         Raises:
             TopologyError: it cannot be.
         """
-        return declare(self.topology, *self.hosts(cell), units.bandwidth(cell.bandwidth) / self.replay.shrink)
+        table = {**self.topology, "loss": cell.loss} if cell.loss else self.topology
+        return declare(table, *self.hosts(cell), units.bandwidth(cell.bandwidth) / self.replay.shrink)
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------

@@ -93,8 +93,8 @@ REPEATED = [
 ]
 
 
-@pytest.mark.parametrize(("page", "said", "source", "declared"), REPEATED)
-def test_pages_repeat_what_the_retransmission_rule_is(page: str, said: str, source: str, declared: str) -> None:
+@pytest.mark.parametrize(("page", "sentence", "source", "declared"), REPEATED)
+def test_pages_repeat_what_the_retransmission_rule_is(page: str, sentence: str, source: str, declared: str) -> None:
     text = " ".join((ROOT / "docs" / page).read_text().split())
     code = (ROOT / "hostlib/native/retransmission" / source).read_text()
-    assert re.findall(said, text) == re.findall(declared, code) != []
+    assert re.findall(sentence, text) == re.findall(declared, code) != []

@@ -155,3 +155,12 @@ def test_an_unknown_predictor_is_answered_with_the_registered_ones(file: Path, g
     legal = ", ".join(sorted(predictor.predictors().specs))
     assert "guess" in legal and str(asked.exception) == f"unknown predictor 'magic'; legal are {legal}"
     assert asked.stdout == "" and not (file.parent / "out").exists()
+
+
+def test_the_network_is_all_cells_also_where_only_some_are_measured(tmp_path: Path) -> None:
+    """`ps` has a server, and the tree a link for it; `ring` alone is measured in the same network."""
+    file = tmp_path / "tree.toml"
+    links = '[{lower = ["worker0", "worker1", "server0"], upper = "a"}]'
+    cells = SMALL.replace('"inagg+mcast"', '"inagg+mcast", "ps"')
+    file.write_text(f'{cells}[topology]\nkind = "custom"\nswitches = ["a"]\nlinks = {links}\n')
+    assert [cell.mechanism for cell in run(file, only="inagg").cells] == ["inagg+mcast"]

@@ -247,9 +247,9 @@ def test_another_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         topology_kinds.kinds.cache_clear()
         listed = CliRunner().invoke(main, ["topology", "--kinds"]).stdout
         assert "two switches" in listed and all(kind in listed for kind in kinds())
-        told = json.loads(CliRunner().invoke(main, ["topology", "--kinds", "--json"]).stdout)
-        assert told["chain"] == {"summary": "two switches", "keys": ["delay", "loss", "queue"]}
-        assert told["leaf-spine"]["keys"][:2] == ["leaves", "oversubscription"]
+        printed = json.loads(CliRunner().invoke(main, ["topology", "--kinds", "--json"]).stdout)
+        assert printed["chain"] == {"summary": "two switches", "keys": ["delay", "loss", "queue"]}
+        assert printed["leaf-spine"]["keys"][:2] == ["leaves", "oversubscription"]
     finally:
         topology_kinds.kinds.cache_clear()
         for name in ("chain", "stray"):
@@ -286,6 +286,6 @@ def test_what_a_kind_says_of_itself_is_checked(
 
 
 def test_kinds_are_asked_for_without_a_file_and_networks_with_one(tmp_path: Path) -> None:
-    for wrong in (["topology"], ["topology", "--kinds", str(tmp_path / "network.toml")]):
-        refused = CliRunner().invoke(main, wrong)
+    for words in (["topology"], ["topology", "--kinds", str(tmp_path / "network.toml")]):
+        refused = CliRunner().invoke(main, words)
         assert refused.exit_code == 2 and "FILE" in refused.output and "--kinds" in refused.output
