@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from controller.jobs.switch_share import SwitchShare
 from emulation.benchmarks import switch_rates
 from hostlib.protocol.addresses import udp_host_mac
 from tests.conftest import ROOT
@@ -63,7 +64,7 @@ def test_no_results_between_interfaces_are_no_measurement(monkeypatch: pytest.Mo
         switch_rates.between_interfaces(switch_rates.embedded_switch, 64, 0.2)
 
 
-def other_job(share: switch_rates.Share) -> switch_rates.Share:
+def other_job(share: SwitchShare) -> SwitchShare:
     return switch_rates.replace(share, job_id=share.job_id + 1)
 
 
