@@ -11,9 +11,10 @@ import click
 from rich.console import Console
 
 from hostlib.system.exit_status import interrupt_on
+from hostlib.system.renamed_options import CommandWithRenamedOptions
 
 
-@click.command()
+@click.command(cls=CommandWithRenamedOptions, renamed={"--world-size": "--workers", "--mechanisms": "--mechanism"})
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
@@ -22,14 +23,15 @@ from hostlib.system.exit_status import interrupt_on
     help="Where result.json, the runs' results and logs go.",
 )
 @click.option(
-    "--mechanisms",
+    "--mechanism",
+    "mechanisms",
     default="inagg+mcast,ring,gloo",
     show_default=True,
     metavar="A,B,...",
     help="What to compare; see `hostlib mechanisms`.",
 )
 @click.option("--model", default="lenet", show_default=True, help="lenet or vgg.")
-@click.option("--world-size", default=4, show_default=True, help="Workers.")
+@click.option("--workers", "world_size", default=4, show_default=True, help="Workers.")
 @click.option("--epochs", type=int, help="Epochs per run [default: those of `hostlib train`].")
 @click.option("--seed", default=1, show_default=True, help="Of weights, data and faults.")
 @click.option("--elements", default=256, show_default=True, help="int32 values per packet: 64 or 256.")

@@ -122,13 +122,13 @@ class BenchOptions:
     def _check_place(self) -> None:
         count = parse_hosts(self.hosts)
         if self.world_size is not None and not 1 <= self.world_size <= LARGEST_WORLD:
-            raise HostlibError(f"--world-size must be in 1..{LARGEST_WORLD}, not {self.world_size}")
+            raise HostlibError(f"--workers must be in 1..{LARGEST_WORLD}, not {self.world_size}")
         if count is not None and self.world_size not in (None, count):
-            raise HostlibError(f"--world-size {self.world_size} does not match --hosts {self.hosts}, a rank on each")
+            raise HostlibError(f"--workers {self.world_size} does not match --hosts {self.hosts}, a rank on each")
         if self.rate is not None:
             units.bandwidth(self.rate, "rate")
             if count is None:
-                raise HostlibError("--rate is of the links of network namespaces: it needs --hosts netns:N")
+                raise HostlibError("--bandwidth is of the links of network namespaces: it needs --hosts netns:N")
         if self.controller is not None and count is not None:
             raise HostlibError("network namespaces have a fabric of their own: --controller goes with --hosts local")
         if not self.faults.flags:
@@ -266,7 +266,7 @@ def parse_sizes(sizes: str | None, first: str | None, last: str | None, factor: 
     if first is None and last is None:
         return tuple(dict.fromkeys(parse_size(text) for text in (sizes or DEFAULT_SIZES).split(",")))
     if sizes is not None or first is None or last is None:
-        raise HostlibError("sizes are either a list, --sizes 64K,1M, or a range, --from 8 --to 16M")
+        raise HostlibError("sizes are either a list, --size 64K,1M, or a range, --from 8 --to 16M")
     if factor < 2:
         raise HostlibError(f"--factor must be at least 2, not {factor}")
     size, end = parse_size(first), parse_size(last)

@@ -14,24 +14,32 @@ from rich.console import Console
 from hostlib.commands.tables import PLAIN_WIDTH
 from hostlib.errors import RunError
 from hostlib.system.exit_status import interrupt_on
+from hostlib.system.renamed_options import CommandWithRenamedOptions
 
 KERNELS_S = 2.0
 
 
-@click.command()
+@click.command(
+    cls=CommandWithRenamedOptions,
+    renamed={"--world-size": "--workers", "--mechanisms": "--mechanism", "--rate": "--bandwidth", "--sizes": "--size"},
+)
 @click.option(
-    "--mechanisms",
+    "--mechanism",
+    "mechanisms",
     metavar="A,B,...",
     help="What to measure; see `hostlib mechanisms` [default: all that these ranks can run].",
 )
 @click.option(
-    "--sizes", metavar="SIZE,...", help="Of the tensor in bytes; K, M and G are 2^10, ... [default: 64K,1M,16M]."
+    "--size",
+    "sizes",
+    metavar="SIZE,...",
+    help="Of the tensor in bytes; K, M and G are 2^10, ... [default: 64K,1M,16M].",
 )
 @click.option("--from", "first", metavar="SIZE", help="With --to: sizes from here ...")
 @click.option("--to", "last", metavar="SIZE", help="... to here.")
 @click.option("--factor", default=4, show_default=True, help="With --from and --to: from one size to the next.")
 @click.option("--dtype", "dtypes", default="float32", show_default=True, metavar="TYPE,...")
-@click.option("--world-size", type=int, help="Number of ranks [default: 4; with --hosts netns:N, N].")
+@click.option("--workers", "world_size", type=int, help="Number of ranks [default: 4; with --hosts netns:N, N].")
 @click.option("--iterations", type=int, help="All-reduces timed together [default: about a quarter of a second's].")
 @click.option("--repeats", default=3, show_default=True, help="How often they are timed; the median counts.")
 @click.option("--warm-up", default=1, show_default=True, help="All-reduces before the clock runs.")
@@ -42,7 +50,9 @@ KERNELS_S = 2.0
     metavar="WHERE",
     help="local: processes that meet on loopback; netns:N: each rank in a network namespace of its own (needs root).",
 )
-@click.option("--rate", metavar="RATE", help="netns: of each link in each direction, as 100mbit [default: no limit].")
+@click.option(
+    "--bandwidth", "rate", metavar="RATE", help="netns: of each link in each direction, as 100mbit [default: no limit]."
+)
 @click.option("--delay", metavar="TIME", help="Of a frame on each port's link of the embedded switch, as 2ms.")
 @click.option(
     "--loss", default=0.0, help="Probability that the embedded switch loses a packet, per port and direction."
@@ -91,9 +101,9 @@ def bench(
 
     \b
     Examples
-        hostlib bench --mechanisms inagg+mcast,ring --world-size 2 --from 4K --to 16M
-        hostlib bench --hosts netns:8 --rate 100mbit --sizes 16M
-        hostlib bench --hosts netns:8 --rate 100mbit --mechanisms inagg+mcast --loss 0.01
+        hostlib bench --mechanism inagg+mcast,ring --workers 2 --from 4K --to 16M
+        hostlib bench --hosts netns:8 --bandwidth 100mbit --size 16M
+        hostlib bench --hosts netns:8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
         hostlib bench --kernels --device cuda
     """
     from hostlib.bench.allreduce import (

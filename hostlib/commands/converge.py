@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.system.plot_file import require_drawable
+from hostlib.system.renamed_options import CommandWithRenamedOptions
 from hostlib.train.convergence import Curve, draw, smoothed
 from hostlib.train.options import TrainOptions
 from hostlib.train.progress import TrainingProgress
@@ -18,13 +19,13 @@ from hostlib.train.progress import TrainingProgress
 DEFAULTS = TrainOptions()
 
 
-@click.command()
+@click.command(cls=CommandWithRenamedOptions, renamed={"--world-size": "--workers", "--batch-size": "--batch"})
 @click.argument("mechanisms", nargs=-1, required=True, metavar="MECHANISM...")
 @click.option("--model", default=DEFAULTS.model, show_default=True)
 @click.option("--data", default=DEFAULTS.data, show_default=True, help="As `hostlib train` takes it.")
-@click.option("--world-size", default=4, show_default=True, help="Number of workers.")
+@click.option("--workers", "world_size", default=4, show_default=True, help="Number of workers.")
 @click.option("--steps", default=400, show_default=True)
-@click.option("--batch-size", default=DEFAULTS.batch_size, show_default=True, help="Per worker.")
+@click.option("--batch", "batch_size", default=DEFAULTS.batch_size, show_default=True, help="Per worker.")
 @click.option("--lr", default=DEFAULTS.lr, show_default=True, help="Learning rate.")
 @click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Of weights, split and batches.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="The curves: FILE.svg, .png or .pdf.")

@@ -18,6 +18,7 @@ from hostlib.schedules.schedule import describe, link_elements
 from hostlib.schedules.timeline import picture
 from hostlib.schedules.timeline import table as table_of
 from hostlib.strategies.strategy import broken_strategies, describe_options, registered_strategies
+from hostlib.system.renamed_options import CommandWithRenamedOptions
 from hostlib.text.name_options import describe_option
 
 BYTES_PER_ELEMENT = 4
@@ -63,14 +64,14 @@ def _where(mechanism: Mechanism) -> str:
     return ", ".join(["one host" if mechanism.one_host else "hosts", *needed])
 
 
-@click.command()
+@click.command(cls=CommandWithRenamedOptions, renamed={"--draw-to": "--plot"})
 @click.argument("mechanism")
-@click.option("-n", "world_size", default=4, show_default=True, help="Workers.")
+@click.option("-n", "--workers", "world_size", default=4, show_default=True, help="Workers.")
 @click.option("--size", default=1 << 20, show_default=True, help="Tensor size in bytes (float32).")
 @click.option("--turn", default=0, show_default=True, help="The tensor's number, where tensors are dealt out.")
 @click.option("--draw", is_flag=True, help="As a timeline: who sends what to whom in which step.")
 @click.option(
-    "--draw-to",
+    "--plot",
     "picture_path",
     type=click.Path(dir_okay=False, path_type=Path),
     help="The timeline as a picture: FILE.svg, .png or .pdf.",

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from hostlib.errors import RunError
 from hostlib.system.exit_status import interrupt_on
+from hostlib.system.renamed_options import CommandWithRenamedOptions
 from hostlib.train.options import TrainOptions
 
 DEFAULTS = TrainOptions()
@@ -37,17 +38,21 @@ class Hidden:
     ratio: float | None
 
 
-@click.command()
+@click.command(
+    cls=CommandWithRenamedOptions,
+    renamed={"--world-size": "--workers", "--batch-size": "--batch", "--mechanisms": "--mechanism"},
+)
 @click.option(
-    "--mechanisms",
+    "--mechanism",
+    "mechanisms",
     default="bsp/ring,wfbp/ring",
     show_default=True,
     metavar="A,B,...",
     help="What is compared, with the first: [STRATEGY/]NAME each.",
 )
 @click.option("--model", default=DEFAULTS.model, show_default=True, help="As `hostlib train` takes it.")
-@click.option("--world-size", default=2, show_default=True, help="Workers.")
-@click.option("--batch-size", default=DEFAULTS.batch_size, show_default=True, help="Per worker.")
+@click.option("--workers", "world_size", default=2, show_default=True, help="Workers.")
+@click.option("--batch", "batch_size", default=DEFAULTS.batch_size, show_default=True, help="Per worker.")
 @click.option("--bucket-mb", default=4.0, show_default=True, help="Bucket size in MiB.")
 @click.option("--steps", default=15, show_default=True, help="Of each run; the first five do not count.")
 @click.option("--repeats", default=3, show_default=True, help="Runs of each; they take turns, and the median counts.")
@@ -60,14 +65,14 @@ def overlap(mechanisms: str, steps: int, repeats: int, as_json: bool, **options:
 
     \b
     Examples
-        hostlib overlap --model resnet18 --batch-size 8
-        hostlib overlap --mechanisms bsp/shm,wfbp/shm,cgdp --world-size 4
+        hostlib overlap --model resnet18 --batch 8
+        hostlib overlap --mechanism bsp/shm,wfbp/shm,cgdp --workers 4
     """
     if repeats < 1:
         raise RunError(f"--repeats must be at least 1, not {repeats}")
     names = tuple(dict.fromkeys(name.strip() for name in mechanisms.split(",") if name.strip()))
     if not names:
-        raise RunError("--mechanisms names nothing to compare; see `hostlib mechanisms`")
+        raise RunError("--mechanism names nothing to compare; see `hostlib mechanisms`")
     asked = [TrainOptions(mechanism=name, steps=steps, epochs=steps, **options) for name in names]
     interrupt_on(signal.SIGTERM)
     rows = compared(asked, repeats)

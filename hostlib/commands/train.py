@@ -13,12 +13,13 @@ from rich.console import Console
 
 from hostlib.errors import RunError
 from hostlib.system.exit_status import interrupt_on
-from hostlib.train.command_line import print_result, train_options, write_result
+from hostlib.system.renamed_options import CommandWithRenamedOptions
+from hostlib.train.command_line import RENAMED, print_result, train_options, write_result
 from hostlib.train.options import TrainOptions
 from hostlib.train.progress import TrainingProgress
 
 
-@click.command()
+@click.command(cls=CommandWithRenamedOptions, renamed=RENAMED)
 @train_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--progress/--no-progress", default=None, help="A progress bar [default: when on a terminal].")
@@ -29,7 +30,7 @@ def train(result: Path | None, as_json: bool, progress: bool | None, **options: 
     Examples
         hostlib train --mechanism ring
         hostlib train --mechanism ring --model cifar10_quick --data cifar10:/data/cifar --steps 200
-        controller start && hostlib train --mechanism inagg+mcast --model vgg --world-size 8
+        controller start && hostlib train --mechanism inagg+mcast --model vgg --workers 8
     """
     from hostlib.train.local import launch
 

@@ -15,10 +15,12 @@ from rich.table import Table
 
 from hostlib.errors import RunError
 from hostlib.strategies.strategy import DEFAULT_STRATEGY
+from hostlib.system.renamed_options import CommandWithRenamedOptions
 from hostlib.train.options import TrainOptions
 from hostlib.train.progress import TrainingProgress
 from hostlib.transport.transport_registry import describe_transports, find_transport, transport_names
 
+RENAMED = {"--world-size": "--workers", "--batch-size": "--batch", "--result": "--output"}
 DEFAULTS = {f.name: f.default for f in fields(TrainOptions)}
 
 
@@ -48,11 +50,16 @@ def train_options(command: Callable[..., None]) -> Callable[..., None]:
                 help="digits, mnist:FOLDER, cifar10:FOLDER, or synthetic[:examples=N] of what the model takes.",
             ),
             click.option(
-                "--world-size", type=int, help="Number of workers [default: 4; under torchrun, what it started]."
+                "--workers",
+                "world_size",
+                type=int,
+                help="Number of workers [default: 4; under torchrun, what it started].",
             ),
             click.option("--epochs", default=DEFAULTS["epochs"], show_default=True),
             click.option("--steps", type=int, help="No more steps than these [default: all of the epochs']."),
-            click.option("--batch-size", default=DEFAULTS["batch_size"], show_default=True, help="Per worker."),
+            click.option(
+                "--batch", "batch_size", default=DEFAULTS["batch_size"], show_default=True, help="Per worker."
+            ),
             click.option("--lr", default=DEFAULTS["lr"], show_default=True, help="Learning rate (SGD, momentum 0.9)."),
             click.option("--seed", default=DEFAULTS["seed"], show_default=True, help="Of weights, split and batches."),
             click.option(
@@ -112,7 +119,10 @@ def train_options(command: Callable[..., None]) -> Callable[..., None]:
                 help="Write the weights that the run ends with here (torch.save's form).",
             ),
             click.option(
-                "--result", type=click.Path(dir_okay=False, path_type=Path), help="Write the result (JSON) here."
+                "--output",
+                "result",
+                type=click.Path(dir_okay=False, path_type=Path),
+                help="Write the result (JSON) here.",
             ),
         ]
     ):
@@ -164,7 +174,11 @@ def print_result(result: dict[str, Any]) -> None:
         click.echo(f"warning: {refused}", err=True)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=CommandWithRenamedOptions,
+    renamed=RENAMED,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @train_options
 def rank_command(result: Path | None, **options: Any) -> None:
     """One rank of a training run, under torchrun or mpirun; with parameter servers, the last processes are those.

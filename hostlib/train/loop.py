@@ -61,7 +61,7 @@ def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dic
     if workers < 1:
         raise RunError(f"{choice} needs {servers} servers beside its workers; {here.world_size} processes were started")
     if options.world_size is not None and options.world_size != workers:
-        raise RunError(f"--world-size {options.world_size} does not match the {workers} ranks that were started")
+        raise RunError(f"--workers {options.world_size} does not match the {workers} ranks that were started")
     _be_deterministic(options.seed)
     with join_group(here, "train", options.deadline_s, servers, choice.strategy.servers) as (rank_context, job):
         if here.rank >= workers:

@@ -64,7 +64,7 @@ class TrainOptions:
             if value is not None and not value > 0:
                 raise RunError(f"--{name.replace('_', '-').removesuffix('-s')} must be above 0, not {value}")
         if self.world_size is not None and self.world_size < 1:
-            raise RunError(f"--world-size must be at least 1, not {self.world_size}")
+            raise RunError(f"--workers must be at least 1, not {self.world_size}")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -35,7 +35,8 @@ from simulation.simulator.play import Played, play
     "--mechanism",
     "mechanisms",
     multiple=True,
-    help="Or STRATEGY/MECHANISM; repeat to compare [default: all mechanisms that have a schedule].",
+    metavar="A,B,...",
+    help="What to compare, each a MECHANISM or STRATEGY/MECHANISM [default: all mechanisms that have a schedule].",
 )
 @click.option("--model", help=f"Train this: {', '.join(sorted(BUILDERS))}.")
 @click.option("--trace", "trace_file", type=click.Path(path_type=Path), help="Train what this trace describes.")
@@ -77,7 +78,7 @@ def run_(
         simulation run emulation/experiments/ready/fabric-vs-host.toml
         simulation run --workers 32 --size 528MiB --bandwidth 25gbit
         simulation run --model vgg16 --mechanism ring --workers 32 --bandwidth 25gbit
-        simulation run --model vgg19 --mechanism ring --mechanism hybcomm/ring --mechanism poseidon --mechanism cgdp
+        simulation run --model vgg19 --mechanism ring,hybcomm/ring,poseidon,cgdp
         simulation run --model resnet50 --workers 64 --racks 4 --oversubscription 3
     """
     if experiment is not None:
@@ -85,6 +86,7 @@ def run_(
         return
     if jobs < 1:
         raise SimulationError(f"--jobs must be at least 1, not {jobs}")
+    mechanisms = tuple(name for names in mechanisms for name in names.split(","))
     network = network_of(bandwidth, options)
     subject, what = subject_of(model, trace_file, size, options)
     results: dict[str, dict[str, Any]] = {}

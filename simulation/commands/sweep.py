@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.mechanisms.mechanism import registered
+from hostlib.system.renamed_options import CommandWithRenamedOptions
 from simulation.commands.options import (
     console,
     job_of,
@@ -27,10 +28,17 @@ from simulation.models.architectures import BUILDERS
 from simulation.simulator.play import play
 
 
-@click.command()
-@click.option("--models", default="resnet50", show_default=True, help="Models or trace files, separated by commas.")
-@click.option("--mechanisms", help="Or STRATEGY/MECHANISM, separated by commas [default: all that have a schedule].")
-@click.option("--bandwidths", default="25gbit", show_default=True, help="Separated by commas.")
+@click.command(
+    cls=CommandWithRenamedOptions,
+    renamed={"--mechanisms": "--mechanism", "--models": "--model", "--bandwidths": "--bandwidth"},
+)
+@click.option(
+    "--model", "models", default="resnet50", show_default=True, help="Models or trace files, separated by commas."
+)
+@click.option(
+    "--mechanism", "mechanisms", help="Or STRATEGY/MECHANISM, separated by commas [default: all that have a schedule]."
+)
+@click.option("--bandwidth", "bandwidths", default="25gbit", show_default=True, help="Separated by commas.")
 @click.option("--workers", default="8", show_default=True, help="Separated by commas.")
 @model_options
 @network_options
@@ -51,7 +59,7 @@ def sweep(**options: Any) -> None:
 
     \b
     Example
-        simulation sweep --models vgg16,resnet50 --bandwidths 10gbit,100gbit --workers 8,64,512 --plot sweep.png
+        simulation sweep --model vgg16,resnet50 --bandwidth 10gbit,100gbit --workers 8,64,512 --plot sweep.png
     """
     from simulation.experiments.parameter_sweep import Grid, Point, draw, require_plot, run_sweep
 

@@ -63,9 +63,14 @@ class Grid:
         Raises:
             SimulationError: an empty list, or a number of workers that is none.
         """
-        for name in ("models", "mechanisms", "bandwidths", "workers"):
-            if not getattr(self, name):
-                raise SimulationError(f"--{name} is empty")
+        for option, values in (
+            ("--model", self.models),
+            ("--mechanism", self.mechanisms),
+            ("--bandwidth", self.bandwidths),
+            ("--workers", self.workers),
+        ):
+            if not values:
+                raise SimulationError(f"{option} is empty")
         for text in self.workers:
             if not text.isdecimal() or int(text) < 1:
                 raise SimulationError(f"--workers takes numbers above 0, not {text!r}")

@@ -59,7 +59,7 @@ def read(path: Path | None, seed: int) -> list[dict[str, Any]]:
 
 def kill_the_switch_under(runs: int, seed: int, console: Console) -> None:
     """`hostlib train`, `runs` times, and each time the switch is killed; says what was lost."""
-    options = ("--world-size", "3", "--epochs", "30")
+    options = ("--workers", "3", "--epochs", "30")
     lost, agreement, returned = [], [], 0
     with tempfile.TemporaryDirectory() as directory, running_fabric(Path(directory) / "state") as fabric:
         path = Path(directory) / "result.json"

@@ -92,7 +92,7 @@ class TrainingRun:
 
 def weights_of(path: Path, *options: str) -> list[str]:
     """sha256 of the weights, per rank, that a run ends with; its result is written to `path`."""
-    run = TrainingRun.start("--result", str(path), *options)
+    run = TrainingRun.start("--output", str(path), *options)
     try:
         assert run.end(PATIENCE_S) == 0, run.output
     finally:
@@ -103,7 +103,7 @@ def weights_of(path: Path, *options: str) -> list[str]:
 def survive(number: int, seed: int, fabric: Fabric, path: Path, *options: str) -> dict[str, Any]:
     """A run whose switch is killed at a random moment, the same for the same seed and number; its result."""
     chance = random.Random(f"netfold command {seed}/{number}")
-    run = TrainingRun.start("--controller", fabric.http, "--result", str(path), *options)
+    run = TrainingRun.start("--controller", fabric.http, "--output", str(path), *options)
     try:
         run.wait_for_step()
         time.sleep(chance.uniform(0, LATEST_S))

@@ -58,7 +58,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"emulation run fabric-vs-host( --miniature)?": [Smaller("( --miniature)?$", " --miniature --only inception3-ring-")],
     r"emulation run [a-z]+": Elsewhere("tests/emulation/test_ready_experiments.py runs it in miniature"),
     r"simulation run emulation/.*": [Smaller("emulation/", f"{ROOT}/emulation/")],
-    r"emulation demo .*": [Smaller("$", " --epochs 1 --mechanisms inagg+mcast")],
+    r"emulation demo .*": [Smaller("$", " --epochs 1 --mechanism inagg+mcast")],
     r"emulation bench.*": [Smaller("--seconds 5", ""), Smaller("$", " --seconds 0.1")],
     r"emulation switch .*wire:.*": [Smaller("$", " --exit-when-idle 0.5")],
     r"emulation switch .*": [Smaller("$", " --exit-when-idle 0.5")],
@@ -72,9 +72,9 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     ],
     r"mpirun .*": [Smaller("mpirun", "mpirun --oversubscribe"), Smaller("$", " --steps 2")],
     r"hostlib bench .*": [
-        Smaller(r"netns:\d", "netns:2"), Smaller("--to 16M", "--to 16K"), Smaller(r"--sizes \S+", ""),
-        Smaller(r"( --(iterations|repeats|warm-up) \d+)+", ""), Smaller("^(?!.*--to)(.*)$", r"\1 --sizes 16K"),
-        Smaller("^(?!.*--mechanisms)(.*)$", r"\1 --mechanisms ring,inagg+mcast"), Smaller("$", " --iterations 1 --repeats 1"),
+        Smaller(r"netns:\d", "netns:2"), Smaller("--to 16M", "--to 16K"), Smaller(r"--size \S+", ""),
+        Smaller(r"( --(iterations|repeats|warm-up) \d+)+", ""), Smaller("^(?!.*--to)(.*)$", r"\1 --size 16K"),
+        Smaller("^(?!.*--mechanism)(.*)$", r"\1 --mechanism ring,inagg+mcast"), Smaller("$", " --iterations 1 --repeats 1"),
     ],
     r"hostlib converge .*": [Smaller("--steps 400", "--steps 4"), Smaller("docs/", "")],
     r"hostlib overlap .*": [Smaller("resnet18", "lenet"), Smaller("--steps 11", "--steps 6 --repeats 1")],
@@ -82,7 +82,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"hostlib profile --model resnet18 .*": [Smaller("--batch 8", "--batch 1 --iterations 1")],
     r"simulation paper (all|1 4) ?.*": [Smaller("all", "ralp2 poseidon1"), Smaller("1 4 6 7 8 9 10", "4")],
     r"simulation sweep .*": [
-        Smaller(r"--workers \S+", "--workers 4,8"), Smaller("^(?!.*--mechanisms)(.*)$", r"\1 --mechanisms ring,ps")
+        Smaller(r"--workers \S+", "--workers 4,8"), Smaller("^(?!.*--mechanism)(.*)$", r"\1 --mechanism ring,ps")
     ],
 }  # fmt: skip
 GENERAL = (Smaller(r"\s+#.*$", ""), Smaller("^sudo ", ""), Smaller(r"^(env PATH=\S+ )?(\.venv/bin/)", ""))

@@ -50,7 +50,7 @@ def namespaces(pid: int) -> list[str]:
 
 
 def test_every_mechanism_type_and_size_has_its_row() -> None:
-    asked = ("--mechanisms", "ring,inagg+mcast,gloo", "--world-size", "2", "--sizes", "1000,256K")
+    asked = ("--mechanism", "ring,inagg+mcast,gloo", "--workers", "2", "--size", "1000,256K")
     rows = bench(*asked, "--dtype", "float32,int32", "--repeats", "2", "--iterations", "2")
     assert [(row["mechanism"], row["dtype"], row["size_bytes"]) for row in rows] == [
         (mechanism, dtype, size)
@@ -105,8 +105,8 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
 def test_links_between_namespaces_carry_their_rate_and_no_more(
     mechanism: str, limit_gbps: float, faults: tuple[str, ...]
 ) -> None:
-    where = ("--hosts", "netns:2", "--rate", "40mbit", "--mechanisms", mechanism, *faults)
-    with start(*where, "--sizes", "1M", "--repeats", "2", "--iterations", "1") as running:
+    where = ("--hosts", "netns:2", "--bandwidth", "40mbit", "--mechanism", mechanism, *faults)
+    with start(*where, "--size", "1M", "--repeats", "2", "--iterations", "1") as running:
         printed, complained = running.communicate(timeout=100)
     assert running.returncode == 0, complained
     (row,) = json.loads(printed)
@@ -119,7 +119,7 @@ def test_links_between_namespaces_carry_their_rate_and_no_more(
 
 @pytest.mark.root
 def test_ctrl_c_leaves_nothing_behind() -> None:
-    with start("--hosts", "netns:2", "--rate", "1mbit", "--mechanisms", "inagg+mcast", "--sizes", "16M") as running:
+    with start("--hosts", "netns:2", "--bandwidth", "1mbit", "--mechanism", "inagg+mcast", "--size", "16M") as running:
         assert running.stderr is not None
         assert running.stderr.readline() == "measuring: inagg+mcast, 16M float32\n"
         assert len(namespaces(running.pid)) == 3

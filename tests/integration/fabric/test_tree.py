@@ -102,7 +102,7 @@ def test_ranks_that_fit_under_one_leaf_do_not_use_the_root(start_fabric: Callabl
 def test_training_over_a_tree_ends_with_the_weights_of_one_switch(
     start_fabric: Callable[..., Fabric],
 ) -> None:
-    options = ["--world-size", "4", "--epochs", "1", "--seed", "5"]
+    options = ["--workers", "4", "--epochs", "1", "--seed", "5"]
     weights = []
     for tree in ((), ("--tree", "2", "--ports", "2", "--loss", "0.01")):
         fabric = start_fabric(*tree)

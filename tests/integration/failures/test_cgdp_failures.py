@@ -16,9 +16,7 @@ DEADLINE_S = 3
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_a_rank_that_goes_is_named(number: signal.Signals) -> None:
     before = set(os.listdir("/dev/shm"))
-    run = TrainingRun.start(
-        "--mechanism", "cgdp", "--world-size", "3", "--epochs", "2000", "--deadline", str(DEADLINE_S)
-    )
+    run = TrainingRun.start("--mechanism", "cgdp", "--workers", "3", "--epochs", "2000", "--deadline", str(DEADLINE_S))
     try:
         run.wait_for_step()
         victim = run.ranks()[1]

@@ -69,7 +69,7 @@ def test_a_rank_that_never_starts_is_named() -> None:
 
 
 EPOCHS = 24  # Long enough for the switch to be back before the end.
-SHORT = ("--mechanism", "inagg+mcast", "--world-size", "2")
+SHORT = ("--mechanism", "inagg+mcast", "--workers", "2")
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_training_survives_a_killed_switch_and_returns_to_it(
     mechanism: str, train: Callable[..., TrainingRun], shared_fabric: Fabric, undisturbed: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "result.json"
-    options = (*SHORT, "--mechanism", mechanism, "--controller", shared_fabric.http, "--result", str(path))
+    options = (*SHORT, "--mechanism", mechanism, "--controller", shared_fabric.http, "--output", str(path))
     run = train(*options, epochs=EPOCHS)
     run.wait_for_step()
     state = State.read(shared_fabric.state_dir)
@@ -152,7 +152,7 @@ def test_a_fabric_of_other_packets_is_not_gone_back_to(
     """Its blocks would be others, and with them the weights."""
     fabric, other, path = start_fabric(), start_fabric("--elements", "64"), tmp_path / "result.json"
     with Forwarding(fabric.http) as controllers:
-        run = train(*SHORT, "--controller", controllers.url, "--result", str(path), epochs=EPOCHS)
+        run = train(*SHORT, "--controller", controllers.url, "--output", str(path), epochs=EPOCHS)
         run.wait_for_step()
         controllers.to = other.http
         stop_fabric(fabric.state_dir)
@@ -173,7 +173,7 @@ BY_HOSTS = {"mcast": "ring", "ring+mcast": "ring", "sfb:multicast/ring": "sfb/ri
 @pytest.fixture(scope="module")
 def by_hosts() -> dict[str, list[str]]:
     """sha256 of the weights that two ranks end with, by mechanism."""
-    options = ("--world-size", "2", "--epochs", str(FEW_EPOCHS))
+    options = ("--workers", "2", "--epochs", str(FEW_EPOCHS))
     return {name: trained("--mechanism", name, *options)["weights_sha256"] for name in set(BY_HOSTS.values())}
 
 
@@ -194,7 +194,7 @@ def test_what_the_switch_only_multicasts_goes_past_it_when_it_fails(
     tmp_path: Path,
 ) -> None:
     fabric, path = start_fabric(), tmp_path / "result.json"
-    options = ("--mechanism", mechanism, "--world-size", "2", "--controller", fabric.http, "--result", str(path))
+    options = ("--mechanism", mechanism, "--workers", "2", "--controller", fabric.http, "--output", str(path))
     run = train(*options, epochs=FEW_EPOCHS)
     run.wait_for_step()
     os.kill(fabric.state["processes"]["switch"]["pid"], how)
@@ -211,7 +211,7 @@ def test_training_goes_on_without_the_controller(
     train: Callable[..., TrainingRun], start_fabric: Callable[..., Fabric], undisturbed: str, tmp_path: Path
 ) -> None:
     fabric, path = start_fabric(), tmp_path / "result.json"
-    run = train(*SHORT, "--controller", fabric.http, "--result", str(path), epochs=EPOCHS)
+    run = train(*SHORT, "--controller", fabric.http, "--output", str(path), epochs=EPOCHS)
     run.wait_for_step()
     os.kill(fabric.state["pid"], signal.SIGKILL)
     assert run.end(within_s=PATIENCE_S) == 0, run.output

@@ -122,12 +122,12 @@ def test_links_carry_what_the_formulas_say(scheme: Synchronisation, tmp_path: Pa
 # ---- the key-value store ----------------------------------------------------------------------------------------
 
 DEADLINE_S = 4
-STORE = ("--mechanism", "poseidon:servers=2:checkpoint=7", "--world-size", "2", "--epochs", "6")
+STORE = ("--mechanism", "poseidon:servers=2:checkpoint=7", "--workers", "2", "--epochs", "6")
 
 
 def test_a_killed_shard_comes_back_and_the_weights_are_the_same(tmp_path: Path) -> None:
     undisturbed = training_runs.trained(*STORE)["weights_sha256"]
-    run = TrainingRun.start("--result", str(tmp_path / "result.json"), *STORE)
+    run = TrainingRun.start("--output", str(tmp_path / "result.json"), *STORE)
     try:
         run.wait_for_step()
         keeper = run.ranks()[2]

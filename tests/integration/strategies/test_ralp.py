@@ -32,7 +32,7 @@ class Run:
 
 def train(path: Path, mechanism: str, world_size: int = WORKERS, batch: int = BATCH) -> Run:
     """A run to its end; `path` is for its weights."""
-    options = ["--mechanism", mechanism, "--world-size", str(world_size), "--batch-size", str(batch)]
+    options = ["--mechanism", mechanism, "--workers", str(world_size), "--batch", str(batch)]
     return Run(trained(*options, "--steps", str(STEPS), "--save", str(path)), torch.load(path))
 
 
@@ -83,7 +83,7 @@ def test_a_rerun_has_the_same_bits(with_servers: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_a_tail_without_its_server_ends_the_run_by_name(number: signal.Signals) -> None:
     run = TrainingRun.start(
-        "--epochs", "2000", "--deadline", str(DEADLINE_S), "--mechanism", "ralp/ring", "--world-size", "2"
+        "--epochs", "2000", "--deadline", str(DEADLINE_S), "--mechanism", "ralp/ring", "--workers", "2"
     )
     try:
         run.wait_for_step()
@@ -99,7 +99,7 @@ def test_a_tail_without_its_server_ends_the_run_by_name(number: signal.Signals) 
 
 def test_a_killed_worker_ends_the_run_by_name() -> None:
     run = TrainingRun.start(
-        "--epochs", "2000", "--deadline", str(DEADLINE_S), "--mechanism", "ralp/ring", "--world-size", "2"
+        "--epochs", "2000", "--deadline", str(DEADLINE_S), "--mechanism", "ralp/ring", "--workers", "2"
     )
     try:
         run.wait_for_step()
@@ -112,7 +112,7 @@ def test_a_killed_worker_ends_the_run_by_name() -> None:
 
 
 def test_a_layer_that_is_not_there_is_refused_in_one_line() -> None:
-    command = [sys.executable, "-m", "hostlib", "train", "--mechanism", "ralp:split=fc6/ring", "--world-size", "2"]
+    command = [sys.executable, "-m", "hostlib", "train", "--mechanism", "ralp:split=fc6/ring", "--workers", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -132,7 +132,7 @@ def test_an_interrupted_demo_stops_what_it_started(tmp_path: Path, number: signa
 def test_a_killed_controller_does_not_stop_the_demos_training(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w+") as log:
         demo = subprocess.Popen(
-            [*DEMO, "--output", tmp_path / "out", "--mechanisms", "inagg+mcast", "--epochs", "8"],
+            [*DEMO, "--output", tmp_path / "out", "--mechanism", "inagg+mcast", "--epochs", "8"],
             cwd=ROOT,
             stdout=log,
             stderr=log,
@@ -164,11 +164,11 @@ def test_a_killed_demo_takes_everything_with_it(tmp_path: Path) -> None:
     ("options", "says"),
     [
         (
-            ["--mechanisms", "ring,smoke-signals"],
+            ["--mechanism", "ring,smoke-signals"],
             "unknown mechanism 'smoke-signals'; legal are butterfly, gloo",
         ),
         (["--model", "resnet9000"], "unknown model 'resnet9000'; legal are MODULE:FACTORY, alexnet"),
-        (["--world-size", "0"], "--world-size must be at least 1, not 0"),
+        (["--workers", "0"], "--workers must be at least 1, not 0"),
         (["--loss", "3"], "the embedded switch did not start: loss 3.0 is not a probability in [0, 1)"),
         (["--elements", "100"], "no program for 100 elements per packet; there are 64 and 256"),
     ],

@@ -42,13 +42,13 @@ class Range:
 
 
 def hostlib_train(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hostlib", "train", "--world-size", str(WORLD_SIZE), "--no-progress", *options]
+    command = [sys.executable, "-m", "hostlib", "train", "--workers", str(WORLD_SIZE), "--no-progress", *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
 
 
 def profiled(fabric: Fabric, folder: Path, *options: str) -> tuple[dict[str, Any], list[list[Event]]]:
     """A short run's result, and the events of each rank's trace."""
-    run = ("--world-size", str(WORLD_SIZE), "--steps", str(LAST), "--profile", str(folder))
+    run = ("--workers", str(WORLD_SIZE), "--steps", str(LAST), "--profile", str(folder))
     result = trained(*run, "--controller", fabric.http, *options)
     names = [f"rank{rank}.json" for rank in range(WORLD_SIZE)]
     assert sorted(path.name for path in folder.iterdir()) == names
@@ -74,7 +74,7 @@ def within(step: Range, found: list[Range]) -> list[Range]:
 
 
 def test_buckets_travel_while_the_backward_pass_goes_on(fabric: Fabric, tmp_path: Path) -> None:
-    options = ("--model", "resnet18", "--batch-size", "2", "--bucket-mb", "4")
+    options = ("--model", "resnet18", "--batch", "2", "--bucket-mb", "4")
     result, traces = profiled(fabric, tmp_path / "traces", "--mechanism", "inagg+mcast", *options)
     assert result["steps"] == LAST and len(set(result["weights_sha256"])) == 1
     assert 0 <= result["exposed_ms_median"] <= result["communication_ms_median"]

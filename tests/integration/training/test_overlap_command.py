@@ -48,9 +48,9 @@ def test_the_cost_model_is_checked_against_real_steps() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("overlap", "--mechanisms", ","), "--mechanisms names nothing to compare"),
+        (("overlap", "--mechanism", ","), "--mechanism names nothing to compare"),
         (("overlap", "--repeats", "0"), "--repeats must be at least 1, not 0"),
-        (("overlap", "--mechanisms", "bps/ring"), "unknown strategy 'bps'; legal are"),
+        (("overlap", "--mechanism", "bps/ring"), "unknown strategy 'bps'; legal are"),
         (("cgdp", "check", "alexnot"), "unknown model 'alexnot'; legal are"),
         (("cgdp", "check", "lenet", "--workers", "0"), "--workers must be at least 1, not 0"),
         (("cgdp", "check", "lenet", "--input", "3xx"), "--input takes a shape such as 3x224x224, not '3xx'"),

@@ -28,7 +28,7 @@ def test_workers_train_with_two_servers(tmp_path: Path) -> None:
         "train",
         "--mechanism",
         "ps:servers=2:assign=even",
-        "--world-size",
+        "--workers",
         "2",
         "--steps",
         str(STEPS),
@@ -45,7 +45,7 @@ def test_workers_train_with_two_servers(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_server_that_stops_is_named() -> None:
-    mechanism = ("--mechanism", "ps:servers=2:assign=even", "--world-size", "2")
+    mechanism = ("--mechanism", "ps:servers=2:assign=even", "--workers", "2")
     run = TrainingRun.start("--epochs", "2000", "--deadline", str(DEADLINE_S), *mechanism)
     try:
         run.wait_for_step()
@@ -67,7 +67,7 @@ def test_mpirun_trains(tmp_path: Path) -> None:
         "ps",
         "--steps",
         str(STEPS),
-        "--result",
+        "--output",
         str(tmp_path / "result.json"),
     ]
     done = subprocess.run(

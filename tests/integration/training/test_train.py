@@ -26,7 +26,7 @@ def train(fabric: Fabric, *options: str) -> dict[str, Any]:
 
 
 def hostlib_train(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hostlib", "train", "--world-size", str(WORLD_SIZE), "--no-progress", *options]
+    command = [sys.executable, "-m", "hostlib", "train", "--workers", str(WORLD_SIZE), "--no-progress", *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
 
 
@@ -40,7 +40,7 @@ def one_epoch(fabric: Fabric) -> dict[str, dict[str, Any]]:
     results = {}
     for strategy in ("wfbp", "bsp"):
         before = completed_slots(fabric)
-        mechanism = ("--mechanism", f"{strategy}/inagg+mcast", "--world-size", str(WORLD_SIZE))
+        mechanism = ("--mechanism", f"{strategy}/inagg+mcast", "--workers", str(WORLD_SIZE))
         results[strategy] = trained("--controller", fabric.http, *mechanism, *ONE_EPOCH)
         results[strategy]["completed"] = completed_slots(fabric) - before
     return results
@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_weights_over_the_fabric(
 ) -> None:
     """And the file holds what is printed."""
     path = tmp_path / "result.json"
-    again = train(fabric, "--mechanism", "wfbp/inagg+mcast", *ONE_EPOCH, "--result", str(path))
+    again = train(fabric, "--mechanism", "wfbp/inagg+mcast", *ONE_EPOCH, "--output", str(path))
     assert again["weights_sha256"] == one_epoch["wfbp"]["weights_sha256"]
     assert json.loads(path.read_text()) == again
     assert [p.name for p in tmp_path.iterdir()] == ["result.json"]

@@ -13,7 +13,7 @@ from simulation.cli import main
 from simulation.errors import SimulationError
 from simulation.experiments.parameter_sweep import Grid
 
-SMALL = ("--models", "lenet,alexnet", "--mechanisms", "ring,ps", "--workers", "2,4", "--bandwidths", "10gbit")
+SMALL = ("--model", "lenet,alexnet", "--mechanism", "ring,ps", "--workers", "2,4", "--bandwidth", "10gbit")
 
 
 def sweep(*words: str) -> list[dict]:
@@ -43,7 +43,7 @@ def test_a_point_that_cannot_be_is_named_and_the_others_are_kept(tmp_path: Path)
     with pytest.raises(
         SimulationError, match=r"^lenet, inagg\+mcast:racks=9, 10gbit, 2 workers: .*racks must be in 1..2"
     ):
-        sweep("--mechanisms", "ring,inagg+mcast:racks=9", "--output", str(output), "--processes", "1")
+        sweep("--mechanism", "ring,inagg+mcast:racks=9", "--output", str(output), "--processes", "1")
     assert len(output.read_text().splitlines()) >= 1
 
 
@@ -59,7 +59,7 @@ def test_an_output_that_cannot_be_is_named_before_anything_is_played(tmp_path: P
         sweep("--output", str(tmp_path))
     # There is no such mechanism either, which is only seen when it is played.
     with pytest.raises(SimulationError, match="nowhere/results cannot be written: No such file or directory"):
-        sweep("--output", str(tmp_path / "nowhere" / "results"), "--mechanisms", "inagg+mcast:racks=9")
+        sweep("--output", str(tmp_path / "nowhere" / "results"), "--mechanism", "inagg+mcast:racks=9")
 
 
 def test_results_are_plotted(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_plot_is_tried_before_anything_is_played(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("models", "workers", "says"),
-    [([], ["2"], "--models is empty"), (["lenet"], ["two"], "not 'two'"), (["lenet"], ["0"], "'0'")],
+    [([], ["2"], "--model is empty"), (["lenet"], ["two"], "not 'two'"), (["lenet"], ["0"], "'0'")],
 )
 def test_what_is_no_grid_is_refused(models: list[str], workers: list[str], says: str) -> None:
     with pytest.raises(SimulationError, match=says):
