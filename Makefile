@@ -30,8 +30,8 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard */native/*.cp
 	@touch $@
 
 p4:
-	@$(PYTHON) p4/build.py
 	@$(PYTHON) p4/generate.py
+	@$(PYTHON) p4/build.py
 
 demo: $(STAMP) p4
 	@$(BIN)/emulation demo

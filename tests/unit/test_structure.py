@@ -153,6 +153,12 @@ def test_packages_of_hostlib_import_those_above_them() -> None:
     assert upwards == set()
 
 
+def test_the_page_has_the_same_order() -> None:
+    page = (ROOT / "docs" / "structure.md").read_text()
+    block = re.findall(r"^ {4}(\S.*)$", page[: page.index("## I want to")], re.M)
+    assert [line.partition("#")[0].replace(",", "").strip() for line in block] == ORDER
+
+
 def test_no_modules_import_each_other() -> None:
     assert cycles() == set()
 
