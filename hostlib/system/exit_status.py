@@ -10,10 +10,12 @@ from collections.abc import Callable
 import click
 
 FAILED, INTERRUPTED = 1, 130
+NOBODY_READS = 128 + signal.SIGPIPE  # what a shell calls a program that wrote to `head` after that had enough
 
 
 def end_with(command: Callable[[], object], *errors: type[Exception], at_once: bool = False) -> None:
-    """Run a command; what goes wrong with it becomes one line and an exit code.
+    """Run a command; what goes wrong with it becomes one line and an exit code: also what the system refuses, such as a
+    full disk.
 
     Args:
         errors: netfold's own, which end it with exit code 1.
@@ -25,6 +27,7 @@ def end_with(command: Callable[[], object], *errors: type[Exception], at_once: b
     code = 0
     try:
         command()
+        sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = INTERRUPTED
@@ -36,11 +39,24 @@ def end_with(command: Callable[[], object], *errors: type[Exception], at_once: b
     except errors as error:
         click.echo(f"error: {error}", err=True)
         code = FAILED
+    except BrokenPipeError:
+        _write_no_more()
+        code = NOBODY_READS
+    except OSError as error:
+        _write_no_more()
+        what = "cannot write the output" if error.filename is None else error.filename
+        click.echo(f"error: {what}: {error.strerror or error}", err=True)
+        code = FAILED
     if code and at_once:
         sys.stderr.flush()
         os._exit(code)
     if code:
         raise SystemExit(code)
+
+
+def _write_no_more() -> None:
+    """What is still to be written would fail again when Python ends."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115: until the process ends
 
 
 def interrupt_on(*numbers: signal.Signals) -> None:

@@ -6,7 +6,15 @@ import re
 
 from hostlib.errors import QuantityError
 
-BANDWIDTHS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12}
+PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+BANDWIDTHS = {f"{prefix}bit": factor for prefix, factor in PREFIXES.items()}
+# How others write them: 25Gbit/s, 25Gbps, 25Gb/s, 25G.
+SPELLINGS = {
+    **BANDWIDTHS,
+    **{f"{prefix}{ending}": factor for prefix, factor in PREFIXES.items() for ending in ("bit/s", "bps", "b/s")},
+    **{prefix: factor for prefix, factor in PREFIXES.items() if prefix},
+}
+BYTES_PER_S = re.compile(r"[kmgtKMGT]?(B/?s|B|[Bb]ytes?/s)")
 SIZES = {
     "": 1,
     "b": 1,
@@ -29,7 +37,10 @@ def bandwidth(text: str, what: str = "bandwidth") -> float:
     Raises:
         QuantityError: not of that form, or not above 0; it calls the number `what`.
     """
-    value = _parse(text, BANDWIDTHS, what, "25gbit")
+    number, unit = _split(text)
+    if BYTES_PER_S.fullmatch(unit):
+        raise QuantityError(f"{what} {text!r} is in bytes; links are in bits per second (as in 25gbit)")
+    value = _times(text, number, unit, SPELLINGS, what, f"{', '.join(BANDWIDTHS)} (as in 25gbit)")
     if value <= 0:
         raise QuantityError(f"{what} {text!r} is not above 0")
     return value
@@ -37,17 +48,21 @@ def bandwidth(text: str, what: str = "bandwidth") -> float:
 
 def size(text: str, what: str = "size") -> int:
     """Bytes, from `16MiB` or `16777216`. Raises QuantityError, as `bandwidth` does."""
-    return round(_parse(text, SIZES, what, "16MiB"))
+    return round(_times(text, *_split(text), SIZES, what, f"{', '.join(filter(None, SIZES))} (as in 16MiB)"))
 
 
 def time_ns(text: str, what: str = "time") -> int:
     """Nanoseconds, from `5us`. Raises QuantityError, as `bandwidth` does."""
-    return round(_parse(text, TIMES_NS, what, "5us"))
+    return round(_times(text, *_split(text), TIMES_NS, what, f"{', '.join(TIMES_NS)} (as in 5us)"))
 
 
-def _parse(text: str, units: dict[str, int], what: str, example: str) -> float:
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", text)
-    if found is None or found[2].lower() not in units:
-        legal = ", ".join(unit for unit in units if unit)
-        raise QuantityError(f"{what} {text!r} is not a number and one of {legal} (as in {example})")
-    return float(found[1]) * units[found[2].lower()]
+def _split(text: str) -> tuple[str, str]:
+    """The number, empty where there is none, and what follows it."""
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*(?:/s)?)\s*", text)
+    return ("", "") if found is None else (found[1], found[2])
+
+
+def _times(text: str, number: str, unit: str, units: dict[str, int], what: str, legal: str) -> float:
+    if not number or unit.lower() not in units:
+        raise QuantityError(f"{what} {text!r} is not a number and one of {legal}")
+    return float(number) * units[unit.lower()]
