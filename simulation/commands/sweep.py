@@ -14,15 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.mechanisms.mechanism import registered
-from simulation.commands.options import (
-    console,
-    job_of,
-    job_options,
-    model_options,
-    network_of,
-    network_options,
-    subject_of,
-)
+from simulation.commands.options import console, job_options, model_options, network_options
+from simulation.experiments.single_iteration import job_of, network_of, subject_of
 from simulation.models.architectures import BUILDERS
 from simulation.simulator.play import play
 
