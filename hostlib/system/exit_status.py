@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -12,12 +13,15 @@ import click
 FAILED, INTERRUPTED = 1, 130
 
 
-def end_with(command: Callable[[], object], *errors: type[Exception], at_once: bool = False) -> None:
+def end_with(
+    command: Callable[[], object], *errors: type[Exception], at_once: bool | Callable[[], bool] = False
+) -> None:
     """Run a command; what goes wrong with it becomes one line and an exit code.
 
     Args:
         errors: netfold's own, which end it with exit code 1.
-        at_once: end without Python's own end. Threads of a library may still wait for a peer that is gone.
+        at_once: end without Python's own end, or whether to, asked when it has failed. Threads of a library may still wait
+            for a peer that is gone.
 
     Raises:
         SystemExit: it did not end well, unless `at_once`.
@@ -36,8 +40,10 @@ def end_with(command: Callable[[], object], *errors: type[Exception], at_once: b
     except errors as error:
         click.echo(f"error: {error}", err=True)
         code = FAILED
-    if code and at_once:
-        sys.stderr.flush()
+    if code and (at_once() if callable(at_once) else at_once):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):  # nobody reads it any more
+                stream.flush()
         os._exit(code)
     if code:
         raise SystemExit(code)
