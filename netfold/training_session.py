@@ -242,19 +242,27 @@ def session(
     chosen.require_hosts()
     require_library(chosen, transport)
     find_fallback(fallback)
-    with find_transport(transport).environment() as here:
-        own = not dist.is_initialized()
-        with join_group(here, "session", deadline_s, number=next(_numbers)) as (context, job):
-            made = Session(
-                chosen.name,
-                context,
-                create_collective(chosen, context, controller, job, address, fallback=fallback, lanes=lanes),
-            )
-            finished = False
-            try:
-                yield made
-                finished = True
-            finally:
-                made._end(finished)
-        if own:
+    with (
+        find_transport(transport).environment() as here,
+        _default_group_as_before(),
+        join_group(here, "session", deadline_s, number=next(_numbers)) as (context, job),
+    ):
+        collective = create_collective(chosen, context, controller, job, address, fallback=fallback, lanes=lanes)
+        made = Session(chosen.name, context, collective)
+        finished = False
+        try:
+            yield made
+            finished = True
+        finally:
+            made._end(finished)
+
+
+@contextmanager
+def _default_group_as_before() -> Iterator[None]:
+    """Torch's: one that was made meanwhile is ended."""
+    before = dist.is_initialized()
+    try:
+        yield
+    finally:
+        if not before and dist.is_initialized():
             dist.destroy_process_group()

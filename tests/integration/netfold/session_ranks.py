@@ -64,4 +64,19 @@ with netfold.session("ring") as session:
         optimiser.step()
 seen["weights_sha256"] = _digest(model)
 seen["report of steps"] = asdict(session.report())
+
+# What goes wrong in a block ends its session alone; and one within a group of the caller's own leaves that as it is.
+try:
+    with netfold.session("ring", deadline_s=20):
+        raise ValueError("the script's own")
+except ValueError as error:
+    seen["error"] = str(error)
+seen["group is gone after an error"] = not dist.is_initialized()
+dist.init_process_group("gloo")
+with netfold.session("ring", deadline_s=20) as session:
+    third = torch.full((5,), rank + 1.0)
+    session.all_reduce(third).wait()
+dist.all_reduce(third)
+seen["twice"] = third.tolist()
+dist.destroy_process_group()
 Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps(seen))

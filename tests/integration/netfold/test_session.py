@@ -47,6 +47,16 @@ def test_ranks_sum_and_average(seen: list[dict[str, Any]]) -> None:
         assert rank["group is gone"]
 
 
+def test_sessions_follow_each_other_whatever_became_of_the_last(seen: list[dict[str, Any]]) -> None:
+    for rank in seen:
+        assert rank["error"] == "the script's own"
+        assert rank["group is gone after an error"]
+
+
+def test_a_group_of_the_callers_own_stays(seen: list[dict[str, Any]]) -> None:
+    assert [rank["twice"] for rank in seen] == [[6.0] * 5] * 2
+
+
 def test_what_cannot_be_summed_is_refused(seen: list[dict[str, Any]]) -> None:
     for rank in seen:
         assert rank["op"] == "unknown operation 'max'; legal are avg, sum"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +37,18 @@ def test_every_name_is_there_and_documented(name: str) -> None:
     assert found is getattr(netfold, name)
     assert inspect.getdoc(found) and not inspect.getdoc(found).startswith(f"{name}(")
     assert name in dir(netfold)
+
+
+def test_a_type_checker_sees_what_python_loads() -> None:
+    tree = ast.parse(Path(netfold.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.asname or alias.name: getattr(importlib.import_module(node.module or ""), alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == {name: getattr(netfold, name) for name in netfold.__all__}
 
 
 def test_other_names_are_refused_as_pythons_are() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -13,6 +15,9 @@ import controller.cli
 import emulation.cli
 import hostlib.cli
 import simulation.cli
+from controller.commands import start
+from emulation.experiments.runner import RunOptions
+from hostlib.system.process import StartError
 from netfold.cli import main
 from netfold.first_page import QUESTIONS
 
@@ -95,3 +100,36 @@ def test_run_is_meant_where_nothing_is_named() -> None:
 def test_all_say_their_version(room: click.Command) -> None:
     done = CliRunner().invoke(room, ["--version"], prog_name="program")
     assert re.fullmatch(r"program, version \d+\.\d+\.\d+\n", done.output)
+
+
+@pytest.mark.parametrize("typed", ["controller start", "netfold controller start"])
+def test_a_controller_starts_in_the_background_whichever_command_it_was(
+    typed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[list[str]] = []
+
+    def refuse(command: list[str], *_: Any, **__: Any) -> None:
+        started.append(command)
+        raise StartError("not here")
+
+    monkeypatch.setattr(start, "start_and_wait_ready", refuse)
+    options = ["--elements", "64", "--state-dir", str(tmp_path)]
+    program, *words = typed.split()
+    monkeypatch.setattr("sys.argv", [f"/somewhere/bin/{program}", *words, *options])
+    CliRunner().invoke(main if program == "netfold" else controller.cli.main, [*words, *options])
+    assert [command[1:] for command in started] == [["-m", "controller", "start", *options, "--foreground"]]
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("/venv/bin/emulation run loss", "emulation run loss"),
+        ("/venv/lib/emulation/__main__.py run loss", "emulation run loss"),
+        ("/venv/bin/netfold emulate loss", "netfold emulate loss"),
+    ],
+)
+def test_an_experiment_remembers_the_command_that_was_typed(
+    typed: str, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", typed.split())
+    assert RunOptions(Path("out")).command == kept
