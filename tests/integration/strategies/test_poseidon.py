@@ -143,6 +143,7 @@ def test_a_killed_shard_comes_back_and_the_weights_are_the_same(tmp_path: Path) 
     assert len(set(undisturbed)) == 1
 
 
+@pytest.mark.slow
 def test_a_shard_that_stops_is_named() -> None:
     run = TrainingRun.start(*STORE, "--epochs", "2000", "--deadline", str(DEADLINE_S))
     try:

@@ -43,6 +43,7 @@ def test_workers_train_with_two_servers(tmp_path: Path) -> None:
         assert 4 * values < link["sent"] < 1.1 * 4 * values
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_is_named() -> None:
     mechanism = ("--mechanism", "ps:servers=2:assign=even", "--world-size", "2")
     run = TrainingRun.start("--epochs", "2000", "--deadline", str(DEADLINE_S), *mechanism)
