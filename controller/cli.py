@@ -15,6 +15,7 @@ from hostlib.system.exit_status import end_with
     package=commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@click.version_option(package_name="netfold")
 def main() -> None:
     """Who may use which slots of the switch, and who gets the results.
 

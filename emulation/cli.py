@@ -17,6 +17,7 @@ from simulation.errors import SimulationError
     package=commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@click.version_option(package_name="netfold")
 def main() -> None:
     """Real packets through a real P4 program, on one machine and without root."""
 

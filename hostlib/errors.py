@@ -115,7 +115,7 @@ class JoinError(HostlibError):
 
 
 class MissingRankError(HostlibError):
-    """One or more ranks show no sign of life."""
+    """One or more ranks show no sign of life; `ranks` has their numbers."""
 
     FIELDS: ClassVar[dict[str, type]] = {"ranks": int}
 

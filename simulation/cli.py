@@ -16,6 +16,7 @@ from simulation.errors import SimulationError
     package=commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@click.version_option(package_name="netfold")
 def main() -> None:
     """What a mechanism would take on a network that is not here."""
 

@@ -1,4 +1,4 @@
-"""What pages of docs/ repeat of the code, made of it: the packages in the words of their docstrings, the kinds of topology.
+"""What pages of docs/ repeat of the code, made of it: the packages in the words of their docstrings, the kinds of topology, the Python API.
 
 `python -m tests.generated_pages` writes it; tests/unit/test_structure.py compares. What comes of the wire format, p4/generate.py
 writes.
@@ -13,9 +13,10 @@ from pathlib import Path
 
 from hostlib.topology.topology_kinds import kinds
 from hostlib.topology.topology_table import DEFAULT_KIND
+from tests import api_page
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("hostlib", "controller", "simulation", "emulation")
+ROOMS = ("hostlib", "controller", "simulation", "emulation", "netfold")
 END = "<!-- end -->\n"
 
 
@@ -67,6 +68,7 @@ def topologies() -> str:
 PARTS = (
     Generated(ROOT / "docs/structure.md", "the packages' docstrings", packages),
     Generated(ROOT / "docs/emulation-networks.md", "hostlib/topology/builtin/", topologies),
+    Generated(ROOT / "docs/api.md", "netfold.__all__", api_page.reference),
 )
 
 

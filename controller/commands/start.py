@@ -106,13 +106,17 @@ def _require(*modules: str) -> None:
 
 
 def _start_in_background(state_dir: Path) -> None:
-    """Run this very command again with --foreground, in a session of its own, and wait until it is ready."""
+    """Run this very command again with --foreground, in a session of its own, and wait until it is ready.
+
+    Whichever command it was: what follows its last word are its options.
+    """
     earlier = State.read(state_dir)
     if earlier is not None and earlier.controller.alive:
         raise running(earlier)
     state_dir.mkdir(parents=True, exist_ok=True)
     log = state_dir / "controller.log"
-    command = [sys.executable, "-m", "controller", *sys.argv[1:], "--foreground"]
+    options = sys.argv[sys.argv.index("start") + 1 :]
+    command = [sys.executable, "-m", "controller", "start", *options, "--foreground"]
     try:
         child, _ = start_and_wait_ready(
             command, state_dir / STATE_FILE, log, what="the controller", within_s=START_TIMEOUT_S, dies_by=None

@@ -44,6 +44,13 @@ MOST_TRIES = 3  # with ever larger dilations
 Row = dict[str, Any]
 
 
+def _typed() -> str:
+    """The command line, with the program's name."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return shlex.join([name, *sys.argv[1:]])
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """How an experiment is run.
@@ -64,7 +71,7 @@ class RunOptions:
     only: str = ""
     real: RealHosts | None = None
     predictor: str = DEFAULT_PREDICTOR
-    command: str = field(default_factory=lambda: shlex.join(["emulation", *sys.argv[1:]]))
+    command: str = field(default_factory=_typed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -126,7 +125,7 @@ class BenchOptions:
         if count is not None and self.world_size not in (None, count):
             raise HostlibError(f"--workers {self.world_size} does not match --hosts {self.hosts}, a rank on each")
         if self.rate is not None:
-            units.bandwidth(self.rate, "rate")
+            units.bandwidth(self.rate)
             if count is None:
                 raise HostlibError("--bandwidth is of the links of network namespaces: it needs --hosts netns:N")
         if self.controller is not None and count is not None:
@@ -245,31 +244,20 @@ def _by_place(mechanisms: tuple[str, ...]) -> list[tuple[str, ...]]:
 # ---- sizes ------------------------------------------------------------------------------------------------------
 
 
-def parse_size(text: str) -> int:
-    """Bytes, from `16M` (2^20, as in nccl-tests).
-
-    Raises:
-        HostlibError: not of that form.
-    """
-    found = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
-    if found is None:
-        raise HostlibError(f"size {text!r} is not a whole number of bytes, K, M or G (as in 16M)")
-    return int(found[1]) * UNITS[found[2]]
-
-
 def parse_sizes(sizes: str | None, first: str | None, last: str | None, factor: int) -> tuple[int, ...]:
     """From a list `64K,1M`, or from `first` to `last`, each `factor` times the one before.
 
     Raises:
-        HostlibError: both or half of them are given, or they are not sizes.
+        HostlibError: both or half of them are given, or they are not sizes (hostlib.text.units.size; M is 2^20, as in
+            nccl-tests).
     """
     if first is None and last is None:
-        return tuple(dict.fromkeys(parse_size(text) for text in (sizes or DEFAULT_SIZES).split(",")))
+        return tuple(dict.fromkeys(units.size(text) for text in (sizes or DEFAULT_SIZES).split(",")))
     if sizes is not None or first is None or last is None:
         raise HostlibError("sizes are either a list, --size 64K,1M, or a range, --from 8 --to 16M")
     if factor < 2:
         raise HostlibError(f"--factor must be at least 2, not {factor}")
-    size, end = parse_size(first), parse_size(last)
+    size, end = units.size(first), units.size(last)
     if not 0 < size <= end:
         raise HostlibError(f"--from {first} --to {last} is not a range of sizes")
     found = []

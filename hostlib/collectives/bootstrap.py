@@ -29,14 +29,16 @@ STORE_GRACE_S = 30
 
 @contextmanager
 def join_group(
-    here: LaunchEnvironment, purpose: str, deadline_s: float, servers: int = 0, own: int = 0
+    here: LaunchEnvironment, purpose: str, deadline_s: float, servers: int = 0, own: int = 0, number: int = 0
 ) -> Iterator[tuple[RankContext, str]]:
     """The group of all ranks, as long as the block runs, and a name for its job that begins with `purpose` and that no
-    other run has. Gloo is torch's default process group meanwhile and afterwards; a server has none.
+    other run has. Gloo is torch's default process group meanwhile and afterwards, unless there is one already; a server has
+    none.
 
     Args:
         servers: how many processes, the last, serve and are no ranks.
         own: how many of them, the last, are a strategy's own.
+        number: of this group among those that these processes have one after the other.
 
     Raises:
         HostlibError: what the block raises; torch's own errors become one that says which ranks are missing.
@@ -48,11 +50,12 @@ def join_group(
         timeout=timedelta(seconds=deadline_s + STORE_GRACE_S),
         wait_for_workers=False,
     )
-    store = dist.PrefixStore(f"netfold-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", tcp_store)
+    again = f"-{number}" if number else ""
+    store = dist.PrefixStore(f"netfold-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}{again}", tcp_store)
     meet(store, here, deadline_s + STORE_GRACE_S)
     workers, timeout = here.world_size - servers, timedelta(seconds=deadline_s)
     serves = here.rank >= workers
-    if not serves:
+    if not serves and not dist.is_initialized():
         dist.init_process_group("gloo", store=store, rank=here.rank, world_size=workers, timeout=timeout)
     if here.rank == 0:
         store.set("job", f"{purpose}-{uuid.uuid4().hex[:12]}")

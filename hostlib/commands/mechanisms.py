@@ -19,6 +19,7 @@ from hostlib.schedules.timeline import picture
 from hostlib.schedules.timeline import table as table_of
 from hostlib.strategies.strategy import broken_strategies, describe_options, registered_strategies
 from hostlib.system.renamed_options import CommandWithRenamedOptions
+from hostlib.text import units
 from hostlib.text.name_options import describe_option
 
 BYTES_PER_ELEMENT = 4
@@ -67,7 +68,9 @@ def _where(mechanism: Mechanism) -> str:
 @click.command(cls=CommandWithRenamedOptions, renamed={"--draw-to": "--plot"})
 @click.argument("mechanism")
 @click.option("-n", "--workers", "world_size", default=4, show_default=True, help="Workers.")
-@click.option("--size", default=1 << 20, show_default=True, help="Tensor size in bytes (float32).")
+@click.option(
+    "--size", "size_text", default="1MiB", show_default=True, help="Of the tensor (float32): bytes, or 64kb, 16MiB."
+)
 @click.option("--turn", default=0, show_default=True, help="The tensor's number, where tensors are dealt out.")
 @click.option("--draw", is_flag=True, help="As a timeline: who sends what to whom in which step.")
 @click.option(
@@ -78,7 +81,7 @@ def _where(mechanism: Mechanism) -> str:
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def schedule(
-    mechanism: str, world_size: int, size: int, turn: int, draw: bool, picture_path: Path | None, as_json: bool
+    mechanism: str, world_size: int, size_text: str, turn: int, draw: bool, picture_path: Path | None, as_json: bool
 ) -> None:
     """What a mechanism does, operation by operation, after proving that it sums right and cannot deadlock.
 
@@ -87,8 +90,9 @@ def schedule(
         hostlib schedule ring -n 4 --draw
         hostlib schedule ps:servers=2:assign=even -n 8 --json
     """
+    size = units.size(size_text)
     if world_size < 1 or size < BYTES_PER_ELEMENT or turn < 0:
-        raise RunError("-n must be at least 1, --size at least 4 bytes and --turn at least 0")
+        raise RunError("--workers (-n) must be at least 1, --size at least 4 bytes and --turn at least 0")
     made = find(mechanism).schedule(world_size, size, turn)
     check(made)
     if picture_path is not None:

@@ -35,8 +35,11 @@ def train(result: Path | None, as_json: bool, progress: bool | None, **options: 
     from hostlib.train.local import launch
 
     interrupt_on(signal.SIGTERM)
-    if result is not None and not os.access(result.absolute().parent, os.W_OK):
-        raise RunError(f"cannot write {result}: its folder does not exist or is not writable")
+    for file in (result, options["save"]):
+        if file is not None and not os.access(Path(file).absolute().parent, os.W_OK):
+            raise RunError(f"cannot write {file}: its folder does not exist or is not writable")
+    if options["profile"] is not None:
+        Path(options["profile"]).mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True)
     shown = console.is_terminal if progress is None else progress
     with TrainingProgress(console, options["mechanism"], shown) as report:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 import uuid
 import weakref
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from hostlib.collectives.vendor import require_library
 from hostlib.errors import HostlibError, RunError
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
 from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism
-from hostlib.staging.find_device import device_of
+from hostlib.pytorch.reduction import Reduction, require_summable
 from hostlib.staging.staged_gloo import RECEIVED, staged
 from hostlib.strategies.strategy import choose, parts_of, registered_strategies
 from hostlib.transport.failure_detector import FailureDetector
@@ -41,49 +40,6 @@ DEVICES = ["cpu", "cuda"] if torch.backends.cuda.is_built() else ["cpu"]
 
 Future = torch.futures.Future
 Number = TypeVar("Number", int, float)
-
-
-class Reduction(dist.Work):
-    """Sums under way. Unlike torch's own work over a future, waiting for it raises what went wrong, and can be
-    interrupted.
-
-    Args:
-        sums: the collective's futures, in the order in which they were asked for.
-        finish: makes the result of them, once all are there.
-    """
-
-    def __init__(self, sums: list[Future[Tensor]], finish: Callable[[], list[Tensor]]) -> None:
-        super().__init__()
-
-        def collect(_: Future[Tensor]) -> list[Tensor]:
-            for one in sums:
-                one.wait()
-            return finish()
-
-        self._sums = sums
-        self._result: Future[list[Tensor]] = sums[-1].then(collect)
-        self._ended = threading.Event()
-        self._result.add_done_callback(lambda _: self._ended.set())
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Raises HostlibError: what went wrong, or the timeout passed."""
-        seconds = timeout.total_seconds() if timeout else None  # torch's "no timeout" is 0
-        if not self._ended.wait(seconds):
-            raise RunError(f"the sum did not end within {seconds:g} s")
-        for one in self._sums:
-            one.value()  # The error itself: the result's future has only its text.
-        self._result.wait()  # From here on the caller's stream waits for the device's result; the caller does not.
-        return True
-
-    def is_completed(self) -> bool:
-        return self._ended.is_set()
-
-    def get_future(self) -> Future[list[Tensor]]:
-        return self._result
-
-    def result(self) -> list[Tensor]:
-        self.wait()
-        return self._result.value()
 
 
 def _mechanism(text: str) -> Mechanism:
@@ -231,12 +187,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         return self._sum("reduce-scatter", whole, average), keep
 
     def _sum(self, what: str, tensor: Tensor, average: bool) -> Future[Tensor]:
-        if tensor.layout != torch.strided:
-            raise HostlibError(f"{what}: backend netfold sums dense tensors, not {tensor.layout}: use .to_dense()")
-        try:
-            device_of(tensor)
-        except HostlibError as error:
-            raise HostlibError(f"{what}: {error}") from error
+        require_summable(what, tensor)
         self._last = self._collective.allreduce(tensor, average)
         return self._last
 

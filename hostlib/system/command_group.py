@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
+from collections.abc import Sequence
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -27,11 +28,12 @@ class FolderGroup(click.Group):
 
     Args:
         package: of the commands.
+        also: packages of more commands. Of two with one name, the first counts.
     """
 
-    def __init__(self, *args: Any, package: ModuleType, **options: Any) -> None:
+    def __init__(self, *args: Any, package: ModuleType, also: Sequence[ModuleType] = (), **options: Any) -> None:
         super().__init__(*args, **options)
-        self._package = package
+        self._package, self._also = package, also
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self._all, *super().list_commands(ctx)]
@@ -50,8 +52,13 @@ class FolderGroup(click.Group):
         return self._all.get(cmd_name) or super().get_command(ctx, cmd_name)
 
     @cached_property
-    def _modules(self) -> tuple[str, ...]:
-        return tuple(module.name for module in pkgutil.iter_modules(self._package.__path__))
+    def _modules(self) -> dict[str, str]:
+        """Each one's whole name."""
+        return {
+            module.name: f"{package.__name__}.{module.name}"
+            for package in (*reversed(self._also), self._package)
+            for module in pkgutil.iter_modules(package.__path__)
+        }
 
     @cached_property
     def _all(self) -> dict[str, click.Command]:
@@ -63,4 +70,4 @@ class FolderGroup(click.Group):
         return {command.name or module: command for command in getattr(self._loaded(module), "COMMANDS", ())}
 
     def _loaded(self, module: str) -> ModuleType:
-        return importlib.import_module(f"{self._package.__name__}.{module}")
+        return importlib.import_module(self._modules[module])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import sys
@@ -10,16 +12,18 @@ from collections.abc import Callable
 import click
 
 FAILED, INTERRUPTED = 1, 130
-NOBODY_READS = 128 + signal.SIGPIPE  # what a shell calls a program that wrote to `head` after that had enough
 
 
-def end_with(command: Callable[[], object], *errors: type[Exception], at_once: bool = False) -> None:
+def end_with(
+    command: Callable[[], object], *errors: type[Exception], at_once: bool | Callable[[], bool] = False
+) -> None:
     """Run a command; what goes wrong with it becomes one line and an exit code: also what the system refuses, such as a
     full disk.
 
     Args:
         errors: netfold's own, which end it with exit code 1.
-        at_once: end without Python's own end. Threads of a library may still wait for a peer that is gone.
+        at_once: end without Python's own end, or whether to, asked when it has failed. Threads of a library may still wait
+            for a peer that is gone.
 
     Raises:
         SystemExit: it did not end well, unless `at_once`.
@@ -39,16 +43,18 @@ def end_with(command: Callable[[], object], *errors: type[Exception], at_once: b
     except errors as error:
         click.echo(f"error: {error}", err=True)
         code = FAILED
-    except BrokenPipeError:
+    except BrokenPipeError:  # as click has it: `... | head` had enough
         _write_no_more()
-        code = NOBODY_READS
+        code = FAILED
     except OSError as error:
         _write_no_more()
         what = "cannot write the output" if error.filename is None else error.filename
         click.echo(f"error: {what}: {error.strerror or error}", err=True)
         code = FAILED
-    if code and at_once:
-        sys.stderr.flush()
+    if code and (at_once() if callable(at_once) else at_once):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):  # nobody reads it any more
+                stream.flush()
         os._exit(code)
     if code:
         raise SystemExit(code)
@@ -56,7 +62,7 @@ def end_with(command: Callable[[], object], *errors: type[Exception], at_once: b
 
 def _write_no_more() -> None:
     """What is still to be written would fail again when Python ends."""
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115: until the process ends
+    sys.stdout = io.StringIO()
 
 
 def interrupt_on(*numbers: signal.Signals) -> None:

@@ -14,7 +14,7 @@ SPELLINGS = {
     **{f"{prefix}{ending}": factor for prefix, factor in PREFIXES.items() for ending in ("bit/s", "bps", "b/s")},
     **{prefix: factor for prefix, factor in PREFIXES.items() if prefix},
 }
-BYTES_PER_S = re.compile(r"[kmgtKMGT]?(B/?s|B|[Bb]ytes?/s)")
+BYTES_PER_S = re.compile(r"[kmgtKMGT]?(B|Bps|B/s|[Bb]ytes?/s)")
 SIZES = {
     "": 1,
     "b": 1,

@@ -1,23 +1,16 @@
-"""Options that commands share, and what is made of them."""
+"""Options that commands share; what is made of them, simulation/experiments/single_iteration.py says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from hostlib.strategies.strategy import choose
-from hostlib.text import units
-from hostlib.traces.trace import Trace
 from simulation.errors import SimulationError
-from simulation.models.synthetic_trace import DEFAULT_BATCH, DEFAULT_TFLOPS, model_trace
-from simulation.models.workload_source import WorkloadSource, bare, known, recorded
-from simulation.simulator.network import Network
-from simulation.simulator.play import Job, Order
-from simulation.simulator.workload import Variation
+from simulation.models.synthetic_trace import DEFAULT_BATCH, DEFAULT_TFLOPS
+from simulation.simulator.play import Order
 
 PLAIN_WIDTH = 120
 
@@ -85,74 +78,36 @@ job_options = together(
 )
 
 
-def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
-    aggregate, forward = options.pop("store_and_aggregate"), options.pop("store_and_forward")
-    return Network(
-        units.bandwidth(bandwidth),
-        units.time_ns(options.pop("latency")),
-        units.time_ns(options.pop("overhead")),
-        options.pop("racks"),
-        options.pop("oversubscription"),
-        store_and_forward=forward,
-        store_and_aggregate=aggregate or forward,
-        slot_bytes=units.size(options.pop("slots")),
-    )
-
-
-def seconds(text: str | None) -> float | None:
-    return None if text is None else units.time_ns(text) / 1e9
-
-
-def trace_of(name: str, options: dict[str, Any]) -> Trace:
-    return model_trace(
-        name,
-        options["pixels"],
-        seconds(options["forward"]),
-        seconds(options["backward"]),
-        options["batch"],
-        options["tflops"],
-    )
-
-
-def job_of(subject: WorkloadSource, mechanism: str, workers: int, options: dict[str, Any]) -> Job:
-    barrier = options["barrier"] == "global"
-    stragglers = {}
-    for text in options["stragglers"]:
-        rank, _, factor = text.partition("=")
-        try:
-            stragglers[int(rank)] = float(factor)
-        except ValueError:
-            raise SimulationError(f"--straggler takes RANK=FACTOR, not {text!r}") from None
-    choice = choose(mechanism)
-    return Job(
-        subject.workload(choice, workers),
-        choice.mechanism,
-        workers,
-        iterations=options["iterations"] if options["iterations"] is not None else 1 if barrier else 3,
-        barrier=barrier,
-        pipelined=None if options["pipelined"] is None else options["pipelined"] == "yes",
-        bare=subject.bare,
-        order=Order(options["order"]),
-        variation=Variation(options["jitter"], stragglers, options["seed"]),
-    )
-
-
-def subject_of(
-    model: str | None, trace_file: Path | None, size: str | None, options: dict[str, Any]
-) -> tuple[WorkloadSource, str]:
-    if sum(each is not None for each in (model, trace_file, size)) > 1:
-        raise SimulationError("--model, --trace and --size exclude each other")
-    message = units.size(options["message"])
-    if model is not None:
-        return known(model, trace_of(model, options), options["pixels"], options["batch"], message), model
-    if trace_file is not None:
-        return recorded(trace_file, options["batch"], message), str(trace_file)
-    bytes_ = units.size(size or "16MiB")
-    if bytes_ < 1:
-        raise SimulationError(f"--size must be at least 1 byte, not {size}")
-    return bare(bytes_, message), f"all-reduce of {size or '16MiB'}"
-
-
 def console() -> Console:
     console = Console()
     return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+
+
+# What says nothing where a trace has its times already, and where nothing is computed.
+OF_A_MODEL = ("--input", "--forward", "--backward", "--tflops")
+OF_COMPUTING = (*OF_A_MODEL, "--batch", "--jitter", "--straggler")
+
+
+def typed(context: click.Context) -> list[str]:
+    """The options on the command line, arguments by their names."""
+    source = click.core.ParameterSource.COMMANDLINE
+    return [p.opts[0] for p in context.command.params if context.get_parameter_source(p.name or "") is source]
+
+
+def refuse_what_says_nothing(context: click.Context, has_trace: bool, has_model: bool) -> None:
+    """Before anything is simulated.
+
+    Args:
+        has_trace: a trace is simulated, perhaps among models.
+        has_model: a model is, perhaps among traces.
+
+    Raises:
+        SimulationError: an option on the command line would change nothing.
+    """
+    asked = typed(context)
+    if has_trace and (idle := [option for option in OF_A_MODEL if option in asked]):
+        raise SimulationError(f"{', '.join(idle)}: a trace has its own times; with --model this is legal")
+    if not (has_trace or has_model) and (idle := [option for option in OF_COMPUTING if option in asked]):
+        raise SimulationError(f"{', '.join(idle)}: an all-reduce computes nothing; with --model this is legal")
+    if "--oversubscription" in asked and context.params["racks"] == 1:
+        raise SimulationError("--oversubscription is of racks' ways to the spine: it needs --racks of 2 or more")

@@ -15,18 +15,17 @@ from rich.table import Table
 from hostlib.mechanisms.mechanism import registered
 from simulation.commands.options import (
     console,
-    job_of,
     job_options,
     model_options,
-    network_of,
     network_options,
-    subject_of,
+    refuse_what_says_nothing,
+    typed,
 )
 from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import Cell, read_experiment
+from simulation.experiments.single_iteration import SimulatedIteration, network_of, simulate, subject_of
 from simulation.models.architectures import BUILDERS
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, predictors
-from simulation.simulator.play import Played, play
 
 
 @click.command("run")
@@ -84,37 +83,34 @@ def run_(
     if experiment is not None:
         _run_experiment(experiment, predictor, as_json)
         return
-    if jobs < 1:
-        raise SimulationError(f"--jobs must be at least 1, not {jobs}")
+    refuse_what_says_nothing(click.get_current_context(), trace_file is not None, model is not None)
     mechanisms = tuple(name for names in mechanisms for name in names.split(","))
     network = network_of(bandwidth, options)
     subject, what = subject_of(model, trace_file, size, options)
-    results: dict[str, dict[str, Any]] = {}
-    for name in mechanisms or _playable():
-        job = job_of(subject, name, workers, options)
-        results[name] = _result(play(network, [job] * jobs, apart), job.iterations)
+    results: dict[str, SimulatedIteration] = {
+        name: simulate(network, subject, name, workers, options, jobs, apart) for name in mechanisms or _playable()
+    }
     if as_json:
-        click.echo(json.dumps(next(iter(results.values())) if len(mechanisms) == 1 else results, indent=2))
+        printed = {name: result.as_json() for name, result in results.items()}
+        click.echo(json.dumps(next(iter(printed.values())) if len(mechanisms) == 1 else printed, indent=2))
         return
     title = f"{what}, {workers} workers, {bandwidth} links"
     table = Table("mechanism", title=title, title_justify="left")
     for heading in ("time", "algbw", "busiest link", "events", "wall"):
         table.add_column(heading, justify="right")
     for name, result in results.items():
-        seconds = result["iteration_s"]
-        busiest = max(max(link.values()) for link in result["bytes_per_link"].values())
+        seconds = result.iteration_s
+        busiest = max(max(link.values()) for link in result.bytes_per_link.values())
         algbw = f"{subject.trace.bytes * 8 / seconds / 1e9:.2f} Gbit/s" if seconds else "-"
-        table.add_row(name, f"{seconds * 1e3:.3f} ms", algbw, f"{busiest / 1e6:.2f} MB", f"{result['events']:,}",
-                      f"{result['wall_s']:.2f} s")  # fmt: skip
+        table.add_row(name, f"{seconds * 1e3:.3f} ms", algbw, f"{busiest / 1e6:.2f} MB", f"{result.events:,}",
+                      f"{result.wall_s:.2f} s")  # fmt: skip
     console().print(table)
 
 
 def _run_experiment(path: Path, name: str, as_json: bool) -> None:
     """All cells; what the command line says besides is refused, since the file says it."""
     context = click.get_current_context()
-    source = click.core.ParameterSource.COMMANDLINE
-    besides = [p.opts[0] for p in context.command.params if context.get_parameter_source(p.name or "") is source]
-    if extra := [name for name in besides if name not in ("experiment", "--predictor", "--json")]:
+    if extra := [name for name in typed(context) if name not in ("experiment", "--predictor", "--json")]:
         raise SimulationError(
             f"{', '.join(extra)}: an experiment's file says this itself; with one, --predictor and --json are legal"
         )
@@ -144,23 +140,6 @@ def _run_experiment(path: Path, name: str, as_json: bool) -> None:
 def _playable() -> tuple[str, ...]:
     """All mechanisms that have a schedule."""
     return tuple(name for name, each in registered().items() if each.build is not None)
-
-
-def _result(played: Played, iterations: int) -> dict[str, Any]:
-    """The first job's time, all jobs' bytes; `iteration_s` of each where there are several."""
-    result: dict[str, Any] = {
-        "iteration_s": played.outcomes[0].iteration_s,
-        "bytes_per_link": {n: {"sent": s, "received": r} for n, (s, r) in played.link_bytes.items()},
-        "events": played.events,
-        "wall_s": played.wall_s,
-    }
-    if iterations > 1:
-        result["iterations"] = iterations
-    if played.stood_for > 1:
-        result["workers_per_played"] = played.stood_for
-    if len(played.outcomes) > 1:
-        result["jobs_iteration_s"] = [outcome.iteration_s for outcome in played.outcomes]
-    return result
 
 
 PLACE = 10

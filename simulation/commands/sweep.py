@@ -14,17 +14,19 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.mechanisms.mechanism import registered
+from hostlib.strategies.strategy import choose
 from hostlib.system.renamed_options import CommandWithRenamedOptions
+from hostlib.text import units
 from simulation.commands.options import (
     console,
-    job_of,
     job_options,
     model_options,
-    network_of,
     network_options,
-    subject_of,
+    refuse_what_says_nothing,
 )
+from simulation.experiments.single_iteration import job_of, network_of, subject_of
 from simulation.models.architectures import BUILDERS
+from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.play import play
 
 
@@ -72,7 +74,9 @@ def sweep(**options: Any) -> None:
         return [each.strip() for each in options.pop(name).split(",") if each.strip()]
 
     options["mechanisms"] = options["mechanisms"] or ",".join(n for n, m in registered().items() if m.build is not None)
-    grid = Grid(listed("models"), listed("mechanisms"), listed("bandwidths"), listed("workers"), options)
+    mechanisms = listed("mechanisms")
+    _require_all(models := listed("models"), mechanisms, bandwidths := listed("bandwidths"), options)
+    grid = Grid(models, mechanisms, bandwidths, listed("workers"), options)
     rows = run_sweep(grid, play_point, output, processes, cluster, Console(stderr=True))
     if plot is not None:
         draw(rows, value, plot)
@@ -94,13 +98,36 @@ def sweep(**options: Any) -> None:
     console().print(table)
 
 
+def _require_all(models: list[str], mechanisms: list[str], bandwidths: list[str], options: dict[str, Any]) -> None:
+    """Before the first point is played.
+
+    Raises:
+        SimulationError, HostlibError: one of them is none, or an option would change nothing.
+    """
+    traces = [_is_trace(model) for model in models]
+    refuse_what_says_nothing(click.get_current_context(), any(traces), not all(traces))
+    for model in models:
+        _subject(model, options)
+    for mechanism in mechanisms:
+        choose(mechanism)
+    for bandwidth in bandwidths:
+        units.bandwidth(bandwidth)
+
+
+def _is_trace(model: str) -> bool:
+    return model not in BUILDERS and Path(model).exists()
+
+
+def _subject(model: str, options: dict[str, Any]) -> WorkloadSource:
+    trace = _is_trace(model)
+    return subject_of(None if trace else model, Path(model) if trace else None, None, options)[0]
+
+
 def play_point(point: Any) -> dict[str, Any]:
     """One point of a sweep, in whatever process or on whatever machine it is to be played."""
     options = dict(point.options)
     network = network_of(point.bandwidth, options)
-    is_file = point.model not in BUILDERS and Path(point.model).exists()
-    subject, _ = subject_of(None if is_file else point.model, Path(point.model) if is_file else None, None, options)
-    played = play(network, [job_of(subject, point.mechanism, point.workers, options)])
+    played = play(network, [job_of(_subject(point.model, options), point.mechanism, point.workers, options)])
     return {
         "iteration_s": played.outcomes[0].iteration_s,
         "events": played.events,

@@ -11,8 +11,9 @@ import click
 from rich.table import Table
 
 from hostlib.traces.trace import Trace, as_text, read, write
-from simulation.commands.options import console, model_options, trace_of
+from simulation.commands.options import console, model_options
 from simulation.errors import SimulationError
+from simulation.experiments.single_iteration import trace_of
 from simulation.models.architectures import BUILDERS
 
 

@@ -95,8 +95,8 @@ def run_sweep(
         ClusterError: there is no Dask, or no cluster at that address.
     """
     points = grid.points()
-    _require_writable(output)
     done = _known(output)
+    _require_writable(output)
     todo = [point for point in points if point.key not in done]
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
@@ -115,6 +115,8 @@ def run_sweep(
 def _known(output: Path | None) -> dict[str, Row]:
     if output is None or not output.exists():
         return {}
+    if not (output.is_file() or output.is_dir()):  # /dev/full has no end
+        raise SimulationError(f"{output} cannot be read as a sweep's results: it is no file")
     known = {}
     try:
         text = output.read_text()
@@ -134,8 +136,6 @@ def _require_writable(output: Path | None) -> None:
     if output is None:
         return
     try:
-        if output.exists() and not output.is_file():
-            raise SimulationError(f"{output} cannot be written: it is no file")
         output.open("a").close()
     except OSError as error:
         raise SimulationError(f"{output} cannot be written: {error.strerror}") from None

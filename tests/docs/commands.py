@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-OURS = ("controller", "hostlib", "emulation", "simulation")
+OURS = ("controller", "hostlib", "emulation", "netfold", "simulation")
 OTHERS = ("make", "python", "torchrun", "mpirun", "curl", ".", "ip", "pytest", "sudo", "env")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 SHELLS = ("sh", "bash", "console")

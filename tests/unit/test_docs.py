@@ -10,10 +10,13 @@ from pathlib import Path
 import click
 import pytest
 
+from netfold.default_command import RunGroup
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-COMMAND = re.compile(r"(?:^ {4}|`|&& |\$\()((?:controller|hostlib|emulation|simulation) [a-z][^`|\n&)#]*)", re.M)
+COMMAND = re.compile(
+    r"(?:^ {4}|`|&& |\$\()((?:controller|hostlib|emulation|netfold|simulation) [a-z][^`|\n&)#]*)", re.M
+)
 
 
 def commands() -> list[tuple[str, str]]:
@@ -33,6 +36,8 @@ def test_commands_parse(page: str, line: str) -> None:
     room, *words = shlex.split(line)
     command: click.Command = importlib.import_module(f"{room}.cli").main
     while isinstance(command, click.Group) and not (command.invoke_without_command and words[0].startswith("-")):
+        if isinstance(command, RunGroup):
+            words = command.completed(click.Context(command), words)
         found = command.get_command(click.Context(command), words.pop(0)) if words else None
         assert found is not None, f"{page}: {line}"
         command = found
@@ -53,7 +58,9 @@ FILE = re.compile(r"(?<![*\w/.-])\w[\w./-]*\.(?:py|cpp|h|p4|toml)\b")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_are_named_are_there(page: Path) -> None:
     """Whole paths, or their ends."""
-    rooms = (ROOT / room for room in ("hostlib", "controller", "emulation", "simulation", "p4", "tests", ".ci"))
+    rooms = (
+        ROOT / room for room in ("hostlib", "controller", "emulation", "simulation", "netfold", "p4", "tests", ".ci")
+    )
     files = [f"/{path.relative_to(ROOT)}" for room in rooms for path in room.rglob("*.*")]
     files += [f"/{path.name}" for path in ROOT.iterdir()]
     named = {name for name in FILE.findall(page.read_text()) if "NAME" not in name} - NOT_OURS
@@ -66,7 +73,7 @@ def test_the_two_commands_are_make_targets() -> None:
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
-IMPORT = re.compile(r"^\s*from ((?:controller|emulation|hostlib|simulation)[\w.]*) import ([\w, ]+)", re.M)
+IMPORT = re.compile(r"^\s*from ((?:controller|emulation|hostlib|netfold|simulation)[\w.]*) import ([\w, ]+)", re.M)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -220,6 +220,7 @@ def test_a_sum_in_floating_point_may_err_more_than_one_in_fixed_point() -> None:
 
 def test_sizes_are_lists_or_ranges() -> None:
     assert parse_sizes("64K,1M,64k", None, None, 4) == (64 << 10, 1 << 20)
+    assert parse_sizes("1MiB,1MB", None, None, 4) == (1 << 20, 10**6)
     assert parse_sizes(None, "8", "1K", 4) == (8, 32, 128, 512)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import click
@@ -28,6 +30,9 @@ def raising(error: BaseException) -> Callable[[], None]:
         (click.exceptions.Abort(), 130, "interrupted\n"),
         (click.UsageError("no such option"), 2, "Error: no such option\n"),
         (click.exceptions.Exit(3), 3, ""),
+        (PermissionError(13, "Permission denied", "/etc/x"), 1, "error: /etc/x: Permission denied\n"),
+        (OSError("no more"), 1, "error: cannot write the output: no more\n"),
+        (BrokenPipeError(), 1, ""),
     ],
 )
 def test_an_error_is_one_line_and_an_exit_code(
@@ -55,3 +60,30 @@ def test_a_signal_ends_it_as_ctrl_c_does() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+FULL = [
+    ("hostlib", "mechanisms"),
+    ("simulation", "run", "--workers", "2", "--mechanism", "ring"),
+    ("simulation", "run", "--workers", "2", "--mechanism", "ring", "--json"),
+    ("emulation", "topology", "--kinds", "--json"),
+    ("netfold", "mechanisms", "--json"),
+]
+
+
+@pytest.mark.parametrize("command", FULL, ids=" ".join)
+def test_a_full_disk_is_one_line(command: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (1, "error: cannot write the output: No space left on device\n")
+
+
+def test_who_is_not_read_ends_without_a_word() -> None:
+    command = [sys.executable, "-m", "hostlib", "mechanisms", "--json"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")

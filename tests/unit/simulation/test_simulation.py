@@ -412,6 +412,13 @@ def test_a_thousand_workers_are_soon_played() -> None:
 
 def test_quantities() -> None:
     assert (bandwidth("25gbit"), size("16MiB"), size("4096"), time_ns("5us")) == (25e9, 2**24, 4096, 5000)
+    assert {bandwidth(text) for text in ("25Gbit/s", "25gbps", "25Gb/s", "25G", "25 Gbps", "25000mbit")} == {25e9}
+
+
+@pytest.mark.parametrize("text", ["25GB/s", "25GBps", "3MB", "3 bytes/s"])
+def test_a_bandwidth_in_bytes_is_refused_and_not_taken_for_bits(text: str) -> None:
+    with pytest.raises(QuantityError, match="is in bytes; links are in bits per second"):
+        bandwidth(text)
 
 
 @pytest.mark.parametrize(

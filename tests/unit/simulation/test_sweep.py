@@ -9,9 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from hostlib.errors import HostlibError
+from hostlib.traces.trace import write
 from simulation.cli import main
 from simulation.errors import SimulationError
 from simulation.experiments.parameter_sweep import Grid
+from simulation.models.synthetic_trace import model_trace
 
 SMALL = ("--model", "lenet,alexnet", "--mechanism", "ring,ps", "--workers", "2,4", "--bandwidth", "10gbit")
 
@@ -89,3 +91,21 @@ def test_a_plot_is_tried_before_anything_is_played(tmp_path: Path) -> None:
 def test_what_is_no_grid_is_refused(models: list[str], workers: list[str], says: str) -> None:
     with pytest.raises(SimulationError, match=says):
         Grid(models, ["ring"], ["1gbit"], workers, {}).points()
+
+
+def test_everything_is_tried_before_the_first_point_is_played(tmp_path: Path) -> None:
+    output = tmp_path / "results"
+    trace = tmp_path / "lenet.trace"
+    write(model_trace("lenet"), trace)
+    for wrong, says in (
+        (("--model", "lenet,nope"), "unknown model 'nope'"),
+        (("--mechanism", "ring,nope"), "unknown mechanism 'nope'"),
+        (("--bandwidth", "10gbit,fast"), "bandwidth 'fast' is not a number"),
+        (("--oversubscription", "2"), "--oversubscription is of racks' ways"),
+        (("--model", f"lenet,{trace}", "--tflops", "3"), "--tflops: a trace has its own times"),
+    ):
+        with pytest.raises((HostlibError, SimulationError), match=says):
+            sweep("--output", str(output), *wrong)
+        assert not output.exists()
+    with pytest.raises(SimulationError, match="/dev/full cannot be read as a sweep's results: it is no file"):
+        sweep("--output", "/dev/full")

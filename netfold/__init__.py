@@ -1,0 +1,99 @@
+"""netfold's door: the Python API, and the command `netfold`. What a name needs is loaded when it is first used.
+
+import netfold
+
+netfold.predict("vgg16", "ring", workers=32, bandwidth="25gbit").iteration_s
+
+with netfold.session("ring") as session:  # in each rank of a script that torchrun starts
+    session.all_reduce(tensor, op="avg").wait()
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hostlib.errors import (
+        ContentsError,
+        FabricError,
+        HostlibError,
+        JoinError,
+        MissingRankError,
+        ModelError,
+        OperationError,
+        QuantityError,
+        RunError,
+        ScheduleError,
+        SpecError,
+        UnknownNameError,
+    )
+    from hostlib.mechanisms.mechanism import Mechanism, find
+    from hostlib.mechanisms.mechanism import registered as mechanisms
+    from hostlib.pytorch.reduction import Reduction
+    from hostlib.schedules.checker import check
+    from hostlib.schedules.schedule import Schedule
+    from netfold.prediction import predict
+    from netfold.torch_backend import register
+    from netfold.training_session import BucketTimes, Session, SessionReport, session
+    from simulation.errors import SimulationError
+    from simulation.experiments.single_iteration import SimulatedIteration
+
+__all__ = [
+    "BucketTimes",
+    "ContentsError",
+    "FabricError",
+    "HostlibError",
+    "JoinError",
+    "Mechanism",
+    "MissingRankError",
+    "ModelError",
+    "OperationError",
+    "QuantityError",
+    "Reduction",
+    "RunError",
+    "Schedule",
+    "ScheduleError",
+    "Session",
+    "SessionReport",
+    "SimulatedIteration",
+    "SimulationError",
+    "SpecError",
+    "UnknownNameError",
+    "check",
+    "find",
+    "mechanisms",
+    "predict",
+    "register",
+    "session",
+]
+
+if not TYPE_CHECKING:
+    # Where a name is; all others are of hostlib.errors.
+    _MODULES = {
+        "BucketTimes": "netfold.training_session",
+        "Mechanism": "hostlib.mechanisms.mechanism",
+        "Reduction": "hostlib.pytorch.reduction",
+        "Schedule": "hostlib.schedules.schedule",
+        "Session": "netfold.training_session",
+        "SessionReport": "netfold.training_session",
+        "SimulatedIteration": "simulation.experiments.single_iteration",
+        "SimulationError": "simulation.errors",
+        "check": "hostlib.schedules.checker",
+        "find": "hostlib.mechanisms.mechanism",
+        "mechanisms": "hostlib.mechanisms.mechanism",
+        "predict": "netfold.prediction",
+        "register": "netfold.torch_backend",
+        "session": "netfold.training_session",
+    }
+    _OTHERWISE = {"mechanisms": "registered"}  # how a name is called where it is
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = importlib.import_module(_MODULES.get(name, "hostlib.errors"))
+        found = globals()[name] = getattr(module, _OTHERWISE.get(name, name))
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

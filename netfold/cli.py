@@ -1,0 +1,42 @@
+"""The `netfold` command: all of netfold's commands, mounted from their rooms."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+import hostlib.commands
+from controller.errors import ControllerError
+from emulation.errors import EmulationError
+from hostlib.errors import HostlibError
+from hostlib.system.exit_status import end_with
+from netfold import commands
+from netfold.first_page import FirstPage
+from simulation.errors import SimulationError
+
+
+@click.group(
+    cls=FirstPage,
+    package=commands,
+    also=(hostlib.commands,),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="netfold")
+def main() -> None:
+    """A testbed for in-network aggregation and multicast in distributed training.
+
+    `import netfold` is the same from Python (docs/api.md).
+    """
+
+
+def run() -> None:
+    """Entry point: errors of netfold become one line and exit code 1."""
+    end_with(
+        lambda: main(standalone_mode=False),
+        HostlibError,
+        SimulationError,
+        EmulationError,
+        ControllerError,
+        at_once=lambda: "torch" in sys.modules,
+    )

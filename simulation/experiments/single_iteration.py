@@ -1,0 +1,179 @@
+"""One iteration of what a command line, or a caller of netfold.predict, describes, in virtual time.
+
+`options` are those of simulation/commands/options.py by name, as the command line has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hostlib.strategies.strategy import choose
+from hostlib.text import units
+from hostlib.traces.trace import Trace
+from simulation.errors import SimulationError
+from simulation.models.synthetic_trace import model_trace
+from simulation.models.workload_source import WorkloadSource, bare, known, recorded
+from simulation.simulator.network import Network
+from simulation.simulator.play import Job, Order, Played, play
+from simulation.simulator.workload import Variation
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedIteration:
+    """What the simulator says of an iteration.
+
+    Attributes:
+        iteration_s: seconds that it takes; of the first job, where there are several.
+        bytes_per_link: by the cable's lower end, a host or a switch: bytes it sent and received over it, in all
+            iterations of all jobs.
+        events: how many the simulator went through.
+        wall_s: seconds that simulating took.
+        iterations: how many were played.
+        workers_per_played: how many workers each that was played stood for.
+        jobs_iteration_s: of each job, where there are several.
+    """
+
+    iteration_s: float
+    bytes_per_link: dict[str, dict[str, int]]
+    events: int
+    wall_s: float
+    iterations: int = 1
+    workers_per_played: int = 1
+    jobs_iteration_s: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, played: Played, iterations: int) -> SimulatedIteration:
+        each = tuple(outcome.iteration_s for outcome in played.outcomes)
+        carried = {name: {"sent": sent, "received": received} for name, (sent, received) in played.link_bytes.items()}
+        several = each if len(each) > 1 else ()
+        return cls(each[0], carried, played.events, played.wall_s, iterations, played.stood_for, several)
+
+    def as_json(self) -> dict[str, Any]:
+        """As `simulation run --json` prints it: what says nothing here is left out."""
+        result: dict[str, Any] = {
+            "iteration_s": self.iteration_s,
+            "bytes_per_link": self.bytes_per_link,
+            "events": self.events,
+            "wall_s": self.wall_s,
+        }
+        if self.iterations > 1:
+            result["iterations"] = self.iterations
+        if self.workers_per_played > 1:
+            result["workers_per_played"] = self.workers_per_played
+        if self.jobs_iteration_s:
+            result["jobs_iteration_s"] = list(self.jobs_iteration_s)
+        return result
+
+
+def simulate(
+    network: Network,
+    subject: WorkloadSource,
+    mechanism: str,
+    workers: int,
+    options: dict[str, Any],
+    jobs: int = 1,
+    apart: bool = False,
+) -> SimulatedIteration:
+    """Play it.
+
+    Args:
+        jobs: so many of the same at a time.
+        apart: see simulation.simulator.play.play.
+
+    Raises:
+        SimulationError, HostlibError: see job_of and play.
+    """
+    if jobs < 1:
+        raise SimulationError(f"--jobs must be at least 1, not {jobs}")
+    job = job_of(subject, mechanism, workers, options)
+    return SimulatedIteration.of(play(network, [job] * jobs, apart), job.iterations)
+
+
+def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
+    """The network that options describe, which are taken out of them.
+
+    Raises:
+        QuantityError: something is no bandwidth, time or size.
+        NetworkError: there is no such network.
+    """
+    aggregate, forward = options.pop("store_and_aggregate"), options.pop("store_and_forward")
+    return Network(
+        units.bandwidth(bandwidth),
+        units.time_ns(options.pop("latency")),
+        units.time_ns(options.pop("overhead")),
+        options.pop("racks"),
+        options.pop("oversubscription"),
+        store_and_forward=forward,
+        store_and_aggregate=aggregate or forward,
+        slot_bytes=units.size(options.pop("slots")),
+    )
+
+
+def _seconds(text: str | None) -> float | None:
+    return None if text is None else units.time_ns(text) / 1e9
+
+
+def trace_of(name: str, options: dict[str, Any]) -> Trace:
+    """A model's trace; see model_trace for what it raises."""
+    return model_trace(
+        name,
+        options["pixels"],
+        _seconds(options["forward"]),
+        _seconds(options["backward"]),
+        options["batch"],
+        options["tflops"],
+    )
+
+
+def job_of(subject: WorkloadSource, mechanism: str, workers: int, options: dict[str, Any]) -> Job:
+    """A job that does it by a mechanism, or a strategy and one.
+
+    Raises:
+        SimulationError: it cannot be played.
+        HostlibError: there is no such mechanism; see hostlib.strategies.strategy.choose.
+    """
+    if workers < 1:
+        raise SimulationError(f"--workers must be at least 1, not {workers}")
+    barrier = options["barrier"] == "global"
+    stragglers = {}
+    for text in options["stragglers"]:
+        rank, _, factor = text.partition("=")
+        try:
+            stragglers[int(rank)] = float(factor)
+        except ValueError:
+            raise SimulationError(f"--straggler takes RANK=FACTOR, not {text!r}") from None
+    choice = choose(mechanism)
+    return Job(
+        subject.workload(choice, workers),
+        choice.mechanism,
+        workers,
+        iterations=options["iterations"] if options["iterations"] is not None else 1 if barrier else 3,
+        barrier=barrier,
+        pipelined=None if options["pipelined"] is None else options["pipelined"] == "yes",
+        bare=subject.bare,
+        order=Order(options["order"]),
+        variation=Variation(options["jitter"], stragglers, options["seed"]),
+    )
+
+
+def subject_of(
+    model: str | None, trace_file: Path | None, size: str | None, options: dict[str, Any]
+) -> tuple[WorkloadSource, str]:
+    """What is simulated, and what that is called: a model, a trace or an all-reduce, the last if none is named.
+
+    Raises:
+        SimulationError: several are named, or what is named cannot be.
+    """
+    if sum(each is not None for each in (model, trace_file, size)) > 1:
+        raise SimulationError("--model, --trace and --size exclude each other")
+    message = units.size(options["message"])
+    if model is not None:
+        return known(model, trace_of(model, options), options["pixels"], options["batch"], message), model
+    if trace_file is not None:
+        return recorded(trace_file, options["batch"], message), str(trace_file)
+    bytes_ = units.size(size or "16MiB")
+    if bytes_ < 1:
+        raise SimulationError(f"--size must be at least 1 byte, not {size}")
+    return bare(bytes_, message), f"all-reduce of {size or '16MiB'}"
