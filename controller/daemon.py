@@ -21,6 +21,7 @@ import uvicorn
 from controller.errors import ControllerError, StateError, SwitchError
 from controller.http_api import Service, create_app
 from controller.jobs.job_table import JobTable
+from controller.listen_address import parse_listen_address
 from controller.state_file import State, running
 from controller.switches.embedded import Switches, start_switches
 from controller.switches.fleet import SwitchFleet
@@ -198,13 +199,11 @@ def _expire(service: Service, ended: threading.Event) -> None:
 
 
 def _listen(http: str) -> socket.socket:
-    address, _, port = http.rpartition(":")
-    if not address or not port.isdigit() or int(port) > 65535:
-        raise ControllerError(f"--http {http!r} is not ADDRESS:PORT (as in 127.0.0.1:9339)")
+    address, port = parse_listen_address(http)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((address, int(port)))
+        listener.bind((address, port))
         listener.listen(128)
     except OSError as error:
         listener.close()

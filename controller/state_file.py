@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from controller.errors import ControllerError, StateError
 from controller.topology import Topology
 from hostlib.system.process import Process, write_whole
+from hostlib.system.user_file import parse_json, read_text
 
 STATE_FILE = "controller.json"
 
@@ -68,7 +68,7 @@ class State:
         """
         path = directory / STATE_FILE
         try:
-            fields = json.loads(path.read_text())
+            fields = parse_json(read_text(path))
             return cls(
                 Process(fields["pid"], fields["start_time"]),
                 fields["http"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict, dataclass, field
 from ipaddress import IPv4Address
@@ -11,6 +10,7 @@ from typing import Any
 
 from controller.errors import ControllerError
 from hostlib.protocol.addresses import SWITCH_MAC
+from hostlib.system.user_file import parse_json, read_text
 from hostlib.topology.switch_tree import SwitchTree
 
 LEAF_RANK = 0x8000  # What switch i of a topology is to its parent: rank LEAF_RANK + i, above every worker's.
@@ -179,7 +179,7 @@ class Topology:
             ControllerError: it cannot be read, or see Topology.
         """
         try:
-            described = json.loads(path.read_text())["switches"]
+            described = parse_json(read_text(path))["switches"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ControllerError(f'{path} is not a JSON object {{"switches": [...]}}: {error}') from error
         return cls.of_json(described)

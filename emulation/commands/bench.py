@@ -11,12 +11,13 @@ import click
 from rich.console import Console
 
 from hostlib.system.exit_status import interrupt_on
+from hostlib.system.number_types import Finite
 
 
 @click.command()
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.1),
+    type=Finite(min=0.1),
     default=2.0,
     show_default=True,
     help="How long each of the measurements takes, about.",

@@ -32,7 +32,14 @@ def report(folder: Path, output: Path | None, as_json: bool) -> None:
     from emulation.report.headline import answer
 
     interrupt_on(signal.SIGTERM)
-    progress = Progress(*Progress.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True))
+    console = Console(stderr=True)
+    progress = Progress(
+        *Progress.get_default_columns(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
     with progress:
         bar = progress.add_task("plots", total=None)
         summary, page = write_report(folder, output, lambda n, total: progress.update(bar, completed=n, total=total))

@@ -13,6 +13,8 @@ from rich.console import Console
 from hostlib.system.exit_status import interrupt_on
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, predictors
 
+SSH = "ssh -o BatchMode=yes"
+
 
 @click.command("run")
 @click.argument("experiment", required=False)
@@ -46,7 +48,7 @@ from simulation.predictors.predictor import DEFAULT_PREDICTOR, predictors
     type=click.Path(dir_okay=False, path_type=Path),
     help="Real hosts instead: a file of lines ADDRESS [interface=NAME] [python=PATH].",
 )
-@click.option("--launcher", default="ssh -o BatchMode=yes", show_default=True, help="Runs HOST COMMAND on one of them.")
+@click.option("--launcher", default=SSH, show_default=True, help="Runs HOST COMMAND on one of them.")
 @click.option("--controller", default="", help="Of the fabric between real hosts.")
 @click.option(
     "--predictor",
@@ -103,6 +105,10 @@ def run_experiment(
         if dilation or auto_dilate:
             raise click.UsageError("--miniature has a pace of its own: leave out --dilation and --auto-dilate")
         chosen = chosen.miniature()
+    if hostfile is None and (controller or launcher != SSH):
+        raise click.UsageError("--launcher and --controller are of real hosts: they need --hosts")
+    if not launcher.strip():
+        raise click.UsageError(f"--launcher is a command, such as {SSH}")
     real = None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller)
     output = output or Path("build") / chosen.folder
     options = RunOptions(output, NetworkKind(how), SwitchKind(switch), dilation, auto_dilate, only, real, predictor)

@@ -11,6 +11,7 @@ import click
 
 from emulation.errors import PortError
 from emulation.switch.ports.registry import port_help
+from hostlib.system.number_types import Finite
 
 
 @click.command()
@@ -31,7 +32,9 @@ from emulation.switch.ports.registry import port_help
     metavar="ADDRESS:PORT",
     help="Where the P4Runtime server listens; port 0 takes any.",
 )
-@click.option("--device-id", default=1, show_default=True, help="P4Runtime device id.")
+@click.option(
+    "--device-id", type=click.IntRange(0, 2**64 - 1), default=1, show_default=True, help="P4Runtime device id."
+)
 @click.option(
     "--port",
     "ports",
@@ -63,13 +66,24 @@ from emulation.switch.ports.registry import port_help
 )
 @click.option("--rate", metavar="RATE", help="Of frames that leave a port, as 100mbit [default: no limit].")
 @click.option("--delay", metavar="TIME", help="Of a frame on each port's link, per direction, as 2ms [default: none].")
-@click.option("--queue", default=1000, show_default=True, help="Frames that wait for the rate; more are dropped.")
-@click.option("--burst", default=0, help="Bytes that may leave at once after a pause, in spite of the rate.")
+@click.option(
+    "--queue",
+    type=click.IntRange(1, 2**31 - 1),
+    default=1000,
+    show_default=True,
+    help="Frames that wait for the rate; more are dropped.",
+)
+@click.option(
+    "--burst",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    help="Bytes that may leave at once after a pause, in spite of the rate.",
+)
 @click.option("--loss", default=0.0, help="Probability that a packet is lost, per port and direction.")
 @click.option("--duplicate", default=0.0, help="Probability that a packet comes twice.")
 @click.option("--reorder", default=0.0, help="Probability that a packet is held back 0.2 to 2 ms.")
 @click.option("--corrupt", default=0.0, help="Probability that one bit of a packet is flipped.")
-@click.option("--seed", default=0, help="Seed of the faults.")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the faults.")
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -77,13 +91,13 @@ from emulation.switch.ports.registry import port_help
 )
 @click.option(
     "--exit-when-idle",
-    type=float,
+    type=Finite(min=0.0, min_open=True),
     metavar="SECONDS",
     help="End after so long without a controller and without packets.",
 )
 @click.option(
     "--stats-every",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=Finite(min=0.0, min_open=True),
     metavar="SECONDS",
     help="Print what each port and the program counted since it was loaded, one line of JSON each time and at the end.",
 )
@@ -150,7 +164,7 @@ def switch(
     if (program is None) != (p4info is None):
         raise click.UsageError("--program and --p4info belong together")
     faults = Faults(loss, duplicate, reorder, seed, corrupt)
-    shape = Shape(parse_rate(rate) if rate else None, parse_delay(delay) if delay else 0, queue, burst)
+    shape = Shape(None if rate is None else parse_rate(rate), 0 if delay is None else parse_delay(delay), queue, burst)
     if udp_ports > HIGHEST_PORT:
         raise PortError(f"--udp-ports {udp_ports}: a switch has ports 0 to {HIGHEST_PORT}")
     specs = [parse_port(text, faults, shape) for text in ports]
@@ -166,7 +180,7 @@ def switch(
             device_id=device_id,
             program=program,
             p4info=p4info,
-            destination=Endpoint.parse(udp_destination) if udp_destination else None,
+            destination=None if udp_destination is None else Endpoint.parse(udp_destination),
             ready_file=ready_file,
             exit_when_idle_s=exit_when_idle,
             cpu_port=cpu_port,

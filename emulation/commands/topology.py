@@ -37,7 +37,7 @@ def topology(
         emulation topology network.toml --workers 16 --bandwidth 25gbit
     """
     from emulation.networks.describe import print_kinds, print_topology
-    from emulation.networks.limits import require_realisable
+    from emulation.networks.limits import require_hosts, require_realisable
     from emulation.switch.ports.port_spec import parse_rate
     from hostlib.topology.topology_kinds import declare, kinds
     from hostlib.topology.topology_table import read_table
@@ -53,6 +53,7 @@ def topology(
         return
     if file is None:
         raise click.UsageError("name a FILE, or ask for the --kinds")
+    require_hosts(workers, servers)
     rate = None if bandwidth is None else parse_rate(bandwidth)
     declared = declare(read_table(file, ROOT_KEYS), workers, servers, rate).dilated(dilation)
     require_realisable(declared)

@@ -13,7 +13,9 @@ from typing import Any
 
 from rich.console import Console
 
+from controller.errors import ControllerError
 from controller.state_file import STATE_FILE, State
+from controller.switches.program import load_artifact
 from emulation.errors import EmulationError
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.launch.fork_server import ForkServer, fork_server
@@ -173,9 +175,14 @@ def _require_runnable(config: DemoConfig) -> None:
         if not config.mechanisms:
             raise UnknownNameError("mechanism", "", registered())
         for name in config.mechanisms:
-            TrainOptions(name, config.model, config.world_size, deadline_s=config.deadline_s)
-    except HostlibError as error:
+            defaults = TrainOptions(name, config.model, config.world_size, deadline_s=config.deadline_s)
+            replace(defaults, epochs=defaults.epochs if config.epochs is None else config.epochs)
+        load_artifact(config.elements)
+    except (HostlibError, ControllerError) as error:
         raise DemoError(str(error)) from error
+    for name in ("loss", "duplicate", "reorder"):
+        if not 0.0 <= getattr(config, name) < 1.0:
+            raise DemoError(f"--{name} {getattr(config, name)} is not a probability in [0, 1)")
     try:
         config.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -27,6 +27,7 @@ from hostlib.launch.launcher import OPTIONS_VARIABLE
 from hostlib.schedules.schedule import server, worker
 from hostlib.strategies.strategy import Choice, choose
 from hostlib.system.process import dying_with_us, stop
+from hostlib.system.user_file import read_text
 from simulation.experiments.experiment_file import Cell, Experiment
 
 SSH = "ssh -o BatchMode=yes"
@@ -72,7 +73,7 @@ def read_hostfile(path: Path) -> tuple[RealHost, ...]:
         EmulationError: it cannot be read, or a line is not of that form.
     """
     try:
-        lines = path.read_text().splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise EmulationError(f"{path} cannot be read: {error}") from None
     hosts = []

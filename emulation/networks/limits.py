@@ -9,16 +9,23 @@ LARGEST_HOSTS = 512
 LARGEST_SWITCHES = 128
 
 
+def require_hosts(workers: int, servers: int) -> None:
+    """Refuse more hosts than any realisation can have, before a network of them is made.
+
+    Raises:
+        TopologyError: so.
+    """
+    if workers + servers > LARGEST_HOSTS:
+        raise TopologyError(f"{workers} workers and {servers} servers are too many: at most {LARGEST_HOSTS} together")
+
+
 def require_realisable(topology: Topology) -> None:
     """Refuse what no realisation can have.
 
     Raises:
         TopologyError: so.
     """
-    if topology.workers + topology.servers > LARGEST_HOSTS:
-        raise TopologyError(
-            f"{topology.workers} workers and {topology.servers} servers are too many: at most {LARGEST_HOSTS} together"
-        )
+    require_hosts(topology.workers, topology.servers)
     if len(topology.switches) > LARGEST_SWITCHES:
         raise TopologyError(f"{len(topology.switches)} switches are not in 1..{LARGEST_SWITCHES}")
     for switch in topology.switches:

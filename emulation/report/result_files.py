@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from emulation.errors import EmulationError
 from hostlib.errors import HostlibError, QuantityError
 from hostlib.strategies.strategy import choose
+from hostlib.system.user_file import parse_json, read_text
 from hostlib.text import units
 
 KINDS = ("forward", "backward", "communication")
@@ -143,7 +143,7 @@ def read(folder: Path) -> Experiment:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except FileNotFoundError:
         raise ReportError(path, "is missing; `emulation run` writes it") from None
     except OSError as error:
@@ -154,8 +154,8 @@ def _text(path: Path) -> str:
 
 def _load(path: Path) -> Any:
     try:
-        return json.loads(_text(path))
-    except (ValueError, RecursionError) as error:
+        return parse_json(_text(path))
+    except ValueError as error:
         raise ReportError(path, f"is not JSON: {error}") from None
 
 

@@ -23,6 +23,7 @@ from emulation.switch.p4runtime.server import SwitchService, serve
 from emulation.switch.ports.open_port import OpenPort, open_ports
 from emulation.switch.ports.port_spec import Endpoint, PortSpec
 from hostlib.system.process import write_whole
+from hostlib.system.user_file import read_bytes, read_text
 
 POLL_S = 0.2
 SPARE_FILES = 64  # gRPC does not return where it cannot open its own
@@ -143,7 +144,7 @@ def _ready(config: SwitchConfig, ports: Sequence[OpenPort], p4rt_port: int) -> d
 
 def _load(program: Path, p4info: Path, trace: bool, crcs: tuple[CrcSetting, ...]) -> Pipeline:
     try:
-        return Pipeline(load_config(program.read_bytes(), p4info.read_text()), trace, crcs)
+        return Pipeline(load_config(read_bytes(program), read_text(p4info)), trace, crcs)
     except (OSError, UnicodeDecodeError) as error:
         raise PortError(f"cannot read {program} and {p4info}: {error}") from error
 

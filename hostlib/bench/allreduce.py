@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -106,8 +107,9 @@ class BenchOptions:
             raise UnknownNameError("dtype", unknown or "", ITEM_BYTES)
         numbers = {"iterations": self.iterations, "repeats": self.repeats, "deadline": self.deadline_s}
         for name, number in numbers.items():
-            if number is not None and not number > 0:
-                raise HostlibError(f"--{name} must be above 0, not {number}")
+            if number is not None and not 0 < number < math.inf:
+                finite = " and finite" if number == math.inf else ""
+                raise HostlibError(f"--{name} must be above 0{finite}, not {number}")
         if self.warm_up < 0:
             raise HostlibError(f"--warm-up must not be negative, not {self.warm_up}")
         largest_item = max(ITEM_BYTES[dtype] for dtype in self.dtypes)
@@ -252,7 +254,7 @@ def parse_sizes(sizes: str | None, first: str | None, last: str | None, factor: 
             nccl-tests).
     """
     if first is None and last is None:
-        return tuple(dict.fromkeys(units.size(text) for text in (sizes or DEFAULT_SIZES).split(",")))
+        return tuple(dict.fromkeys(units.size(text) for text in (DEFAULT_SIZES if sizes is None else sizes).split(",")))
     if sizes is not None or first is None or last is None:
         raise HostlibError("sizes are either a list, --size 64K,1M, or a range, --from 8 --to 16M")
     if factor < 2:

@@ -18,6 +18,7 @@ from hostlib.launch.hosts import Hosts
 from hostlib.protocol.addresses import FABRIC_ADDRESS
 from hostlib.system.network_namespace import orphaned
 from hostlib.system.process import StartError, running
+from hostlib.text import units
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Faults:
         for name in ("loss", "duplicate", "reorder", "corrupt"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise HostlibError(f"--{name} must be a probability in [0, 1), not {getattr(self, name)}")
+        if self.delay is not None:
+            units.time_ns(self.delay, "--delay")
 
     @property
     def flags(self) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,11 +26,13 @@ from hostlib.strategies.builtin.cgdp.cost_model import (
     search,
     without_overlap,
 )
+from hostlib.system.user_file import parse_json, read_text
 from hostlib.traces.trace import read
 
 if TYPE_CHECKING:
     from hostlib.bench.cgdp_rank import CheckOptions, CostModelCheck
 
+MOST_LAYERS = 1_000_000
 MS = 1e3
 US = 1e6
 
@@ -76,6 +80,8 @@ def _trained(model: str | None, layers: int | None) -> list[str]:
     if layers is not None:
         if layers < 1:
             raise RunError(f"--layers must be at least 1, not {layers}")
+        if layers > MOST_LAYERS:
+            raise RunError(f"--layers must be at most {MOST_LAYERS}, not {layers}")
         return [str(number) for number in range(1, layers + 1)]
     assert model is not None
     from hostlib.models.inspection import load
@@ -116,6 +122,8 @@ def search_command(times: str, step: int, reach: int, interval: int, layers: int
     Example
         hostlib cgdp search --times times.json --step 10 --range 5
     """
+    if layers is not None and layers < 1:
+        raise RunError(f"--layers must be at least 1, not {layers}")
     done = search(_times(times), step, reach, interval, layers)
     if as_json:
         trials = [{"iteration": interval * n, **asdict(trial)} for n, trial in enumerate(done.trials, 1)]
@@ -126,16 +134,17 @@ def search_command(times: str, step: int, reach: int, interval: int, layers: int
 
 def _times(name: str) -> dict[int, float]:
     try:
-        with click.open_file(name) as file:
-            text = file.read()
+        text = sys.stdin.read() if name == "-" else read_text(Path(name))
     except OSError as error:
         raise RunError(f"{name} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise RunError(f"{name} cannot be read: it is not text") from None
     try:
-        times = {int(size): float(seconds) for size, seconds in json.loads(text).items()}
+        times = {int(size): float(seconds) for size, seconds in parse_json(text).items()}
     except (ValueError, TypeError, AttributeError):
         raise RunError(f'{name} must be one JSON object of chunk sizes and seconds: {{"1": 2.5, "2": 2.1}}') from None
-    if not times or any(size < 1 or not seconds > 0 for size, seconds in times.items()):
-        raise RunError(f"{name}: chunk sizes must be at least 1, and seconds above 0")
+    if not times or any(size < 1 or not 0 < seconds < float("inf") for size, seconds in times.items()):
+        raise RunError(f"{name}: chunk sizes must be at least 1, and seconds above 0 and finite")
     return times
 
 
@@ -167,7 +176,7 @@ def model(
     Example
         hostlib cgdp model resnet18.trace --sync-us 30 --chunks 1,2,4,8
     """
-    if sync_us < 0 or not (accumulation > 0 and broadcast > 0):
+    if not (0 <= sync_us < math.inf and 0 < accumulation < math.inf and 0 < broadcast < math.inf):
         raise RunError("--accumulation and --broadcast must be above 0, and --sync-us not below")
     costs = costs_of(read(trace), sync_us / US, accumulation * 1e9, broadcast * 1e9)
     sizes = parse_chunks(wanted, len(costs))
@@ -204,7 +213,7 @@ def parse_chunks(text: str | None, layers: int) -> tuple[int, ...]:
     if text is None:
         return tuple(range(1, max(2, layers)))
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
+    if not all(word.isdecimal() and word.isascii() and int(word) > 0 for word in words):
         raise RunError(f"--chunks takes numbers of layers such as 1,2,4, not {text!r}")
     return tuple(dict.fromkeys(map(int, words)))
 
@@ -242,7 +251,7 @@ def check(model: str, workers: int, batch: int, shape: str | None, wanted: str, 
 def _extents(shape: str | None) -> tuple[int, ...] | None:
     if shape is None:
         return None
-    if not all(extent.isdecimal() for extent in shape.split("x")):
+    if not all(extent.isdecimal() and int(extent) > 0 for extent in shape.split("x")):
         raise RunError(f"--input takes a shape such as 3x224x224, not {shape!r}")
     return tuple(map(int, shape.split("x")))
 

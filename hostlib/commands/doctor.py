@@ -9,6 +9,7 @@ from dataclasses import asdict
 import click
 from rich.console import Console
 
+from hostlib.system.number_types import Finite
 from hostlib.train.options import TrainOptions
 
 DEFAULTS = TrainOptions()
@@ -24,7 +25,7 @@ PATIENCE_S = 15.0  # three heartbeats
 )
 @click.option(
     "--patience",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True),
     default=PATIENCE_S,
     show_default=True,
     metavar="SECONDS",

@@ -23,6 +23,7 @@ from hostlib.text import units
 from hostlib.text.name_options import describe_option
 
 BYTES_PER_ELEMENT = 4
+MOST_WORKERS = 1024
 
 
 @click.command()
@@ -91,6 +92,10 @@ def schedule(
         hostlib schedule ps:servers=2:assign=even -n 8 --json
     """
     size = units.size(size_text)
+    if world_size > MOST_WORKERS:
+        raise RunError(
+            f"--workers (-n) must be at most {MOST_WORKERS}, not {world_size}: all operations of each are listed"
+        )
     if world_size < 1 or size < BYTES_PER_ELEMENT or turn < 0:
         raise RunError("--workers (-n) must be at least 1, --size at least 4 bytes and --turn at least 0")
     made = find(mechanism).schedule(world_size, size, turn)

@@ -37,6 +37,8 @@ def models(model: str | None, shape: str | None, as_json: bool) -> None:
     """
     from hostlib.models.loading import describe, parse_shape
 
+    if model is None and shape is not None:
+        raise click.UsageError("--input is of a MODEL: name one")
     if model is None:
         _all(as_json)
         return

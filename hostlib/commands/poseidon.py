@@ -8,8 +8,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from hostlib.errors import RunError
 from hostlib.strategies.builtin.poseidon.traffic import LinkTraffic, per_node
 from hostlib.strategies.common.sync_cost import InformationBook, Scheme, best_scheme, costs
+
+MOST_NODES = 10_000
 
 
 @click.command()
@@ -32,6 +35,10 @@ def poseidon(model: str, workers: int, servers: int | None, batch: int, as_bytes
     """
     from hostlib.models.inspection import load
 
+    if max(workers, servers or 0) > MOST_NODES:
+        raise RunError(f"--workers and --servers must be at most {MOST_NODES}, not {max(workers, servers or 0)}")
+    if servers is not None and servers > workers >= 1:
+        raise RunError(f"--servers {servers}: every node is a worker, so at most the {workers} of --workers")
     book = InformationBook(load(model).layers, workers, workers if servers is None else servers, batch)
     if as_bytes:
         _traffic(model, book, as_json)

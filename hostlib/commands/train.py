@@ -38,12 +38,13 @@ def train(result: Path | None, as_json: bool, progress: bool | None, **options: 
     for file in (result, options["save"]):
         if file is not None and not os.access(Path(file).absolute().parent, os.W_OK):
             raise RunError(f"cannot write {file}: its folder does not exist or is not writable")
-    if options["profile"] is not None:
-        Path(options["profile"]).mkdir(parents=True, exist_ok=True)
+    asked = TrainOptions(**options)
+    if asked.profile is not None:
+        Path(asked.profile).mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True)
     shown = console.is_terminal if progress is None else progress
     with TrainingProgress(console, options["mechanism"], shown) as report:
-        done = launch(TrainOptions(**options), report)
+        done = launch(asked, report)
     write_result(result, done)
     if as_json:
         click.echo(json.dumps(done, indent=2))

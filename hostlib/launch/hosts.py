@@ -236,6 +236,6 @@ def parse_hosts(text: str) -> int | None:
     if text == "local":
         return None
     kind, _, count = text.partition(":")
-    if kind != "netns" or not count.isdigit() or not 1 <= int(count) <= LARGEST_WORLD:
+    if kind != "netns" or not (count.isdecimal() and count.isascii()) or not 1 <= int(count) <= LARGEST_WORLD:
         raise HostlibError(f"hosts {text!r} are neither local nor netns:N, with N in 1..{LARGEST_WORLD}")
     return int(count)

@@ -39,11 +39,14 @@ def load_model(text: str, shape: tuple[int, ...] | None = None, **wishes: Any) -
         name, chosen = parse(text)
         wishes |= {} if shape is None else _sizes(name, shape)
         legal = options_of(name)
-        return build(name, **{**{k: v for k, v in wishes.items() if k in legal}, **chosen})
+        try:
+            return build(name, **{**{k: v for k, v in wishes.items() if k in legal}, **chosen})
+        except RuntimeError as error:  # torch's: sizes beyond its integers, or no memory
+            raise ModelError(f"{text} cannot be made: {_first_line(error)}") from error
     factory = _factory(text, plain, attribute)
     try:
         made = factory()
-    except Exception as error:  # it is the user's: anything can be
+    except (Exception, SystemExit) as error:  # it is the user's: anything can be
         raise ModelError(f"{text} makes no model: {_first_line(error)}") from error
     if not isinstance(made, nn.Module):
         raise ModelError(f"{text} makes a {type(made).__name__}, not a torch.nn.Module")
@@ -88,7 +91,7 @@ def _factory(text: str, module: str, attribute: str) -> Callable[[], Any]:
         sys.path.insert(0, os.getcwd())
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # importing runs the user's code
+    except (Exception, SystemExit) as error:  # importing runs the user's code
         raise ModelError(f"{text} makes no model: {_first_line(error)}") from error
     if not callable(found):
         raise ModelError(f"{text} makes no model: it is a {type(found).__name__}, not a function")

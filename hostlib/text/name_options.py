@@ -41,6 +41,8 @@ def option_values(plain: str, words: list[str], kinds: Mapping[str, Any]) -> dic
         option, equals, value = word.partition("=")
         if option not in kinds:
             raise UnknownNameError(f"option of {plain}", option, kinds)
+        if option in chosen:
+            raise HostlibError(f"{plain}:{option} is there twice: say it once")
         chosen[option] = option_value(f"{plain}:{option}", kinds[option], value if equals else "yes")
     return chosen
 
@@ -63,7 +65,7 @@ def option_value(what: str, kind: Any, text: str) -> Any:
         except ValueError:
             raise HostlibError(f"{what} takes a number, not {text!r}") from None
     if kind is int:
-        if not text.isdecimal():
+        if not (text.isdecimal() and text.isascii()):
             raise HostlibError(f"{what} takes a number, not {text!r}")
         return int(text)
     if text not in _legal(kind):

@@ -28,6 +28,7 @@ SIZES = {
     "mb": 10**6,
     "gb": 10**9,
 }
+TOO_MUCH = 2**63  # bits per second, bytes or nanoseconds
 TIMES_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 
@@ -65,4 +66,7 @@ def _split(text: str) -> tuple[str, str]:
 def _times(text: str, number: str, unit: str, units: dict[str, int], what: str, legal: str) -> float:
     if not number or unit.lower() not in units:
         raise QuantityError(f"{what} {text!r} is not a number and one of {legal}")
-    return float(number) * units[unit.lower()]
+    value = float(number) * units[unit.lower()]
+    if not value < TOO_MUCH:
+        raise QuantityError(f"{what} {text!r} is too large: less than 2^63 is legal")
+    return value

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from hostlib.errors import QuantityError
+from hostlib.system.user_file import read_text
 from hostlib.text import units
 from hostlib.topology.topology import LONGEST_DELAY_NS, QUEUE_FRAMES, Topology, TopologyError
 
@@ -118,7 +119,7 @@ def read_table(path: Path, tables: Iterable[str] = ()) -> dict[str, Any]:
         TopologyError: it cannot be read, that is no table, or it has a key that is none of these.
     """
     try:
-        found = tomllib.loads(path.read_text())
+        found = tomllib.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise TopologyError(f"{path} is not a TOML file: {str(error).splitlines()[0]}") from error
     for key in found:

@@ -9,7 +9,6 @@ is a layer; its forward operations have the same sequence numbers. The profiler 
 from __future__ import annotations
 
 import gzip
-import json
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -17,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from hostlib.errors import HostlibError
+from hostlib.system.user_file import parse_json, read_bytes
 from hostlib.traces.trace import Event, Layer, Parameter, Trace
 
 FUNCTION = "autograd::engine::evaluate_function: "
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 STEP = "ProfilerStep#"
 BYTES = {"float": 4, "double": 8, "c10::half": 2, "c10::bfloat16": 2}
+MOST_BYTES = 1 << 30  # a profile of a long run
 NS_PER_US = 1000
 
 
@@ -96,8 +97,8 @@ def _ns(us: float) -> int:
 
 def _spans(path: Path) -> list[_Span]:
     try:
-        raw = path.read_bytes()
-        parsed = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+        raw = read_bytes(path, MOST_BYTES)
+        parsed = parse_json(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
     except OSError as error:
         raise HostlibError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, EOFError) as error:

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hostlib.errors import HostlibError
+from hostlib.system.user_file import read_text
 
 COLUMNS = {
     "layers": ("layer", "forward_s", "backward_s"),
@@ -331,7 +332,7 @@ def read(path: Path) -> Trace:
         HostlibError: the file cannot be read.
     """
     try:
-        text = path.read_text()
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise HostlibError(f"{path} cannot be read as a trace: {getattr(error, 'strerror', None) or error}") from None
     tables = _tables(str(path), text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 
 from hostlib.datasets.dataset import parse_dataset
@@ -12,6 +13,8 @@ from hostlib.mechanisms.mechanism import find_fallback
 from hostlib.models.zoo.catalogue import require_known
 from hostlib.strategies.strategy import choose
 from hostlib.transport.transport_registry import DEFAULT_TRANSPORT, require_transport
+
+MOST_WORKERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,17 @@ class TrainOptions:
         require_transport(self.transport)
         choose(self.mechanism).mechanism.require_ranks(self.transport)
         find_fallback(self.fallback)
-        for name in ("epochs", "batch_size", "lr", "bucket_mb", "deadline_s", "steps", "lanes"):
+        for name in ("steps", "epochs", "batch_size", "lr", "bucket_mb", "deadline_s", "lanes"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise RunError(f"--{name.replace('_', '-').removesuffix('-s')} must be above 0, not {value}")
+            if value is not None and not 0 < value < math.inf:
+                finite = " and finite" if value == math.inf else ""
+                raise RunError(
+                    f"--{name.replace('_', '-').removesuffix('-s').removesuffix('-size')} must be above 0{finite}, not {value}"
+                )
         if self.world_size is not None and self.world_size < 1:
             raise RunError(f"--workers must be at least 1, not {self.world_size}")
+        if self.world_size is not None and self.world_size > MOST_WORKERS:
+            raise RunError(f"--workers must be at most {MOST_WORKERS}, not {self.world_size}")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -29,6 +29,8 @@ def paper(tables: tuple[str, ...], as_json: bool, as_csv: bool, as_markdown: boo
         simulation paper 4
         simulation paper all --json
     """
+    if sum((as_json, as_csv, as_markdown)) > 1:
+        raise click.UsageError("--json, --csv and --markdown exclude each other")
     names = list(TABLES) if tables == ("all",) else [find_table(name)[0] for name in tables]
     played = {name: list(TABLES[name]()) for name in names}
     cells = [cell for each in played.values() for cell in each]

@@ -83,7 +83,12 @@ def run_(
     if experiment is not None:
         _run_experiment(experiment, predictor, as_json)
         return
-    refuse_what_says_nothing(click.get_current_context(), trace_file is not None, model is not None)
+    context = click.get_current_context()
+    if "--predictor" in typed(context):
+        raise SimulationError("--predictor is of an EXPERIMENT's cells: name its file")
+    if apart and jobs == 1:
+        raise SimulationError("--apart is of several jobs: it needs --jobs of 2 or more")
+    refuse_what_says_nothing(context, trace_file is not None, model is not None)
     mechanisms = tuple(name for names in mechanisms for name in names.split(","))
     network = network_of(bandwidth, options)
     subject, what = subject_of(model, trace_file, size, options)

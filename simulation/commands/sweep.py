@@ -24,6 +24,7 @@ from simulation.commands.options import (
     network_options,
     refuse_what_says_nothing,
 )
+from simulation.errors import SimulationError
 from simulation.experiments.single_iteration import job_of, network_of, subject_of
 from simulation.models.architectures import BUILDERS
 from simulation.models.workload_source import WorkloadSource
@@ -67,6 +68,8 @@ def sweep(**options: Any) -> None:
 
     as_json, as_csv = options.pop("as_json"), options.pop("as_csv")
     output, plot, value = options.pop("output"), options.pop("plot"), options.pop("plot_value")
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other")
     require_plot(value, plot)
     processes, cluster = options.pop("processes"), options.pop("cluster")
 
@@ -110,6 +113,8 @@ def _require_all(models: list[str], mechanisms: list[str], bandwidths: list[str]
         _subject(model, options)
     for mechanism in mechanisms:
         choose(mechanism)
+    if options["iterations"] is not None and options["iterations"] < 1:
+        raise SimulationError(f"--iterations must be at least 1, not {options['iterations']}")
     for bandwidth in bandwidths:
         units.bandwidth(bandwidth)
 

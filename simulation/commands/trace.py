@@ -16,6 +16,9 @@ from simulation.errors import SimulationError
 from simulation.experiments.single_iteration import trace_of
 from simulation.models.architectures import BUILDERS
 
+EVERY = ".*"
+MOST_TIMES, MOST_COPIES = 10**6, 10**4
+
 
 @click.group(invoke_without_command=True)
 @click.option("--model", help=f"Make one of this model: {', '.join(sorted(BUILDERS))}.")
@@ -43,7 +46,7 @@ def trace(context: click.Context, /, model: str | None, output: Path | None, as_
 @click.option("--scale-compute", type=float, help="Times all compute times.")
 @click.option("--scale-sizes", type=float, help="Times all sizes.")
 @click.option(
-    "--layers", default=".*", show_default=True, help="Only of layers whose name fits (a regular expression)."
+    "--layers", default=EVERY, show_default=True, help="Only of layers whose name fits (a regular expression)."
 )
 @click.option("--add", type=int, help="Copies of those layers, behind the last of them.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write it here [default: print it].")
@@ -67,8 +70,14 @@ def edit(
     for what, factor in (("--scale-compute", scale_compute), ("--scale-sizes", scale_sizes)):
         if factor is not None and not 0 < factor < float("inf"):
             raise SimulationError(f"{what} must be above 0, not {factor}")
+        if factor is not None and factor > MOST_TIMES:
+            raise SimulationError(f"{what} must be at most {MOST_TIMES}, not {factor:g}")
     if add is not None and add < 1:
         raise SimulationError(f"--add must be at least 1, not {add}")
+    if add is not None and add > MOST_COPIES:
+        raise SimulationError(f"--add must be at most {MOST_COPIES}, not {add}")
+    if layers != EVERY and scale_compute is scale_sizes is add is None:
+        raise SimulationError("--layers says of which: of what, --scale-compute, --scale-sizes or --add says")
     if scale_compute is not None:
         edited = edited.scale_compute(scale_compute, layers)
     if scale_sizes is not None:

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hostlib.errors import HostlibError
 from hostlib.system.plot_file import new_figure, require_drawable, save
+from hostlib.system.user_file import parse_json, read_text
 from hostlib.text import units
 from simulation.errors import ClusterError, SimulationError
 
@@ -95,11 +96,18 @@ def run_sweep(
         ClusterError: there is no Dask, or no cluster at that address.
     """
     points = grid.points()
+    if processes is not None and processes < 1:
+        raise SimulationError(f"--processes must be at least 1, not {processes}")
     done = _known(output)
     _require_writable(output)
     todo = [point for point in points if point.key not in done]
     progress = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
     )
     with progress:
         bar = progress.add_task("simulating", total=len(points), completed=len(points) - len(todo))
@@ -119,12 +127,12 @@ def _known(output: Path | None) -> dict[str, Row]:
         raise SimulationError(f"{output} cannot be read as a sweep's results: it is no file")
     known = {}
     try:
-        text = output.read_text()
+        text = read_text(output)
     except (OSError, ValueError) as error:
         raise SimulationError(f"{output} cannot be read as a sweep's results: {error}") from None
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             known[row.pop("key")] = row
         except (ValueError, KeyError, AttributeError):
             raise SimulationError(f"{output}, line {number}, key: is not a result of a sweep") from None

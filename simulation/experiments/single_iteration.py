@@ -19,6 +19,8 @@ from simulation.simulator.network import Network
 from simulation.simulator.play import Job, Order, Played, play
 from simulation.simulator.workload import Variation
 
+MOST_WORKERS, MOST_JOBS = 1_000_000, 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class SimulatedIteration:
@@ -87,6 +89,8 @@ def simulate(
     """
     if jobs < 1:
         raise SimulationError(f"--jobs must be at least 1, not {jobs}")
+    if jobs > MOST_JOBS:
+        raise SimulationError(f"--jobs must be at most {MOST_JOBS}, not {jobs}")
     job = job_of(subject, mechanism, workers, options)
     return SimulatedIteration.of(play(network, [job] * jobs, apart), job.iterations)
 
@@ -136,14 +140,19 @@ def job_of(subject: WorkloadSource, mechanism: str, workers: int, options: dict[
     """
     if workers < 1:
         raise SimulationError(f"--workers must be at least 1, not {workers}")
+    if workers > MOST_WORKERS:
+        raise SimulationError(f"--workers must be at most {MOST_WORKERS}, not {workers}")
     barrier = options["barrier"] == "global"
     stragglers = {}
     for text in options["stragglers"]:
         rank, _, factor = text.partition("=")
         try:
-            stragglers[int(rank)] = float(factor)
+            number, times = int(rank), float(factor)
         except ValueError:
             raise SimulationError(f"--straggler takes RANK=FACTOR, not {text!r}") from None
+        if number in stragglers:
+            raise SimulationError(f"--straggler {text}: rank {number} is there twice")
+        stragglers[number] = times
     choice = choose(mechanism)
     return Job(
         subject.workload(choice, workers),
@@ -173,7 +182,7 @@ def subject_of(
         return known(model, trace_of(model, options), options["pixels"], options["batch"], message), model
     if trace_file is not None:
         return recorded(trace_file, options["batch"], message), str(trace_file)
-    bytes_ = units.size(size or "16MiB")
+    bytes_ = units.size("16MiB" if size is None else size)
     if bytes_ < 1:
         raise SimulationError(f"--size must be at least 1 byte, not {size}")
     return bare(bytes_, message), f"all-reduce of {size or '16MiB'}"

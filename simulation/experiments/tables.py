@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from hostlib.system.user_file import read_text
 from simulation.errors import ExperimentError
 
 if sys.version_info >= (3, 11):
@@ -16,7 +17,8 @@ else:
     import tomli as tomllib
 
 Texts = Annotated[list[str], Field(min_length=1)]
-Counts = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+MOST = 100_000
+Counts = Annotated[list[Annotated[int, Field(ge=1, le=MOST)]], Field(min_length=1)]
 Probabilities = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=1)]
 # A size may be written as a number of bytes.
 Size = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) in (int, float) else value)]
@@ -81,12 +83,14 @@ def read_file(path: Path) -> tuple[str, ExperimentFile]:
         ExperimentError: it cannot be read, has a key that does not exist, or a value that cannot be.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         return text, ExperimentFile.model_validate(tomllib.loads(text))
     except OSError as error:
         raise ExperimentError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ExperimentError(f"{path} cannot be read: it is not text") from None
+    except RecursionError:
+        raise ExperimentError(f"{path} is not TOML: it is nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
         raise ExperimentError(f"{path} is not TOML: {error}") from None
     except ValidationError as error:
@@ -110,6 +114,8 @@ def _sentence(found: Any) -> str:
         return f"{key} must be " + ("a table" if key in TABLES else "a list that is not empty")
     if kind == "greater_than_equal":
         return f"{key} must be {'' if within else 'a number of '}at least {found['ctx']['ge']:g}, not {value!r}"
+    if kind == "less_than_equal":
+        return f"{key} must be at most {found['ctx']['le']}, not {value!r}"
     if kind == "less_than":
         return f"{key} must be below {found['ctx']['lt']:g}, not {value!r}"
     if within or kind in ("list_type", "too_short"):

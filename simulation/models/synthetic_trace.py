@@ -18,6 +18,9 @@ BACKWARD_SHARE = 2.0  # of the forward pass's operations: gradients of the input
 DEFAULT_TFLOPS = 10.0
 DEFAULT_BATCH = 32
 
+MOST_BATCH, MOST_PIXELS = 10**9, 10**6
+LONGEST_S = 1e6
+
 
 def spread(architecture: Architecture, forward_s: float, backward_s: float, first_backward: bool = False) -> Trace:
     """A trace of an architecture whose passes take so long, spread over the layers by their operations.
@@ -72,8 +75,10 @@ def model_trace(
     for what, value in (("forward time", forward_s), ("backward time", backward_s)):
         if value is not None and not 0 <= value < float("inf"):
             raise SimulationError(f"a {what} must be 0 or more seconds, not {value}")
-    if batch < 1:
-        raise SimulationError(f"--batch must be at least 1, not {batch}")
+    if not 1 <= batch <= MOST_BATCH:
+        raise SimulationError(f"--batch must be at least 1 and at most {MOST_BATCH}, not {batch}")
+    if pixels is not None and pixels > MOST_PIXELS:
+        raise SimulationError(f"--input must be at most {MOST_PIXELS} pixels, not {pixels}")
     if tflops is not None and not 0 < tflops < float("inf"):
         raise SimulationError(f"--tflops must be above 0, not {tflops}")
     known = name in published_times.COMPUTE_S and tflops is None
@@ -87,6 +92,8 @@ def model_trace(
     else:
         forward = operations / ((tflops or DEFAULT_TFLOPS) * 1e12)
         backward = BACKWARD_SHARE * forward
+    if not max(forward, backward) < LONGEST_S:
+        raise SimulationError(f"{name} would compute for {forward:.3g} s at this rate: raise --tflops")
     return spread(
         architecture,
         forward if forward_s is None else forward_s,

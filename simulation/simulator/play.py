@@ -72,8 +72,8 @@ class Job:
 
     def __post_init__(self) -> None:
         for name in ("workers", "iterations"):
-            if getattr(self, name) < 1:
-                raise SimulationError(f"{name} must be at least 1, not {getattr(self, name)}")
+            if not 1 <= getattr(self, name) < 2**31:
+                raise SimulationError(f"{name} must be at least 1 and below 2^31, not {getattr(self, name)}")
         if self.mechanism.build is None and self.workload.summed:
             legal = ", ".join(name for name, each in registered().items() if each.build is not None)
             raise SimulationError(f"{self.mechanism.what} and has no schedule; legal are {legal}")

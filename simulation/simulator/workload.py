@@ -85,6 +85,8 @@ class Variation:
     def __post_init__(self) -> None:
         if not 0 <= self.jitter < float("inf"):
             raise SimulationError(f"jitter must be 0 or more, not {self.jitter}")
+        if not 0 <= self.seed < 2**63:
+            raise SimulationError(f"the seed must be at least 0 and below 2^63, not {self.seed}")
         for rank, factor in self.stragglers.items():
             if not 0 < factor < float("inf") or rank < 0:
                 raise SimulationError(f"a straggler is RANK=FACTOR, the factor above 0, not {rank}={factor}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulation.errors import ProgramError
+from hostlib.system.user_file import parse_json
 
 RUN_MINIMUM = 8  # so many consecutive 32-bit fields become one C array
 WORD = 64  # bits of the unsigned integers that keys, parameters and wide numbers are made of
@@ -304,7 +305,7 @@ class Program:
 
     def __init__(self, text: bytes | str) -> None:
         try:
-            self.json: dict[str, Any] = json.loads(text)
+            self.json: dict[str, Any] = parse_json(text)
             self._load()
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise ProgramError(f"not a BMv2 JSON program: {type(error).__name__}: {error}") from error

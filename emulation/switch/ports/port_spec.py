@@ -87,6 +87,8 @@ class Shape:
     def __post_init__(self) -> None:
         if self.queue < 1:
             raise PortError(f"queue {self.queue}: at least 1 frame")
+        if max(self.queue, self.burst) >= 2**31:
+            raise PortError(f"queue {self.queue} and burst {self.burst}: both must be below 2^31")
         if self.burst < 0:
             raise PortError(f"burst {self.burst} is not a number of bytes")
 
@@ -130,7 +132,7 @@ def _probability(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit():
+    if not (text.isdecimal() and text.isascii()):
         raise PortError(f"{text!r} is not a whole number")
     return int(text)
 

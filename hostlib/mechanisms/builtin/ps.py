@@ -14,12 +14,15 @@ from hostlib.schedules.schedule import Lists, Operation, Receive, Schedule, Send
 from hostlib.schedules.sharding import Assign, placement, with_servers
 
 NAME = "ps"
+MOST_SERVERS = 4096
 
 
 def schedule(
     world_size: int, size: int, turn: int, *, servers: int = 1, assign: Assign = "whole", colocated: bool = False
 ) -> Schedule:
     """Servers have hosts of their own, or share the first workers' (`colocated`)."""
+    if servers > MOST_SERVERS:
+        raise ScheduleError(f"{NAME}: at most {MOST_SERVERS} servers, not {servers}")
     owners = placement(servers, assign, size, turn)
     if colocated:
         if servers > world_size:
