@@ -38,9 +38,6 @@ def parse_port(text: str, faults: Faults | None = None, shape: Shape | None = No
     number, equals, rest = text.partition("=")
     where = [word for i, word in enumerate(rest.split(",")) if i == 0 or "=" not in word]
     options = dict(word.split("=", 1) for word in rest.split(",")[1:] if "=" in word)
-    names = [word.partition("=")[0] for word in rest.split(",")[1:] if "=" in word]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise PortError(f"port {text!r}: {twice} is there twice: say it once")
     if not equals or not (number.isdecimal() and number.isascii()):
         raise PortError(f"port {text!r} is not NUMBER=WHERE[,NAME=VALUE...], with WHERE one of {_forms()}")
     try:
