@@ -15,7 +15,7 @@ struct Choice {
     bool runs_here;
 };
 
-Choice choose() {
+Choice choose() noexcept {
     const Choice all[] = {
 #ifdef NETFOLD_DISPATCH
         {"x86-64-v4", &x86_64_v4::KERNELS,
