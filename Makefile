@@ -4,6 +4,7 @@
 # make p4         compile the P4 programs (or, without p4c, verify the committed ones)
 # make lint       ruff, mypy, clang-format
 # make tidy       clang-tidy
+# make docs       the pages of docs/ as a site: build/site/index.html
 PYTHON ?= /usr/bin/python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +17,7 @@ TIMED := tests/integration tests/chaos tests/emulation tests/docs
 DEALT := --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 
-.PHONY: demo test test-all p4 lint tidy install clean
+.PHONY: demo test test-all p4 lint tidy docs install clean
 .DEFAULT_GOAL := install
 
 install: $(STAMP)
@@ -26,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard */native/*.cp
 	@bash .ci/prerequisites $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --editable '.[train,emulation,controller,mpi,plot,cluster,test]'
+	    --editable '.[train,emulation,controller,mpi,plot,cluster,docs,test]'
 	@touch $@
 
 p4:
@@ -54,6 +55,9 @@ lint: $(STAMP)
 
 tidy: $(STAMP)
 	@bash .ci/cpp tidy $(BIN)
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
 
 clean:
 	rm -rf build $(VENV)

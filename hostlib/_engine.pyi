@@ -145,6 +145,9 @@ class Multicaster:
 
     def stats(self) -> dict[str, int]: ...
 
+def kernels_name() -> str:
+    """For which CPUs the loops that run here are compiled."""
+
 def block_code(dtype: str, x: object) -> int: ...
 
 def may_overflow(code: int, world_size: int) -> bool: ...

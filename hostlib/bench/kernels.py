@@ -97,7 +97,10 @@ def run(seconds: float, tensor_bytes: int = TENSOR_BYTES) -> list[KernelRate]:
 def print_table(rates: list[KernelRate], console: Console) -> None:
     """A line per kernel and dtype, under the CPU's name."""
     memcpy = rates[0].memcpy_gb_s if rates else 0.0
-    table = Table(title=f"{cpu_name()}, one core; memcpy {memcpy:.1f} GB/s", title_justify="left")
+    table = Table(
+        title=f"{cpu_name()}, one core, {_engine.kernels_name()} kernels; memcpy {memcpy:.1f} GB/s",
+        title_justify="left",
+    )
     table.add_column("kernel")
     table.add_column("type")
     table.add_column("GB/s", justify="right")

@@ -1,4 +1,4 @@
-"""Block floating point in numpy: the oracle that hostlib/native/block_float/block_float.cpp must equal bit for bit.
+"""Block floating point in numpy: the oracle that hostlib/native/block_float/kernels.cpp must equal bit for bit.
 
 A dtype goes by its name: "float32", "float16", "bfloat16" or "int32". numpy has no bfloat16; its arrays here are the
 uint16 of its bits.

@@ -11,8 +11,9 @@ from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OURS = ("controller", "hostlib", "emulation", "netfold", "simulation")
-OTHERS = ("make", "python", "torchrun", "mpirun", "curl", ".", "ip", "pytest", "sudo", "env")
+OTHERS = ("make", "python", "python3", "torchrun", "mpirun", "curl", ".", "ip", "pytest", "sudo", "env")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+FILE_NAME = re.compile(r"# (\S+\.(?:py|toml))\n")
 SHELLS = ("sh", "bash", "console")
 INLINE = re.compile(rf"`((?:{'|'.join(OURS)}) [a-z]+ [^`]+)`")
 WORD = re.compile(r"(?:\w+=\S+ )*(?:sudo )?(?:\S*/bin/)?([\w.-]+)(?: |$)")
@@ -47,6 +48,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r".*[A-Z]{4,}.*\.\.\.|hostlib (poseidon|models) MODEL.*|emulation topology FILE|.*--model NAME": Elsewhere(
         "a form, no command"
     ),
+    r"python3 -m (venv|pip install --constraint) .*": Elsewhere("what `make` does; test_tutorials.py has the base install"),
     # Real networks and hosts.
     r"emulation run .*--hosts .*": Elsewhere("needs hosts; tests/emulation/test_experiments.py has two on one machine"),
     r"(emulation switch|ip route add|controller start) .*(dev h1|s1-h1|=s1|topology\.json).*": Elsewhere(
@@ -54,7 +56,13 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     ),
     r"hostlib doctor .*": [Smaller("$", " || true")],  # Its exit code says how the machine is.
     r"emulation report .*jq .*": [Smaller(r"jq \S+", "python3 -m json.tool")],  # jq may not be there.
+    # Into the page's folder, which is on PYTHONPATH, with the setuptools that is there.
+    r"python3 -m pip install \./my-mechanisms": [
+        Smaller("install", "install --quiet --no-deps --no-build-isolation --upgrade --target .")
+    ],
     # What would take long.
+    r"netfold emulate experiment\.toml": [Smaller("$", " --only ring-")],
+    r"netfold train .*": [Smaller("$", " --steps 2")],
     r"emulation run fabric-vs-host( --miniature)?": [Smaller("( --miniature)?$", " --miniature --only inception3-ring-")],
     r"emulation run [a-z]+": Elsewhere("tests/emulation/test_ready_experiments.py runs it in miniature"),
     r"simulation run emulation/.*": [Smaller("emulation/", f"{ROOT}/emulation/")],
@@ -125,6 +133,11 @@ def written_on(page: Path) -> list[str]:
             found.append((line.start(), line[1]))
     found += [(code.start(), " ".join(code[1].split())) for code in INLINE.finditer(prose)]
     return list(dict.fromkeys(command.removeprefix("$ ").strip() for _, command in sorted(found)))
+
+
+def files_on(page: Path) -> dict[str, str]:
+    """The files that a page has its readers save: blocks that begin with a comment of nothing but the name."""
+    return {name[1]: block[2] for block in FENCED.finditer(page.read_text()) if (name := FILE_NAME.match(block[2]))}
 
 
 def plain(command: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from hostlib.system.network_namespace import delete_namespace, make_namespace
 from tests.conftest import MPI, MPIRUN, ROOT
-from tests.docs.commands import BEFORE, NETWORK, PAGES, TABLE, Elsewhere, entry, plain, small, written_on
+from tests.docs.commands import BEFORE, NETWORK, PAGES, TABLE, Elsewhere, entry, files_on, plain, small, written_on
 from tests.unit.emulation.report.example_experiment import write_experiment
 
 BUDGET_S = 100.0
@@ -43,7 +43,6 @@ def shell(tmp_path: Path) -> Iterator[list[str]]:
 
 
 @pytest.mark.root
-@pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
@@ -51,6 +50,9 @@ def test_what_a_page_says_works(page: Path, shell: list[str], tmp_path: Path) ->
     path = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     own = {"PATH": path, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": f"{ROOT}:{tmp_path}"}
     environment = {**os.environ, **MPI, **own}
+    for name, text in files_on(page).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
     commands = [plain(each) for each in written_on(page)]
     failed = []
     try:

@@ -9,6 +9,7 @@
 
 #include "bindings/bindings.h"
 #include "block_float/block_float.h"
+#include "block_float/kernels.h"
 #include "wire/layout.h"
 
 namespace nb = nanobind;
@@ -202,6 +203,7 @@ std::uint32_t unpack_pass(const std::string &dtype, nb::handle ring, nb::handle 
 }  // namespace
 
 void bind_blocks(nb::module_ &m) {
+    m.def("kernels_name", &kernels_name, "For which CPUs the loops that run here are compiled.");
     m.def("block_code", &bound_block_code, "dtype"_a, "x"_a);
     m.def("may_overflow", &may_overflow, "code"_a, "world_size"_a);
     m.def("pack", &bound_pack, "dtype"_a, "x"_a, "wire"_a, "code"_a, "world_size"_a);

@@ -21,7 +21,11 @@ def test_sanitizers_find_nothing(flags: tuple[str, ...], tmp_path: Path) -> None
     """Also what a CPU without F16C computes: `portable` is compiled for any."""
     native, program = ROOT / "hostlib/native", tmp_path / "driver"
     sanitize = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-ffp-contract=off", "-fno-trapping-math")
-    sources = (native / "block_float/block_float.cpp", ROOT / "tests/process/hostlib/kernel_driver.cpp")
+    sources = (
+        native / "block_float/block_float.cpp",
+        native / "block_float/kernels.cpp",
+        ROOT / "tests/process/hostlib/kernel_driver.cpp",
+    )
     command = ["c++", "-std=c++20", "-O1", "-fno-math-errno", *sanitize, *flags, f"-I{native}", *sources, "-o", program]
     subprocess.run(command, check=True, timeout=100)
     rng = np.random.default_rng(len(flags))

@@ -1,0 +1,340 @@
+// The loops, compiled once for each kind of CPU (CMakeLists.txt): NETFOLD_KERNELS is what this time's are called.
+#include "block_float/kernels.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#include "wire/layout.h"
+
+#ifndef NETFOLD_KERNELS
+#define NETFOLD_KERNELS baseline
+#endif
+
+namespace netfold::NETFOLD_KERNELS {
+// No function here may be shared with another file that was compiled for another CPU: all are this file's own, and what
+// they use of the standard library is inlined (tests/process/hostlib/test_instruction_sets.py).
+namespace {
+
+constexpr int SUM_BITS = 30;                // no sum exceeds 2^30: one bit to spare below int32's sign
+constexpr std::int32_t COUNT_PLUS_INF = 1;  // special blocks carry counts, 10 bits each
+constexpr std::int32_t COUNT_MINUS_INF = 1 << 10;
+constexpr std::int32_t COUNT_NAN = 1 << 20;
+constexpr std::int32_t COUNT_MASK = (1 << 10) - 1;
+#ifdef __F16C__
+constexpr int NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+constexpr std::size_t STAGE = 256;  // float16 is converted this many at a time, within L1
+#endif
+
+// Through memcpy, because a packet's payload and a bucket's slice need not be aligned.
+template <class T>
+T load(const void *p, std::size_t i) {
+    T value;
+    std::memcpy(&value, static_cast<const std::uint8_t *>(p) + i * sizeof value, sizeof value);
+    return value;
+}
+
+template <class T>
+void store(void *p, std::size_t i, T value) {
+    std::memcpy(static_cast<std::uint8_t *>(p) + i * sizeof value, &value, sizeof value);
+}
+
+// --- half types, as loops read and write them
+
+struct BFloat16 {
+    std::uint16_t bits;
+    BFloat16() = default;
+    // To nearest even. The one NaN that dequantising makes keeps its bits: it has nothing to round.
+    explicit BFloat16(float x) {
+        const auto wide = std::bit_cast<std::uint32_t>(x);
+        bits = static_cast<std::uint16_t>((wide + 0x7fffu + (wide >> 16 & 1u)) >> 16);
+    }
+    operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+};
+
+struct Float16 {
+    std::uint16_t bits;
+    Float16() = default;
+#ifdef __F16C__
+    explicit Float16(float x) : bits(_cvtss_sh(x, NEAREST)) {}
+    operator float() const { return _cvtsh_ss(bits); }
+#else
+    explicit Float16(float x) {
+        const auto wide = std::bit_cast<std::uint32_t>(x), magnitude = wide & 0x7fffffffu;
+        // Adding 0.5 leaves float32 just the bits that a denormal half has, rounded to nearest even by the addition.
+        const auto tiny = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+        const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+        const std::uint32_t huge = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+        const std::uint32_t half = magnitude < 0x38800000u ? tiny : magnitude < 0x47800000u ? normal : huge;
+        bits = static_cast<std::uint16_t>(half | (wide >> 16 & 0x8000u));
+    }
+    operator float() const {
+        // The exponent moves to float32's bias by an exact multiplication, which normalises denormals on its way.
+        const std::uint32_t magnitude = bits & 0x7fffu, sign = (bits & 0x8000u) << 16;
+        const float moved = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+        const std::uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
+        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(moved) | special | sign);
+    }
+#endif
+};
+
+#ifdef __F16C__
+#ifdef __AVX512F__
+constexpr __mmask16 ALL = 0xffff;  // gcc 12 warns of the forms without a mask
+#endif
+
+// By hand and in a pass of their own: gcc 12 vectorises neither F16C's single conversions nor those of _Float16.
+void widen(const void *__restrict x, float *__restrict out, std::size_t count) {
+    std::size_t i = 0;
+#ifdef __AVX512F__
+    for (; i + 16 <= count; i += 16) _mm512_storeu_ps(out + i, _mm512_maskz_cvtph_ps(ALL, load<__m256i>(x, i / 16)));
+#endif
+    for (; i + 8 <= count; i += 8) _mm256_storeu_ps(out + i, _mm256_cvtph_ps(load<__m128i>(x, i / 8)));
+    for (; i < count; i++) out[i] = load<Float16>(x, i);
+}
+
+void narrow(const float *__restrict x, void *__restrict out, std::size_t count) {
+    std::size_t i = 0;
+#ifdef __AVX512F__
+    for (; i + 16 <= count; i += 16) store(out, i / 16, _mm512_maskz_cvtps_ph(ALL, _mm512_loadu_ps(x + i), NEAREST));
+#endif
+    for (; i + 8 <= count; i += 8) store(out, i / 8, _mm256_cvtps_ph(_mm256_loadu_ps(x + i), NEAREST));
+    for (; i < count; i++) store(out, i, Float16(x[i]));
+}
+#endif
+
+// --- one value -> one word, and one word of the sum -> one value
+
+int headroom(int world_size) { return std::bit_width(static_cast<unsigned>(world_size - 1)); }
+
+// 2^s as two factors that float32 can hold; s is within -107..178 for every code and world size, and a damaged code
+// must not make it anything worse. Made from bits: a call of ldexp takes as long as 100 bytes of the block.
+struct Scale {
+    float first, second;
+    explicit Scale(int s) {
+        s = std::clamp(s, -252, 252);
+        first = power_of_two(s / 2);
+        second = power_of_two(s - s / 2);
+    }
+    static float power_of_two(int s) { return std::bit_cast<float>(static_cast<std::uint32_t>(127 + s) << 23); }
+};
+
+int shift(std::uint16_t code, int world_size) {
+    return SUM_BITS - headroom(world_size) - (int{code} - int{layout::EXPONENT_BIAS});
+}
+
+struct Same {
+    std::int32_t operator()(std::int32_t x) const { return x; }
+};
+
+struct Quantised {
+    Scale scale;
+    // The magic-number form of rint would change the rounding of large values; this one compiles to cvtps2dq.
+    std::int32_t operator()(float x) const { return __builtin_irintf(x * scale.first * scale.second); }
+};
+
+struct Counted {
+    std::int32_t operator()(float x) const {
+        const std::int32_t infinite = x > 0 ? COUNT_PLUS_INF : COUNT_MINUS_INF;
+        return std::isnan(x) ? COUNT_NAN : std::isinf(x) ? infinite : 0;
+    }
+};
+
+struct Scaled {
+    Scale scale;
+    float part;  // of the sum that is wanted: 1, or 1 / n for an average over n = 2^k, where it is as good as dividing
+    float operator()(std::int32_t sum) const { return static_cast<float>(sum) * scale.first * scale.second * part; }
+};
+
+struct Averaged {
+    Scale scale;
+    float ranks;
+    float operator()(std::int32_t sum) const { return static_cast<float>(sum) * scale.first * scale.second / ranks; }
+};
+
+struct Special {
+    float operator()(std::int32_t counts) const {
+        const bool plus = (counts & COUNT_MASK) != 0, minus = (counts >> 10 & COUNT_MASK) != 0, nan = counts >> 20 != 0;
+        const float infinity = std::numeric_limits<float>::infinity();
+        return nan || plus == minus ? std::numeric_limits<float>::quiet_NaN() : plus ? infinity : -infinity;
+    }
+};
+
+// --- loops; all of them vectorise. `words` are in network order, or in the host's.
+
+enum class Order { host, network };
+
+template <Order ORDER>
+std::uint32_t ordered(std::uint32_t word) {
+    return ORDER == Order::network ? __builtin_bswap32(word) : word;
+}
+
+template <Order ORDER, class T, class Map>
+std::uint32_t encode(const void *__restrict x, void *__restrict words, std::size_t count, std::uint32_t weight,
+                     const Map map) {
+    std::uint32_t check = 0;
+    for (std::size_t i = 0; i < count; i++, weight += 2) {
+        const auto word = static_cast<std::uint32_t>(map(load<T>(x, i)));
+        check += weight * word;
+        store(words, i, ordered<ORDER>(word));
+    }
+    return check;
+}
+
+template <Order ORDER, class T, class Map>
+void decode(const void *__restrict words, void *__restrict x, std::size_t count, const Map map) {
+    for (std::size_t i = 0; i < count; i++)
+        store(x, i, T(map(static_cast<std::int32_t>(ordered<ORDER>(load<std::uint32_t>(words, i))))));
+}
+
+template <Order ORDER, class Map>
+std::uint32_t encode_floats(DType type, const void *x, void *words, std::size_t count, const Map map) {
+    if (type == DType::float32) return encode<ORDER, float>(x, words, count, 1, map);
+    if (type == DType::bfloat16) return encode<ORDER, BFloat16>(x, words, count, 1, map);
+#ifdef __F16C__
+    alignas(64) float stage[STAGE];
+    std::uint32_t check = 0;
+    for (std::size_t start = 0; start < count; start += STAGE) {
+        const std::size_t size = std::min(STAGE, count - start);
+        widen(static_cast<const std::uint8_t *>(x) + 2 * start, stage, size);
+        check += encode<ORDER, float>(stage, static_cast<std::uint8_t *>(words) + 4 * start, size,
+                                      static_cast<std::uint32_t>(2 * start + 1), map);
+    }
+    return check;
+#else
+    return encode<ORDER, Float16>(x, words, count, 1, map);
+#endif
+}
+
+template <Order ORDER, class Map>
+void decode_floats(DType type, const void *words, void *x, std::size_t count, const Map map) {
+    if (type == DType::float32) return decode<ORDER, float>(words, x, count, map);
+    if (type == DType::bfloat16) return decode<ORDER, BFloat16>(words, x, count, map);
+#ifdef __F16C__
+    alignas(64) float stage[STAGE];
+    for (std::size_t start = 0; start < count; start += STAGE) {
+        const std::size_t size = std::min(STAGE, count - start);
+        decode<ORDER, float>(static_cast<const std::uint8_t *>(words) + 4 * start, stage, size, map);
+        narrow(stage, static_cast<std::uint8_t *>(x) + 2 * start, size);
+    }
+#else
+    decode<ORDER, Float16>(words, x, count, map);
+#endif
+}
+
+void zero(void *p, std::size_t bytes) { std::fill_n(static_cast<std::uint8_t *>(p), bytes, std::uint8_t{0}); }
+
+template <Order ORDER>
+std::uint32_t encode_block(DType type, const void *x, void *words, std::size_t count, std::uint16_t code,
+                           int world_size) {
+    if (type == DType::int32) return encode<ORDER, std::int32_t>(x, words, count, 1, Same{});
+    if (code == layout::EXPONENT_SPECIAL) return encode_floats<ORDER>(type, x, words, count, Counted{});
+    if (code == layout::EXPONENT_ZERO) return zero(words, 4 * count), 0;
+    return encode_floats<ORDER>(type, x, words, count, Quantised{Scale(shift(code, world_size))});
+}
+
+template <Order ORDER>
+void decode_block(DType type, const void *words, void *x, std::size_t count, std::uint16_t code, int world_size,
+                  bool average) {
+    if (type == DType::int32) return decode<ORDER, std::int32_t>(words, x, count, Same{});
+    if (code == layout::EXPONENT_SPECIAL) return decode_floats<ORDER>(type, words, x, count, Special{});
+    if (code == layout::EXPONENT_ZERO) return zero(x, bytes_of(type) * count);
+    const Scale scale(-shift(code, world_size));
+    const auto ranks = static_cast<float>(world_size);
+    if (average && !std::has_single_bit(static_cast<unsigned>(world_size)))
+        return decode_floats<ORDER>(type, words, x, count, Averaged{scale, ranks});
+    decode_floats<ORDER>(type, words, x, count, Scaled{scale, average ? 1 / ranks : 1});
+}
+
+// The bit patterns of magnitudes order like the magnitudes, with NaN and Inf on top.
+template <class Bits>
+Bits largest_magnitude(const void *x, std::size_t count) {
+    constexpr Bits MAGNITUDE = std::numeric_limits<Bits>::max() >> 1;
+    Bits largest = 0;
+    for (std::size_t i = 0; i < count; i++) {
+        const Bits bits = load<Bits>(x, i) & MAGNITUDE;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest;
+}
+
+// The engine looks at a tensor block by block, each a window ahead of the block it packs: the CPU's prefetcher loses
+// its thread at every block. A hint past the end of the tensor does no harm.
+void ask_for(const void *x, std::size_t bytes) {
+    constexpr std::size_t DISTANCE = 2048, MOST = 8192, LINE = 64;
+    const auto start = reinterpret_cast<std::uintptr_t>(x) + DISTANCE;
+    for (std::size_t i = 0; i < std::min(bytes, MOST); i += LINE)
+        __builtin_prefetch(reinterpret_cast<const void *>(start + i));
+}
+
+std::uint16_t magnitude_code(const void *x, std::size_t count) {
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < count; i++) {
+        const auto value = load<std::int32_t>(x, i);
+        const auto bits = static_cast<std::uint32_t>(value), magnitude = value < 0 ? 0u - bits : bits;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    if (largest == 0) return layout::EXPONENT_ZERO;
+    return static_cast<std::uint16_t>(layout::EXPONENT_BIAS + std::bit_width(largest));
+}
+
+std::uint16_t block_code(DType type, const void *x, std::size_t count) {
+    if (type == DType::int32) return magnitude_code(x, count);
+    ask_for(x, bytes_of(type) * count);
+    std::uint32_t bits;
+    if (type == DType::float32) {
+        bits = largest_magnitude<std::uint32_t>(x, count);
+    } else {
+        const auto half = largest_magnitude<std::uint16_t>(x, count);
+        bits = std::bit_cast<std::uint32_t>(type == DType::bfloat16 ? float{std::bit_cast<BFloat16>(half)}
+                                                                    : float{std::bit_cast<Float16>(half)});
+    }
+    if (bits == 0) return layout::EXPONENT_ZERO;
+    if (bits >= 0x7f800000u) return layout::EXPONENT_SPECIAL;
+    // frexp's exponent; a denormal's is where its highest bit is.
+    const int exponent = bits >> 23 != 0 ? static_cast<int>(bits >> 23) - 126 : std::bit_width(bits) - 149;
+    return static_cast<std::uint16_t>(exponent + layout::EXPONENT_BIAS);
+}
+
+bool may_overflow(std::uint16_t code, int world_size) {
+    return code != layout::EXPONENT_ZERO && code - layout::EXPONENT_BIAS + headroom(world_size) > 31;
+}
+
+std::uint32_t pack(DType type, const void *x, std::size_t count, std::uint8_t *wire, std::size_t elements,
+                   std::uint16_t code, int world_size) {
+    zero(wire + 4 * count, 4 * (elements - count));
+    return encode_block<Order::network>(type, x, wire, count, code, world_size);
+}
+
+std::uint32_t check_of(const std::uint8_t *wire, std::size_t elements) {
+    std::uint32_t check = 0, weight = 1;
+    for (std::size_t i = 0; i < elements; i++, weight += 2)
+        check += weight * __builtin_bswap32(load<std::uint32_t>(wire, i));
+    return check;
+}
+
+void unpack(DType type, const std::uint8_t *wire, void *x, std::size_t count, std::uint16_t code, int world_size,
+            bool average) {
+    decode_block<Order::network>(type, wire, x, count, code, world_size, average);
+}
+
+void quantise(DType type, const void *x, std::int32_t *q, std::size_t count, std::uint16_t code, int world_size) {
+    encode_block<Order::host>(type, x, q, count, code, world_size);
+}
+
+void dequantise(DType type, const std::int32_t *sum, void *x, std::size_t count, std::uint16_t code, int world_size,
+                bool average) {
+    decode_block<Order::host>(type, sum, x, count, code, world_size, average);
+}
+
+}  // namespace
+
+const Kernels KERNELS{block_code, may_overflow, pack, check_of, unpack, quantise, dequantise};
+
+}  // namespace netfold::NETFOLD_KERNELS
