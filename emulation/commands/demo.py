@@ -33,7 +33,9 @@ from hostlib.system.renamed_options import CommandWithRenamedOptions
 @click.option("--model", default="lenet", show_default=True, help="lenet or vgg.")
 @click.option("--workers", "world_size", default=4, show_default=True, help="Workers.")
 @click.option("--epochs", type=int, help="Epochs per run [default: those of `hostlib train`].")
-@click.option("--seed", default=1, show_default=True, help="Of weights, data and faults.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=1, show_default=True, help="Of weights, data and faults."
+)
 @click.option("--elements", default=256, show_default=True, help="int32 values per packet: 64 or 256.")
 @click.option("--loss", default=0.0, help="Probability that a packet is lost, per switch port and direction.")
 @click.option("--duplicate", default=0.0, help="Probability that a packet comes twice.")

@@ -75,7 +75,7 @@ def read_hostfile(path: Path) -> tuple[RealHost, ...]:
     try:
         lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise EmulationError(f"{path} cannot be read: {error}") from None
+        raise EmulationError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     hosts = []
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].split()

@@ -120,7 +120,9 @@ def read_table(path: Path, tables: Iterable[str] = ()) -> dict[str, Any]:
     """
     try:
         found = tomllib.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise TopologyError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise TopologyError(f"{path} is not a TOML file: {str(error).splitlines()[0]}") from error
     for key in found:
         if key not in ("topology", *tables):
