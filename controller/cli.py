@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import click
-
 from controller import commands
 from controller.errors import ControllerError
-from hostlib.system.command_group import FolderGroup
+from hostlib.system.command_group import program
 from hostlib.system.exit_status import end_with
 
 
-@click.group(
-    cls=FolderGroup,
-    package=commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-@click.version_option(package_name="netfold")
+@program(commands)
 def main() -> None:
     """Who may use which slots of the switch, and who gets the results.
 

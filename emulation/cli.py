@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import click
-
 from emulation import commands
 from emulation.errors import EmulationError
 from hostlib.errors import HostlibError
-from hostlib.system.command_group import FolderGroup
+from hostlib.system.command_group import program
 from hostlib.system.exit_status import end_with
 from simulation.errors import SimulationError
 
 
-@click.group(
-    cls=FolderGroup,
-    package=commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-@click.version_option(package_name="netfold")
+@program(commands)
 def main() -> None:
     """Real packets through a real P4 program, on one machine and without root."""
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import click
-
 from hostlib import commands
 from hostlib.errors import HostlibError
-from hostlib.system.command_group import FolderGroup
+from hostlib.system.command_group import program
 from hostlib.system.exit_status import end_with
 
 
-@click.group(
-    cls=FolderGroup,
-    package=commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-@click.version_option(package_name="netfold")
+@program(commands)
 def main() -> None:
     """Train with a collective mechanism, and look at what it does.
 

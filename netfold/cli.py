@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import sys
 
-import click
-
 import hostlib.commands
 from controller.errors import ControllerError
 from emulation.errors import EmulationError
 from hostlib.errors import HostlibError
+from hostlib.system.command_group import program
 from hostlib.system.exit_status import end_with
 from netfold import commands
 from netfold.first_page import FirstPage
 from simulation.errors import SimulationError
 
 
-@click.group(
-    cls=FirstPage,
-    package=commands,
-    also=(hostlib.commands,),
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-@click.version_option(package_name="netfold")
+@program(commands, FirstPage, also=(hostlib.commands,))
 def main() -> None:
     """A testbed for in-network aggregation and multicast in distributed training.
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import click
-
 from hostlib.errors import HostlibError
-from hostlib.system.command_group import FolderGroup
+from hostlib.system.command_group import program
 from hostlib.system.exit_status import end_with
 from simulation import commands
 from simulation.errors import SimulationError
 
 
-@click.group(
-    cls=FolderGroup,
-    package=commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-@click.version_option(package_name="netfold")
+@program(commands)
 def main() -> None:
     """What a mechanism would take on a network that is not here."""
 

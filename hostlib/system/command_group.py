@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -71,3 +71,20 @@ class FolderGroup(click.Group):
 
     def _loaded(self, module: str) -> ModuleType:
         return importlib.import_module(self._modules[module])
+
+
+def program(
+    package: ModuleType, cls: type[FolderGroup] = FolderGroup, **options: Any
+) -> Callable[[Callable[[], None]], click.Group]:
+    """What makes a function, whose docstring is the first page, a program with the commands of a package.
+
+    Args:
+        options: of the group.
+    """
+
+    def decorate(page: Callable[[], None]) -> click.Group:
+        settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+        group = click.group(cls=cls, package=package, context_settings=settings, **options)
+        return group(click.version_option(package_name="netfold")(page))
+
+    return decorate
