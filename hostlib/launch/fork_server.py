@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 import psutil
 
 from hostlib.errors import RunError
+from hostlib.system.extras import require_installed
 from hostlib.system.network_namespace import CLONE_NEWNET
 from hostlib.system.process import NAMESPACES, die_with_parent
 
@@ -142,7 +143,11 @@ def fork_server(*modules: str, folder: Path | None = None) -> Iterator[ForkServe
     Args:
         modules: that it loads, for all.
         folder: where it runs.
+
+    Raises:
+        ModuleNotFoundError: torch, which all of them load, is not installed.
     """
+    require_installed("torch")
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with mine, its:
         process = subprocess.Popen(

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import click
 
+from hostlib.system.extras import what_to_install
+
 FAILED, INTERRUPTED = 1, 130
 
 
@@ -42,6 +44,12 @@ def end_with(
         code = done.exit_code
     except errors as error:
         click.echo(f"error: {error}", err=True)
+        code = FAILED
+    except ModuleNotFoundError as error:
+        line = what_to_install(error)
+        if line is None:
+            raise
+        click.echo(f"error: {line}", err=True)
         code = FAILED
     except BrokenPipeError:  # as click has it: `... | head` had enough
         _write_no_more()
