@@ -170,6 +170,8 @@ def test_strategies_messages_are_real(tmp_path: Path) -> None:
 
 def test_a_killed_run_is_cleaned_up_and_goes_on(experiment: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
+    text = experiment.read_text().replace("dilation = 20", "dilation = 5").replace("iterations = 2", "iterations = 1")
+    experiment.write_text(text)
     command = emulation("run", str(experiment), "--output", str(output))
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     first = output / "results.json"

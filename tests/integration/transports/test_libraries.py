@@ -40,6 +40,7 @@ def test_mpi_sums_as_gloo_does_with_2_3_and_4_workers() -> None:
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_mpirun_trains_with_mpis_own(tmp_path: Path) -> None:
     result_path = tmp_path / "result.json"
     options = ["--transport", "mpi", "--mechanism", "mpi", "--steps", str(STEPS), "--output", str(result_path)]
