@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OURS = ("controller", "hostlib", "emulation", "netfold", "simulation")
-OTHERS = ("make", "python", "python3", "torchrun", "mpirun", "curl", ".", "ip", "pytest", "sudo", "env")
+OTHERS = ("make", "python", "python3", "torchrun", "mpirun", "curl", ".", "ip", "pytest", "sudo", "env", "cmp")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 FILE_NAME = re.compile(r"# (\S+\.(?:py|toml))\n")
 SHELLS = ("sh", "bash", "console")
