@@ -18,6 +18,9 @@ SHELLS = ("sh", "bash", "console")
 INLINE = re.compile(rf"`((?:{'|'.join(OURS)}) [a-z]+ [^`]+)`")
 WORD = re.compile(r"(?:\w+=\S+ )*(?:sudo )?(?:\S*/bin/)?([\w.-]+)(?: |$)")
 
+# The commands after a switch in the background want it to listen.
+UNTIL_READY = "timeout 20 sh -c 'until [ -e ready ]; do sleep 0.05; done'"
+
 
 @dataclass(frozen=True, slots=True)
 class Smaller:
@@ -62,7 +65,11 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     ],
     # What would take long.
     r"netfold emulate experiment\.toml": [Smaller("$", " --only ring-")],
-    r"netfold train .*": [Smaller("$", " --steps 2")],
+    r"netfold switch .*&": [
+        Smaller("--exit-when-idle 300", "--exit-when-idle 20 --ready-file ready"), Smaller("$", f" {UNTIL_READY}")
+    ],
+    r"netfold switch .*": [Smaller("$", " --exit-when-idle 0.5")],
+    r"netfold train .*": [Smaller("( --steps 20)?$", " --steps 2")],
     r"emulation run fabric-vs-host( --miniature)?": [Smaller("( --miniature)?$", " --miniature --only inception3-ring-")],
     r"emulation run [a-z]+": Elsewhere("tests/emulation/test_ready_experiments.py runs it in miniature"),
     r"simulation run emulation/.*": [Smaller("emulation/", f"{ROOT}/emulation/")],
@@ -102,6 +109,7 @@ BEFORE = {
     """python3 -c 'import json; print(json.dumps({str(n): 1 + abs(n - 9) / 9 for n in range(1, 200)}))' > times.json""",
     "emulation-networks.md": """printf '[topology]\\nkind = "leaf-spine"\\n' > network.toml""",
     "poseidon.md": "controller start",
+    "tutorial-p4.md": f"ln -s {ROOT}/p4 p4",
     "ralp.md": "controller start",
 }
 # A network of one's own, as models.md and ralp.md name one.

@@ -52,7 +52,8 @@ def test_links_lead_to_files(page: Path) -> None:
 
 # What users write themselves, and other people's.
 NOT_OURS = {
-    "my_models.py", "my_training.py", "kill_switch.py", "script.py", "network.toml", "experiment.toml",
+    "my_models.py", "my_training.py", "kill_switch.py", "contribute.py", "rules.py",
+    "counters.py", "script.py", "network.toml", "experiment.toml",
     "my-mechanisms/chain.py", "my-mechanisms/pyproject.toml", "simple_switch.cpp", "tna.p4",
 }  # fmt: skip
 FILE = re.compile(r"(?<![*\w/.-])\w[\w./-]*\.(?:py|cpp|h|p4|toml)\b")
