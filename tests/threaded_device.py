@@ -183,7 +183,7 @@ def install(patch: pytest.MonkeyPatch) -> ThreadedDevice:
         "hostlib.collectives.scheduled_collective",
         "hostlib.collectives.vendor",
         "hostlib.collectives.shared_memory",
-        "hostlib.pytorch.backend",
+        "hostlib.pytorch.reduction",
         "hostlib.staging.staged_gloo",
     ):
         patch.setattr(f"{module}.device_of", found)
