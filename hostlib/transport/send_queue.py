@@ -14,6 +14,8 @@ from torch import Tensor
 
 from hostlib.transport.transport import Pending, Transport
 
+CLOSE_S = 5.0
+
 
 @dataclass(slots=True)
 class Queued:
@@ -63,7 +65,8 @@ class SendQueue:
         self._line: deque[Queued] = deque()  # what has not left; those up to the first for another host are under way
         self._open = True
         self._changed = threading.Condition()
-        threading.Thread(target=self._run, name="outbox", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+        self._thread.start()
 
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
         """As Transport.send."""
@@ -75,10 +78,12 @@ class SendQueue:
         return message
 
     def close(self) -> None:
-        """There will be no more."""
+        """There will be no more. What was sent leaves first."""
         with self._changed:
             self._open = False
             self._changed.notify()
+        # A thread that lets go of the last hold on torch's group while the interpreter ends takes the process down with it.
+        self._thread.join(timeout=CLOSE_S)
 
     def _begin(self) -> None:
         for message in self._line:

@@ -35,9 +35,8 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
         yield player
 
 
-@pytest.mark.parametrize(
-    "kind", ["kill-rank", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("pause-rank", "pause-switch", TWO))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["kill-rank", "pause-rank", "pause-switch", TWO])
 def test_a_run_ends_well_or_says_who_is_missing(kind: str, player: Player) -> None:
     number = [*KINDS, TWO].index(kind)
     outcome = player.play(replace(draw(SEED, number, kind), equipment=CALM, workload=SMALL))

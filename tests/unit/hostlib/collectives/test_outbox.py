@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections import Counter, deque
 
 import pytest
@@ -185,3 +187,16 @@ def test_a_schedule_that_would_wait_is_found() -> None:
         receives = [Receive(other, piece, reduce=True) for piece in reversed(range(pieces))]
         lists[name] = (*sends, *receives)
     assert waits_for_ever(Schedule("crossed", 2, pieces, lists), 1) == ["worker0", "worker1"]
+
+
+def test_closed_its_thread_has_ended_and_holds_nothing() -> None:
+    """Else it would let go of torch's group later, perhaps while the interpreter ends, which is the end of the process."""
+    line = Line()
+    held = weakref.ref(line)
+    sends = SendQueue(line)
+    sends.send(torch.zeros(1), 1, 0)
+    line.let.release()
+    sends.close()
+    del sends, line
+    gc.collect()
+    assert held() is None
