@@ -22,8 +22,11 @@ WORKERS ?= 2
 
 install: $(STAMP)
 
+# What is compiled of netfold's own P4 programs.
+SWITCH := $(wildcard p4/build/*.json emulation/switch/compiler/*.py emulation/switch/runtime/*.h emulation/switch/runtime/*/*.h)
+
 # Installed editable: Python changes need no new install; C++ and dependency changes do, hence the prerequisites.
-$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard */native/*.cpp */native/*.h */native/*/*.cpp */native/*/*.h)
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard */native/*.cpp */native/*.h */native/*/*.cpp */native/*/*.h) $(SWITCH)
 	@bash .ci/prerequisites $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check \
