@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from hostlib.system.exit_status import interrupt_on
+from hostlib.system.extras import CONTROLLER, require_installed
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, predictors
 
 SSH = "ssh -o BatchMode=yes"
@@ -117,6 +118,7 @@ def run_experiment(
     if only_list:
         print_cells(run)
         return
+    require_installed("torch", *(() if real else CONTROLLER))
     with progress.of(run):
         rows = run.go()
     if as_json:

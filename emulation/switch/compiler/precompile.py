@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from emulation.errors import EmulationError
 from emulation.switch.compiler.bmv2_json import Program
 from emulation.switch.compiler.cc import precompile_program
 from emulation.switch.compiler.program_writer import Generator
@@ -17,7 +16,4 @@ if __name__ == "__main__":
     compiler, program, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     for earlier in folder.glob(f"{program.stem}-*"):  # of other sources
         earlier.unlink()
-    try:
-        precompile_program(Generator(Program(program.read_bytes())).generate(), compiler, folder, program.stem)
-    except EmulationError as error:
-        sys.exit(f"{program}: {error}")
+    precompile_program(Generator(Program(program.read_bytes())).generate(), compiler, folder, program.stem)
