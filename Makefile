@@ -5,6 +5,7 @@
 # make lint       ruff, mypy, clang-format
 # make tidy       clang-tidy
 # make docs       the pages of docs/ as a site: build/site/index.html
+# make wheels     an sdist, and wheels for the Pythons that are here: build/dist
 PYTHON ?= /usr/bin/python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +18,7 @@ TIMED := tests/integration tests/chaos tests/emulation tests/docs
 DEALT := --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 
-.PHONY: demo test test-all p4 lint tidy docs install clean
+.PHONY: demo test test-all p4 lint tidy docs wheels install clean
 .DEFAULT_GOAL := install
 
 install: $(STAMP)
@@ -61,6 +62,9 @@ tidy: $(STAMP)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
+
+wheels:
+	@bash .ci/wheels $(PYTHON)
 
 clean:
 	rm -rf build $(VENV)
