@@ -28,8 +28,12 @@ def find_python(version: str) -> str | None:
     if sys.version.startswith(f"{version}."):
         return sys.executable
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = shutil.which(f"python{version}") or next(iter(sorted(pyenv.glob(f"{version}.*/bin/python"))), None)
-    return None if found is None else str(found)
+    candidates = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))]
+    # pyenv has a command for each version on PATH that may not work.
+    working = (
+        each for each in candidates if each and not subprocess.run([each, "-c", ""], capture_output=True).returncode
+    )
+    return next(working, None)
 
 
 def run(*command: str | Path, **options: object) -> str:
