@@ -31,7 +31,7 @@ from controller.switches.supervisor import Supervisor
 from controller.topology import Switch, Topology
 from hostlib.protocol import constants
 from hostlib.protocol.addresses import FABRIC_ADDRESS
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.system.process import Process, write_whole
 
 JOBS_FILE = "jobs.json"
