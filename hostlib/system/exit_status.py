@@ -58,8 +58,13 @@ def _exit_code(error: BaseException, errors: tuple[type[Exception], ...]) -> int
     """
     if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
         return INTERRUPTED
-    if isinstance(error, click.ClickException):
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx is not None else ""
+        hint = f"; see `{where} --help`" if where else ""
+        click.echo(f"error: {_one_line(error.format_message())}{hint}", err=True)
         return error.exit_code
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
@@ -80,6 +85,11 @@ def _exit_code(error: BaseException, errors: tuple[type[Exception], ...]) -> int
         click.echo(f"error: {what}: {error.strerror or error}", err=True)
         return FAILED
     return None
+
+
+def _one_line(message: str) -> str:
+    """Click's message, which may end with a full stop or list its choices on lines of their own."""
+    return " ".join(message.split()).removesuffix(".")
 
 
 def _write_no_more() -> None:

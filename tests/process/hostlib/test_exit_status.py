@@ -30,7 +30,7 @@ def raising(error: BaseException) -> Callable[[], None]:
         (FabricError("no answer"), 1, "error: no answer\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.exceptions.Abort(), 130, "interrupted\n"),
-        (click.UsageError("no such option"), 2, "Error: no such option\n"),
+        (click.UsageError("no such option"), 2, "error: no such option\n"),
         (click.exceptions.Exit(3), 3, ""),
         (PermissionError(13, "Permission denied", "/etc/x"), 1, "error: /etc/x: Permission denied\n"),
         (OSError("no more"), 1, "error: cannot write the output: no more\n"),
