@@ -111,7 +111,7 @@ def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
         options.pop("oversubscription"),
         store_and_forward=forward,
         store_and_aggregate=aggregate or forward,
-        slot_bytes=units.size(options.pop("slots")),
+        slots=int(options.pop("slots")),
     )
 
 

@@ -36,7 +36,9 @@ class Network:
         oversubscription: hosts' bandwidth of a rack over the rack's to the spine.
         store_and_forward: switches have the whole message before they send it on.
         store_and_aggregate: switches have the whole sum before they send it on.
-        slot_bytes: what each switch can sum at a time; 0 for any.
+        slots: frames to the fabric that a host has under way without their results, at most; 0 for any number.
+        slot_bytes: values in such a frame.
+        turnaround_ns: from the last bit of a result at a host to the first of the frame that uses its slot again.
         turn_bytes: messages between hosts go in parts of so many, which streams to one host take in turns, as TCP's do; so
             do a server's to several, while a worker's leave one after the other. 0: messages are not cut.
         topology: instead of a star or racks: any tree, with the rates and delays of its cables.
@@ -54,14 +56,17 @@ class Network:
     oversubscription: float = 1.0
     store_and_forward: bool = False
     store_and_aggregate: bool = False
-    slot_bytes: int = 0
+    slots: int = 0
+    slot_bytes: int = 1024
+    turnaround_ns: int = 0
     turn_bytes: int = 0
     topology: Topology | None = None
     efficiency: float = 1.0
     frame_bytes: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("latency_ns", 0), ("overhead_ns", 0), ("racks", 1), ("slot_bytes", 0), ("turn_bytes", 0)):
+        whole = ("latency_ns", "overhead_ns", "slots", "turnaround_ns", "turn_bytes")
+        for name, least in (*((each, 0) for each in whole), ("racks", 1), ("slot_bytes", 1)):
             if getattr(self, name) < least:
                 raise NetworkError(f"{name} must be at least {least}, not {getattr(self, name)}")
         for name in ("bandwidth_bits_s", "oversubscription"):
@@ -128,6 +133,64 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
         switches,
         names,
     )
+
+
+def round_trips(network: Network, of: Tree, workers: list[int], servers: list[int], sums: bool) -> NDArray[np.int64]:
+    """How long after a host has begun to send a frame of the slot protocol its slot may be used again, on idle links.
+
+    Args:
+        workers, servers: of a job: their places among the tree's nodes.
+        sums: switches do.
+
+    Returns:
+        Picoseconds by node of the tree; 0 where no host of the job is. int64.
+    """
+    trips = np.zeros(len(of.nodes), np.int64)
+
+    def way(source: int, target: int) -> int:
+        """Latencies from one node to another."""
+        up, down = _to_root(of, source), _to_root(of, target)
+        while up and down and up[-1] == down[-1]:
+            up.pop()
+            down.pop()
+        return sum(int(of.latency_ps[of.nodes[n][1]]) for n in up) + sum(
+            int(of.latency_ps[of.nodes[n][2]]) for n in down
+        )
+
+    def taken(host: int) -> int:
+        """By a host, from a frame's first bit on its link to the first of what follows from it."""
+        frame_ps = network.slot_bytes * float(of.ps_per_byte[of.nodes[host][2]])
+        return round(frame_ps) + network.turnaround_ns * PS_PER_NS
+
+    top = _lowest_common(of, workers)
+    for host in workers:
+        if servers:
+            there = max(way(host, server) + taken(server) + way(server, host) for server in servers)
+        elif sums:
+            there = way(host, top) + way(top, host)
+        else:
+            there = max(
+                (way(host, other) + taken(other) + way(other, host) for other in workers if other != host), default=0
+            )
+        trips[host] = there + taken(host)
+    for host in servers:
+        trips[host] = max(way(host, other) + taken(other) + way(other, host) for other in workers) + taken(host)
+    return trips
+
+
+def _to_root(of: Tree, node: int) -> list[int]:
+    """The nodes on the way from one to the root, which is not among them."""
+    found = []
+    while of.nodes[node][0] >= 0:
+        found.append(node)
+        node = int(of.nodes[node][0])
+    return found
+
+
+def _lowest_common(of: Tree, hosts: list[int]) -> int:
+    """The switch nearest to hosts through which all their ways to each other go."""
+    ways = [[*map(lambda n: int(of.nodes[n][0]), _to_root(of, host))] for host in hosts]
+    return next(switch for switch in ways[0] if all(switch in way for way in ways))
 
 
 def topology_of(network: Network, workers: int, servers: int) -> Topology:
