@@ -8,7 +8,7 @@ from typing import Protocol
 from controller.errors import RequestError
 from controller.jobs.switch_share import HOSTS_PER_SWITCH
 from hostlib.protocol import constants
-from hostlib.protocol.header import SLOTS_PER_POOL
+from hostlib.protocol.slots import SLOTS_PER_POOL
 
 LARGEST_WORLD = 512
 LARGEST_POOLS = 4

@@ -14,7 +14,6 @@ from hostlib.protocol import constants
 from hostlib.protocol.header_fields import HeaderFields
 
 ELEMENTS = 256  # per packet of `controller start`
-SLOTS_PER_POOL = 128  # unless a job asks for another number
 VALUE_BYTES = 4
 FRAME_HEADERS = 14 + 20 + 8 + constants.HEADER_BYTES  # Ethernet, IPv4, UDP, and ours
 

@@ -81,8 +81,12 @@ bool Links::to_fabric(const Message &m) const {
 }
 
 Window &Links::window(const Message &m) {
-    const Job &job = model_.jobs[m.state->job];
-    return windows_.try_emplace({m.state->job, m.at}, job.slots, job.round_trip[m.at]).first->second;
+    const std::int32_t j = m.state->job;
+    const Job &job = model_.jobs[j];
+    // A server has a stream for each channel, to which tensors are dealt out in turns.
+    const bool dealt = job.channels > 1 && m.source >= m.state->program->workers;
+    const std::int32_t stream = dealt ? model_.index_in_job[m.state->tensor] % job.channels : 0;
+    return windows_.try_emplace({j, m.at, stream}, job.slots, job.round_trip[m.at]).first->second;
 }
 
 void Links::queue(std::uint32_t id, std::int32_t l) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "events.h"
@@ -72,7 +72,8 @@ private:
     Events &events_;
     Result &result_;
     std::vector<LinkState> link_;
-    std::map<std::pair<std::int32_t, std::int32_t>, Window> windows_;  // by job and node of the tree
+    std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Window>
+        windows_;  // by job, node of the tree, stream
     std::vector<Message> messages_;
     std::vector<std::uint32_t> spare_;
     std::uint64_t sequence_ = 0;

@@ -36,7 +36,8 @@ class Network:
         oversubscription: hosts' bandwidth of a rack over the rack's to the spine.
         store_and_forward: switches have the whole message before they send it on.
         store_and_aggregate: switches have the whole sum before they send it on.
-        slots: frames to the fabric that a host has under way without their results, at most; 0 for any number.
+        slots: of a pool of sums: frames to the fabric that a rank has under way without their results, at most. Streams
+            of chunks share twice as many. 0 for any number.
         slot_bytes: values in such a frame.
         turnaround_ns: from the last bit of a result at a host to the first of the frame that uses its slot again.
         turn_bytes: messages between hosts go in parts of so many, which streams to one host take in turns, as TCP's do; so
@@ -146,6 +147,14 @@ def round_trips(network: Network, of: Tree, workers: list[int], servers: list[in
         Picoseconds by node of the tree; 0 where no host of the job is. int64.
     """
     trips = np.zeros(len(of.nodes), np.int64)
+    # Hosts that hang on like cables at one switch have like ways: two of them stand for all.
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for host in workers:
+        parent, up, down, _ = map(int, of.nodes[host])
+        key = (parent, int(of.latency_ps[up]), int(of.latency_ps[down]), round(1e6 * of.ps_per_byte[down]))
+        alike.setdefault(key, []).append(host)
+    some = [host for hosts in alike.values() for host in hosts[:2]]
+    top = _lowest_common(of, some)
 
     def way(source: int, target: int) -> int:
         """Latencies from one node to another."""
@@ -153,28 +162,28 @@ def round_trips(network: Network, of: Tree, workers: list[int], servers: list[in
         while up and down and up[-1] == down[-1]:
             up.pop()
             down.pop()
-        return sum(int(of.latency_ps[of.nodes[n][1]]) for n in up) + sum(
-            int(of.latency_ps[of.nodes[n][2]]) for n in down
-        )
+        sent, received = ([int(of.nodes[n][column]) for n in nodes] for column, nodes in ((1, up), (2, down)))
+        return int(of.latency_ps[sent + received].sum())
 
     def taken(host: int) -> int:
         """By a host, from a frame's first bit on its link to the first of what follows from it."""
         frame_ps = network.slot_bytes * float(of.ps_per_byte[of.nodes[host][2]])
         return round(frame_ps) + network.turnaround_ns * PS_PER_NS
 
-    top = _lowest_common(of, workers)
-    for host in workers:
+    def there_and_back(host: int, others: list[int]) -> int:
+        ways = [way(host, other) + taken(other) + way(other, host) for other in others if other != host]
+        return max(ways, default=0) + taken(host)
+
+    for hosts in alike.values():
+        first = hosts[0]
         if servers:
-            there = max(way(host, server) + taken(server) + way(server, host) for server in servers)
+            trips[hosts] = there_and_back(first, servers)
         elif sums:
-            there = way(host, top) + way(top, host)
+            trips[hosts] = way(first, top) + way(top, first) + taken(first)
         else:
-            there = max(
-                (way(host, other) + taken(other) + way(other, host) for other in workers if other != host), default=0
-            )
-        trips[host] = there + taken(host)
-    for host in servers:
-        trips[host] = max(way(host, other) + taken(other) + way(other, host) for other in workers) + taken(host)
+            trips[hosts] = there_and_back(first, some)
+    for server in servers:
+        trips[server] = there_and_back(server, some)
     return trips
 
 

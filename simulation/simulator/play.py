@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib.mechanisms.mechanism import Mechanism, registered
+from hostlib.protocol.slots import slots_of_stream
 from hostlib.schedules.hierarchy import spread
-from hostlib.schedules.schedule import SWITCH, Multicast, Schedule, Send, Symmetry, is_host, worker
+from hostlib.schedules.schedule import SWITCH, FabricUse, Multicast, Schedule, Send, Symmetry, is_host, worker
 from hostlib.topology.topology import Topology
 from simulation._kernel import Kernel
 from simulation._kernel import job as kernel_job
@@ -344,6 +345,19 @@ def _place(name: str, of: Tree, workers: int, first: tuple[int, int], stride: in
     return of.switches[name]
 
 
+def _slots(job: Job, network: Network) -> int:
+    """Of each of a job's streams to the fabric; 0 for any number."""
+    if not network.slots or not job.mechanism.needs_fabric:
+        return 0
+    if job.mechanism.fabric_use is not FabricUse.MULTICAST:
+        return network.slots
+    streams = max(job.channels, 1) if job.mechanism.servers else job.workers
+    slots = slots_of_stream(streams, network.slots)
+    if not slots:
+        raise NetworkError(f"{network.slots} slots are too few for {streams} streams of chunks")
+    return slots
+
+
 def _kernel_job(
     job: Job, with_servers: bool, stand: int, first_tensor: int, network: Network, trips: NDArray[np.int64]
 ) -> Any:
@@ -359,7 +373,7 @@ def _kernel_job(
         with_servers if job.pipelined is None else job.pipelined, job.channels,
         list(Order).index(job.order), job.variation.seed, forward, backward,
         [[first_tensor + t for t in step] for step in workload.released], [first_tensor + t for t in workload.errands],
-        network.slots if job.mechanism.needs_fabric else 0, network.slot_bytes, trips,
+        _slots(job, network), network.slot_bytes, trips,
     )  # fmt: skip
 
 

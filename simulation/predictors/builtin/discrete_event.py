@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hostlib.mechanisms.mechanism import Mechanism
-from hostlib.protocol.header import SLOTS_PER_POOL, frame_bytes
+from hostlib.protocol.header import frame_bytes
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.text import units
 from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.predictors.predictor import Prediction, PredictorSpec
