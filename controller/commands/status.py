@@ -13,14 +13,15 @@ from rich.table import Table
 from controller.commands.state_dir import state_dir_option
 from controller.errors import ControllerError, StateError
 from controller.state_file import State
+from hostlib.system.command import Command, json_option
 from hostlib.system.http_client import HttpError, controller_status
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
+@click.command(cls=Command)
 @state_dir_option
+@json_option
 def status(as_json: bool, state_dir: Path) -> None:
-    """What the controller, its switch and its jobs are doing."""
+    """Show the state of the controller, its switches and its jobs."""
     state = State.read(state_dir)
     if state is None:
         raise StateError("no controller is running (controller start)")

@@ -104,6 +104,12 @@ def error_of(row: Mapping[str, Any]) -> float | None:
     return None if row["simulated_ms"] is None else row["simulated_ms"] / row["iteration_ms"] - 1
 
 
+def listed_cells(run: ExperimentRun) -> list[Row]:
+    """What would be run, as JSON has it."""
+    left = set(run.left)
+    return [{"cell": c.name, "dilation": run.dilation(c), "done": c not in left} for c in run.cells]
+
+
 def print_cells(run: ExperimentRun) -> None:
     """What would be run."""
     table = Table("cell", box=None)

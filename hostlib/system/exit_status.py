@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import signal
 import sys
@@ -20,7 +21,7 @@ def end_with(
     command: Callable[[], object], *errors: type[Exception], at_once: bool | Callable[[], bool] = False
 ) -> None:
     """Run a command; what goes wrong with it becomes one line and an exit code: also what the system refuses, such as a
-    full disk.
+    full disk. With `--json`, standard output gets {"error": "..."} as well.
 
     Args:
         errors: netfold's own, which end it with exit code 1.
@@ -35,30 +36,28 @@ def end_with(
         command()
         sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        code = INTERRUPTED
-    except click.ClickException as error:
+        code = _failed("interrupted", "interrupted", INTERRUPTED)
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        code = error.exit_code
+        code = FAILED
+    except click.ClickException as error:
+        code = _failed(_line_of(error))
     except click.exceptions.Exit as done:
         code = done.exit_code
     except errors as error:
-        click.echo(f"error: {error}", err=True)
-        code = FAILED
+        code = _failed(str(error))
     except ModuleNotFoundError as error:
         line = what_to_install(error)
         if line is None:
             raise
-        click.echo(f"error: {line}", err=True)
-        code = FAILED
+        code = _failed(line)
     except BrokenPipeError:  # as click has it: `... | head` had enough
         _write_no_more()
         code = FAILED
     except OSError as error:
         _write_no_more()
         what = "cannot write the output" if error.filename is None else error.filename
-        click.echo(f"error: {what}: {error.strerror or error}", err=True)
-        code = FAILED
+        code = _failed(f"{what}: {error.strerror or error}")
     if code and (at_once() if callable(at_once) else at_once):
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):  # nobody reads it any more
@@ -66,6 +65,30 @@ def end_with(
         os._exit(code)
     if code:
         raise SystemExit(code)
+
+
+def _failed(error: str, line: str | None = None, code: int = FAILED) -> int:
+    """Say what went wrong: a line on standard error and, with `--json`, a document on standard output.
+
+    Returns:
+        The exit code.
+    """
+    click.echo(line or f"error: {error}", err=True)
+    words = sys.argv[1:]
+    if "--json" in words[: words.index("--") if "--" in words else None]:
+        with contextlib.suppress(OSError):  # nobody reads it
+            print(json.dumps({"error": error}), flush=True)
+    return code
+
+
+def _line_of(error: click.ClickException) -> str:
+    """click's words, with the option alone in front where a value is wrong."""
+    if isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
+        hint = error.param.get_error_hint(error.ctx) if error.param is not None else error.param_hint
+        if isinstance(hint, str):
+            named = hint.replace("'", "").split(" / ")[-1]
+            return f"{named}: {error.message}"
+    return error.format_message()
 
 
 def _write_no_more() -> None:

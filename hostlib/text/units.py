@@ -29,7 +29,7 @@ SIZES = {
     "gb": 10**9,
 }
 TOO_MUCH = 2**63  # bits per second, bytes or nanoseconds
-TIMES_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+TIMES_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "": 10**9}
 
 
 def bandwidth(text: str, what: str = "bandwidth") -> float:
@@ -53,8 +53,19 @@ def size(text: str, what: str = "size") -> int:
 
 
 def time_ns(text: str, what: str = "time") -> int:
-    """Nanoseconds, from `5us`. Raises QuantityError, as `bandwidth` does."""
-    return round(_times(text, *_split(text), TIMES_NS, what, f"{', '.join(TIMES_NS)} (as in 5us)"))
+    """Nanoseconds, from `5us`; a bare number is seconds. Raises QuantityError, as `bandwidth` does."""
+    return round(_times(text, *_split(text), TIMES_NS, what, f"{', '.join(filter(None, TIMES_NS))} (as in 5us)"))
+
+
+def throughput(text: str, what: str = "throughput") -> float:
+    """Bytes per second, from `10GB/s`. Raises QuantityError, as `bandwidth` does."""
+    number, unit = _split(text)
+    if not number or not BYTES_PER_S.fullmatch(unit):
+        raise QuantityError(f"{what} {text!r} is not a number and one of B/s, kB/s, MB/s, GB/s, TB/s (as in 10GB/s)")
+    value = float(number) * PREFIXES.get(unit[0].lower(), 1)
+    if not 0 < value < TOO_MUCH:
+        raise QuantityError(f"{what} {text!r} is not above 0 and less than 2^63")
+    return value
 
 
 def _split(text: str) -> tuple[str, str]:

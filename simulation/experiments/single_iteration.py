@@ -19,6 +19,7 @@ from simulation.simulator.network import Network
 from simulation.simulator.play import Job, Order, Played, play
 from simulation.simulator.workload import Variation
 
+SLOT_BYTES = 1024  # a packet of 256 elements of 4 bytes, as docs/protocol.md has it
 MOST_WORKERS, MOST_JOBS = 1_000_000, 10_000
 
 
@@ -111,8 +112,18 @@ def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
         options.pop("oversubscription"),
         store_and_forward=forward,
         store_and_aggregate=aggregate or forward,
-        slot_bytes=units.size(options.pop("slots")),
+        slot_bytes=slot_bytes(options.pop("slots")),
     )
+
+
+def slot_bytes(slots: int | str) -> int:
+    """What so many slots hold; 0 for any number. A text with a unit, as `64KiB`, is that size.
+
+    Raises:
+        QuantityError: it is neither.
+    """
+    text = str(slots)
+    return int(text) * SLOT_BYTES if text.isdecimal() and text.isascii() else units.size(text, "slots")
 
 
 def _seconds(text: str | None) -> float | None:
