@@ -12,7 +12,7 @@ import click
 from emulation.errors import EmulationError
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
-from hostlib.text.progress import PlainProgress
+from hostlib.text.progress_lines import PlainProgress
 
 
 @click.command(cls=Command, renamed={"--jobs": "--processes"})

@@ -59,7 +59,7 @@ from hostlib.text.common_options import faults
 @click.option(
     "--bandwidth", "rate", type=types.RATE.typed(), help="Bandwidth of each port's egress [default: no limit]."
 )
-@click.option("--delay", type=types.TIME.typed(), help="Delay of each port's link, in each direction [default: none].")
+@click.option("--delay", type=types.TIME, help="Delay of each port's link, in each direction [default: none].")
 @click.option(
     "--queue",
     type=types.Whole(1, 2**31 - 1),
@@ -104,7 +104,7 @@ def switch(
     crcs: tuple[str, ...],
     udp_destination: str | None,
     rate: str | None,
-    delay: str | None,
+    delay: float | None,
     queue: int,
     burst: int,
     loss: float,
@@ -157,7 +157,7 @@ def switch(
     if (program is None) != (p4info is None):
         raise click.UsageError("--program and --p4info belong together")
     asked_faults = Faults(loss, duplicate, reorder, seed, corrupt)
-    shape = Shape(None if rate is None else parse_rate(rate), 0 if delay is None else parse_delay(delay), queue, burst)
+    shape = Shape(None if rate is None else parse_rate(rate), 0 if delay is None else parse_delay(f"{delay * 1e9:.0f}ns"), queue, burst)
     if udp_ports > HIGHEST_PORT:
         raise PortError(f"--ports {udp_ports}: a switch has ports 0 to {HIGHEST_PORT}")
     specs = [parse_port(text, asked_faults, shape) for text in ports]

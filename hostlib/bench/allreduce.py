@@ -121,9 +121,9 @@ class BenchOptions:
         self._check_place()
 
     def _check_place(self) -> None:
-        count = parse_hosts(self.hosts)
         if self.world_size is not None and not 1 <= self.world_size <= LARGEST_WORLD:
             raise HostlibError(f"--workers must be in 1..{LARGEST_WORLD}, not {self.world_size}")
+        count = parse_hosts(self.hosts)
         if count is not None and self.world_size not in (None, count):
             raise HostlibError(f"--workers {self.world_size} does not match {self.hosts}, a rank on each")
         if self.rate is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from dataclasses import asdict
@@ -24,9 +25,9 @@ KERNELS_S = 2.0
 def _place(old: str) -> list[str] | None:
     """--hosts as it was: `local`, or `netns:N`."""
     kind, _, number = old.partition(":")
-    if kind == "local":
+    if old == "local":
         return ["--on", "loopback"]
-    return ["--on", "netns", "--workers", number] if number else ["--on", "netns"]
+    return ["--on", "netns", "--workers", number] if kind == "netns" and re.fullmatch("[0-9]+", number) else None
 
 
 @click.command(

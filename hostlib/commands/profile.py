@@ -44,7 +44,7 @@ def profile(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Record a trace of a model, which `netfold simulate --trace` replays on other networks.
+    """Record a trace of a model, to be simulated on other networks.
 
     \b
     Examples

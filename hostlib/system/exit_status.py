@@ -77,7 +77,8 @@ def _failed(error: str, line: str | None = None, code: int = FAILED) -> int:
     words = sys.argv[1:]
     if "--json" in words[: words.index("--") if "--" in words else None]:
         with contextlib.suppress(OSError):  # nobody reads it
-            print(json.dumps({"error": error}), flush=True)
+            click.echo(json.dumps({"error": error}))
+            sys.stdout.flush()
     return code
 
 

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ class Words:
     examples: tuple[str, ...] = ()
 
 
+def metavar(words: Words, param: click.Parameter) -> str | None:
+    """An option's; arguments go by their names, as click has it."""
+    return words.metavar if isinstance(param, click.Option) else None
+
+
 class Value(click.ParamType[Any]):
     """A value of a text, which `parse` makes.
 
@@ -54,11 +60,11 @@ class Value(click.ParamType[Any]):
         try:
             parsed = self._parse(value)
         except (HostlibError, ValueError) as error:
-            self.fail(str(error), param, ctx)
+            self.fail(str(error).removeprefix(f"{units.VALUE} "), param, ctx)
         return value if self._as_typed else parsed
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return self.words.metavar
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        return metavar(self.words, param)
 
     def typed(self) -> Value:
         """The same, which gives commands the text as it was typed."""
@@ -83,8 +89,8 @@ class Whole(click.IntRange):
         super().__init__(min, max)
         self.words = words or Words("N", "a whole number", "digits", ("4",))
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return self.words.metavar
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        return metavar(self.words, param)
 
     def _describe_range(self) -> str:
         return "" if self.min is None and self.max is None else super()._describe_range()
@@ -105,8 +111,8 @@ class Finite(click.FloatRange):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return self.words.metavar
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        return metavar(self.words, param)
 
     def _describe_range(self) -> str:
         return "" if self.min is None and self.max is None else super()._describe_range()
@@ -119,8 +125,8 @@ class Location(click.Path):
         super().__init__(path_type=Path, **options)
         self.words = words
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return self.words.metavar
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        return metavar(self.words, param)
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------
@@ -156,14 +162,14 @@ PROBABILITY = Value(
 
 def seconds(text: str) -> float:
     """Seconds, from `5s`, `200ms` or `5`. Raises QuantityError."""
-    return units.time_ns(text) / 1e9
+    return units.time_ns(text, units.VALUE, bare="s") / 1e9
 
 
 def some_seconds(text: str) -> float:
     """As `seconds`, but above 0. Raises ValueError as well."""
     found = seconds(text)
     if found <= 0:
-        raise ValueError(f"time {text!r} is not above 0")
+        raise ValueError(f"{text!r} is not above 0")
     return found
 
 
@@ -177,7 +183,7 @@ SIZE = Value(
         "B; K, KiB, M, MiB, G, GiB (powers of 1024); kB, MB, GB (powers of 1000); a bare number is bytes",
         ("64K", "16MiB", "25MB", "65536"),
     ),
-    units.size,
+    partial(units.size, what=units.VALUE),
 )
 RATE = Value(
     Words(
@@ -186,7 +192,7 @@ RATE = Value(
         "bit, kbit, mbit, gbit, tbit, also as Gbit/s, Gbps, Gb/s or G; powers of 1000",
         ("25gbit", "25Gbit/s", "25gbps", "100G", "100mbit"),
     ),
-    units.bandwidth,
+    partial(units.bandwidth, what=units.VALUE),
 )
 THROUGHPUT = Value(
     Words(
@@ -195,7 +201,7 @@ THROUGHPUT = Value(
         "B/s, kB/s, MB/s, GB/s, TB/s; powers of 1000",
         ("10GB/s",),
     ),
-    units.throughput,
+    partial(units.throughput, what=units.VALUE),
 )
 
 # ---- names ----------------------------------------------------------------------------------------------------------
@@ -209,7 +215,7 @@ def shape(text: str) -> tuple[int, ...]:
     """
     extents = text.split("x")
     if not all(extent.isdecimal() and extent.isascii() and int(extent) > 0 for extent in extents):
-        raise ValueError(f"it takes a shape such as 3x224x224, 224 for short, or 1024 of so many tokens, not {text!r}")
+        raise ValueError(f"{text!r} is not a shape such as 3x224x224, 224 for short, or 1024 for so many tokens")
     return tuple(map(int, extents))
 
 

@@ -7,6 +7,7 @@ import re
 from hostlib.errors import QuantityError
 
 PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+VALUE = "value"  # what a quantity is called whose option stands before it
 BANDWIDTHS = {f"{prefix}bit": factor for prefix, factor in PREFIXES.items()}
 # How others write them: 25Gbit/s, 25Gbps, 25Gb/s, 25G.
 SPELLINGS = {
@@ -29,7 +30,7 @@ SIZES = {
     "gb": 10**9,
 }
 TOO_MUCH = 2**63  # bits per second, bytes or nanoseconds
-TIMES_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "": 10**9}
+TIMES_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 
 def bandwidth(text: str, what: str = "bandwidth") -> float:
@@ -52,9 +53,17 @@ def size(text: str, what: str = "size") -> int:
     return round(_times(text, *_split(text), SIZES, what, f"{', '.join(filter(None, SIZES))} (as in 16MiB)"))
 
 
-def time_ns(text: str, what: str = "time") -> int:
-    """Nanoseconds, from `5us`; a bare number is seconds. Raises QuantityError, as `bandwidth` does."""
-    return round(_times(text, *_split(text), TIMES_NS, what, f"{', '.join(filter(None, TIMES_NS))} (as in 5us)"))
+def time_ns(text: str, what: str = "time", bare: str = "") -> int:
+    """Nanoseconds, from `5us`.
+
+    Args:
+        bare: the unit of a number without one; none is legal if it is empty.
+
+    Raises:
+        QuantityError: not of that form; it calls the time `what`.
+    """
+    number, unit = _split(text)
+    return round(_times(text, number, unit or bare, TIMES_NS, what, f"{', '.join(TIMES_NS)} (as in 5us)"))
 
 
 def throughput(text: str, what: str = "throughput") -> float:

@@ -115,7 +115,7 @@ network_options = together(
     click.option("--store-and-forward", is_flag=True, help="Switches hold every whole message before they send it on."),
     click.option(
         "--slots",
-        type=types.N,
+        type=types.Whole(0),
         default=0,
         show_default=True,
         help=f"Slots of each switch, of {SLOT_BYTES // 1024} KiB each; 0 is no limit.",

@@ -13,7 +13,7 @@ from rich.table import Table
 from hostlib.mechanisms.mechanism import registered
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
-from hostlib.text.progress import PlainProgress
+from hostlib.text.progress_lines import PlainProgress
 from simulation.commands.options import (
     RESPELLED,
     console,

@@ -84,7 +84,7 @@ def edit(
     if add is not None and add > MOST_COPIES:
         raise SimulationError(f"--add must be at most {MOST_COPIES}, not {add}")
     if layers != EVERY and scale_compute is scale_sizes is add is None:
-        raise SimulationError("--layers says of which: of what, --scale-compute, --scale-sizes or --add says")
+        raise SimulationError("--match says of which layers: of what, --scale-compute, --scale-sizes or --add says")
     if scale_compute is not None:
         edited = edited.scale_compute(scale_compute, layers)
     if scale_sizes is not None:

@@ -106,8 +106,8 @@ def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
     aggregate, forward = options.pop("store_and_aggregate"), options.pop("store_and_forward")
     return Network(
         units.bandwidth(bandwidth),
-        units.time_ns(options.pop("latency")),
-        units.time_ns(options.pop("overhead")),
+        units.time_ns(options.pop("latency"), bare="s"),
+        units.time_ns(options.pop("overhead"), bare="s"),
         options.pop("racks"),
         options.pop("oversubscription"),
         store_and_forward=forward,
@@ -127,7 +127,7 @@ def slot_bytes(slots: int | str) -> int:
 
 
 def _seconds(text: str | None) -> float | None:
-    return None if text is None else units.time_ns(text) / 1e9
+    return None if text is None else units.time_ns(text, bare="s") / 1e9
 
 
 def trace_of(name: str, options: dict[str, Any]) -> Trace:

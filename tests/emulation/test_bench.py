@@ -18,7 +18,7 @@ from emulation.benchmarks import switch_rates
 from hostlib.protocol.addresses import udp_host_mac
 from tests.conftest import ROOT
 
-BENCH = [sys.executable, "-m", "emulation", "bench", "--seconds", "0.2"]
+BENCH = [sys.executable, "-m", "emulation", "bench", "--duration", "0.2s"]
 WITHOUT_BMV2 = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 

@@ -105,7 +105,7 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
 def test_links_between_namespaces_carry_their_rate_and_no_more(
     mechanism: str, limit_gbps: float, faults: tuple[str, ...]
 ) -> None:
-    where = ("--hosts", "netns:2", "--bandwidth", "40mbit", "--mechanism", mechanism, *faults)
+    where = ("--on", "netns", "--workers", "2", "--bandwidth", "40mbit", "--mechanism", mechanism, *faults)
     with start(*where, "--size", "1M", "--repeats", "2", "--iterations", "1") as running:
         printed, complained = running.communicate(timeout=100)
     assert running.returncode == 0, complained
@@ -119,7 +119,9 @@ def test_links_between_namespaces_carry_their_rate_and_no_more(
 
 @pytest.mark.root
 def test_ctrl_c_leaves_nothing_behind() -> None:
-    with start("--hosts", "netns:2", "--bandwidth", "1mbit", "--mechanism", "inagg+mcast", "--size", "16M") as running:
+    with start(
+        "--on", "netns", "--workers", "2", "--bandwidth", "1mbit", "--mechanism", "inagg+mcast", "--size", "16M"
+    ) as running:
         assert running.stderr is not None
         assert running.stderr.readline() == "measuring: inagg+mcast, 16M float32\n"
         assert len(namespaces(running.pid)) == 3
