@@ -12,7 +12,7 @@ from rich.console import Console
 
 from emulation.errors import EmulationError
 from hostlib.system.command import Command, json_option
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
 
 SHORTEST_S = 0.1

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from hostlib.system.command import Command, json_option
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
 from hostlib.text.common_options import faults
 

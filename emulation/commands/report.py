@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
 from hostlib.system.command import Command, json_option
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
 
 

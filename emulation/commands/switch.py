@@ -157,7 +157,12 @@ def switch(
     if (program is None) != (p4info is None):
         raise click.UsageError("--program and --p4info belong together")
     asked_faults = Faults(loss, duplicate, reorder, seed, corrupt)
-    shape = Shape(None if rate is None else parse_rate(rate), 0 if delay is None else parse_delay(f"{delay * 1e9:.0f}ns"), queue, burst)
+    shape = Shape(
+        None if rate is None else parse_rate(rate),
+        0 if delay is None else parse_delay(f"{delay * 1e9:.0f}ns"),
+        queue,
+        burst,
+    )
     if udp_ports > HIGHEST_PORT:
         raise PortError(f"--ports {udp_ports}: a switch has ports 0 to {HIGHEST_PORT}")
     specs = [parse_port(text, asked_faults, shape) for text in ports]

@@ -15,7 +15,7 @@ from rich.console import Console
 from hostlib.commands.tables import PLAIN_WIDTH
 from hostlib.errors import RunError
 from hostlib.system.command import Command, json_option
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
 from hostlib.text.common_options import faults
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from hostlib.commands.tables import StatusLine
 from hostlib.errors import RunError
 from hostlib.system.command import Command, json_option
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
 from hostlib.train.command_line import RESPELLED, bucket_option
 from hostlib.train.options import TrainOptions

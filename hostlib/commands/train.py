@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hostlib.errors import RunError
 from hostlib.system.command import Command
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.train.command_line import (
     RENAMED,
     RESPELLED,
