@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from hostlib.system.command import continued
 from hostlib.system.command_group import FolderGroup
 
 QUESTIONS = (
@@ -32,6 +33,7 @@ class FirstPage(FolderGroup):
             for question, command in QUESTIONS:
                 formatter.write_text(question)
                 formatter.indent()
-                formatter.write(f"{'':{formatter.current_indent}}{command}\n")
+                for line in continued(command, formatter.width - formatter.current_indent):
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
                 formatter.dedent()
         super().format_commands(ctx, formatter)

@@ -47,8 +47,8 @@ from hostlib.text.common_options import faults
     "crcs",
     type=types.CRC,
     multiple=True,
-    help="Parameters of a custom CRC. NAME is a calculation of the program, or crc16_custom or crc32_custom for all; CRC "
-    "is POLYNOMIAL,INITIAL,XOR,REFLECT_DATA,REFLECT_REMAINDER, such as 0x1021,0xffff,0,false,false. Repeat for more "
+    help="Parameters of a custom CRC, with commas: polynomial, initial value, XOR, reflect data, reflect remainder. NAME "
+    "is a calculation of the program, or crc16_custom or crc32_custom for all. Repeat for more "
     "[default: CRC-16/ARC and CRC-32].",
 )
 @click.option(
@@ -135,6 +135,8 @@ def switch(
             --p4info p4/build/netfold-v1model-64.p4info.txtpb --port 1=udp:127.0.0.1:9001 --trace-packets
     Example: two network interfaces, one of them a slow link
         emulation switch --port 1=veth1 --port 2=veth2,bandwidth=100mbit,delay=2ms,queue=100
+    Example: CRC-16/IBM-3740 in place of CRC-16/ARC
+        emulation switch --ports 4 --crc crc16_custom=0x1021,0xffff,0,false,false
     Example: what its ports counted, once a second
         emulation switch --ports 4 --stats-every 1s | jq '.ports."1".packets_in'
     """

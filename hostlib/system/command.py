@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -82,21 +83,35 @@ def fitted(text: str, width: int) -> str:
     for paragraph in text.split("\n\n"):
         lines = paragraph.splitlines()
         if lines and lines[0] == "\b":
-            lines = [part for line in lines for part in _continued(line, width)]
+            whole = paragraph.replace(" \\\n", " ").splitlines()
+            lines = [part for line in whole for part in (continued if line[:1] == " " else _wrapped)(line, width)]
         paragraphs.append("\n".join(lines))
     return "\n\n".join(paragraphs)
 
 
-def _continued(line: str, width: int) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()) + 4)
-    parts: list[str] = []
-    while len(line) > width:
-        cut = line.rfind(" ", len(indent) + 1 if parts else len(line) - len(line.lstrip()) + 1, width - 1)
-        if cut < 0:
-            break
-        parts.append(f"{line[:cut]} \\")
-        line = indent + line[cut + 1 :]
-    return [*parts, line]
+def continued(line: str, width: int) -> list[str]:
+    """A command line on as many lines of a terminal as it takes; an option begins a line rather than its value."""
+    start = len(line) - len(line.lstrip())
+    words = line.split()
+    groups: list[str] = []
+    for word in words:
+        if groups and not word.startswith("-") and groups[-1].startswith("--") and " " not in groups[-1]:
+            groups[-1] += f" {word}"
+        else:
+            groups.append(word)
+    parts = [" " * start + groups[0]]
+    for group in groups[1:]:
+        for text in [group] if len(group) + start + 6 <= width else group.split():
+            if len(parts[-1]) + 1 + len(text) + 2 <= width:
+                parts[-1] += f" {text}"
+            else:
+                parts[-1] += " \\"
+                parts.append(" " * (start + 4) + text)
+    return parts
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, break_on_hyphens=False, break_long_words=False) or [line]
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -133,9 +133,20 @@ class Location(click.Path):
 
 N = Whole()
 COUNTED = Value(N.words, str).listed()  # several N, which commands read
-DEVICE_ID = Whole(0, 2**64 - 1, Words("ID", "a P4Runtime device ID", "0 to 2^64-1", ("1",)))
-SEED = Whole(
-    0, 2**63 - 1, Words("SEED", "where random numbers begin: the same seed, the same run", "0 to 2^63-1", ("1",))
+
+
+def _up_to(power: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not (text.isdecimal() and text.isascii() and int(text) < 2**power):
+            raise ValueError(f"{text!r} is not a whole number from 0 to 2^{power}-1")
+        return int(text)
+
+    return parse
+
+
+DEVICE_ID = Value(Words("ID", "a P4Runtime device ID", "0 to 2^64-1", ("1",)), _up_to(64))
+SEED = Value(
+    Words("SEED", "where random numbers begin: the same seed, the same run", "0 to 2^63-1", ("1",)), _up_to(63)
 )
 NUMBER = Finite(Words("NUMBER", "a number without a unit", "digits, with or without a decimal point", ("0.05",)))
 FACTOR = Finite(Words("FACTOR", "how many times as much", "digits, with or without a decimal point", ("1", "2.5")))
