@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from controller.commands.state_dir import state_dir_option
@@ -15,6 +14,7 @@ from controller.errors import ControllerError, StateError
 from controller.state_file import State
 from hostlib.system.command import Command, json_option
 from hostlib.system.http_client import HttpError, controller_status
+from hostlib.text.output import output
 
 
 @click.command(cls=Command)
@@ -44,7 +44,7 @@ def status(as_json: bool, state_dir: Path) -> None:
 
 
 def _print_status(described: dict[str, Any]) -> None:
-    console = Console()
+    console = output()
     console.print(f"controller {described['http']} (pid {described['pid']}), version {described['version']}")
     for switch in described["switches"]:
         console.print(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from dataclasses import asdict
 
 import click
 from rich.console import Console
@@ -41,7 +40,7 @@ def bench(duration: float, as_json: bool) -> None:
     interrupt_on(signal.SIGTERM)
     result = run_bench(duration, Console(stderr=True, highlight=False))
     if as_json:
-        click.echo(json.dumps(asdict(result), indent=2))
+        click.echo(json.dumps(result.as_json(), indent=2))
     else:
         print_bench(result)
 

@@ -37,6 +37,8 @@ def report(folder: Path, output: Path | None, as_json: bool) -> None:
         transient=True,
         disable=not console.is_terminal,
     )
+    if not console.is_terminal:
+        console.print("drawing plots", highlight=False)
     with progress:
         bar = progress.add_task("plots", total=None)
         summary, page = write_report(folder, output, lambda n, total: progress.update(bar, completed=n, total=total))

@@ -12,12 +12,12 @@ from typing import Any
 import click
 from rich.console import Console
 
-from hostlib.commands.tables import PLAIN_WIDTH
 from hostlib.errors import RunError
 from hostlib.system.command import Command, json_option
 from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
 from hostlib.text.common_options import faults
+from hostlib.text.output import output
 
 KERNELS_S = 2.0
 
@@ -156,9 +156,8 @@ def bench(
             json.dumps({"rows": records, "kernels": [asdict(r) for r in rates]} if kernels else records, indent=2)
         )
     else:
-        console = Console()
-        longest = max(map(len, asked.mechanisms))
-        print_rows(asked, rows, console if console.is_terminal else Console(width=PLAIN_WIDTH + longest))
+        console = output(110 + max(map(len, asked.mechanisms)))
+        print_rows(asked, rows, console)
         if kernels:
             from hostlib.bench.kernels import print_table
 
@@ -176,7 +175,7 @@ def _cuda_figures(device: str, kernels: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(asdict(figures), indent=2))
     else:
-        print_tables(figures, Console())
+        print_tables(figures, output())
 
 
 def _kernel_rates() -> list[Any]:

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from hostlib.commands.tables import StatusLine
 from hostlib.errors import RunError
 from hostlib.strategies.builtin.cgdp.cost_model import (
     ACCUMULATION_GB_S,
@@ -32,6 +30,8 @@ from hostlib.system.command_group import Group
 from hostlib.system.user_file import parse_json, read_text
 from hostlib.text import option_types as types
 from hostlib.text.common_options import input_option
+from hostlib.text.output import output
+from hostlib.text.status_line import StatusLine
 from hostlib.traces.trace import read
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def chunks(model: str | None, layers: int | None, chunk: int, as_json: bool) -> 
     table = Table("chunk", "layers", "which", title=f"{len(names)} layers in {len(made)} chunks", title_justify="left")
     for number, members in enumerate(made, 1):
         table.add_row(str(number), _span(members[0], members[-1]), _span(names[members[0] - 1], names[members[-1] - 1]))
-    Console().print(table)
+    output().print(table)
 
 
 def _trained(model: str | None, layers: int | None) -> list[str]:
@@ -157,7 +157,7 @@ def _print_search(done: Search) -> None:
     table = Table("iteration", "chunk", "s", "best so far", title=title, title_justify="left")
     for number, trial in enumerate(done.trials, 1):
         table.add_row(f"{done.interval * number}", f"{trial.chunk}", f"{trial.lapse_s:.4g}", f"{trial.best}")
-    Console().print(table)
+    output().print(table)
 
 
 def _as_throughput(flag: str) -> Respelling:
@@ -218,7 +218,7 @@ def model(trace: Path, sync: float, accumulation: float, broadcast: float, wante
     for size, each in found.items():
         times = (f"{each.total * MS:.3f}", f"{each.overhead * MS:.3f}", f"{original_s / each.total:.2f}")
         table.add_row(f"{size}", f"{len(each.chunks)}", *times)
-    Console().print(table)
+    output().print(table)
 
 
 def _row(size: int, prediction: Prediction) -> dict[str, Any]:
@@ -298,7 +298,7 @@ def _print_check(options: CheckOptions, done: CostModelCheck) -> None:
         name = "all, afterwards" if row.chunk is None else f"{row.chunk}"
         times = (f"{row.predicted_s * MS:.2f}", f"{row.measured_s * MS:.2f}", f"{100 * row.error:+.0f} %")
         table.add_row(name, f"{row.chunks}", *times)
-    Console().print(table)
+    output().print(table)
 
 
 PLACE = 90

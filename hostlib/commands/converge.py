@@ -13,6 +13,7 @@ from rich.table import Table
 from hostlib.system.command import Command, json_option
 from hostlib.system.plot_file import require_drawable
 from hostlib.text import option_types as types
+from hostlib.text.output import output
 from hostlib.train.convergence import Curve, draw, smoothed
 from hostlib.train.options import TrainOptions
 from hostlib.train.progress import TrainingProgress
@@ -88,7 +89,7 @@ def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json
     for curve in curves:
         means = smoothed(curve.losses)
         table.add_row(curve.mechanism, *(f"{means[mark - 1]:.4f}" for mark in marks), f"{curve.test_error:.4f}")
-    Console().print(table)
+    output().print(table)
 
 
 PLACE = 60

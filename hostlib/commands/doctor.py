@@ -7,10 +7,10 @@ import sys
 from dataclasses import asdict
 
 import click
-from rich.console import Console
 
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
+from hostlib.text.output import output
 from hostlib.train.options import TrainOptions
 
 DEFAULTS = TrainOptions()
@@ -48,7 +48,7 @@ def doctor(controller: str, address: str, deadline: float, as_json: bool) -> Non
     if as_json:
         click.echo(json.dumps([asdict(check) for check in checks], indent=2))
     else:
-        print_checks(checks, Console())
+        print_checks(checks, output())
     if any(check.state == "fail" for check in checks):
         sys.exit(1)
 

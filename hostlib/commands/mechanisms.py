@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from hostlib.commands.tables import PLAIN_WIDTH
 from hostlib.errors import RunError
 from hostlib.mechanisms.mechanism import Mechanism, broken_mechanisms, find, registered
 from hostlib.schedules.checker import check
@@ -21,6 +18,7 @@ from hostlib.strategies.strategy import broken_strategies, describe_options, reg
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
 from hostlib.text.name_options import describe_option
+from hostlib.text.output import output
 
 BYTES_PER_ELEMENT = 4
 MOST_WORKERS = 1024
@@ -56,7 +54,7 @@ def mechanisms(as_json: bool) -> None:
     how = Table("strategy", "options", "what it does")
     for name, strategy in registered_strategies().items():
         how.add_row(name, "\n".join(f":{option}" for option in describe_options(strategy)), strategy.summary)
-    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table, how)
+    output().print(table, how)
 
 
 def _where(mechanism: Mechanism) -> str:
@@ -117,12 +115,12 @@ def schedule(
     if draw:
         drawn = table_of(made)
         drawn.title = title
-        Console(width=None if sys.stdout.isatty() else 16 + 24 * len(made.nodes)).print(drawn)
+        output(16 + 24 * len(made.nodes)).print(drawn)
         return
     table = Table("node", "operations", title=title, title_justify="left")
     for node, operations in made.nodes.items():
         table.add_row(node, "\n".join(f"{i + 1}. {describe(op)}" for i, op in enumerate(operations)))
-    Console().print(table)
+    output().print(table)
 
 
 PLACE = 20

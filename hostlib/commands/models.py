@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from hostlib.models.zoo.catalogue import ENTRIES
 from hostlib.system.command import Command, json_option
 from hostlib.text.common_options import input_option
+from hostlib.text.output import output
 
 if TYPE_CHECKING:
     from hostlib.models.inspection import Inspected
-
-PLAIN_WIDTH = 140  # of tables that go to a file
 
 
 @click.command(cls=Command)
@@ -95,7 +92,7 @@ def _summary(seen: Inspected) -> dict[str, Any]:
 
 
 def _print(table: Table) -> None:
-    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+    output().print(table)
 
 
 PLACE = 40

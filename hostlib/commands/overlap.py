@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from hostlib.commands.tables import StatusLine
 from hostlib.errors import RunError
 from hostlib.system.command import Command, json_option
 from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
+from hostlib.text.output import output
+from hostlib.text.status_line import StatusLine
 from hostlib.train.command_line import RESPELLED, bucket_option
 from hostlib.train.options import TrainOptions
 
@@ -151,7 +151,7 @@ def _print(options: TrainOptions, rows: list[Hidden]) -> None:
     for row in rows:
         times = (f"{ms:.1f}" for ms in (row.iteration_ms, row.communication_ms, row.exposed_ms))
         table.add_row(row.mechanism, *times, "-" if row.ratio is None else f"{100 * row.ratio:.0f} %")
-    Console().print(table)
+    output().print(table)
 
 
 PLACE = 100

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from hostlib.errors import RunError
@@ -13,6 +12,7 @@ from hostlib.strategies.builtin.poseidon.traffic import LinkTraffic, per_node
 from hostlib.strategies.common.sync_cost import InformationBook, Scheme, best_scheme, costs
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
+from hostlib.text.output import output
 
 MOST_NODES = 10_000
 
@@ -70,7 +70,7 @@ def _choices(model: str, book: InformationBook) -> None:
         shape = f"{layer.matrix[0]} x {layer.matrix[1]}" if layer.matrix else f"{layer.params}"
         factors = "-" if cost["SFB"] is None else f"{cost['SFB']:,.0f}"
         table.add_row(layer.name, shape, f"{cost['PS']:,.0f}", factors, scheme, _why(layer.kind, scheme, cost))
-    Console().print(table)
+    output().print(table)
 
 
 def _why(kind: str, scheme: Scheme, cost: dict[Scheme, float | None]) -> str:
@@ -99,7 +99,7 @@ def _traffic(model: str, book: InformationBook, as_json: bool) -> None:
     )
     for node in found["ps"]:
         table.add_row(node, *(_megabytes(nodes[node]) for nodes in found.values()))
-    Console().print(table)
+    output().print(table)
 
 
 def _described(each: LinkTraffic) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +16,10 @@ from hostlib.strategies.builtin.ralp.placement import THRESHOLD, Placement, plac
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
 from hostlib.text.common_options import input_option
+from hostlib.text.output import output
 
 BYTES_PER_ELEMENT = 4
 GIB = 1 << 30
-PLAIN_WIDTH = 140  # of tables that go to a file
 
 # What the paper prints. Table 1: skewness factors. Table 2: batch size, and GB of the model, of a step of Horovod and
 # of one of RALP; W is the number of machines.
@@ -81,7 +80,7 @@ def ralp(
     """
     if (model is None) != tables:
         raise RunError("give a MODEL, or --tables for the paper's: one of the two")
-    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    console = output()
     if model is None:
         _tables(console, as_json)
         return

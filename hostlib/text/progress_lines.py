@@ -15,9 +15,9 @@ EVERY_S = 5.0
 class PlainProgress:
     """How many of `total` are done. Without a terminal: a line at the beginning, every few seconds, and at the end."""
 
-    def __init__(self, what: str, total: int, done: int = 0) -> None:
+    def __init__(self, what: str, total: int, done: int = 0, console: Console | None = None) -> None:
         self._what, self._total, self._done = what, total, done
-        self._console = Console(stderr=True, highlight=False)
+        self._console = console or Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
         self._task = self._bar.add_task(what, total=total, completed=done)
@@ -42,4 +42,4 @@ class PlainProgress:
     def _say(self) -> None:
         self._said_at = time.monotonic()
         if not self._console.is_terminal:
-            self._console.print(f"{self._what}: {self._done} of {self._total}", soft_wrap=True)
+            self._console.print(f"{self._what}: {self._done} of {self._total}", soft_wrap=True, highlight=False)

@@ -18,6 +18,7 @@ from hostlib.strategies.strategy import DEFAULT_STRATEGY
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
 from hostlib.text.common_options import together
+from hostlib.text.output import output
 from hostlib.train.options import TrainOptions
 from hostlib.train.progress import TrainingProgress
 from hostlib.transport.transport_registry import describe_transports, find_transport, transport_names
@@ -203,7 +204,7 @@ def print_result(result: dict[str, Any]) -> None:
     table.add_row(
         "weights", "identical on all ranks" if len(set(result["weights_sha256"])) == 1 else "[red]DIFFER[/red]"
     )
-    Console().print(table)
+    output().print(table)
     for refused in dict.fromkeys(
         each["refused"] for rank in result["fabric_failures"] for each in rank if "refused" in each
     ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
 
 from hostlib.errors import QuantityError
 from hostlib.system.command import Respelling
@@ -14,8 +13,6 @@ from simulation.errors import SimulationError
 from simulation.experiments.single_iteration import SLOT_BYTES
 from simulation.models.synthetic_trace import DEFAULT_BATCH, DEFAULT_TFLOPS
 from simulation.simulator.play import Order
-
-PLAIN_WIDTH = 120
 
 
 def _number_of_slots(text: str) -> list[str] | None:
@@ -169,11 +166,6 @@ job_options = together(
         "--seed", type=types.SEED, default=1, show_default=True, help="Seed of jitter and of the random order."
     ),
 )
-
-
-def console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
 # What says nothing where a trace has its times already, and where nothing is computed.

@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from hostlib.system.command import Command, json_option
-from simulation.commands.options import console
+from hostlib.text.output import output
 from simulation.models.published_times import PublishedCell
 from simulation.papers.network_operator import NOTES, TABLES, find_table, title_of
 
@@ -70,7 +70,7 @@ def _print_cells(name: str, cells: list[PublishedCell]) -> None:
         table.add_column(heading, justify="right")
     for cell in cells:
         table.add_row(*_row(cell))
-    console().print(table)
+    output().print(table)
 
 
 def _markdown(name: str, cells: list[PublishedCell]) -> str:

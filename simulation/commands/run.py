@@ -13,10 +13,10 @@ from rich.table import Table
 from hostlib.mechanisms.mechanism import registered
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
+from hostlib.text.output import output
 from hostlib.text.progress_lines import PlainProgress
 from simulation.commands.options import (
     RESPELLED,
-    console,
     job_options,
     model_options,
     network_options,
@@ -120,7 +120,7 @@ def run_(
         algbw = f"{subject.trace.bytes * 8 / seconds / 1e9:.2f}" if seconds else "-"
         table.add_row(name, f"{seconds * 1e3:.3f}", algbw, f"{busiest / 1e6:.2f}", f"{result.events:,}",
                       f"{result.wall_s:.2f}")  # fmt: skip
-    console().print(table)
+    output().print(table)
 
 
 def _run_experiment(path: Path, name: str, as_json: bool) -> None:
@@ -146,7 +146,7 @@ def _run_experiment(path: Path, name: str, as_json: bool) -> None:
     for row in rows:
         *of_cell, ms = row.values()
         table.add_row(*map(str, of_cell), "not simulated" if ms is None else f"{ms:.3f}")
-    console().print(table)
+    output().print(table)
 
 
 def _playable() -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from hostlib.text import option_types as types
 from hostlib.text import units
 from simulation.commands.options import (
     RESPELLED,
-    console,
     job_options,
     model_options,
     network_options,
@@ -122,7 +121,7 @@ def sweep(**options: Any) -> None:
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*(str(row[name]) for name in columns), *(f"{row[name]:,.4g}" for name in measured))
-    console().print(table)
+    output().print(table)
 
 
 def _require_all(models: list[str], mechanisms: list[str], bandwidths: list[str], options: dict[str, Any]) -> None:

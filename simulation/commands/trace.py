@@ -12,8 +12,9 @@ from rich.table import Table
 from hostlib.system.command import Command, json_option
 from hostlib.system.command_group import Group
 from hostlib.text import option_types as types
+from hostlib.text.output import output
 from hostlib.traces.trace import Trace, as_json_object, as_text, read, write
-from simulation.commands.options import console, model_options
+from simulation.commands.options import model_options
 from simulation.errors import SimulationError
 from simulation.experiments.single_iteration import trace_of
 from simulation.models.architectures import BUILDERS
@@ -109,7 +110,7 @@ def show(file: Path, as_json: bool) -> None:
     for layer in shown.layers:
         held = sum(p.bytes for p in shown.parameters if p.layer == layer.name and p.trained)
         table.add_row(layer.name, f"{layer.forward_ns / 1e6:.3f}", f"{layer.backward_ns / 1e6:.3f}", f"{held:,}")
-    console().print(table)
+    output().print(table)
 
 
 def _put(made: Trace, output: Path | None, as_json: bool) -> None:

@@ -61,6 +61,7 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
     for row in rows:
         assert row.keys() >= CONTRACT
         assert row["wrong"] == 0, row
+        assert row["algbw_gbytes_per_s"] == row["algbw_gbps"] and row["busbw_gbytes_per_s"] == row["busbw_gbps"]
         assert row["algbw_gbps"] == pytest.approx(row["size_bytes"] / row["time_us"] / 1e3, rel=0.01, abs=2e-6)
         assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"], abs=2e-6)  # 2 (n - 1) / n of two ranks
         assert row["fastest_us"] <= row["time_us"] <= row["slowest_us"]

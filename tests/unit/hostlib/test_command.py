@@ -95,9 +95,7 @@ def test_an_old_value_is_made_todays(
 
 
 def test_examples_are_continued_where_the_terminal_ends() -> None:
-    text = (
-        "\b\nExample: of a command that is long\n    hostlib bench --mechanism ring --workers 2\n\nNot an example, however long this line may be."
-    )
+    text = "\b\nExample: of a command that is long\n    hostlib bench --mechanism ring --workers 2\n\nNot an example, however long this line may be."
     assert fitted(text, 30).splitlines() == [
         "\b",
         "Example: of a command that is",

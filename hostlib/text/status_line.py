@@ -1,12 +1,10 @@
-"""What commands' tables and progress share."""
+"""What a command is doing, on standard error."""
 
 from __future__ import annotations
 
 from types import TracebackType
 
 from rich.console import Console
-
-PLAIN_WIDTH = 110  # of tables that go to a file
 
 
 class StatusLine:
