@@ -22,7 +22,7 @@ from controller.errors import ControllerError, StateError, SwitchError
 from controller.http_api import Service, create_app
 from controller.jobs.job_table import JobTable
 from controller.listen_address import parse_listen_address
-from controller.state_file import State, running
+from controller.state_file import State, create_folder, running
 from controller.switches.embedded import Switches, start_switches
 from controller.switches.fleet import SwitchFleet
 from controller.switches.program import Artifact, load_artifact
@@ -31,7 +31,7 @@ from controller.switches.supervisor import Supervisor
 from controller.topology import Switch, Topology
 from hostlib.protocol import constants
 from hostlib.protocol.addresses import FABRIC_ADDRESS
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.system.process import Process, write_whole
 
 JOBS_FILE = "jobs.json"
@@ -68,8 +68,11 @@ def netfold_version() -> str:
         return "uninstalled"
 
 
-def run_controller(config: DaemonConfig) -> None:
+def run_controller(config: DaemonConfig, announce: Callable[[State], None] = lambda state: None) -> None:
     """Run until SIGTERM or SIGINT; then stop the switches that were started, too.
+
+    Args:
+        announce: called once everything listens.
 
     Raises:
         ControllerError: it could not start; nothing is left running.
@@ -77,13 +80,13 @@ def run_controller(config: DaemonConfig) -> None:
     # Until uvicorn takes over, a signal unwinds whatever has been started so far.
     interrupt_on(signal.SIGTERM, signal.SIGINT)
     with _sole(config.state_dir):
-        _run(config)
+        _run(config, announce)
 
 
 @contextmanager
 def _sole(state_dir: Path) -> Iterator[None]:
     """One controller per state directory, also when two start at the same moment."""
-    state_dir.mkdir(parents=True, exist_ok=True)
+    create_folder(state_dir)
     with (state_dir / "controller.lock").open("w") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +95,7 @@ def _sole(state_dir: Path) -> Iterator[None]:
         yield
 
 
-def _run(config: DaemonConfig) -> None:
+def _run(config: DaemonConfig, announce: Callable[[State], None]) -> None:
     earlier = State.read(config.state_dir)
     if earlier is not None and earlier.controller.alive:
         raise running(earlier)
@@ -102,7 +105,7 @@ def _run(config: DaemonConfig) -> None:
     try:
         switches, kept = _switches(config, earlier)
         try:
-            _serve(config, artifact, listener, switches, kept)
+            _serve(config, artifact, listener, switches, kept, announce)
         finally:
             switches.stop()
             State.forget(config.state_dir)
@@ -121,7 +124,14 @@ def _require_same_blocks(config: DaemonConfig, earlier: State | None) -> None:
     )
 
 
-def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, switches: Switches, kept: bool) -> None:
+def _serve(
+    config: DaemonConfig,
+    artifact: Artifact,
+    listener: socket.socket,
+    switches: Switches,
+    kept: bool,
+    announce: Callable[[State], None],
+) -> None:
     topology = switches.topology
     network = SwitchFleet(topology, _connect, time.monotonic)
     try:
@@ -147,11 +157,15 @@ def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, sw
         assert here is not None
         log = str(config.state_dir / "controller.log")
 
+        announced: list[State] = []
+
         def record() -> None:
             processes, embedded = dict(switches.processes), dict(switches.embedded)
-            State(here, _url(listener), switches.topology, processes, log, embedded, artifact.elements).write(
-                config.state_dir
-            )
+            state = State(here, _url(listener), switches.topology, processes, log, embedded, artifact.elements)
+            state.write(config.state_dir)
+            if not announced:
+                announced.append(state)
+                announce(state)
 
         supervisor = Supervisor(switches, network, artifact, service, record)
         _run_http(listener, service, supervisor, record)

@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import product
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hostlib.errors import HostlibError
+from hostlib.system import interrupts
 from hostlib.system.plot_file import new_figure, require_drawable, save
 from hostlib.system.user_file import parse_json, read_text
 from hostlib.text import units
+from hostlib.text.progress_lines import PlainProgress
 from simulation.errors import ClusterError, SimulationError
 
 MEASURES = ("iteration_s", "wall_s", "events", "events_per_s", "memory_mb")
@@ -101,22 +102,13 @@ def run_sweep(
     done = _known(output)
     _require_writable(output)
     todo = [point for point in points if point.key not in done]
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    with progress:
-        bar = progress.add_task("simulating", total=len(points), completed=len(points) - len(todo))
+    with PlainProgress("simulating", len(points), len(points) - len(todo), console) as advance:
         for point, row in _on_cluster(play, todo, cluster) if cluster else _on_cores(play, todo, processes):
             done[point.key] = row
             if output is not None:
                 with output.open("a") as file:
                     file.write(json.dumps({"key": point.key, **row}) + "\n")
-            progress.advance(bar)
+            advance()
     return [done[point.key] for point in points]
 
 
@@ -171,6 +163,9 @@ def _on_cores(play: Play, points: list[Point], processes: int | None) -> Iterato
         raise SimulationError(f"--processes must be at least 1, not {processes}")
     context = get_context("forkserver")
     context.set_forkserver_preload([play.__module__])
+    resource_tracker.ensure_running()  # It unblocks SIGINT.
+    with interrupts.blocked():  # Ctrl-C is this process's to handle.
+        forkserver.ensure_running()
     at_a_time = processes or os.cpu_count() or 1
     todo = list(reversed(points))
     running: dict[Any, tuple[Any, Point]] = {}
@@ -201,8 +196,8 @@ def _on_cores(play: Play, points: list[Point], processes: int | None) -> Iterato
 
 
 def _child(there: Any, play: Play, point: Point) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
-    there.send(_attempt(play, point))
+    with suppress(BrokenPipeError):  # The sweep was interrupted.
+        there.send(_attempt(play, point))
 
 
 def _attempt(play: Play, point: Point) -> tuple[Row | None, str | None]:
