@@ -26,8 +26,10 @@ def report(folder: Path, output: Path | None, as_json: bool) -> None:
     (Chrome's format, for Perfetto) and results.csv.
     """
     from emulation.report.build import write_report
+    from emulation.report.canvas import require_libraries
     from emulation.report.headline import answer
 
+    require_libraries()
     interrupt_on(signal.SIGTERM)
     console = Console(stderr=True)
     progress = Progress(

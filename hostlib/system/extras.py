@@ -48,13 +48,6 @@ def require_installed(*modules: str) -> None:
     Raises:
         NotInstalledError: these of them are not there.
     """
-    absent = tuple(module for module in modules if not _installed(module))
+    absent = tuple(module for module in modules if importlib.util.find_spec(module) is None)
     if absent:
         raise NotInstalledError(absent)
-
-
-def _installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ValueError:  # sys.modules says that there is none
-        return False

@@ -18,6 +18,7 @@ from hostlib.strategies.strategy import choose
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
 from hostlib.text import units
+from hostlib.text.output import output
 from simulation.commands.options import (
     RESPELLED,
     job_options,
@@ -90,7 +91,7 @@ def sweep(**options: Any) -> None:
     from simulation.experiments.parameter_sweep import Grid, Point, draw, require_plot, run_sweep
 
     as_json, as_csv = options.pop("as_json"), options.pop("as_csv")
-    output, plot, value = options.pop("output"), options.pop("plot"), options.pop("plot_value")
+    kept, plot, value = options.pop("output"), options.pop("plot"), options.pop("plot_value")
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
     require_plot(value, plot)
@@ -103,7 +104,7 @@ def sweep(**options: Any) -> None:
     mechanisms = listed("mechanisms")
     _require_all(models := listed("models"), mechanisms, bandwidths := listed("bandwidths"), options)
     grid = Grid(models, mechanisms, bandwidths, listed("workers"), options)
-    rows = run_sweep(grid, play_point, output, processes, cluster, Console(stderr=True))
+    rows = run_sweep(grid, play_point, kept, processes, cluster, Console(stderr=True))
     if plot is not None:
         draw(rows, value, plot)
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import resource
@@ -101,6 +102,8 @@ def run_sweep(
         raise SimulationError(f"--processes must be at least 1, not {processes}")
     done = _known(output)
     _require_writable(output)
+    if cluster is not None and importlib.util.find_spec("distributed") is None:
+        raise ClusterError("--cluster needs Dask: pip install 'netfold[cluster]'")
     todo = [point for point in points if point.key not in done]
     with PlainProgress("simulating", len(points), len(points) - len(todo), console) as advance:
         for point, row in _on_cluster(play, todo, cluster) if cluster else _on_cores(play, todo, processes):
@@ -209,11 +212,9 @@ def _attempt(play: Play, point: Point) -> tuple[Row | None, str | None]:
 
 
 def _on_cluster(play: Play, points: list[Point], address: str) -> Iterator[tuple[Point, Row]]:
-    try:
-        from dask.distributed import Client
-        from dask.distributed import as_completed as as_done
-    except ImportError:
-        raise ClusterError("--cluster needs Dask: pip install 'netfold[cluster]'") from None
+    from dask.distributed import Client
+    from dask.distributed import as_completed as as_done
+
     try:
         client = Client(address, timeout=10)
     except (OSError, ValueError) as error:
