@@ -262,7 +262,9 @@ class Profile:
 
     def __init__(self, folder: Path, rank: int, steps: int) -> None:
         if steps <= WARM_UP_STEPS:
-            raise RunError(f"--profile writes the steps after the first {WARM_UP_STEPS}; this run has only {steps}")
+            raise RunError(
+                f"--chrome-traces writes the iterations after the first {WARM_UP_STEPS}; this run has only {steps}"
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
