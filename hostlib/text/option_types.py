@@ -93,7 +93,9 @@ class Whole(click.IntRange):
         return metavar(self.words, param)
 
     def _describe_range(self) -> str:
-        return "" if self.min is None and self.max is None else super()._describe_range()
+        if self.min is None:
+            return ""
+        return f"{self.min} or more" if self.max is None else f"{self.min} to {self.max}"
 
 
 class Finite(click.FloatRange):
@@ -101,8 +103,8 @@ class Finite(click.FloatRange):
 
     name = "number"
 
-    def __init__(self, words: Words, *args: Any, **limits: Any) -> None:
-        super().__init__(*args, **limits)
+    def __init__(self, words: Words) -> None:
+        super().__init__()
         self.words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -115,7 +117,7 @@ class Finite(click.FloatRange):
         return metavar(self.words, param)
 
     def _describe_range(self) -> str:
-        return "" if self.min is None and self.max is None else super()._describe_range()
+        return ""  # none has limits
 
 
 class Location(click.Path):

@@ -121,7 +121,7 @@ WRONG = [
     ("simulation run --model vgg16 --mechanism ring --input 1x64x64", "--input: models take square images of 3", 2),
     ("simulation run --model vgg16 --mechanism ring --input 3x64x32", "--input: models take square images of 3", 2),
     ("simulation sweep --mechanism ring --bandwidth 25gbit,25GB/s", "--bandwidth: '25GB/s' is in bytes; links are", 2),
-    ("controller start --racks 0 --foreground", "--racks: 0 is not in the range 1<=x<=128", 2),
+    ("controller start --racks 0 --foreground", "--racks: 0 is not in the range 1 to 128", 2),
     ("emulation switch --ports 2 --burst 1gbit", "--burst: '1gbit' is not a number and one of b, k", 2),
     ("netfold nothing", "No such command 'nothing'", 2),
     ("netfold simulate nothing.toml", "nothing.toml cannot be read: No such file or directory", 1),
@@ -757,7 +757,7 @@ WRONG = [
         "--oversubscription is of racks' uplinks: it needs --racks of 2 or more",
         1,
     ),
-    ("simulation run --slots -1 --mechanism inagg", "--slots: -1 is not in the range x>=0", 2),
+    ("simulation run --slots -1 --mechanism inagg", "--slots: -1 is not in the range 0 or more", 2),
     ("simulation run --slots x --mechanism inagg", "--slots: 'x' is not a valid integer", 2),
     (
         "simulation run --slots 1 --mechanism inagg",
