@@ -40,6 +40,11 @@ def _mib(context: click.Context, parameter: click.Parameter, size: int) -> float
     return round(size / MIB, 6)
 
 
+def _as_text(context: click.Context, parameter: click.Parameter, path: Path | None) -> str | None:
+    """TrainOptions goes to ranks as JSON."""
+    return None if path is None else str(path)
+
+
 def bucket_option(default: str) -> Callable[[Any], Any]:
     """`--bucket`, which gives commands MiB, as TrainOptions has them."""
     return click.option(
@@ -153,18 +158,18 @@ train_options = together(
         "--chrome-traces",
         "profile",
         type=types.FOLDER,
+        callback=_as_text,
         help="Write a Chrome trace per worker into this folder, of the iterations after the warm-up.",
     ),
-    click.option("--save", type=types.FILE, help="Write the final weights to this file, in torch.save's format."),
+    click.option(
+        "--save",
+        type=types.FILE,
+        callback=_as_text,
+        help="Write the final weights to this file, in torch.save's format.",
+    ),
     click.option("--output", "result", type=types.FILE, help="Write the result (JSON) to this file."),
     json_option,
 )
-
-
-def train_options_of(options: dict[str, Any]) -> TrainOptions:
-    """The options of a command line as a run takes them; see TrainOptions for what it raises."""
-    as_text = {name: None if options[name] is None else str(options[name]) for name in ("profile", "save")}
-    return TrainOptions(**{**options, **as_text})
 
 
 def write_result(path: Path | None, result: dict[str, Any]) -> None:
@@ -227,7 +232,7 @@ def rank_command(result: Path | None, as_json: bool, **options: Any) -> None:
         torchrun --nproc-per-node 5 -m hostlib.train --mechanism ps
         mpirun -n 4 python -m hostlib.train --transport mpi --mechanism ring
     """
-    asked = train_options_of(options)
+    asked = TrainOptions(**options)
     # What cannot be is refused before torch is loaded.
     from hostlib.train.loop import train
 
