@@ -5,6 +5,7 @@
 # make lint       ruff, mypy, clang-format
 # make tidy       clang-tidy
 # make docs       the pages of docs/ as a site: build/site/index.html
+# make wheels     an sdist, and wheels for the Pythons that are here: build/dist
 PYTHON ?= /usr/bin/python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,13 +18,16 @@ TIMED := tests/integration tests/chaos tests/emulation tests/docs
 DEALT := --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 
-.PHONY: demo test test-all p4 lint tidy docs install clean
+.PHONY: demo test test-all p4 lint tidy docs wheels install clean
 .DEFAULT_GOAL := install
 
 install: $(STAMP)
 
+# What is compiled of netfold's own P4 programs.
+SWITCH := $(wildcard p4/build/*.json emulation/switch/compiler/*.py emulation/switch/runtime/*.h emulation/switch/runtime/*/*.h)
+
 # Installed editable: Python changes need no new install; C++ and dependency changes do, hence the prerequisites.
-$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard */native/*.cpp */native/*.h */native/*/*.cpp */native/*/*.h)
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard */native/*.cpp */native/*.h */native/*/*.cpp */native/*/*.h) $(SWITCH)
 	@bash .ci/prerequisites $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check \
@@ -58,6 +62,9 @@ tidy: $(STAMP)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
+
+wheels:
+	@bash .ci/wheels $(PYTHON)
 
 clean:
 	rm -rf build $(VENV)

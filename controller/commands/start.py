@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from ipaddress import IPv4Address
@@ -19,6 +18,7 @@ from controller.switches.program import load_artifact
 from controller.topology import Topology, single
 from hostlib.protocol.addresses import FABRIC_ADDRESS
 from hostlib.system.command import Command, json_option
+from hostlib.system.extras import CONTROLLER, require_installed
 from hostlib.system.process import StartError, start_and_wait_ready
 from hostlib.system.user_file import parse_json, read_text
 from hostlib.text import option_types as types
@@ -114,7 +114,7 @@ def start(
     parse_listen_address(options["http"])
     load_artifact(options["elements"])
     switches = _running_switches(p4rt, switch_ports, device_id, topology, fabric_address)
-    _require("fastapi", "uvicorn", "p4runtime_sh", "grpc")
+    require_installed(*CONTROLLER)
     if not foreground:
         _start_in_background(state_dir, as_json)
         return
@@ -166,12 +166,6 @@ def _running_switches(
     except (OSError, ValueError, AttributeError) as error:
         raise ControllerError(f'{switch_ports} is not a JSON object {{"PORT": "ADDRESS:PORT"}}: {error}') from error
     return single(switch, device_id, fabric_address, ports)
-
-
-def _require(*modules: str) -> None:
-    absent = [m for m in modules if importlib.util.find_spec(m) is None]
-    if absent:
-        raise ControllerError(f"not installed: {', '.join(absent)} (pip install 'netfold[controller,emulation]')")
 
 
 def _start_in_background(state_dir: Path, as_json: bool) -> None:

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from hostlib.system.command import Command, json_option
+from hostlib.system.extras import CONTROLLER, require_installed
 from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
 from hostlib.text.common_options import faults
@@ -63,6 +64,7 @@ def demo(mechanisms: str, as_json: bool, **options: Any) -> None:
     from emulation.demo.training_demo import DemoConfig, run_demo
 
     interrupt_on(signal.SIGTERM)
+    require_installed("torch", "sklearn", *CONTROLLER)
     config = DemoConfig(mechanisms=tuple(name for name in mechanisms.split(",") if name), **options)
     result = run_demo(config, Console(stderr=True, highlight=False))
     if as_json:

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from hostlib.system.command import Command, json_option
+from hostlib.system.extras import CONTROLLER, require_installed
 from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, predictors
@@ -136,6 +137,7 @@ def run_experiment(
         else:
             print_cells(run)
         return
+    require_installed("torch", *(() if real else CONTROLLER))
     with progress.of(run):
         rows = run.go()
     if as_json:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-
-from pyroute2 import IPRoute
+from typing import TYPE_CHECKING
 
 from emulation.networks import addressing
 from hostlib.system.network_links import FRAME_BYTES, as_on_a_wire, set_up, shape, with_tables
 from hostlib.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
 
 # The same on every machine, whatever it is set to: with BBR, exchanges between changing pairs of hosts take half as long
 # again. Every namespace may have Reno (tcp(7)); in a network of so little delay it fills links as CUBIC does. What may be

@@ -20,12 +20,11 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mininet.net import Mininet
 from mininet.node import Host as MininetHost
 from mininet.node import Switch as MininetSwitch
-from pyroute2 import IPRoute
 
 from emulation.networks import addressing, links
 from emulation.networks.addressing import Network, Started
@@ -46,6 +45,9 @@ from hostlib.system import network_links
 from hostlib.system.network_namespace import inside
 from hostlib.system.process import Starting
 from hostlib.topology.topology import Topology, TopologyError
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
 
 CONTROL_NETWORKS = IPv4Network("198.18.0.0/15")  # For measurements within a device's own network: RFC 2544.
 CONTROL_BITS = 22

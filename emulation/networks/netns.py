@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-
-from pyroute2 import IPRoute
+from typing import TYPE_CHECKING
 
 from emulation.networks import addressing, links
 from emulation.networks.cleanup import CleanupRecord
@@ -17,6 +16,9 @@ from hostlib.system import network_links
 from hostlib.system.network_links import with_tables
 from hostlib.system.network_namespace import inside, make_namespace
 from hostlib.topology.topology import Cable, Topology, TopologyError
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
 
 CONTROL = addressing.Network("10.1.0.0")
 

@@ -69,7 +69,7 @@ def require_libraries() -> None:
         import jinja2
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise EmulationError(f"a report needs {error.name}: pip install 'netfold[emulation,plot]'") from None
+        raise EmulationError(f"a report needs {error.name}: pip install 'netfold[emulation]'") from None
     del jinja2
 
 

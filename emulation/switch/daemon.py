@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from emulation.errors import PortError
-from emulation.switch.compiler.cc import find_compiler
+from emulation.switch.compiler.cc import require_compiler
 from emulation.switch.compiler.crc import CrcSetting
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from emulation.switch.p4runtime.server import SwitchService, serve
@@ -103,7 +103,7 @@ def run_switch(
         EmulationError: it could not start; nothing is left open.
     """
     stopping = _Stopping()
-    find_compiler()  # Better now than when the first controller comes.
+    require_compiler()  # Better now than when the first controller comes.
     with ExitStack() as stack:
         ports = open_ports(config.ports, SPARE_FILES)
         for port in ports:

@@ -27,6 +27,7 @@ from hostlib.launch.hosts import (
 )
 from hostlib.mechanisms.mechanism import find, registered
 from hostlib.protocol.header import frame_bytes
+from hostlib.system.extras import CONTROLLER, require_installed
 from hostlib.text import units
 
 ITEM_BYTES = {"float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
@@ -206,11 +207,14 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
 
     Raises:
         HostlibError: namespaces or fabric could not be made, or a rank failed; nothing is left behind.
+        ModuleNotFoundError: torch, or what a fabric takes, is not installed; nothing was started.
     """
     from hostlib.launch.launcher import run_ranks
 
     if options.controller is not None:
         require_controller(options.controller)
+    elif any(find(name).needs_fabric for name in options.mechanisms):
+        require_installed("torch", *CONTROLLER)
     rows: list[Row] = []
     with ExitStack() as stack:
         count = parse_hosts(options.hosts)

@@ -129,7 +129,7 @@ def compared(asked: list[TrainOptions], repeats: int) -> list[Hidden]:
     from hostlib.train.local import TRAINING, launch
 
     runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    with StatusLine("starting") as status, fork_server(*TRAINING) as forks:
+    with fork_server(*TRAINING) as forks, StatusLine("starting") as status:
         for number in range(1, repeats + 1):
             for options in asked:
                 status.update(f"{options.mechanism}, run {number} of {repeats}")

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
-
-from pyroute2 import IPRoute
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hostlib.errors import HostlibError
 from hostlib.protocol.addresses import FABRIC_ADDRESS, fabric_endpoint, link_mac, mac_text
@@ -26,6 +24,9 @@ from hostlib.system.network_links import (
 )
 from hostlib.system.network_namespace import NamespaceError, namespace, sweep
 from hostlib.text import units
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
 
 DATA, CONTROL = "10.0.0", "10.1.0"
 CONTROL_ADDRESS = f"{CONTROL}.254"

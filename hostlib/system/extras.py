@@ -11,27 +11,50 @@ EXTRAS = {
     "mpi4py": ("mpi4py", "mpi"),
     "matplotlib": ("matplotlib", "plot"),
     "distributed": ("distributed", "cluster"),
-    "grpc": ("grpcio", "emulation"),
-    "google": ("protobuf", "emulation"),
-    "jinja2": ("jinja2", "emulation"),
-    "p4": ("p4runtime", "emulation"),
+    "grpc": ("grpcio", "controller"),
+    "google": ("protobuf", "controller"),
+    "p4": ("p4runtime", "controller"),
     "fastapi": ("fastapi", "controller"),
     "p4runtime_sh": ("p4runtime-shell", "controller"),
     "uvicorn": ("uvicorn", "controller"),
+    "jinja2": ("jinja2", "emulation"),
 }
+# What `controller start` loads, with an embedded switch.
+CONTROLLER = tuple(module for module, (_, extra) in EXTRAS.items() if extra == "controller")
+
+
+class NotInstalledError(ModuleNotFoundError):
+    """Several modules of netfold's extras, all of which are needed."""
+
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        super().__init__(f"No module named {', '.join(map(repr, modules))}", name=modules[0])
+        self.modules = modules
 
 
 def what_to_install(error: ModuleNotFoundError) -> str | None:
     """In a line; None where no extra has the module."""
-    found = EXTRAS.get((error.name or "").partition(".")[0])
-    return None if found is None else f"this needs {found[0]}: pip install 'netfold[{found[1]}]'"
+    modules = error.modules if isinstance(error, NotInstalledError) else ((error.name or "").partition(".")[0],)
+    if not EXTRAS.keys() >= set(modules):
+        return None
+    names = [EXTRAS[module][0] for module in modules]
+    extras = dict.fromkeys(EXTRAS[module][1] for module in modules)
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return f"this needs {listed}: pip install 'netfold[{','.join(extras)}]'"
 
 
-def require_installed(module: str) -> None:
-    """For whoever has other processes load it.
+def require_installed(*modules: str) -> None:
+    """For whoever has other processes load them.
 
     Raises:
-        ModuleNotFoundError: it is not there.
+        NotInstalledError: these of them are not there.
     """
-    if importlib.util.find_spec(module) is None:
-        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+    absent = tuple(module for module in modules if not _installed(module))
+    if absent:
+        raise NotInstalledError(absent)
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:  # sys.modules says that there is none
+        return False

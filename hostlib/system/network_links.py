@@ -8,13 +8,13 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
-
-from pyroute2 import IPRoute, NetlinkError
-from pyroute2.netlink.rtnl import TC_H_ROOT
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hostlib.errors import HostlibError
 from hostlib.system.network_namespace import NamespaceError, inside
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
 
 MTU = 1500
 FRAME_BYTES = 14 + MTU
@@ -32,6 +32,8 @@ def tables() -> Iterator[IPRoute]:
     Raises:
         NamespaceError: the kernel refused something.
     """
+    from pyroute2 import IPRoute, NetlinkError  # it takes its time to import, and few have use for it
+
     try:
         with IPRoute() as kernel:
             yield kernel
@@ -117,4 +119,6 @@ def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_bytes: int = QUE
 
 def unshape(kernel: IPRoute, name: str) -> None:
     """Take the bucket away."""
+    from pyroute2.netlink.rtnl import TC_H_ROOT
+
     kernel.tc("del", index=index_of(kernel, name), parent=TC_H_ROOT)

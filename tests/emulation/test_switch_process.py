@@ -21,6 +21,8 @@ from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 
+from emulation.errors import CompilerError
+from emulation.switch.compiler.cc import require_compiler
 from hostlib.system.process import Starting
 from tests.conftest import ROOT
 
@@ -248,9 +250,13 @@ def test_what_cannot_start_says_why_in_one_line(options: list[str], says: str) -
     assert len(lines) == 1 and lines[0].startswith("error: ") and says in lines[0]
 
 
-def test_a_missing_compiler_is_said_at_once(tmp_path: Path) -> None:
+OWN = [f"--program={ROOT}/tests/data/control.json", f"--p4info={ROOT}/tests/data/control.p4info.txtpb"]
+
+
+@pytest.mark.parametrize("options", [OWN, [*PROGRAM, "--trace-packets"]], ids=["a program of one's own", "traced"])
+def test_a_missing_compiler_is_said_at_once(tmp_path: Path, options: list[str]) -> None:
     done = subprocess.run(
-        [*SWITCH, "--ports", "1"],
+        [*SWITCH, "--ports", "1", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -260,8 +266,25 @@ def test_a_missing_compiler_is_said_at_once(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         "error: no C compiler (no-such-compiler) on PATH: the switch compiles its program; "
-        "apt-get install gcc, or set CC\n"
+        "apt-get install gcc libc6-dev, or set CC\n"
     )
+
+
+def test_a_switch_that_can_run_no_program_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("emulation.switch.compiler.cc.precompiled", list)
+    with pytest.raises(CompilerError, match=r"^no C compiler .*; apt-get install gcc libc6-dev, or set CC$"):
+        require_compiler()
+
+
+def test_netfolds_own_programs_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    switch, running = start_switch(tmp_path, *PROGRAM, "--ports", "1")
+    switch.terminate()
+    assert (switch.communicate(timeout=20)[1], switch.returncode) == (b"", 0)
+    assert running["program"] == PROGRAM[1]
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_trace_tells_each_packets_way(tmp_path: Path) -> None:

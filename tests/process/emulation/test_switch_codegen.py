@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import json
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from emulation.errors import CompilerError, PortError, ProgramError
 from emulation.switch.compiler.bmv2_json import Program, words
-from emulation.switch.compiler.cc import RUNTIME, compile_program, find_compiler
+from emulation.switch.compiler.cc import RUNTIME, compile_program, find_compiler, precompiled
 from emulation.switch.compiler.expressions import Expressions, as_words
 from emulation.switch.compiler.loop_folding import fold
 from emulation.switch.compiler.program_writer import Generator
@@ -251,6 +252,26 @@ def test_without_a_compiler_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(CompilerError, match=r"no C compiler .* on PATH"):
         find_compiler()
+
+
+@pytest.mark.parametrize("elements", [64, 256])
+def test_netfolds_own_programs_are_precompiled(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of these very sources: `make install` compiles them again."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CC", raising=False)
+    program = Program((BUILD / f"netfold-v1model-{elements}.json").read_bytes())
+    library = compile_program(Generator(program).generate())
+    assert library in precompiled() and library.name.startswith(f"netfold-v1model-{elements}-")
+    with pytest.raises(CompilerError, match="no C compiler"):
+        compile_program(Generator(program).generate(), ("-DNF_TRACE",))
+
+
+def test_where_nothing_can_be_kept_a_precompiled_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
+    text = Generator(Program((BUILD / "netfold-v1model-64.json").read_bytes())).generate()
+    assert compile_program(text) in precompiled()
+    with pytest.raises(CompilerError, match="cannot be kept"):
+        compile_program(text + "// another program")
 
 
 # ---- ports ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The engine runs on any CPU of its architecture, and uses what newer ones have, for the same bits."""
+"""What is compiled runs on any CPU of its architecture; the engine uses what newer ones have, for the same bits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
+from emulation.switch.compiler.cc import precompiled
 from hostlib import _engine
 from hostlib.protocol import block_float
 from simulation import _kernel
@@ -77,11 +77,14 @@ def test_every_kind_of_kernels_computes_the_same_bits() -> None:
 
 @pytest.mark.skipif(not X86, reason="looks for x86-64's instructions")
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump: apt install binutils")
-@pytest.mark.parametrize("module", [_engine, _kernel], ids=["engine", "simulator"])
-def test_nothing_but_the_chosen_kernels_needs_a_newer_cpu(module: ModuleType) -> None:
-    assert module.__file__ is not None
+@pytest.mark.parametrize(
+    "library",
+    [_engine.__file__, _kernel.__file__, *precompiled()],
+    ids=lambda library: Path(library).name.split(".")[0],
+)
+def test_nothing_but_the_chosen_kernels_needs_a_newer_cpu(library: str | Path) -> None:
     shown = subprocess.run(
-        ["objdump", "-d", "-C", "--no-show-raw-insn", module.__file__],
+        ["objdump", "-d", "-C", "--no-show-raw-insn", library],
         capture_output=True,
         text=True,
         check=True,
@@ -100,4 +103,6 @@ def test_nothing_but_the_chosen_kernels_needs_a_newer_cpu(module: ModuleType) ->
         else:
             newer.add((function, name))
     assert newer == set()
-    assert (dispatched > 100) == (module is _engine), "and the test knows newer instructions when it sees them"
+    assert (dispatched > 100) == (library == _engine.__file__), (
+        "and the test knows newer instructions when it sees them"
+    )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
 
-HEAVY = {"fastapi", "grpc", "matplotlib", "pyroute2", "scipy", "sklearn", "torch"}
+HEAVY = {
+    *("distributed", "fastapi", "grpc", "jinja2", "matplotlib", "mpi4py", "p4", "pyroute2", "scipy", "sklearn"),
+    *("torch", "uvicorn"),
+}
 
 
 def loaded(code: str) -> set[str]:
@@ -48,3 +52,28 @@ def test_a_command_alone_is_loaded() -> None:
     found = loaded("from netfold.cli import main; main(['doctor', '--help'], standalone_mode=False)")
     assert "hostlib.commands.doctor" in found
     assert {"hostlib.commands.bench", "simulation.cli", "emulation.cli", "controller.cli"}.isdisjoint(found)
+
+
+@pytest.mark.parametrize(
+    ("words", "used"),
+    [
+        ("simulate --workers 4 --mechanism ring", ""),
+        ("simulate sweep --workers 2,4 --mechanism ring", ""),
+        ("simulate paper 4", ""),
+        ("emulate --list", ""),
+        ("emulate topology --kinds", ""),
+        ("controller --help", ""),
+        ("controller start --help", ""),
+        ("mechanisms", ""),
+        ("schedule ring", ""),
+        ("train --help", ""),
+        ("bench --help", ""),
+        ("switch --help", ""),
+        ("completion bash", ""),
+        ("models lenet", "torch"),
+        ("schedule ring --plot {folder}/ring.svg", "matplotlib"),
+    ],
+)
+def test_commands_load_what_they_use(words: str, used: str, tmp_path: Path) -> None:
+    command = words.format(folder=tmp_path).split()
+    assert HEAVY & loaded(f"from netfold.cli import main; main({command}, standalone_mode=False)") == set(used.split())

@@ -398,7 +398,7 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(EmulationError, match=r"^a report needs matplotlib: pip install 'netfold\[emulation,plot\]'$"):
+    with pytest.raises(EmulationError, match=r"^a report needs matplotlib: pip install 'netfold\[emulation\]'$"):
         canvas.require_libraries()
 
 

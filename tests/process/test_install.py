@@ -1,0 +1,153 @@
+"""The wheel and the sdist as users get them: in an empty environment of each Python, used from another folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+BASE_MB = 150
+PINNED = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+CPU_ONLY = "+cpu"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def find_python(version: str) -> str | None:
+    """An interpreter of this version: this one, one on PATH, or pyenv's."""
+    if sys.version.startswith(f"{version}."):
+        return sys.executable
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))]
+    # pyenv has a command for each version on PATH that may not work.
+    working = (
+        each for each in candidates if each and not subprocess.run([each, "-c", ""], capture_output=True).returncode
+    )
+    return next(working, None)
+
+
+def run(*command: str | Path, **options: object) -> str:
+    """What a command that works prints."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return str(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made of this source tree by the build backend, in an environment that pip makes for it."""
+    folder = tmp_path_factory.mktemp("sdist")
+    here = {**PINNED, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    run(sys.executable, "-m", "venv", folder / "tools")
+    tried = subprocess.run(
+        [folder / "tools/bin/pip", "install", "-q", "build"], env=here, capture_output=True, text=True, timeout=300
+    )
+    if tried.returncode:
+        pytest.skip("needs a package index that pip reaches: PyPI, or a mirror of it")
+    run(folder / "tools/bin/python", "-m", "build", "--sdist", "-o", folder, ROOT, env=here)
+    (made,) = folder.glob("*.tar.gz")
+    return made
+
+
+def wheel_of(source: Path, python: str, folder: Path) -> Path:
+    run(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source, env=PINNED)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def empty_environment(python: str, folder: Path) -> Path:
+    """Its Python; what the one that it is made with has is not seen."""
+    run(python, "-m", "venv", folder)
+    return folder / "bin" / "python"
+
+
+def test_an_sdist_has_what_a_build_needs_and_nothing_that_was_made(sdist: Path, tmp_path: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = run("git", "ls-files", cwd=ROOT).split() if (ROOT / ".git").exists() else []
+    assert names - {"PKG-INFO"} <= set(tracked) or not tracked
+    assert {"CMakeLists.txt", "constraints.txt", "p4/build/lock.json", "hostlib/native/wire/layout.h"} <= names
+    assert not {name for name in names if name.endswith((".so", ".pyc")) or name.startswith((".venv", "build/"))}
+
+
+def test_the_sdists_wheel_is_the_source_trees(sdist: Path, tmp_path: Path) -> None:
+    contents = []
+    for number, source in enumerate((sdist, ROOT)):
+        with zipfile.ZipFile(wheel_of(source, sys.executable, tmp_path / str(number))) as archive:
+            contents.append({entry.filename: entry.CRC for entry in archive.infolist()})
+    assert contents[0].keys() == contents[1].keys()
+    assert {name for name, crc in contents[0].items() if contents[1][name] != crc} <= {
+        name for name in contents[0] if name.endswith("RECORD")
+    }
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_a_wheel_works_in_an_empty_environment(version: str, sdist: Path, tmp_path: Path) -> None:
+    found = find_python(version)
+    if found is None:
+        pytest.skip(f"needs Python {version} on PATH or of pyenv: pyenv install {version}")
+    wheel = wheel_of(sdist, found, tmp_path / "wheel")
+    python = empty_environment(found, tmp_path / "env")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    # No compiler is on this PATH.
+    alone = {"PATH": str(python.parent), "HOME": str(elsewhere), "LANG": "C.UTF-8"}
+
+    def netfold(*words: str) -> str:
+        return run(python.with_name("netfold"), *words, cwd=elsewhere, env=alone)
+
+    run(python, "-m", "pip", "install", "-q", wheel, env=PINNED)
+    packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))").strip())
+    assert sum(file.stat().st_blocks for file in packages.rglob("*") if not file.is_symlink()) * 512 < BASE_MB * 10**6
+    assert "simulate" in netfold("--help")
+    assert "inagg+mcast" in netfold(
+        "simulate", "run", "--model", "resnet50", "--workers", "16", "--bandwidth", "100gbit"
+    )
+    done = subprocess.run(
+        [python.with_name("netfold"), "train"], cwd=elsewhere, env=alone, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (1, "error: this needs torch: pip install 'netfold[train]'\n")
+
+    run(python, "-m", "pip", "install", "-q", f"{wheel}[controller]", env=PINNED)
+    netfold("controller", "start", "--http", "127.0.0.1:0")
+    try:
+        assert "netfold-v1model-256" in netfold("controller", "status")
+        switch = json.loads(netfold("controller", "status", "--json"))
+        assert switch["http"].startswith("http://127.0.0.1:")
+    finally:
+        netfold("controller", "stop")
+    assert not (elsewhere / ".cache").exists(), "nothing was compiled"
+
+
+def test_training_in_an_empty_environment(sdist: Path, tmp_path: Path) -> None:
+    """With a job through controller and switch, and no compiler."""
+    torch = pytest.importorskip("torch")
+    if not torch.__version__.endswith(CPU_ONLY):
+        pytest.skip("pip would bring torch with CUDA, several GB: needs an index with a CPU build")
+    wheel = wheel_of(sdist, sys.executable, tmp_path / "wheel")
+    python = empty_environment(sys.executable, tmp_path / "env")
+    run(python, "-m", "pip", "install", "-q", f"{wheel}[train,controller]", env=PINNED)
+    alone = {"PATH": str(python.parent), "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+
+    def netfold(*words: str) -> str:
+        return run(python.with_name("netfold"), *words, cwd=tmp_path, env=alone)
+
+    netfold("train", "--mechanism", "ring", "--model", "lenet", "--workers", "2", "--steps", "2")
+    assert "inagg+mcast" in netfold("bench", "--mechanism", "inagg+mcast", "--workers", "2", "--size", "64K")
+    netfold("controller", "start", "--http", "127.0.0.1:0")
+    try:
+        http = json.loads(netfold("controller", "status", "--json"))["http"]
+        words = ("--model", "lenet", "--workers", "2", "--steps", "2", "--controller", http)
+        netfold("train", "--mechanism", "inagg+mcast", *words)
+    finally:
+        netfold("controller", "stop")
