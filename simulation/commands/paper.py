@@ -19,7 +19,7 @@ from simulation.papers.network_operator import NOTES, TABLES, find_table, title_
 @click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="As CSV.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="As the tables of docs/paper.md.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="As the tables of docs/measurements/published-tables.md.")
 def paper(tables: tuple[str, ...], as_json: bool, as_csv: bool, as_markdown: bool) -> None:
     """Simulate published tables again: 1, 4, 6, 7, 8, 9, 10, figure2 to figure12, ralp2, ralp3, poseidon1,
     poseidon8, cgdp2, or all.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/measurements").glob("*.md"))]
 OURS = ("controller", "hostlib", "emulation", "netfold", "simulation")
 OTHERS = ("make", "python", "python3", "torchrun", "mpirun", "curl", ".", "ip", "pytest", "sudo", "env", "cmp")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -91,7 +91,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
         Smaller(r"( --(iterations|repeats|warm-up) \d+)+", ""), Smaller("^(?!.*--to)(.*)$", r"\1 --size 16K"),
         Smaller("^(?!.*--mechanism)(.*)$", r"\1 --mechanism ring,inagg+mcast"), Smaller("$", " --iterations 1 --repeats 1"),
     ],
-    r"hostlib converge .*": [Smaller("--steps 400", "--steps 4"), Smaller("docs/", "")],
+    r"hostlib converge .*": [Smaller("--steps 400", "--steps 4"), Smaller("docs/measurements/", "")],
     r"hostlib overlap .*": [Smaller("resnet18", "lenet"), Smaller("--steps 11", "--steps 6 --repeats 1")],
     r"hostlib cgdp check .*": [Smaller("cifar10_quick", "lenet"), Smaller("--chunks 1,2,3", "--chunks 2"), Smaller("$", " --steps 1")],
     r"hostlib profile --model resnet18 .*": [Smaller("--batch 8", "--batch 1 --iterations 1")],

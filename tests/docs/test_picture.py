@@ -1,0 +1,20 @@
+"""The picture on the first page is what its committed results make."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+from tests.docs.picture import DATA, PICTURE, drawn, kept
+
+
+def test_the_committed_picture_is_the_committed_results() -> None:
+    cells = json.loads(DATA.read_text())
+    assert len(cells) >= 5 and cells == kept(cells)
+    assert PICTURE.read_text() == drawn(cells), "python -m tests.docs.picture RESULTS writes both"
+
+
+def test_the_picture_is_small_and_has_a_bar_for_each_cell() -> None:
+    assert PICTURE.stat().st_size < 10_000
+    bars = [each for each in ElementTree.parse(PICTURE).iter() if each.get("height") == "17"]
+    assert len(bars) == len(json.loads(DATA.read_text()))
