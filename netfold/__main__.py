@@ -1,6 +1,6 @@
 """`python -m netfold`."""
 
-from netfold.cli import run
+from hostlib.system.programs import netfold
 
 if __name__ == "__main__":  # a sweep's processes import this, too
-    run()
+    netfold()
