@@ -1,9 +1,10 @@
 """The picture on README and the first page: iteration times of one emulated experiment, as bars.
 
+`python -m tests.docs.picture` draws docs/measurements/fabric-vs-host.svg from fabric-vs-host.json beside it, the VGG-16 cells of
+docs/measurements/simulator-accuracy.md. To renew these first:
+
     emulation run fabric-vs-host --only vgg16 --output DIR
     python -m tests.docs.picture DIR/results.json
-
-writes docs/measurements/fabric-vs-host.json (what of the results it shows) and fabric-vs-host.svg, which is made of that alone.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ def drawn(cells: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    found = kept(json.loads(Path(sys.argv[1]).read_text()))
-    DATA.write_text("[\n" + ",\n".join(json.dumps(cell) for cell in found) + "\n]\n")
-    PICTURE.write_text(drawn(found))
+    if len(sys.argv) > 1:
+        found = kept(json.loads(Path(sys.argv[1]).read_text()))
+        DATA.write_text("[\n" + ",\n".join(json.dumps(cell) for cell in found) + "\n]\n")
+    PICTURE.write_text(drawn(json.loads(DATA.read_text())))
