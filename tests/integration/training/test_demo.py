@@ -82,7 +82,7 @@ def test_the_demo_leaves_its_result_and_nothing_else(demo: Demo) -> None:
     assert compared["sentence"] in demo.printed and demo.result["weights"] in demo.printed
     assert (compared["hosts"], compared["speedup"] > 0) == ("ring", True) and 0 < compared["fewer_bytes"] < 0.35
     assert "The weights' hashes differ between mechanisms" in demo.printed
-    assert re.search(r"starting the controller and the embedded switch, which compiles .* \.\.\.\n  done in", demo.said)
+    assert re.search(r"starting the controller and the embedded switch, which runs .* \.\.\.\n  done in", demo.said)
     assert re.search(r"over gloo \(run 3 of 3\) \.\.\.\n(.*\n)*  done in [\d.]+ s", demo.said)
     assert demo.left == []
 
