@@ -185,7 +185,7 @@ def run_demo(config: DemoConfig, console: Console) -> DemoResult:
 def _step(console: Console, what: str) -> Iterator[None]:
     """A line that says what begins, and one that says how long it took."""
     begun = time.monotonic()
-    console.print(f"{what} ...")
+    console.print(f"{what} ...", soft_wrap=True)
     yield
     console.print(f"  done in {time.monotonic() - begun:.1f} s")
 
