@@ -160,9 +160,7 @@ def run_demo(config: DemoConfig, console: Console) -> DemoResult:
     with ExitStack() as stack:
         # Loads torch while the controller starts.
         forks = stack.enter_context(fork_server(*TRAINING))
-        with _step(
-            console, f"starting the controller and the embedded switch, which runs {program} as native code"
-        ):
+        with _step(console, f"starting the controller and the embedded switch, which runs {program} as native code"):
             url = stack.enter_context(fabric(config))
         console.print(f"controller at {url}")
         runs = {}
