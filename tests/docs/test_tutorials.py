@@ -74,8 +74,13 @@ def quick(page: Path) -> list[str]:
 
 
 def times(table: str) -> dict[str, list[float]]:
-    """Milliseconds by mechanism, of a table with a mechanism's name at the beginning of each row."""
-    cells = [[cell.strip(" `") for cell in re.split("[│|]", line.strip("│| "))] for line in table.splitlines()]
+    """Milliseconds by mechanism, of a table with a mechanism's name at the beginning of each row.
+
+    The unit is in the cells, or in the heading of their column.
+    """
+    cells = [[cell.strip(" `") for cell in re.split("[┃│|]", line.strip("┃│| "))] for line in table.splitlines()]
+    columns = {number for row in cells for number, cell in enumerate(row) if cell == "time (ms)"}
+    cells = [[f"{cell} ms" if number in columns else cell for number, cell in enumerate(row)] for row in cells]
     return {row[0]: found for row in cells if (found := [float(time) for cell in row for time in TIME.findall(cell)])}
 
 
