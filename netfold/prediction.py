@@ -58,7 +58,7 @@ def predict(
         batch: images per worker and iteration.
         forward, backward: times of the passes; None for published ones, or else by `tflops` (10^12 operations a second).
         latency: one way, host to host.
-        slots: of each switch, of 1 KiB each; 0 for no limit.
+        slots: of each job on a switch, of 1 KiB each; 0 for no limit.
         racks, oversubscription: switches of a leaf-spine network, and of each one's way to the spine; 1 is a star.
         stragglers: by rank: how many times slower it computes.
 

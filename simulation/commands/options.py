@@ -115,7 +115,7 @@ network_options = together(
         type=types.Whole(0),
         default=0,
         show_default=True,
-        help=f"Slots of each switch, of {SLOT_BYTES // 1024} KiB each; 0 is no limit.",
+        help=f"Slots of a job on a switch, of {SLOT_BYTES // 1024} KiB each; 0 is no limit.",
     ),
 )
 

@@ -112,18 +112,19 @@ def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
         options.pop("oversubscription"),
         store_and_forward=forward,
         store_and_aggregate=aggregate or forward,
-        slot_bytes=slot_bytes(options.pop("slots")),
+        slots=number_of_slots(options.pop("slots")),
+        slot_bytes=SLOT_BYTES,
     )
 
 
-def slot_bytes(slots: int | str) -> int:
-    """What so many slots hold; 0 for any number. A text with a unit, as `64KiB`, is that size.
+def number_of_slots(slots: int | str) -> int:
+    """How many slots `--slots` asks for. In one more version a size may be given instead.
 
     Raises:
-        QuantityError: it is neither.
+        QuantityError: neither a number nor a size.
     """
     text = str(slots)
-    return int(text) * SLOT_BYTES if text.isdecimal() and text.isascii() else units.size(text, "slots")
+    return int(text) if text.isdecimal() and text.isascii() else -(-units.size(text, "slots") // SLOT_BYTES)
 
 
 def _seconds(text: str | None) -> float | None:

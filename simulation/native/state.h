@@ -17,7 +17,6 @@ struct State {
     std::vector<std::uint8_t> started;   // by node: 1 when it may, 2 while it is at its operations
     std::vector<std::uint16_t> missing;  // by operation
     std::vector<Time> end;               // by operation: last bit of a switch's stream
-    std::vector<std::uint8_t> granted;   // by operation: 1 asked, 2 granted
     std::int32_t unfinished = 0, unfinished_servers = 0;
 
     // Of an event that comes of a node's operation.
