@@ -2,5 +2,5 @@
 
 from netfold.cli import run
 
-if __name__ == "__main__":  # a sweep's processes import this, too
+if __name__ == "__main__":  # the worker processes of a sweep import this module, too
     run()

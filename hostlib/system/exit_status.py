@@ -1,4 +1,4 @@
-"""How a command ends: with one line for what went wrong, and the exit code that says which it was."""
+"""End commands with one line per error and an exit code."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ FAILED, INTERRUPTED = 1, 130
 def end_with(
     command: Callable[[], object], *errors: type[Exception], at_once: bool | Callable[[], bool] = False
 ) -> None:
-    """Run a command; what goes wrong with it becomes one line and an exit code: also what the system refuses, such as a
-    full disk.
+    """Run a command; turn its errors into one line and an exit code. This includes system errors, such as a full disk.
 
     Args:
-        errors: netfold's own, which end it with exit code 1.
-        at_once: end without Python's own end, or whether to, asked when it has failed. Threads of a library may still wait
-            for a peer that is gone.
+        errors: netfold's own error types, which exit with code 1.
+        at_once: exit without running Python's cleanup, or a function to be asked after a failure. Needed when library
+            threads may still wait for a peer that is gone.
 
     Raises:
-        SystemExit: it did not end well, unless `at_once`.
+        SystemExit: the command failed and `at_once` is false.
     """
     code = 0
     try:
@@ -51,7 +50,7 @@ def end_with(
             raise
         click.echo(f"error: {line}", err=True)
         code = FAILED
-    except BrokenPipeError:  # as click has it: `... | head` had enough
+    except BrokenPipeError:  # as click does: `... | head` has read enough
         _write_no_more()
         code = FAILED
     except OSError as error:
@@ -61,7 +60,7 @@ def end_with(
         code = FAILED
     if code and (at_once() if callable(at_once) else at_once):
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError):  # nobody reads it any more
+            with contextlib.suppress(OSError):  # the reader is gone
                 stream.flush()
         os._exit(code)
     if code:
@@ -69,12 +68,12 @@ def end_with(
 
 
 def _write_no_more() -> None:
-    """What is still to be written would fail again when Python ends."""
+    """Discard buffered output, which would fail again when Python exits."""
     sys.stdout = io.StringIO()
 
 
 def interrupt_on(*numbers: signal.Signals) -> None:
-    """Let these signals end a command as Ctrl-C does, so that it stops what it has started."""
+    """Treat these signals like Ctrl-C, so that a command stops the processes it has started."""
     for number in numbers:
         signal.signal(number, _interrupt)
 

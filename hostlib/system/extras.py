@@ -1,10 +1,10 @@
-"""What netfold's extras bring: who needs something that is not installed is told which extra has it."""
+"""Optional dependencies: which of netfold's extras installs a missing module."""
 
 from __future__ import annotations
 
 import importlib.util
 
-# Module -> the distribution that it comes with, and the extra (pyproject.toml) that installs that.
+# Module -> the distribution that contains it, and the extra (pyproject.toml) that installs it.
 EXTRAS = {
     "torch": ("torch", "train"),
     "sklearn": ("scikit-learn", "train"),
@@ -22,16 +22,16 @@ EXTRAS = {
 
 
 def what_to_install(error: ModuleNotFoundError) -> str | None:
-    """In a line; None where no extra has the module."""
+    """Say in one line which extra to install; None if no extra has the module."""
     found = EXTRAS.get((error.name or "").partition(".")[0])
     return None if found is None else f"this needs {found[0]}: pip install 'netfold[{found[1]}]'"
 
 
 def require_installed(module: str) -> None:
-    """For whoever has other processes load it.
+    """Check that a module is installed before another process is asked to import it.
 
     Raises:
-        ModuleNotFoundError: it is not there.
+        ModuleNotFoundError: it is not installed.
     """
     if importlib.util.find_spec(module) is None:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)

@@ -1,4 +1,4 @@
-"""Types of numbers on a command line."""
+"""Click parameter types for numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 class Finite(click.FloatRange):
-    """A number that is one: click's ranges let nan pass, and inf where there is no upper end."""
+    """A finite number: click's ranges accept nan, and inf if they have no upper end."""
 
     name = "number"
 

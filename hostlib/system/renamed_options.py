@@ -1,4 +1,4 @@
-"""Options that were called otherwise one version ago: the old spelling works, and says what it is called now."""
+"""Renamed options: the old spelling still works for one version and prints a hint."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import click
 
 
 class CommandWithRenamedOptions(click.Command):
-    """A command that takes old spellings of its options, each with a line on standard error.
+    """A command that accepts old spellings of its options, with a hint on standard error for each.
 
     Args:
-        renamed: old spelling -> today's.
+        renamed: old spelling -> current spelling.
     """
 
     def __init__(self, *args: Any, renamed: Mapping[str, str], **options: Any) -> None:
@@ -23,7 +23,7 @@ class CommandWithRenamedOptions(click.Command):
         return super().parse_args(ctx, self._as_today(args))
 
     def _as_today(self, args: list[str]) -> list[str]:
-        """What comes after `--` is no option. A value that is spelt as an old option would be one, too; none is."""
+        """Replace old spellings, up to `--`. A value spelt like an old option would be replaced, too; there is none."""
         end = args.index("--") if "--" in args else len(args)
         return [*(self._word_as_today(word) for word in args[:end]), *args[end:]]
 
@@ -32,5 +32,5 @@ class CommandWithRenamedOptions(click.Command):
         if spelling not in self.renamed:
             return word
         today = self.renamed[spelling]
-        click.echo(f"hint: {spelling} is called {today} now; the old spelling goes with the next version", err=True)
+        click.echo(f"hint: {spelling} is called {today} now; the next version drops the old spelling", err=True)
         return f"{today}{equals}{value}"

@@ -124,7 +124,7 @@ def test_a_schedule_as_a_table() -> None:
         (["bench", "--from", "64", "--to", "8"], "--from 64 --to 8 is not a range of sizes"),
         (["bench", "--from", "8", "--to", "64", "--factor", "1"], "--factor must be at least 2, not 1"),
         (["bench", "--workers", "33"], "--workers must be in 1..32, not 33"),
-        (["bench", "--hosts", "mininet"], "hosts 'mininet' are neither local nor netns:N, with N in 1..32"),
+        (["bench", "--hosts", "mininet"], "--hosts must be local or netns:N, with N in 1..32, not 'mininet'"),
         (["bench", "--hosts", "netns:4", "--workers", "8"], "--workers 8 does not match --hosts netns:4"),
         (
             ["bench", "--hosts", "netns:4", "--bandwidth", "fast"],

@@ -42,7 +42,7 @@ def test_an_old_spelling_works_and_is_named(as_one_word: bool) -> None:
     asked = ["bench", "--sizes=16MX"] if as_one_word else ["bench", "--sizes", "16MX"]
     old, new = CliRunner().invoke(main, asked), CliRunner().invoke(main, ["bench", "--size", "16MX"])
     assert str(old.exception) == str(new.exception) and "16MX" in str(new.exception)
-    assert old.stderr == "hint: --sizes is called --size now; the old spelling goes with the next version\n"
+    assert old.stderr == "hint: --sizes is called --size now; the next version drops the old spelling\n"
     assert new.stderr == ""
 
 
