@@ -96,8 +96,8 @@ def test_a_schedule_as_a_table() -> None:
         (["train", "--mechanism", "rong"], "unknown mechanism 'rong'; legal are"),
         (["train", "--mechanism", "bps/ring"], "unknown strategy 'bps'; legal are adam, bsp, "),
         (["train", "--mechanism", "mpi"], "legal: mpirun -n 4 python -m hostlib.train --transport mpi --mechanism mpi"),
-        (["train", "--mechanism", "nccl"], "nccl sums CUDA tensors alone, and those of these ranks are on the CPU"),
-        (["train", "--transport", "mpi", "--mechanism", "nccl"], "nccl sums CUDA tensors alone"),
+        (["train", "--mechanism", "nccl"], "nccl only sums CUDA tensors, but these ranks' are on the CPU"),
+        (["train", "--transport", "mpi", "--mechanism", "nccl"], "nccl only sums CUDA tensors"),
         (["train", "--workers", "0"], "--workers must be at least 1, not 0"),
         (
             ["train", "--save", "/nowhere/x.pt"],
@@ -111,7 +111,7 @@ def test_a_schedule_as_a_table() -> None:
             ["bench", "--mechanism", "gloo,mpi"],
             "mpi is a library's own collective, for ranks that the library started",
         ),
-        (["bench", "--mechanism", "nccl"], "nccl sums CUDA tensors alone"),
+        (["bench", "--mechanism", "nccl"], "nccl only sums CUDA tensors"),
         (["bench", "--mechanism", ","], "unknown mechanism ''; legal are"),
         (["bench", "--dtype", "float64"], "unknown dtype 'float64'; legal are bfloat16, float16, float32, int32"),
         (
