@@ -61,5 +61,5 @@ def test_one_more_file_is_in_the_help(folder: Path) -> None:
 )
 def test_one_that_lacks_something_is_named(folder: Path, line: str, instead: str, says: str) -> None:
     (folder / "pigeon_transport.py").write_text(PIGEON.replace(line, instead))
-    with pytest.raises(SpecError, match=f"pigeon_transport.py is no transport: {says}$"):
+    with pytest.raises(SpecError, match=f"pigeon_transport.py is not a transport: {says}$"):
         find_transport("pigeon")
