@@ -133,7 +133,7 @@ def test_what_is_trained_in_earnest_is_not_simulated(small: Path) -> None:
         (
             "[replay]",
             '[topology]\nkind = "star"\nleaves = 0\n[replay]',
-            "topology of kind star has no 'leaves'; it has ",
+            "topology of kind star has no key 'leaves'; legal are ",
         ),
         (
             "[replay]",

@@ -103,8 +103,8 @@ def test_a_run_json_that_is_none_is_named(file: Path, broken: str, says: str) ->
 @pytest.mark.parametrize(
     "topology, says",
     [
-        ('kind = "ring"', "topology: there is no kind 'ring'; there are "),
-        ("leaves = 2", "topology of kind star has no 'leaves'; it has "),
+        ('kind = "ring"', "topology: unknown kind 'ring'; legal are "),
+        ("leaves = 2", "topology of kind star has no key 'leaves'; legal are "),
         ('kind = "leaf-spine"\nleaves = "two"', "topology: leaves 'two' is not a whole number"),
         ('delay = "soon"', "delay 'soon' is not a number"),
         ("loss = 2.0", "loss 2.0 is not a probability"),

@@ -46,8 +46,11 @@ def test_its_input_can_be_chosen() -> None:
         (("vgg12",), "unknown model 'vgg12'"),
         (("vgg19", "--input", "3x224"), "vgg19 takes images, such as 3x224x224, not 3x224"),
         (("vgg19", "--input", "3x224x200"), "vgg19 takes square images, not 3x224x200"),
-        (("vgg19", "--input", "big"), "--input takes a shape such as 3x224x224, or 1024 of so many tokens, not 'big'"),
-        (("nowhere:net",), "nowhere:net makes no model: ModuleNotFoundError"),
+        (
+            ("vgg19", "--input", "big"),
+            "--input takes a shape such as 3x224x224, or a number of tokens such as 1024, not 'big'",
+        ),
+        (("nowhere:net",), "nowhere:net does not build a model: ModuleNotFoundError"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(words: tuple[str, ...], says: str) -> None:
