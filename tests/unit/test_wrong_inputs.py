@@ -349,7 +349,11 @@ WRONG = [
     ("hostlib bench --bandwidth x --hosts netns:4", "bandwidth 'x' is not a number and one of bit, kbit, mbit", 1),
     ("hostlib bench --delay x --mechanism inagg", "--delay 'x' is not a number and one of ns, us, ms, s (as in", 1),
     ("hostlib bench --loss 2 --mechanism inagg", "--loss must be a probability in [0, 1), not 2.0", 1),
-    ("hostlib bench --loss 0.1 --mechanism ring", "--loss: it is the embedded switch that loses, repeats, holds", 1),
+    (
+        "hostlib bench --loss 0.1 --mechanism ring",
+        "--loss: only the embedded switch loses, repeats, delays and damages",
+        1,
+    ),
     ("hostlib bench --deadline 0", "--deadline must be above 0, not 0.0", 1),
     ("hostlib bench --deadline nan", "--deadline must be above 0, not nan", 1),
     ("hostlib bench --device tpu", "Invalid value for '--device': 'tpu' is not one of 'cpu', 'cuda'.", 2),

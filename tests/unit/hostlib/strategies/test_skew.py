@@ -109,7 +109,7 @@ def test_what_has_no_place_is_refused(made: tuple[LayerInfo, ...], batch: int, w
 def test_traffic_of_a_job() -> None:
     traffic = volume(place(NET, batch=2), workers=8)
     assert (traffic.ring, traffic.ralp) == (2 * 1000 * 7, 2 * 8 * 140)
-    with pytest.raises(HostlibError, match="at least 1 worker"):
+    with pytest.raises(HostlibError, match="--workers must be at least 1, not 0"):
         volume(place(NET), 0)
 
 
