@@ -112,12 +112,13 @@ def _run(config: DaemonConfig) -> None:
 
 
 def _require_same_blocks(config: DaemonConfig, earlier: State | None) -> None:
-    """Check that taken-over switches have the same number of elements per packet; jobs' results would differ otherwise."""
+    """Check that earlier switches have the same elements per packet; jobs' results would differ otherwise."""
     if earlier is None or earlier.elements in (None, config.elements) or not earlier.at_work:
         return
     raise StateError(
         f"the switches of {config.state_dir} run a program of {earlier.elements} elements per packet, not "
-        f"{config.elements}: use controller start --elements {earlier.elements} to take them over, or controller stop to end them"
+        f"{config.elements}: use controller start --elements {earlier.elements} to take them over, "
+        "or controller stop to end them"
     )
 
 

@@ -16,7 +16,7 @@ from controller.topology import Switch, Topology
 
 RECONNECT_TIMEOUT_S = 1.0
 NOTICE_S = 2.5  # A switch that has been silent for this long counts as not answering.
-AWAY_S = 3.0  # A controller that has sent no probe for this long, because it was stopped or busy, draws no conclusion from silence.
+AWAY_S = 3.0  # After no probes for this long (a stopped or busy controller), silence means nothing.
 
 
 @dataclass(slots=True)
