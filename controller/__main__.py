@@ -1,5 +1,5 @@
 """`python -m controller`."""
 
-from controller.cli import run
+from hostlib.system.programs import controller
 
-run()
+controller()

@@ -22,7 +22,7 @@ from controller.errors import ControllerError, StateError, SwitchError
 from controller.http_api import Service, create_app
 from controller.jobs.job_table import JobTable
 from controller.listen_address import parse_listen_address
-from controller.state_file import State, running
+from controller.state_file import State, create_folder, running
 from controller.switches.embedded import Switches, start_switches
 from controller.switches.fleet import SwitchFleet
 from controller.switches.program import Artifact, load_artifact
@@ -31,7 +31,7 @@ from controller.switches.supervisor import Supervisor
 from controller.topology import Switch, Topology
 from hostlib.protocol import constants
 from hostlib.protocol.addresses import FABRIC_ADDRESS
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.system.process import Process, write_whole
 
 JOBS_FILE = "jobs.json"
@@ -83,7 +83,7 @@ def run_controller(config: DaemonConfig) -> None:
 @contextmanager
 def _sole(state_dir: Path) -> Iterator[None]:
     """Lock the state directory, so that it has one controller even if two start at the same moment."""
-    state_dir.mkdir(parents=True, exist_ok=True)
+    create_folder(state_dir)
     with (state_dir / "controller.lock").open("w") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

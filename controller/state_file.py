@@ -80,7 +80,9 @@ class State:
             )
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ControllerError) as error:
+        except OSError as error:
+            raise StateError(f"{path} cannot be read: {error.strerror or error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, ControllerError) as error:
             raise StateError(f"{path} is not a controller's state file: {error}; remove it") from error
 
     @property
@@ -95,6 +97,20 @@ class State:
 
 def _embedded(options: list[str], wires: dict[str, str]) -> Embedded:
     return Embedded(options, {int(port): end for port, end in wires.items()})
+
+
+def create_folder(directory: Path) -> None:
+    """Create the folder of a controller's state.
+
+    Raises:
+        StateError: it cannot be created.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateError(
+            f"the state folder {directory} cannot be created: {error.strerror}; choose another with --state-dir"
+        ) from error
 
 
 def running(state: State | None) -> StateError:

@@ -1,5 +1,5 @@
 """`python -m emulation`."""
 
-from emulation.cli import run
+from hostlib.system.programs import emulation
 
-run()
+emulation()

@@ -1,5 +1,5 @@
 """`python -m hostlib`."""
 
-from hostlib.cli import run
+from hostlib.system.programs import hostlib
 
-run()
+hostlib()

@@ -1,6 +1,6 @@
 """`python -m netfold`."""
 
-from netfold.cli import run
+from hostlib.system.programs import netfold
 
 if __name__ == "__main__":  # the worker processes of a sweep import this module, too
-    run()
+    netfold()

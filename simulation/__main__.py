@@ -1,6 +1,6 @@
 """`python -m simulation`."""
 
-from simulation.cli import run
+from hostlib.system.programs import simulation
 
 if __name__ == "__main__":  # a sweep's processes import this, too
-    run()
+    simulation()

@@ -13,7 +13,7 @@ import click
 from controller.commands.state_dir import state_dir_option
 from controller.errors import ControllerError
 from controller.listen_address import parse_listen_address
-from controller.state_file import STATE_FILE, State, running
+from controller.state_file import STATE_FILE, State, create_folder, running
 from controller.switches.program import load_artifact
 from controller.topology import Topology, single
 from hostlib.protocol.addresses import FABRIC_ADDRESS
@@ -152,7 +152,7 @@ def _start_in_background(state_dir: Path) -> None:
     earlier = State.read(state_dir)
     if earlier is not None and earlier.controller.alive:
         raise running(earlier)
-    state_dir.mkdir(parents=True, exist_ok=True)
+    create_folder(state_dir)
     log = state_dir / "controller.log"
     options = sys.argv[sys.argv.index("start") + 1 :]
     command = [sys.executable, "-m", "controller", "start", *options, "--foreground"]

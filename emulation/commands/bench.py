@@ -10,7 +10,7 @@ from dataclasses import asdict
 import click
 from rich.console import Console
 
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.system.number_types import Finite
 
 

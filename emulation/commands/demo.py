@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.system.renamed_options import CommandWithRenamedOptions
 
 

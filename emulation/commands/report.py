@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 
 
 @click.command()

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, predictors
 
 SSH = "ssh -o BatchMode=yes"

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hostlib.commands.tables import PLAIN_WIDTH
 from hostlib.errors import RunError
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.system.renamed_options import CommandWithRenamedOptions
 
 KERNELS_S = 2.0

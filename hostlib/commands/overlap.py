@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.errors import RunError
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.system.renamed_options import CommandWithRenamedOptions
 from hostlib.train.options import TrainOptions
 

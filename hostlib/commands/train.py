@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from hostlib.errors import RunError
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.system.renamed_options import CommandWithRenamedOptions
 from hostlib.train.command_line import RENAMED, print_result, train_options, write_result
 from hostlib.train.options import TrainOptions

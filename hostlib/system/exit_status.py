@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import sys
 from collections.abc import Callable
 
 import click
 
+from hostlib.system import interrupts
 from hostlib.system.extras import what_to_install
 
 FAILED, INTERRUPTED = 1, 130
@@ -33,31 +33,13 @@ def end_with(
     try:
         command()
         sys.stdout.flush()
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        code = INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except click.exceptions.Exit as done:
-        code = done.exit_code
-    except errors as error:
-        click.echo(f"error: {error}", err=True)
-        code = FAILED
-    except ModuleNotFoundError as error:
-        line = what_to_install(error)
-        if line is None:
+    except BaseException as error:
+        found = INTERRUPTED if interrupts.came() else _exit_code(error, errors)
+        if found is None:
             raise
-        click.echo(f"error: {line}", err=True)
-        code = FAILED
-    except BrokenPipeError:  # as click does: `... | head` has read enough
-        _write_no_more()
-        code = FAILED
-    except OSError as error:
-        _write_no_more()
-        what = "cannot write the output" if error.filename is None else error.filename
-        click.echo(f"error: {what}: {error.strerror or error}", err=True)
-        code = FAILED
+        if found == INTERRUPTED:
+            click.echo("interrupted", err=True)
+        code = found
     if code and (at_once() if callable(at_once) else at_once):
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):  # the reader is gone
@@ -67,16 +49,48 @@ def end_with(
         raise SystemExit(code)
 
 
+def _exit_code(error: BaseException, errors: tuple[type[Exception], ...]) -> int | None:
+    """Say what went wrong in one line.
+
+    Returns:
+        Its exit code; None for a defect of netfold's own, whose traceback is wanted.
+    """
+    if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx is not None else ""
+        hint = f"; see `{where} --help`" if where else ""
+        click.echo(f"error: {_one_line(error.format_message())}{hint}", err=True)
+        return error.exit_code
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, errors):
+        click.echo(f"error: {error}", err=True)
+        return FAILED
+    if isinstance(error, ModuleNotFoundError):
+        line = what_to_install(error)
+        if line is not None:
+            click.echo(f"error: {line}", err=True)
+        return None if line is None else FAILED
+    if isinstance(error, BrokenPipeError):  # as click does: `... | head` has read enough
+        _write_no_more()
+        return FAILED
+    if isinstance(error, OSError):
+        _write_no_more()
+        what = "cannot write the output" if error.filename is None else error.filename
+        click.echo(f"error: {what}: {error.strerror or error}", err=True)
+        return FAILED
+    return None
+
+
+def _one_line(message: str) -> str:
+    """Click's message, which may end with a full stop or list its choices on lines of their own."""
+    return " ".join(message.split()).removesuffix(".")
+
+
 def _write_no_more() -> None:
     """Discard buffered output, which would fail again when Python exits."""
     sys.stdout = io.StringIO()
-
-
-def interrupt_on(*numbers: signal.Signals) -> None:
-    """Treat these signals like Ctrl-C, so that a command stops the processes it has started."""
-    for number in numbers:
-        signal.signal(number, _interrupt)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

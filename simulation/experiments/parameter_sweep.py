@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import product
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hostlib.errors import HostlibError
+from hostlib.system import interrupts
 from hostlib.system.plot_file import new_figure, require_drawable, save
 from hostlib.system.user_file import parse_json, read_text
 from hostlib.text import units
@@ -171,6 +172,9 @@ def _on_cores(play: Play, points: list[Point], processes: int | None) -> Iterato
         raise SimulationError(f"--processes must be at least 1, not {processes}")
     context = get_context("forkserver")
     context.set_forkserver_preload([play.__module__])
+    resource_tracker.ensure_running()  # It unblocks SIGINT.
+    with interrupts.blocked():  # Ctrl-C is this process's to handle.
+        forkserver.ensure_running()
     at_a_time = processes or os.cpu_count() or 1
     todo = list(reversed(points))
     running: dict[Any, tuple[Any, Point]] = {}
@@ -201,8 +205,8 @@ def _on_cores(play: Play, points: list[Point], processes: int | None) -> Iterato
 
 
 def _child(there: Any, play: Play, point: Point) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
-    there.send(_attempt(play, point))
+    with suppress(BrokenPipeError):  # The sweep was interrupted.
+        there.send(_attempt(play, point))
 
 
 def _attempt(play: Play, point: Point) -> tuple[Row | None, str | None]:

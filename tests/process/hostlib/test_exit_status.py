@@ -12,7 +12,9 @@ import click
 import pytest
 
 from hostlib.errors import FabricError, HostlibError
-from hostlib.system.exit_status import end_with, interrupt_on
+from hostlib.system import interrupts
+from hostlib.system.exit_status import end_with
+from hostlib.system.interrupts import interrupt_on
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -28,7 +30,7 @@ def raising(error: BaseException) -> Callable[[], None]:
         (FabricError("no answer"), 1, "error: no answer\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.exceptions.Abort(), 130, "interrupted\n"),
-        (click.UsageError("no such option"), 2, "Error: no such option\n"),
+        (click.UsageError("no such option"), 2, "error: no such option\n"),
         (click.exceptions.Exit(3), 3, ""),
         (PermissionError(13, "Permission denied", "/etc/x"), 1, "error: /etc/x: Permission denied\n"),
         (OSError("no more"), 1, "error: cannot write the output: no more\n"),
@@ -52,12 +54,14 @@ def test_a_command_that_ends_well_just_returns() -> None:
     end_with(lambda: None, HostlibError)
 
 
-def test_a_signal_ends_it_as_ctrl_c_does() -> None:
+def test_a_signal_ends_it_as_ctrl_c_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_came", False)  # and so again after the test
     before = signal.getsignal(signal.SIGTERM)
     try:
         interrupt_on(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.came()
     finally:
         signal.signal(signal.SIGTERM, before)
 

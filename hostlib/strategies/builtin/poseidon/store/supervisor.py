@@ -23,7 +23,7 @@ from hostlib.errors import RunError
 from hostlib.strategies.builtin.poseidon.store.client import Address
 from hostlib.strategies.builtin.poseidon.store.shard import Shard, ShardOptions
 from hostlib.strategies.trainer import TrainerContext
-from hostlib.system.exit_status import interrupt_on
+from hostlib.system.interrupts import interrupt_on
 from hostlib.system.process import die_with_parent
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import Transport
