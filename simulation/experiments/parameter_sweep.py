@@ -1,4 +1,6 @@
-"""Many simulations: on all cores, or on a Dask cluster; results are kept line by line, so that a sweep can go on."""
+"""Parameter sweeps: many simulations on all cores or a Dask cluster; results are saved line by line, so a sweep can
+resume.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,7 @@ def _known(output: Path | None) -> dict[str, Row]:
     if output is None or not output.exists():
         return {}
     if not (output.is_file() or output.is_dir()):  # /dev/full has no end
-        raise SimulationError(f"{output} cannot be read as a sweep's results: it is no file")
+        raise SimulationError(f"{output} cannot be read as a sweep's results: it is not a file")
     known = {}
     try:
         text = read_text(output)
@@ -193,7 +195,7 @@ def _on_cores(play: Play, points: list[Point], processes: int | None) -> Iterato
                 try:
                     row, problem = ready.recv()
                 except EOFError:
-                    row, problem = None, "its process was killed, perhaps for want of memory: fewer --processes"
+                    row, problem = None, "its process was killed, perhaps because memory ran out: use fewer --processes"
                 child.join()
                 if row is None:
                     raise SimulationError(f"{point.named}: {problem}")
@@ -244,7 +246,7 @@ def require_plot(value: str, path: Path | None) -> None:
         HostlibError: see hostlib.system.plot_file.
     """
     if value not in MEASURES:
-        raise SimulationError(f"no measure {value!r} to plot; legal are {', '.join(MEASURES)}")
+        raise SimulationError(f"unknown measure {value!r} to plot; legal are {', '.join(MEASURES)}")
     require_drawable(path)
 
 

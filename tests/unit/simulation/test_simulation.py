@@ -466,7 +466,7 @@ def test_what_cannot_be_is_refused(call, error: type[Exception], says: str) -> N
 
 def test_a_message_nobody_receives_is_named() -> None:
     schedule = Schedule("lost", 2, 1, {worker(0): (Send(worker(1), 0),), worker(1): ()})
-    with pytest.raises(SimulationError, match="lost: worker0 is to send piece 0 to worker1, who never receives it"):
+    with pytest.raises(SimulationError, match="lost: worker0 has to send piece 0 to worker1, which never receives it"):
         compile_schedule(schedule)
 
 
@@ -474,5 +474,5 @@ def test_who_waits_for_ever_is_named() -> None:
     lists = {worker(r): (Receive(worker(1 - r), 0, reduce=True), Send(worker(1 - r), 0)) for r in range(2)}
     stuck = Schedule("stuck", 2, 1, lists)
     mechanism = Mechanism("stuck", MechanismSpec("stuck", "waits for ever", lambda world_size: stuck))
-    with pytest.raises(SimulationError, match="stuck: worker0 waits for ever for layer0/weights"):
+    with pytest.raises(SimulationError, match="stuck: worker0 waits forever for layer0/weights"):
         only(GIGABIT, Job(workload(), mechanism, 2))

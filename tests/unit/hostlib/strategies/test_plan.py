@@ -420,5 +420,5 @@ def test_what_is_not_known_is_said_in_a_line(tmp_path: Path) -> None:
     path.write_text(f"{cells}[training]\n")
     with pytest.raises(ExperimentError, match=rf"3 {sharing} 2 workers$"):
         read_experiment(path)
-    with pytest.raises(SimulationError, match=r"^bsp/ring is a way to train: name a --model"):
+    with pytest.raises(SimulationError, match=r"^bsp/ring is a training strategy: name a --model"):
         bare(1000, 0).workload(choose("bsp/ring"), 4)
