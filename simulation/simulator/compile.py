@@ -157,7 +157,7 @@ def reduced(schedule: Schedule) -> Compiled | None:
             receives[_rank(operation.peer), operation.piece].append(index)
 
     def matched(peer: str, piece: int) -> tuple[int, int]:
-        """(distance, the operation with which worker 0 gets the like from the worker as far before it)"""
+        """(distance, the operation with which worker 0 receives its equivalent from the opposite distance)"""
         rank = _rank(peer)
         if folded.symmetry is Symmetry.XOR:
             return rank, receives[rank, (piece ^ rank) if folded.pieces > 1 else 0].popleft()

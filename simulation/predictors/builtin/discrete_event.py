@@ -13,9 +13,7 @@ from simulation.simulator.play import Job, play
 # A full TCP segment with timestamps (RFC 7323) in an Ethernet frame, and its half of an acknowledgement per two
 # segments (RFC 5681, 4.2), which shares the link with segments in the other direction.
 TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
-TURNS = (
-    256  # maximum number of turns in which streams share a link during one tensor: more is more accurate, and slower
-)
+TURNS = 256  # turns in which streams share a link during one tensor, at most: more is more accurate, but slower
 TCP_EFFICIENCY = TCP_PAYLOAD / (TCP_FRAME + HALF_ACKNOWLEDGEMENT)
 
 

@@ -448,11 +448,11 @@ def workload() -> Workload:
         (lambda: Job(workload(), find("gloo"), 4), SimulationError, "gloo is a library's own"),
         (lambda: Job(workload(), find("ring"), 0), SimulationError, "workers must be at least 1"),
         (lambda: Variation(-0.1), SimulationError, "jitter must be 0 or more"),
-        (lambda: Variation(stragglers={1: 0}), SimulationError, "the factor above 0"),
+        (lambda: Variation(stragglers={1: 0}), SimulationError, "--straggler takes RANK=FACTOR, with FACTOR above 0"),
         (
             lambda: only(GIGABIT, Job(workload(), find("ps"), 2, variation=Variation(stragglers={7: 2}))),
             SimulationError,
-            "no worker 7",
+            "--straggler 7: there are only 2 workers",
         ),
         (lambda: model_trace("vgg17"), ArchitectureError, "unknown model 'vgg17'; legal are alexnet"),
         (lambda: model_trace("vgg16", 16), ArchitectureError, "too small"),

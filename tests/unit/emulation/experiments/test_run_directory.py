@@ -51,7 +51,7 @@ def test_results_that_are_none_are_named(file: Path, broken: str) -> None:
     (out / "experiment.toml").write_text(SMALL)
     (out / "results.json").write_text(broken)
     with pytest.raises(
-        EmulationError, match=r"results\.json cannot be read as cells' results \(.*\): mend or remove it"
+        EmulationError, match=r"results\.json cannot be read as cells' results \(.*\): fix or remove it"
     ):
         run(file)
     assert (out / "results.json").read_text() == broken
@@ -74,7 +74,7 @@ def test_results_of_before_are_taken_over(file: Path) -> None:
     (out / "results.json").write_text(json.dumps([row(cell.name)]))
     assert run(file).left == [] and run(file).rows == {cell.name: row(cell.name)}
     (out / "results.json").write_text(json.dumps([{**row(cell.name), "workers": "two"}]))
-    with pytest.raises(EmulationError, match=r"\[0\]\.workers: .*, not 'two'\): mend or remove it$"):
+    with pytest.raises(EmulationError, match=r"\[0\]\.workers: .*, not 'two'\): fix or remove it$"):
         run(file)
 
 
@@ -143,7 +143,7 @@ def test_predicted_times_are_the_asked_predictors(
     print_rows(experiment, [row], "guess")
     assert {"guess", "42.5", "+6.2%"} <= set(capsys.readouterr().out.split())
     with pytest.raises(
-        EmulationError, match=r"that the predictor guess says, not simulator: go on with --predictor guess"
+        EmulationError, match=r"has times of the predictor guess, not of simulator: continue with --predictor guess"
     ):
         run(file)
     assert run(file, predictor="guess").left == []
