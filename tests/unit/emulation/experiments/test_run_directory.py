@@ -93,7 +93,7 @@ def test_a_run_json_that_is_none_is_named(file: Path, broken: str, says: str) ->
     (out / "experiment.toml").write_text(SMALL)
     (out / "run.json").write_text(broken)
     with pytest.raises(
-        EmulationError, match=rf"run\.json cannot be read as what a run was \(.*{says}.*\): mend"
+        EmulationError, match=rf"run\.json cannot be read as what a run was \(.*{says}.*\): fix or remove it"
     ) as error:
         run(file)
     assert "\n" not in str(error.value)
