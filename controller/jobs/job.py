@@ -13,9 +13,9 @@ LARGEST_WORLD = 512
 LARGEST_POOLS = 4
 SLOTS_PER_POOL = 128  # unless a job requests another number
 
-# sum: the switches sum and multicast; server: they sum, a server finishes; shared: as server, in slots that jobs
-# overbook; chunk: a server's chunks are multicast; peers: every rank's chunks are multicast to the others, with a pool
-# of slots for each rank.
+# sum: the switches sum and multicast. server: they sum, a server finishes. shared: as server, in slots that jobs
+# overbook. chunk: a server's chunks are multicast. peers: every rank's chunks are multicast to the others, with a slot
+# pool for each rank.
 POLICIES = ("sum", "server", "shared", "chunk", "peers")
 WITHOUT_SERVER = ("sum", "peers")
 

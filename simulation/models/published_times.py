@@ -1,8 +1,12 @@
 """Numbers from papers, as printed.
 
-Sources: "How to Train your DNN: The Network Operator Edition" (Tables 1, 3, 4, 6 to 10 and the text of sections 8.2.1
-and 8.6); "RALP", Tables 2 to 4; "Poseidon", Table 1 and the text of its introduction and section 5; "Involving CPUs
-into Multi-GPU Deep Learning" (CGDP), Tables 2 and 3.
+Sources:
+
+- "How to Train your DNN: The Network Operator Edition" (Tables 1, 3, 4, 6 to 10 and the text of sections 8.2.1 and
+8.6);
+- "RALP", Tables 2 to 4;
+- "Poseidon", Table 1 and the text of its introduction and section 5;
+- "Involving CPUs into Multi-GPU Deep Learning" (CGDP), Tables 2 and 3.
 """
 
 from __future__ import annotations
