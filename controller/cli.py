@@ -10,10 +10,10 @@ from hostlib.system.exit_status import end_with
 
 @program(commands)
 def main() -> None:
-    """Who may use which slots of the switch, and who gets the results.
+    """Run the controller, which gives jobs slots of the switch and sets up multicast.
 
-    Ranks join by HTTP (see http://ADDRESS/docs while it runs); entries go to the switch by P4Runtime. Training goes on
-    when the controller dies: start it again and it takes over the switch it finds.
+    Ranks join over HTTP (see http://ADDRESS/docs while it runs); the controller writes table entries over P4Runtime.
+    Training continues when the controller dies: start it again, and it takes over the switches that still run.
     """
 
 

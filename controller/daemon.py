@@ -68,8 +68,11 @@ def netfold_version() -> str:
         return "uninstalled"
 
 
-def run_controller(config: DaemonConfig) -> None:
+def run_controller(config: DaemonConfig, announce: Callable[[State], None] = lambda state: None) -> None:
     """Run until SIGTERM or SIGINT, then also stop the switches that it started.
+
+    Args:
+        announce: called once everything listens.
 
     Raises:
         ControllerError: it could not start; nothing is left running.
@@ -77,7 +80,7 @@ def run_controller(config: DaemonConfig) -> None:
     # Until uvicorn takes over, a signal unwinds whatever has been started so far.
     interrupt_on(signal.SIGTERM, signal.SIGINT)
     with _sole(config.state_dir):
-        _run(config)
+        _run(config, announce)
 
 
 @contextmanager
@@ -92,7 +95,7 @@ def _sole(state_dir: Path) -> Iterator[None]:
         yield
 
 
-def _run(config: DaemonConfig) -> None:
+def _run(config: DaemonConfig, announce: Callable[[State], None]) -> None:
     earlier = State.read(config.state_dir)
     if earlier is not None and earlier.controller.alive:
         raise running(earlier)
@@ -102,7 +105,7 @@ def _run(config: DaemonConfig) -> None:
     try:
         switches, kept = _switches(config, earlier)
         try:
-            _serve(config, artifact, listener, switches, kept)
+            _serve(config, artifact, listener, switches, kept, announce)
         finally:
             switches.stop()
             State.forget(config.state_dir)
@@ -122,7 +125,14 @@ def _require_same_blocks(config: DaemonConfig, earlier: State | None) -> None:
     )
 
 
-def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, switches: Switches, kept: bool) -> None:
+def _serve(
+    config: DaemonConfig,
+    artifact: Artifact,
+    listener: socket.socket,
+    switches: Switches,
+    kept: bool,
+    announce: Callable[[State], None],
+) -> None:
     topology = switches.topology
     network = SwitchFleet(topology, _connect, time.monotonic)
     try:
@@ -148,11 +158,15 @@ def _serve(config: DaemonConfig, artifact: Artifact, listener: socket.socket, sw
         assert here is not None
         log = str(config.state_dir / "controller.log")
 
+        announced: list[State] = []
+
         def record() -> None:
             processes, embedded = dict(switches.processes), dict(switches.embedded)
-            State(here, _url(listener), switches.topology, processes, log, embedded, artifact.elements).write(
-                config.state_dir
-            )
+            state = State(here, _url(listener), switches.topology, processes, log, embedded, artifact.elements)
+            state.write(config.state_dir)
+            if not announced:
+                announced.append(state)
+                announce(state)
 
         supervisor = Supervisor(switches, network, artifact, service, record)
         _run_http(listener, service, supervisor, record)

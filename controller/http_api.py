@@ -16,9 +16,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from controller.errors import ControllerError, RequestError
-from controller.jobs.job import SLOTS_PER_POOL, Job, Joining, Rank
+from controller.jobs.job import Job, Joining, Rank
 from controller.jobs.job_table import JobTable
 from hostlib.protocol import constants
+from hostlib.protocol.slots import SLOTS_PER_POOL
 
 
 class Join(BaseModel):

@@ -12,7 +12,7 @@ from simulation.errors import SimulationError
 
 @program(commands)
 def main() -> None:
-    """Real packets through a real P4 program, on one machine and without root."""
+    """Run experiments with real packets through a P4 switch, on one machine."""
 
 
 def run() -> None:

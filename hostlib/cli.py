@@ -10,9 +10,9 @@ from hostlib.system.exit_status import end_with
 
 @program(commands)
 def main() -> None:
-    """Train with a collective mechanism, and look at what it does.
+    """Train models with a collective mechanism, and measure and inspect mechanisms.
 
-    On several machines, or under your own launcher: torchrun ... -m hostlib.train --mechanism inagg+mcast
+    On several machines, or with your own launcher, run torchrun ... -m hostlib.train --mechanism inagg+mcast.
     """
 
 

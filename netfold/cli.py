@@ -19,7 +19,7 @@ from simulation.errors import SimulationError
 def main() -> None:
     """A testbed for in-network aggregation and multicast in distributed training.
 
-    `import netfold` is the same from Python (docs/api.md).
+    `import netfold` has the same in Python (docs/api.md).
     """
 
 

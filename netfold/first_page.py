@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import click
 
+from hostlib.system.command import continued
 from hostlib.system.command_group import FolderGroup
 
 QUESTIONS = (
     (
-        "What would an iteration of a model take on a network that is not here?",
+        "How long does an iteration of a model take on a given network?",
         "netfold simulate --model resnet50 --workers 32 --bandwidth 25gbit",
     ),
     (
-        "Does the fabric beat the hosts, with real packets on this machine?",
+        "Is in-network aggregation faster, with real packets on this machine?",
         "netfold emulate fabric-vs-host",
     ),
     ("Which mechanisms and strategies are there?", "netfold mechanisms"),
-    ("Who sends what to whom in a mechanism, and is that an all-reduce?", "netfold schedule ring --draw"),
-    ("How fast does a mechanism sum between these processes or hosts?", "netfold bench --mechanisms ring,gloo"),
-    ("How does a model train with it?", "netfold train --mechanism ring"),
-    ("Where does a switch come from that sums?", "netfold controller start"),
-    ("What is slow or broken here?", "netfold doctor"),
+    ("Who sends what to whom in a mechanism, and does that sum correctly?", "netfold schedule ring --draw"),
+    ("How fast does a mechanism sum between processes or hosts?", "netfold bench --mechanism ring,gloo"),
+    ("How does a model train with a mechanism?", "netfold train --mechanism ring"),
+    ("How do I start a switch that sums?", "netfold controller start"),
+    ("What is slow or broken on this host?", "netfold doctor"),
 )
 
 
@@ -28,10 +29,11 @@ class FirstPage(FolderGroup):
     """The questions, then the commands."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("What one may want to know"):
+        with formatter.section("Questions, and the commands that answer them"):
             for question, command in QUESTIONS:
                 formatter.write_text(question)
                 formatter.indent()
-                formatter.write(f"{'':{formatter.current_indent}}{command}\n")
+                for line in continued(command, formatter.width - formatter.current_indent):
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
                 formatter.dedent()
         super().format_commands(ctx, formatter)

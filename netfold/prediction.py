@@ -31,7 +31,7 @@ def predict(
     oversubscription: float = 1.0,
     store_and_aggregate: bool = False,
     store_and_forward: bool = False,
-    slots: str = "0",
+    slots: int | str = 0,
     message: str = "0",
     barrier: Literal["global", "none"] = "global",
     order: Literal["round-robin", "block", "random", "priority"] = "round-robin",
@@ -59,6 +59,7 @@ def predict(
         forward, backward: times of the passes; None for published ones, or else derived from `tflops` (10^12 operations
             per second).
         latency: one way, host to host.
+        slots: number of slots of each job on a switch, of 1 KiB each; 0 for no limit.
         racks, oversubscription: leaf switches of a leaf-spine network, and the oversubscription of their links to the
             spine; 1 rack is a star.
         stragglers: rank -> how many times slower it computes.

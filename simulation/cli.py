@@ -11,7 +11,7 @@ from simulation.errors import SimulationError
 
 @program(commands)
 def main() -> None:
-    """What a mechanism would take on a network that is not here."""
+    """Predict how long an iteration takes on a given network, by simulation."""
 
 
 def run() -> None:

@@ -1,4 +1,5 @@
-"""What pages of docs/ repeat of the code, made of it: the packages in the words of their docstrings, the kinds of topology, the Python API.
+"""What pages of docs/ repeat of the code, made of it: packages, kinds of topology,
+the Python API, the commands.
 
 `python -m tests.generated_pages` writes it; tests/unit/test_structure.py compares. What comes of the wire format, p4/generate.py
 writes.
@@ -13,10 +14,11 @@ from pathlib import Path
 
 from hostlib.topology.topology_kinds import kinds
 from hostlib.topology.topology_table import DEFAULT_KIND
-from tests import api_page
+from tests import api_page, commands_page
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("hostlib", "controller", "simulation", "emulation", "netfold")
+COMMANDS = ROOT / "docs/commands.md"
 END = "<!-- end -->\n"
 
 
@@ -69,6 +71,10 @@ PARTS = (
     Generated(ROOT / "docs/structure.md", "the packages' docstrings", packages),
     Generated(ROOT / "docs/emulation-networks.md", "hostlib/topology/builtin/", topologies),
     Generated(ROOT / "docs/api.md", "netfold.__all__", api_page.reference),
+    Generated(COMMANDS, "the commands", commands_page.reference),
+    Generated(COMMANDS, "the flags", commands_page.flags),
+    Generated(COMMANDS, "the kinds of values", commands_page.units),
+    Generated(COMMANDS, "the renamed options", commands_page.old_spellings),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -17,71 +18,91 @@ from controller.state_file import STATE_FILE, State, create_folder, running
 from controller.switches.program import load_artifact
 from controller.topology import Topology, single
 from hostlib.protocol.addresses import FABRIC_ADDRESS
-from hostlib.system.number_types import PROBABILITY
+from hostlib.system.command import Command, json_option
 from hostlib.system.process import StartError, start_and_wait_ready
 from hostlib.system.user_file import parse_json, read_text
+from hostlib.text import option_types as types
+from hostlib.text.common_options import faults
 
 START_TIMEOUT_S = 90.0
 MOST_LEAVES, MOST_PORTS = 128, 510  # a switch has ports 1 to 510
 
 
-@click.command()
+def _racks(leaves: str) -> list[str] | None:
+    """--tree as it was: 0 was a single switch."""
+    return ["--racks", "1" if leaves == "0" else leaves]
+
+
+@click.command(cls=Command, renamed={"--switch": "--p4rt"}, respelled={"--tree": _racks})
 @click.option(
     "--http",
+    type=types.ADDRESS_PORT,
     default="127.0.0.1:9339",
     show_default=True,
-    metavar="ADDRESS:PORT",
-    help="Where the HTTP API listens; port 0 takes any.",
+    help="Address of the HTTP API; port 0 takes a free one.",
 )
-@click.option("--elements", default=256, show_default=True, help="int32 values per packet: 64 or 256.")
 @click.option(
-    "--tree",
-    type=click.IntRange(0, MOST_LEAVES),
-    default=0,
-    metavar="LEAVES",
-    help="Embedded: so many leaf switches under a root [default: one].",
+    "--elements", type=types.N, default=256, show_default=True, help="Elements (int32) per packet: 64 or 256."
+)
+@click.option(
+    "--racks",
+    type=types.Whole(1, MOST_LEAVES),
+    default=1,
+    show_default=True,
+    help="Number of racks, with an embedded leaf switch each under a root; 1 is a single switch.",
 )
 @click.option(
     "--ports",
-    type=click.IntRange(1, MOST_PORTS),
+    type=types.Whole(1, MOST_PORTS),
     default=32,
     show_default=True,
-    help="Embedded: ports for ranks, per switch.",
+    help="Ports for ranks of each embedded switch.",
 )
-@click.option("--switch", metavar="ADDRESS:PORT", help="P4Runtime address of a running switch [default: start one].")
+@click.option(
+    "--p4rt", type=types.ADDRESS_PORT, help="Use the running switch with this P4Runtime address [default: start one]."
+)
 @click.option(
     "--switch-ports",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help='With --switch: JSON file {"PORT": "ADDRESS:PORT", ...}, where a rank on each port sends to.',
-)
-@click.option("--device-id", default=1, show_default=True, help="With --switch: its P4Runtime device id.")
-@click.option(
-    "--topology",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Several running switches, as a JSON file (docs/topology.md).",
-)
-@click.option("--fabric-address", default=FABRIC_ADDRESS, show_default=True, help="The fabric's own IPv4 address.")
-@click.option("--loss", type=PROBABILITY, default=0.0, help="Embedded switch: probability that a packet is lost.")
-@click.option(
-    "--duplicate", type=PROBABILITY, default=0.0, help="Embedded switch: probability that a packet comes twice."
+    type=types.EXISTING_FILE,
+    help='With --p4rt: JSON file {"PORT": "ADDRESS:PORT", ...} of where a rank on each port sends to.',
 )
 @click.option(
-    "--reorder", type=PROBABILITY, default=0.0, help="Embedded switch: probability that a packet is held back."
+    "--device-id",
+    type=types.DEVICE_ID,
+    default=1,
+    show_default=True,
+    help="With --p4rt: the switch's P4Runtime device ID.",
 )
-@click.option("--seed", default=0, help="Embedded switch: seed of these faults.")
+@click.option(
+    "--topology", type=types.EXISTING_FILE, help="Use the running switches of this JSON file (docs/topology.md)."
+)
+@click.option(
+    "--fabric-address",
+    type=types.ADDRESS,
+    default=FABRIC_ADDRESS,
+    show_default=True,
+    help="IPv4 address of the fabric.",
+)
+@faults("--loss", "--duplicate", "--reorder")
+@click.option("--seed", type=types.SEED, default=0, show_default=True, help="Seed of the faults.")
 @click.option("--foreground", is_flag=True, help="Stay in the foreground until SIGTERM or Ctrl-C.")
 @state_dir_option
+@json_option
 def start(
     foreground: bool,
     state_dir: Path,
-    switch: str | None,
+    p4rt: str | None,
     switch_ports: Path | None,
     device_id: int,
     topology: Path | None,
     fabric_address: str,
+    racks: int,
+    as_json: bool,
     **options: Any,
 ) -> None:
-    """Start a controller and, unless --switch names one, an embedded P4 switch.
+    """Start a controller, and an embedded P4 switch unless --p4rt or --topology name others.
+
+    Faults (--loss and others) are those of embedded switches.
 
     \b
     Example
@@ -89,17 +110,26 @@ def start(
         hostlib train --mechanism inagg+mcast
         controller stop
     """
-    _require_legal(switch, switch_ports, topology, fabric_address)
+    _require_legal(p4rt, switch_ports, topology, fabric_address)
     parse_listen_address(options["http"])
     load_artifact(options["elements"])
-    switches = _running_switches(switch, switch_ports, device_id, topology, fabric_address)
+    switches = _running_switches(p4rt, switch_ports, device_id, topology, fabric_address)
     _require("fastapi", "uvicorn", "p4runtime_sh", "grpc")
     if not foreground:
-        _start_in_background(state_dir)
+        _start_in_background(state_dir, as_json)
         return
     from controller.daemon import DaemonConfig, run_controller
 
-    run_controller(DaemonConfig(state_dir=state_dir, topology=switches, fabric_address=fabric_address, **options))
+    run_controller(
+        DaemonConfig(
+            state_dir=state_dir,
+            topology=switches,
+            fabric_address=fabric_address,
+            tree=0 if racks == 1 else racks,
+            **options,
+        ),
+        _print_json if as_json else lambda state: None,
+    )
 
 
 def _require_legal(switch: str | None, switch_ports: Path | None, topology: Path | None, fabric_address: str) -> None:
@@ -109,11 +139,11 @@ def _require_legal(switch: str | None, switch_ports: Path | None, topology: Path
         ControllerError: the options do not go together, or that is no address.
     """
     if topology is not None and switch is not None:
-        raise ControllerError("--switch and --topology both say which switches there are: give one")
+        raise ControllerError("--p4rt and --topology both say which switches there are: give one")
     if switch is not None and switch_ports is None:
-        raise ControllerError("--switch needs --switch-ports: a JSON file that says where ranks reach each port")
+        raise ControllerError("--p4rt needs --switch-ports: a JSON file that says where ranks reach each port")
     if switch is None and switch_ports is not None:
-        raise ControllerError("--switch-ports are of the switch that --switch names: give both")
+        raise ControllerError("--switch-ports are of the switch that --p4rt names: give both")
     try:
         IPv4Address(fabric_address)
     except ValueError:
@@ -144,7 +174,7 @@ def _require(*modules: str) -> None:
         raise ControllerError(f"not installed: {', '.join(absent)} (pip install 'netfold[controller,emulation]')")
 
 
-def _start_in_background(state_dir: Path) -> None:
+def _start_in_background(state_dir: Path, as_json: bool) -> None:
     """Run this very command again with --foreground, in a session of its own, and wait until it is ready.
 
     Whichever command it was: what follows its last word are its options.
@@ -164,10 +194,23 @@ def _start_in_background(state_dir: Path) -> None:
         raise ControllerError(error.reason) from error
     state = State.read(state_dir)
     assert state is not None
+    if as_json:
+        _print_json(state)
+        return
     click.echo(f"controller at {state.http} (pid {child.pid})")
     for switch in state.topology.switches:
         own = f", embedded, pid {state.processes[switch.name].pid}" if state.processes else ""
         click.echo(f"{switch.name} at {switch.p4rt}{own}")
+
+
+def _print_json(state: State) -> None:
+    """What is running, as `--json` prints it."""
+    switches = [
+        {"name": each.name, "p4rt": each.p4rt, "pid": state.processes[each.name].pid if state.processes else None}
+        for each in state.topology.switches
+    ]
+    click.echo(json.dumps({"http": state.http, "pid": state.controller.pid, "switches": switches}))
+    sys.stdout.flush()
 
 
 PLACE = 10

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from hostlib.text import option_types as types
+
 
 def default_state_dir() -> Path:
     """$XDG_STATE_HOME/netfold, or ~/.local/state/netfold."""
@@ -15,7 +17,7 @@ def default_state_dir() -> Path:
 
 state_dir_option = click.option(
     "--state-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=types.FOLDER,
     default=default_state_dir,
-    help="Where state file and logs are kept: one controller per directory [default: ~/.local/state/netfold].",
+    help="Folder of the controller's state file and logs, one controller each [default: ~/.local/state/netfold].",
 )

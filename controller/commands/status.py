@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from controller.commands.state_dir import state_dir_option
 from controller.errors import ControllerError, StateError
 from controller.state_file import State
+from hostlib.system.command import Command, json_option
 from hostlib.system.http_client import HttpError, controller_status
+from hostlib.text.output import output
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
+@click.command(cls=Command)
 @state_dir_option
+@json_option
 def status(as_json: bool, state_dir: Path) -> None:
-    """What the controller, its switch and its jobs are doing."""
+    """Show the state of the controller, its switches and its jobs."""
     state = State.read(state_dir)
     if state is None:
         raise StateError("no controller is running (controller start)")
@@ -43,7 +44,7 @@ def status(as_json: bool, state_dir: Path) -> None:
 
 
 def _print_status(described: dict[str, Any]) -> None:
-    console = Console()
+    console = output()
     console.print(f"controller {described['http']} (pid {described['pid']}), version {described['version']}")
     for switch in described["switches"]:
         console.print(

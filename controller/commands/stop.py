@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -9,22 +10,28 @@ import click
 from controller.commands.state_dir import state_dir_option
 from controller.errors import StateError
 from controller.state_file import State
+from hostlib.system.command import Command, json_option
 
 
-@click.command()
+@click.command(cls=Command)
 @state_dir_option
-def stop(state_dir: Path) -> None:
-    """Stop the controller and the switches it started, also when the controller itself is dead already."""
+@json_option
+def stop(state_dir: Path, as_json: bool) -> None:
+    """Stop the controller and the switches it started, also if the controller itself has died."""
     state = State.read(state_dir)
     if state is None:
         raise StateError("no controller is running")
     # The controller takes its switches with it; what was alive is what was stopped.
     living = {"controller": state.controller, **state.processes}
-    stopped = [f"{name} (pid {process.pid})" for name, process in living.items() if process.alive]
+    alive = {name: process.pid for name, process in living.items() if process.alive}
     for process in living.values():
         process.stop()
     State.forget(state_dir)
     (state_dir / "jobs.json").unlink(missing_ok=True)
+    if as_json:
+        click.echo(json.dumps({"stopped": [{"name": name, "pid": pid} for name, pid in alive.items()]}))
+        return
+    stopped = [f"{name} (pid {pid})" for name, pid in alive.items()]
     click.echo(f"stopped {' and '.join(stopped)}" if stopped else "nothing was running any more; state file removed")
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from controller.errors import RequestError
 from controller.jobs.allocation import NumberPool, SlotPool
-from controller.jobs.job import SLOTS_PER_POOL, Job, JobEntries, Joining, Pool, Rank, member_name
+from controller.jobs.job import Job, JobEntries, Joining, Pool, Rank, member_name
 from controller.jobs.switch_ports import SwitchPorts
 from controller.jobs.switch_share import HOSTS_PER_SWITCH
 from controller.topology import Topology
 from hostlib.protocol import constants
+from hostlib.protocol.slots import SLOTS_PER_POOL
 
 LEASE_S = 30.0
 JOB_IDS = 1024

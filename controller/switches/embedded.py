@@ -154,7 +154,7 @@ def start_switches(
         ControllerError: impossible numbers, or a switch did not start; none is left running.
     """
     if not 0 <= leaves <= LARGEST_TREE:
-        raise ControllerError(f"--tree {leaves} is not in 0..{LARGEST_TREE} leaves")
+        raise ControllerError(f"--racks {leaves} is not in 1..{LARGEST_TREE}")
     if not 1 <= ports <= HOSTS_PER_SWITCH:
         raise ControllerError(f"--ports {ports} is not in 1..{HOSTS_PER_SWITCH}")
     anywhere = dict.fromkeys(range(1, ports + 1), ANYWHERE)
@@ -167,8 +167,8 @@ def start_switches(
     options = {
         switch.name: {
             "--udp-destination": f"{switch.address}:{constants.NETFOLD_UDP_PORT}",
-            "--exit-when-idle": IDLE_S,
-            "--seed": seed * LARGEST_TREE + number,
+            "--exit-when-idle": f"{IDLE_S:g}s",
+            "--seed": (seed * LARGEST_TREE + number) % 2**63,
             **{f"--{fault}": probability for fault, probability in faults.items()},
         }
         for number, switch in enumerate(wanted)

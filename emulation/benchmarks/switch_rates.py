@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -46,6 +46,7 @@ from hostlib.protocol.header import Header, check_word
 from hostlib.system.machine import cpu_name, usable_cores
 from hostlib.system.network_namespace import inside, veths
 from hostlib.system.process import StartError, running
+from hostlib.text.output import output
 
 BMV2 = "simple_switch_grpc"
 SLOTS = 128
@@ -74,14 +75,18 @@ class BenchResult:
         in_process_ns: per aggregation packet: parsed, matched, summed, deparsed.
         limit_ns: only byte-swapping and adding the same elements.
         interfaces: aggregated elements per second; those of BMv2 are None if it is not installed.
-        loopback_gbps_per_rank: gradient bits per second and rank.
+        loopback_gbit_per_s_per_rank: gradient bits per second and rank.
     """
 
     in_process_ns: dict[str, float]
     limit_ns: dict[str, float]
     interfaces: dict[str, dict[str, float | None]]
-    loopback_gbps_per_rank: float
+    loopback_gbit_per_s_per_rank: float
     machine: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """As `emulation bench --json` prints it; the rate also under the name that it had one version ago."""
+        return {**asdict(self), "loopback_gbps_per_rank": self.loopback_gbit_per_s_per_rank}
 
 
 def run_bench(seconds: float, console: Console) -> BenchResult:
@@ -439,22 +444,22 @@ def _allreduce(engines: list[Engine], rounds: int) -> float:
 
 def print_bench(result: BenchResult) -> None:
     """Print the results as tables on standard output."""
-    console = Console()
+    console = output()
     table = Table("elements per packet", title="the embedded switch", title_justify="left")
-    for heading in ("in process", "sums alone", "between interfaces", "BMv2", "ratio"):
+    for heading in ("in process (ns)", "sums alone (ns)", "between interfaces (M/s)", "BMv2 (M/s)", "ratio"):
         table.add_column(heading, justify="right")
     for elements, rates in result.interfaces.items():
         embedded, bmv2 = rates["embedded_ate_s"], rates["bmv2_ate_s"]
         assert embedded is not None
         table.add_row(
             elements,
-            f"{result.in_process_ns[elements]:.0f} ns",
-            f"{result.limit_ns[elements]:.0f} ns",
-            f"{embedded / 1e6:.2f} M/s",
-            "-" if bmv2 is None else f"{bmv2 / 1e6:.2f} M/s",
+            f"{result.in_process_ns[elements]:.0f}",
+            f"{result.limit_ns[elements]:.0f}",
+            f"{embedded / 1e6:.2f}",
+            "-" if bmv2 is None else f"{bmv2 / 1e6:.2f}",
             "-" if bmv2 is None else f"{embedded / bmv2:.1f}x",
         )
     console.print(table)
-    console.print(f"two ranks on loopback: {result.loopback_gbps_per_rank:.2f} Gbit/s of gradient per rank")
+    console.print(f"two ranks on loopback: {result.loopback_gbit_per_s_per_rank:.2f} Gbit/s of gradient per rank")
     machine = result.machine
     console.print(f"on {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, load {machine['load']}")

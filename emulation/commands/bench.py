@@ -5,37 +5,42 @@ from __future__ import annotations
 import json
 import os
 import signal
-from dataclasses import asdict
 
 import click
 from rich.console import Console
 
+from emulation.errors import EmulationError
+from hostlib.system.command import Command, json_option
 from hostlib.system.interrupts import interrupt_on
-from hostlib.system.number_types import Finite
+from hostlib.text import option_types as types
+
+SHORTEST_S = 0.1
 
 
-@click.command()
+@click.command(cls=Command, renamed={"--seconds": "--duration"})
 @click.option(
-    "--seconds",
-    type=Finite(min=0.1),
-    default=2.0,
+    "--duration",
+    type=types.TIME,
+    default="2s",
     show_default=True,
-    help="How long each of the measurements takes, about.",
+    help="How long each measurement takes, approximately; at least 100ms.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-def bench(seconds: float, as_json: bool) -> None:
-    """Measure the embedded switch on this machine; needs root, for a network namespace of its own.
+@json_option
+def bench(duration: float, as_json: bool) -> None:
+    """Measure the speed of the embedded switch on this machine. Needs root, for network namespaces.
 
-    One aggregation packet in process; aggregated elements per second between network interfaces, four ranks, beside
-    BMv2 where simple_switch_grpc is on PATH; and the gradient bits per second of two ranks on loopback.
+    Measures one aggregation packet in process; aggregated elements per second between network interfaces, with four
+    ranks, also of BMv2 if simple_switch_grpc is on PATH; and gradient bits per second of two ranks on loopback.
     """
+    if not duration >= SHORTEST_S:
+        raise EmulationError(f"--duration must be at least {SHORTEST_S:g}s, not {duration:g}s")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from emulation.benchmarks.switch_rates import print_bench, run_bench
 
     interrupt_on(signal.SIGTERM)
-    result = run_bench(seconds, Console(stderr=True, highlight=False))
+    result = run_bench(duration, Console(stderr=True, highlight=False))
     if as_json:
-        click.echo(json.dumps(asdict(result), indent=2))
+        click.echo(json.dumps(result.as_json(), indent=2))
     else:
         print_bench(result)
 

@@ -7,16 +7,18 @@ from dataclasses import asdict
 
 import click
 
+from hostlib.system.command import Command, json_option
 
-@click.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--all", "everything", is_flag=True, help="Of runs that are alive, too: they are ended first.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+
+@click.command(cls=Command)
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
+@click.option("--all", "everything", is_flag=True, help="Also end runs that are alive, and remove what is theirs.")
+@json_option
 def clean(dry_run: bool, everything: bool, as_json: bool) -> None:
-    """Remove what runs of this user's that are dead, killed perhaps, left on this machine.
+    """Remove what this user's killed runs have left on this machine.
 
-    Each run writes down what it makes: processes with their start times, network namespaces, interfaces, its folder.
-    That is removed, and nothing else.
+    Each run records what it creates: processes with their start times, network namespaces, interfaces, a folder. Only
+    what is recorded is removed.
     """
     from emulation.networks.cleanup import clean as remove_all
     from emulation.networks.describe import print_removed

@@ -10,44 +10,49 @@ from typing import Any
 import click
 from rich.console import Console
 
+from hostlib.system.command import Command, json_option
 from hostlib.system.interrupts import interrupt_on
-from hostlib.system.renamed_options import CommandWithRenamedOptions
+from hostlib.text import option_types as types
+from hostlib.text.common_options import faults
 
 
-@click.command(cls=CommandWithRenamedOptions, renamed={"--world-size": "--workers", "--mechanisms": "--mechanism"})
+@click.command(cls=Command, renamed={"--world-size": "--workers", "--mechanisms": "--mechanism"})
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=types.FOLDER,
     default=Path("build/demo"),
     show_default=True,
-    help="Where result.json, the runs' results and logs go.",
+    help="Folder for result.json, the runs' results and logs.",
 )
 @click.option(
     "--mechanism",
     "mechanisms",
+    type=types.MECHANISM.listed(),
     default="inagg+mcast,ring,gloo",
     show_default=True,
-    metavar="A,B,...",
-    help="What to compare; see `hostlib mechanisms`.",
+    help="Mechanisms to compare; see `netfold mechanisms`.",
 )
-@click.option("--model", default="lenet", show_default=True, help="lenet or vgg.")
-@click.option("--workers", "world_size", default=4, show_default=True, help="Workers.")
-@click.option("--epochs", type=int, help="Epochs per run [default: those of `hostlib train`].")
+@click.option("--model", type=types.MODEL, default="lenet", show_default=True, help="Model to train: lenet or vgg.")
+@click.option("--workers", "world_size", type=types.N, default=4, show_default=True, help="Number of workers.")
+@click.option("--epochs", type=types.N, help="Passes over the training data [default: as `netfold train`].")
+@click.option("--seed", type=types.SEED, default=1, show_default=True, help="Seed of weights, data and faults.")
 @click.option(
-    "--seed", type=click.IntRange(0, 2**63 - 1), default=1, show_default=True, help="Of weights, data and faults."
+    "--elements", type=types.N, default=256, show_default=True, help="Elements (int32) per packet: 64 or 256."
 )
-@click.option("--elements", default=256, show_default=True, help="int32 values per packet: 64 or 256.")
-@click.option("--loss", default=0.0, help="Probability that a packet is lost, per switch port and direction.")
-@click.option("--duplicate", default=0.0, help="Probability that a packet comes twice.")
-@click.option("--reorder", default=0.0, help="Probability that a packet is held back 0.2 to 2 ms.")
+@faults("--loss", "--duplicate", "--reorder")
 @click.option(
-    "--deadline", "deadline_s", default=30.0, show_default=True, help="Seconds without progress before a run ends."
+    "--deadline",
+    "deadline_s",
+    type=types.TIME,
+    default="30s",
+    show_default=True,
+    help="How long a rank may make no progress before the run ends and names it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print result.json instead of the tables.")
+@json_option
 def demo(mechanisms: str, as_json: bool, **options: Any) -> None:
-    """Train one model over several mechanisms through a P4 switch of its own, and compare.
+    """Train a model with several mechanisms through a P4 switch, and compare them.
 
-    Starts controller and switch on free ports, trains with the same seeds under each mechanism, checks that all ranks
+    Starts a controller and a switch on free ports, trains from the same seed with each mechanism, checks that all ranks
     end with the same weights and that the switch completed exactly the predicted slots, and stops what it started.
 
     \b

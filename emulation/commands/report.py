@@ -10,23 +10,20 @@ import click
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
+from hostlib.system.command import Command, json_option
 from hostlib.system.interrupts import interrupt_on
+from hostlib.text import option_types as types
 
 
-@click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The page [default: report.html in DIR].",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print rankings, speed-ups and the simulation's errors as JSON.")
+@click.command(cls=Command)
+@click.argument("folder", type=types.ANY_FOLDER)
+@click.option("--output", type=types.FILE, help="Write the page to this file [default: report.html in FOLDER].")
+@json_option
 def report(folder: Path, output: Path | None, as_json: bool) -> None:
-    """Make one page of what an experiment has left in DIR, also of one that has not finished.
+    """Make a page of the results of an experiment in FOLDER, finished or not.
 
-    The page holds all it shows: it opens from a file, without a network. Beside it, in DIR: plots/ (SVG and PNG),
-    traces/ (Chrome's format, for Perfetto) and results.csv.
+    The page holds all it shows: it opens from a file, without a network. FOLDER also gets plots/ (SVG and PNG), traces/
+    (Chrome's format, for Perfetto) and results.csv.
     """
     from emulation.report.build import write_report
     from emulation.report.headline import answer
@@ -40,6 +37,8 @@ def report(folder: Path, output: Path | None, as_json: bool) -> None:
         transient=True,
         disable=not console.is_terminal,
     )
+    if not console.is_terminal:
+        console.print("drawing plots", highlight=False)
     with progress:
         bar = progress.add_task("plots", total=None)
         summary, page = write_report(folder, output, lambda n, total: progress.update(bar, completed=n, total=total))

@@ -10,55 +10,63 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from hostlib.system.command import Command, json_option
 from hostlib.system.interrupts import interrupt_on
+from hostlib.text import option_types as types
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, predictors
 
 SSH = "ssh -o BatchMode=yes"
 
 
-@click.command("run")
+@click.command("run", cls=Command)
 @click.argument("experiment", required=False)
-@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="[default: build/EXPERIMENT]")
-@click.option("--only", default="", metavar="TEXT", help="Only cells with this in their name.")
+@click.option("--output", type=types.FOLDER, help="Folder for the results [default: build/EXPERIMENT].")
+@click.option("--only", type=types.TEXT, default="", help="Run only cells with this in their name.")
 @click.option(
     "--on",
     "how",
     type=click.Choice(["loopback", "netns", "mininet"]),
     default="netns",
     show_default=True,
-    help="Where hosts are: without root, in network namespaces, or as Mininet's nodes.",
+    help="Where hosts are: processes on loopback, a network namespace each, or Mininet's nodes.",
 )
 @click.option(
     "--switch",
     type=click.Choice(["embedded", "bmv2", "tofino-model"]),
     default="embedded",
     show_default=True,
-    help="What runs the P4 program.",
+    help="Switch that runs the P4 program.",
 )
-@click.option("--dilation", type=click.FloatRange(min=1.0), help="How many times slower all goes [default: enough].")
-@click.option("--auto-dilate", is_flag=True, help="Run a cell for which this machine was too slow again, more slowly.")
+@click.option("--dilation", type=types.FACTOR, help="How many times slower everything runs [default: as needed].")
+@click.option("--auto-dilate", is_flag=True, help="Repeat a cell more slowly if this machine was too slow for it.")
 @click.option(
     "--miniature",
     is_flag=True,
-    help="Each cell once, with tiny tensors and in a hurry: whether all works here; times mean nothing.",
+    help="Try every cell once with tiny tensors; the times mean nothing.",
 )
 @click.option(
     "--hosts",
     "hostfile",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Real hosts instead: a file of lines ADDRESS [interface=NAME] [python=PATH].",
+    type=types.FILE,
+    help="Run on the real hosts of this file, a line each: ADDRESS [interface=NAME] [python=PATH].",
 )
-@click.option("--launcher", default=SSH, show_default=True, help="Runs HOST COMMAND on one of them.")
-@click.option("--controller", default="", help="Of the fabric between real hosts.")
+@click.option(
+    "--launcher",
+    type=types.COMMAND,
+    default=SSH,
+    show_default=True,
+    help="Command that runs HOST COMMAND on a real host; needs --hosts.",
+)
+@click.option("--controller", type=types.URL, default="", help="Controller of the real hosts' fabric; needs --hosts.")
 @click.option(
     "--predictor",
+    type=types.NAME,
     default=DEFAULT_PREDICTOR,
     show_default=True,
-    metavar="NAME",
-    help=f"What predicts each cell's time, beside the measured one: {', '.join(predictors().specs)}.",
+    help=f"Predictor of each cell's time, beside the measured one: {', '.join(predictors().specs)}.",
 )
-@click.option("--list", "only_list", is_flag=True, help="Only say what would be run, or which experiments are ready.")
-@click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
+@click.option("--list", "only_list", is_flag=True, help="List what would be run, or the ready experiments.")
+@json_option
 def run_experiment(
     experiment: str | None,
     output: Path | None,
@@ -75,9 +83,10 @@ def run_experiment(
     only_list: bool,
     as_json: bool,
 ) -> None:
-    """Run every cell of an experiment with real packets; EXPERIMENT is a file, or the name of a ready one.
+    """Run every cell of an experiment with real packets.
 
-    A directory holds what came of it. Run again, it goes on where it was interrupted.
+    EXPERIMENT is a file, or the name of a ready experiment. Results go to a folder. Run again, the experiment continues
+    where it was interrupted.
 
     \b
     Examples
@@ -88,7 +97,7 @@ def run_experiment(
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # that a namespace's addresses have no names
-    from emulation.experiments.progress import RunProgress, print_cells, print_ready, print_rows
+    from emulation.experiments.progress import RunProgress, listed_cells, print_cells, print_ready, print_rows
     from emulation.experiments.real_hosts import RealHosts, read_hostfile
     from emulation.experiments.runner import ExperimentRun, RunOptions, find_experiment, ready_experiments
     from emulation.networks.realise import NetworkKind, SwitchKind
@@ -98,9 +107,16 @@ def run_experiment(
     if experiment is None:
         if not only_list:
             raise click.UsageError(f"name an experiment: a file, or one of {', '.join(ready_experiments())}")
-        print_ready({name: read_experiment(path) for name, path in ready_experiments().items()})
+        ready = {name: read_experiment(path) for name, path in ready_experiments().items()}
+        if as_json:
+            described = [{"name": n, "cells": len(e.cells), "title": e.title} for n, e in ready.items()]
+            click.echo(json.dumps(described, indent=2))
+        else:
+            print_ready(ready)
         return
     chosen = read_experiment(find_experiment(experiment))
+    if dilation is not None and dilation < 1:
+        raise click.UsageError(f"--dilation must be at least 1, not {dilation:g}")
     if miniature:
         if dilation or auto_dilate:
             raise click.UsageError("--miniature has a pace of its own: leave out --dilation and --auto-dilate")
@@ -115,7 +131,10 @@ def run_experiment(
     progress = RunProgress(Console(stderr=True, highlight=False), times=not miniature, predictor=predictor)
     run = ExperimentRun(chosen, options, progress.report)
     if only_list:
-        print_cells(run)
+        if as_json:
+            click.echo(json.dumps(listed_cells(run), indent=2))
+        else:
+            print_cells(run)
         return
     with progress.of(run):
         rows = run.go()

@@ -11,96 +11,87 @@ import click
 
 from emulation.errors import PortError
 from emulation.switch.ports.registry import port_help
-from hostlib.system.number_types import Finite
+from hostlib.system.command import Command, json_option
+from hostlib.text import option_types as types
+from hostlib.text.common_options import faults
 
 
-@click.command()
+@click.command(cls=Command, renamed={"--rate": "--bandwidth", "--trace": "--trace-packets", "--udp-ports": "--ports"})
 @click.option(
     "--program",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="BMv2 JSON to start with (else a controller pushes one over P4Runtime).",
+    type=types.EXISTING_FILE,
+    help="P4 program to start with, as BMv2 JSON [default: a controller pushes one over P4Runtime].",
 )
-@click.option(
-    "--p4info",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The program's P4Info, in text format.",
-)
+@click.option("--p4info", type=types.EXISTING_FILE, help="The program's P4Info, in text format.")
 @click.option(
     "--p4rt",
+    type=types.ADDRESS_PORT,
     default="127.0.0.1:9559",
     show_default=True,
-    metavar="ADDRESS:PORT",
-    help="Where the P4Runtime server listens; port 0 takes any.",
+    help="Address of the P4Runtime server; port 0 takes a free one.",
 )
 @click.option(
-    "--device-id", type=click.IntRange(0, 2**64 - 1), default=1, show_default=True, help="P4Runtime device id."
+    "--device-id", type=types.DEVICE_ID, default=1, show_default=True, help="P4Runtime device ID of the switch."
 )
-@click.option(
-    "--port",
-    "ports",
-    multiple=True,
-    metavar="N=WHERE[,NAME=VALUE...]",
-    help=f"{port_help()} Repeat for more.",
-)
-@click.option("--udp-ports", default=0, metavar="COUNT", help="Ports 1..COUNT on free UDP ports of 127.0.0.1.")
-@click.option("--trace", is_flag=True, help="Say on standard error what happens to each packet.")
+@click.option("--port", "ports", type=types.PORT, multiple=True, help=f"{port_help()} Repeat for more ports.")
+@click.option("--ports", "udp_ports", type=types.N, default=0, help="Make ports 1 to N on free UDP ports of 127.0.0.1.")
+@click.option("--trace-packets", "trace", is_flag=True, help="Print on standard error what happens to each packet.")
 @click.option(
     "--cpu-port",
-    type=click.IntRange(0, 510),
+    type=types.Whole(0, 510),
     default=0,
-    metavar="N",
-    help="Port N is the controllers': packet-ins leave by it, packet-outs enter by it [default: none].",
+    help="Port for packet-ins and packet-outs [default: none].",
 )
 @click.option(
     "--crc",
     "crcs",
+    type=types.CRC,
     multiple=True,
-    metavar="NAME=POLYNOMIAL,INITIAL,XOR,REFLECT_DATA,REFLECT_REMAINDER",
-    help="Parameters of a custom CRC: NAME is a calculation of the program, or crc16_custom or crc32_custom for all of "
-    "them; as crc16_custom=0x1021,0xffff,0,false,false. Repeat for more [default: CRC-16/ARC and CRC-32].",
+    help="Parameters of a custom CRC, with commas: polynomial, initial value, XOR, reflect data, reflect remainder. NAME "
+    "is a calculation of the program, or crc16_custom or crc32_custom for all. Repeat for more "
+    "[default: CRC-16/ARC and CRC-32].",
 )
 @click.option(
     "--udp-destination",
-    metavar="ADDRESS:PORT",
-    help="The destination that packets of UDP ports seem to have [default: each port's own address].",
+    type=types.ADDRESS_PORT,
+    help="Destination that packets of UDP ports seem to have [default: each port's own address].",
 )
-@click.option("--rate", metavar="RATE", help="Of frames that leave a port, as 100mbit [default: no limit].")
-@click.option("--delay", metavar="TIME", help="Of a frame on each port's link, per direction, as 2ms [default: none].")
+@click.option(
+    "--bandwidth", "rate", type=types.RATE.typed(), help="Bandwidth of each port's egress [default: no limit]."
+)
+@click.option("--delay", type=types.TIME, help="Delay of each port's link, in each direction [default: none].")
 @click.option(
     "--queue",
-    type=click.IntRange(1, 2**31 - 1),
+    type=types.Whole(1, 2**31 - 1),
     default=1000,
     show_default=True,
-    help="Frames that wait for the rate; more are dropped.",
+    help="Frames that each port's egress queue holds; more are dropped.",
 )
 @click.option(
     "--burst",
-    type=click.IntRange(0, 2**31 - 1),
-    default=0,
-    help="Bytes that may leave at once after a pause, in spite of the rate.",
+    type=types.SIZE,
+    default="0",
+    show_default=True,
+    help="Size of a burst that may leave faster than the bandwidth, after a pause.",
 )
-@click.option("--loss", default=0.0, help="Probability that a packet is lost, per port and direction.")
-@click.option("--duplicate", default=0.0, help="Probability that a packet comes twice.")
-@click.option("--reorder", default=0.0, help="Probability that a packet is held back 0.2 to 2 ms.")
-@click.option("--corrupt", default=0.0, help="Probability that one bit of a packet is flipped.")
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the faults.")
+@faults("--loss", "--duplicate", "--reorder", "--corrupt")
+@click.option("--seed", type=types.SEED, default=0, show_default=True, help="Seed of the faults.")
 @click.option(
     "--ready-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Written (JSON: pid, addresses) when everything listens; removed at the end.",
+    type=types.FILE,
+    help="Write addresses and process ID (JSON) to this file once everything listens; removed at the end.",
 )
 @click.option(
     "--exit-when-idle",
-    type=Finite(min=0.0, min_open=True),
-    metavar="SECONDS",
-    help="End after so long without a controller and without packets.",
+    type=types.TIME_ABOVE_0,
+    help="Exit after this long without a controller and without packets [default: never].",
 )
 @click.option(
     "--stats-every",
-    type=Finite(min=0.0, min_open=True),
-    metavar="SECONDS",
-    help="Print what each port and the program counted since it was loaded, one line of JSON each time and at the end.",
+    type=types.TIME_ABOVE_0,
+    help="Print the counters of ports and program this often and at the end, a line of JSON each time.",
 )
+@json_option
 def switch(
     program: Path | None,
     p4info: Path | None,
@@ -113,7 +104,7 @@ def switch(
     crcs: tuple[str, ...],
     udp_destination: str | None,
     rate: str | None,
-    delay: str | None,
+    delay: float | None,
     queue: int,
     burst: int,
     loss: float,
@@ -124,26 +115,30 @@ def switch(
     ready_file: Path | None,
     exit_when_idle: float | None,
     stats_every: float | None,
+    as_json: bool,
 ) -> None:
-    """Run the embedded P4 switch in the foreground until SIGTERM or Ctrl-C.
+    """Run the embedded P4 switch in the foreground, until SIGTERM or Ctrl-C.
 
-    It executes BMv2 JSON (what p4c makes of a v1model program) as native code. A port is a network interface (needs
-    root), or a UDP socket: a datagram that arrives there gets the Ethernet, IPv4 and UDP headers a NIC would have
-    brought, and a frame that leaves has them taken off and goes to the address they name.
+    The switch executes BMv2 JSON, which p4c compiles from a v1model program, as native code. A port is a network interface
+    (needs root), or a UDP socket. A datagram that arrives gets Ethernet, IPv4 and UDP headers as a NIC would deliver
+    them; a frame that leaves loses them and goes to the address they name. With --json, the switch prints what
+    --ready-file holds, in one line.
 
     \b
     Example: four ports, program pushed by a controller
-        emulation switch --udp-ports 4 --p4rt 127.0.0.1:9559
+        emulation switch --ports 4 --p4rt 127.0.0.1:9559
     Example: a program from files, with faults
         emulation switch --program p4/build/netfold-v1model-64.json \\
             --p4info p4/build/netfold-v1model-64.p4info.txtpb --port 1=udp:127.0.0.1:9001 --loss 0.02 --seed 7
     Example: the same, with each packet's way through parser, tables and actions
         emulation switch --program p4/build/netfold-v1model-64.json \\
-            --p4info p4/build/netfold-v1model-64.p4info.txtpb --port 1=udp:127.0.0.1:9001 --trace
+            --p4info p4/build/netfold-v1model-64.p4info.txtpb --port 1=udp:127.0.0.1:9001 --trace-packets
     Example: two network interfaces, one of them a slow link
-        emulation switch --port 1=veth1 --port 2=veth2,rate=100mbit,delay=2ms,queue=100
+        emulation switch --port 1=veth1 --port 2=veth2,bandwidth=100mbit,delay=2ms,queue=100
+    Example: CRC-16/IBM-3740 in place of CRC-16/ARC
+        emulation switch --ports 4 --crc crc16_custom=0x1021,0xffff,0,false,false
     Example: what its ports counted, once a second
-        emulation switch --udp-ports 4 --stats-every 1 | jq '.ports."1".packets_in'
+        emulation switch --ports 4 --stats-every 1s | jq '.ports."1".packets_in'
     """
     # gRPC's own log would say everything twice; it is read when grpc is first imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -163,14 +158,19 @@ def switch(
 
     if (program is None) != (p4info is None):
         raise click.UsageError("--program and --p4info belong together")
-    faults = Faults(loss, duplicate, reorder, seed, corrupt)
-    shape = Shape(None if rate is None else parse_rate(rate), 0 if delay is None else parse_delay(delay), queue, burst)
+    asked_faults = Faults(loss, duplicate, reorder, seed, corrupt)
+    shape = Shape(
+        None if rate is None else parse_rate(rate),
+        0 if delay is None else parse_delay(f"{delay * 1e9:.0f}ns"),
+        queue,
+        burst,
+    )
     if udp_ports > HIGHEST_PORT:
-        raise PortError(f"--udp-ports {udp_ports}: a switch has ports 0 to {HIGHEST_PORT}")
-    specs = [parse_port(text, faults, shape) for text in ports]
-    specs += [PortSpec(n, UdpSocket(Endpoint("127.0.0.1", 0)), faults, shape) for n in range(1, udp_ports + 1)]
+        raise PortError(f"--ports {udp_ports}: a switch has ports 0 to {HIGHEST_PORT}")
+    specs = [parse_port(text, asked_faults, shape) for text in ports]
+    specs += [PortSpec(n, UdpSocket(Endpoint("127.0.0.1", 0)), asked_faults, shape) for n in range(1, udp_ports + 1)]
     if not specs:
-        raise PortError("a switch needs ports: give --udp-ports COUNT, --port N=INTERFACE or --port N=udp:ADDRESS:PORT")
+        raise PortError("a switch needs ports: give --ports N, --port N=INTERFACE or --port N=udp:ADDRESS:PORT")
     if cpu_port and any(spec.number == cpu_port for spec in specs):
         raise PortError(f"port {cpu_port} cannot be the controllers' and a link at once")
     run_switch(
@@ -189,6 +189,7 @@ def switch(
             report_every_s=stats_every,
         ),
         lambda counted: _print_line(json.dumps(counted)),
+        (lambda ready: _print_line(json.dumps(ready))) if as_json else None,
     )
 
 

@@ -7,15 +7,22 @@ from pathlib import Path
 
 import click
 
+from hostlib.system.command import Command, json_option
+from hostlib.text import option_types as types
 
-@click.command()
-@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--workers", default=4, show_default=True, help="Hosts that train.")
-@click.option("--servers", default=0, show_default=True, help="Hosts that sum for others, on the root switch.")
-@click.option("--bandwidth", metavar="RATE", help="Of a host's link, as 25gbit [default: as fast as it goes].")
-@click.option("--dilation", default=1.0, show_default=True, help="In a time that runs so many times slower.")
-@click.option("--kinds", "only_kinds", is_flag=True, help="Only say which kinds of network a table may name.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
+
+@click.command(cls=Command)
+@click.argument("file", required=False, type=types.FILE)
+@click.option("--workers", type=types.N, default=4, show_default=True, help="Number of workers, a host each.")
+@click.option(
+    "--servers", type=types.N, default=0, show_default=True, help="Number of servers, hosts on the root switch."
+)
+@click.option("--bandwidth", type=types.RATE.typed(), help="Bandwidth of every host's link [default: no limit].")
+@click.option(
+    "--dilation", type=types.FACTOR, default=1.0, show_default=True, help="How many times slower everything runs."
+)
+@click.option("--kinds", "only_kinds", is_flag=True, help="List the kinds of network that a table may name.")
+@json_option
 def topology(
     file: Path | None,
     workers: int,
@@ -25,14 +32,14 @@ def topology(
     only_kinds: bool,
     as_json: bool,
 ) -> None:
-    """Say what the table [topology] of FILE (TOML) means: nodes, links, rates.
+    """Show the network that the table [topology] of FILE (TOML) describes: nodes, links, rates.
 
     \b
-    Example: which kinds there are, and the keys of each
+    Example: the kinds of network, and the keys of each
         emulation topology --kinds
 
     \b
-    Example: a leaf-spine network whose uplinks are half of what its workers need
+    Example: a leaf-spine network with twofold oversubscription
         printf '[topology]\\nkind = "leaf-spine"\\noversubscription = 2\\n' > network.toml
         emulation topology network.toml --workers 16 --bandwidth 25gbit
     """

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 
 from emulation.demo.training_demo import DemoResult
 from emulation.switch.conformance.suite import ConformanceReport
+from hostlib.text.output import output
 
 
 def print_demo(result: DemoResult) -> None:
     """Tables of mechanisms, links and switch counters, on standard output."""
-    console = Console()
+    console = output()
     console.print(_mechanisms(result), _links(result), _switch(result))
 
 
@@ -62,7 +62,7 @@ def _switch(result: DemoResult) -> Table:
 
 def print_conformance(report: ConformanceReport) -> None:
     """What did not pass, and the sums."""
-    console = Console()
+    console = output()
     for title, found in (("unsupported", report.unsupported), ("failed", report.failed)):
         if found:
             table = Table(title, "why", title_justify="left")

@@ -11,10 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from emulation.experiments.runner import ExperimentRun
+from hostlib.text.output import output
 from simulation.experiments.experiment_file import Experiment
 from simulation.predictors.predictor import DEFAULT_PREDICTOR
-
-PLAIN_WIDTH = 120
 
 Row = dict[str, Any]
 
@@ -91,17 +90,18 @@ def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT
             str(row["retransmits"]),
             "yes" if row["valid"] else "[red]no[/red]",
         )
-    _console().print(table)
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+    output().print(table)
 
 
 def error_of(row: Mapping[str, Any]) -> float | None:
     """Deviation of the simulated time from the emulated one; None if nothing was simulated."""
     return None if row["simulated_ms"] is None else row["simulated_ms"] / row["iteration_ms"] - 1
+
+
+def listed_cells(run: ExperimentRun) -> list[Row]:
+    """What would be run, as JSON has it."""
+    left = set(run.left)
+    return [{"cell": c.name, "dilation": run.dilation(c), "done": c not in left} for c in run.cells]
 
 
 def print_cells(run: ExperimentRun) -> None:
@@ -112,7 +112,7 @@ def print_cells(run: ExperimentRun) -> None:
     left = set(run.left)
     for cell in run.cells:
         table.add_row(cell.name, f"{run.dilation(cell):g}", "" if cell in left else "yes")
-    _console().print(table)
+    output().print(table)
 
 
 def print_ready(experiments: Mapping[str, Experiment]) -> None:
@@ -120,4 +120,4 @@ def print_ready(experiments: Mapping[str, Experiment]) -> None:
     table = Table("name", "cells", "what it asks", box=None)
     for name, experiment in experiments.items():
         table.add_row(name, str(len(experiment.cells)), experiment.title)
-    _console().print(table)
+    output().print(table)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rich.console import Console
 from rich.table import Table
 
 from emulation.networks.cleanup import Removed
+from hostlib.text.output import output
 from hostlib.topology.topology import Cable, Topology
 from hostlib.topology.topology_kinds import TopologyKind
 from hostlib.topology.topology_table import DEFAULT_KIND
@@ -19,7 +19,7 @@ def print_kinds(kinds: Iterable[TopologyKind]) -> None:
     for kind in kinds:
         name = f"{kind.name} (default)" if kind.name == DEFAULT_KIND else kind.name
         table.add_row(name, ", ".join(kind.keys), kind.summary)
-    Console().print(table)
+    output().print(table)
 
 
 def print_topology(topology: Topology) -> None:
@@ -32,7 +32,7 @@ def print_topology(topology: Topology) -> None:
         links.add_column(heading, justify="right")
     for cable in topology.cables:
         links.add_row(f"{cable.lower} - {cable.upper}", *_quality(cable))
-    Console().print(nodes, links)
+    output().print(nodes, links)
 
 
 def _quality(cable: Cable) -> tuple[str, str, str, str]:
@@ -50,7 +50,7 @@ def _scaled(number: float, *prefixes: str) -> str:
 
 def print_removed(removed: list[Removed], left: list[str], dry_run: bool) -> None:
     """Print a table of what was (or would be) removed, and a line for each living run."""
-    console = Console()
+    console = output()
     if removed:
         title = "would be removed" if dry_run else "removed"
         table = Table("what", "name", "run", title=title, title_justify="left")

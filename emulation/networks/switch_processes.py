@@ -60,7 +60,7 @@ def end_of(cable: Cable, lossy: bool = True) -> dict[str, str]:
     """
     options = {"queue": str(cable.queue)}
     if cable.rate_bits_s is not None:
-        options["rate"] = f"{max(cable.rate_bits_s, 1):.0f}bit"
+        options["bandwidth"] = f"{max(cable.rate_bits_s, 1):.0f}bit"
     if lossy and cable.delay_ns:
         options["delay"] = f"{cable.delay_ns}ns"
     if lossy and cable.loss:
@@ -185,7 +185,7 @@ def start_bmv2(processes: SwitchProcesses, name: str, ports: Sequence[Port]) -> 
     # Any free port for its Thrift server: by default all switches of a network namespace use the same one.
     command += ["--thrift-port", "0"]
     for port in ports:
-        unable = [option for option in port.options if option not in ("rate", "queue")]
+        unable = [option for option in port.options if option not in ("bandwidth", "queue")]
         place = parse_place(port.where)
         if unable or not isinstance(place, PacketSocket):
             raise TopologyError(
@@ -193,9 +193,9 @@ def start_bmv2(processes: SwitchProcesses, name: str, ports: Sequence[Port]) -> 
                 "leave that out, or use switches of kind embedded"
             )
         command += ["-i", f"{port.number}@{place.interface}"]
-        if "rate" in port.options:
+        if "bandwidth" in port.options:
             queue = int(port.options.get("queue", QUEUE_FRAMES))
-            links.limit(processes.space, [place.interface], parse_rate(port.options["rate"]), queue)
+            links.limit(processes.space, [place.interface], parse_rate(port.options["bandwidth"]), queue)
     socket = processes.record.folder / f"{name}.p4rt"
     command += ["--", "--grpc-server-addr", f"unix:{socket}"]
     return processes.start(name, command, socket)

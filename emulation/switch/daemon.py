@@ -88,12 +88,17 @@ class _Stopping:
         return None
 
 
-def run_switch(config: SwitchConfig, report: Callable[[dict[str, Any]], None] = lambda counted: None) -> None:
+def run_switch(
+    config: SwitchConfig,
+    report: Callable[[dict[str, Any]], None] = lambda counted: None,
+    announce: Callable[[dict[str, Any]], None] | None = None,
+) -> None:
     """Run until SIGTERM or SIGINT, or until it has been idle for long enough.
 
     Args:
         report: called every `report_every_s` and at the end with Dataplane.statistics and `time_s`, seconds since the
             epoch.
+        announce: called once everything listens, with what the ready file says.
 
     Raises:
         EmulationError: it could not start; nothing is left open.
@@ -123,6 +128,8 @@ def run_switch(config: SwitchConfig, report: Callable[[dict[str, Any]], None] = 
         if config.ready_file is not None:
             stack.callback(config.ready_file.unlink, missing_ok=True)
             write_whole(config.ready_file, _ready(config, ports, p4rt_port))
+        if announce is not None:
+            announce(_ready(config, ports, p4rt_port))
         _wait(stopping.event, service, config, report)
         if config.report_every_s is not None:
             _report(service, config, report)

@@ -99,7 +99,7 @@ class BenchOptions:
             find(name).require_ranks(TRANSPORT)
             if find(name).one_host and self.hosts != LOCAL:
                 raise HostlibError(
-                    f"{name} is for ranks of one host, and with --hosts {self.hosts} each has its own; "
+                    f"{name} is for ranks of one host, and with --on netns each has its own; "
                     f"legal are {', '.join(measurable(self.hosts))}"
                 )
         unknown = next((name for name in self.dtypes if name not in ITEM_BYTES), None)
@@ -121,19 +121,17 @@ class BenchOptions:
         self._check_place()
 
     def _check_place(self) -> None:
-        count = parse_hosts(self.hosts)
         if self.world_size is not None and not 1 <= self.world_size <= LARGEST_WORLD:
             raise HostlibError(f"--workers must be in 1..{LARGEST_WORLD}, not {self.world_size}")
+        count = parse_hosts(self.hosts)
         if count is not None and self.world_size not in (None, count):
-            raise HostlibError(f"--workers {self.world_size} does not match --hosts {self.hosts}, a rank on each")
+            raise HostlibError(f"--workers {self.world_size} does not match {self.hosts}, a rank on each")
         if self.rate is not None:
             units.bandwidth(self.rate)
             if count is None:
-                raise HostlibError(
-                    "--bandwidth sets the rate of links between network namespaces: it needs --hosts netns:N"
-                )
+                raise HostlibError("--bandwidth sets the rate of links between network namespaces: it needs --on netns")
         if self.controller is not None and count is not None:
-            raise HostlibError("network namespaces have a fabric of their own: --controller goes with --hosts local")
+            raise HostlibError("network namespaces have a fabric of their own: --controller goes with --on loopback")
         if not self.faults.flags:
             return
         options = ", ".join(self.faults.flags)
@@ -172,10 +170,10 @@ class Row:
     Attributes:
         time_us: of one all-reduce on the slowest rank, the median over the repeats; `fastest_us` and `slowest_us` are
             the extremes of the repeats.
-        algbw_gbps: size over time, 10^9 bytes per second.
-        busbw_gbps: algbw * 2 (n - 1) / n: what each link carries in a ring.
-        wrong: elements, on the rank with the most, that differ from the exact sum by more than docs/protocol.md allows;
-            all of a rank's if its bits differ from the others'.
+        algbw_gbytes_per_s: size over time, 10^9 bytes per second.
+        busbw_gbytes_per_s: algbw * 2 (n - 1) / n: what each link carries in a ring.
+        wrong: elements, on whichever rank has the most, that differ from the exact sum by more than docs/protocol.md
+            allows; all of a rank whose bits differ from the others'.
         retransmits: of all ranks, during the timed part: packets of the slot protocol, or TCP segments.
     """
 
@@ -186,10 +184,14 @@ class Row:
     time_us: float
     fastest_us: float
     slowest_us: float
-    algbw_gbps: float
-    busbw_gbps: float
+    algbw_gbytes_per_s: float
+    busbw_gbytes_per_s: float
     wrong: int
     retransmits: int
+
+    def as_json(self) -> dict[str, Any]:
+        """As `hostlib bench --json` prints it; the rates also under the names that they had one version ago."""
+        return {**asdict(self), "algbw_gbps": self.algbw_gbytes_per_s, "busbw_gbps": self.busbw_gbytes_per_s}
 
 
 Event = dict[str, Any]
@@ -320,8 +322,8 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
             row.dtype,
             f"{row.time_us:.1f}",
             f"{(row.slowest_us - row.fastest_us) / row.time_us:.0%}",
-            f"{row.algbw_gbps:.4f}",
-            f"{row.busbw_gbps:.4f}",
+            f"{row.algbw_gbytes_per_s:.4f}",
+            f"{row.busbw_gbytes_per_s:.4f}",
             str(row.wrong) if row.wrong == 0 else f"[red]{row.wrong}[/red]",
             str(row.retransmits),
         )

@@ -152,8 +152,8 @@ class Measurement:
             "time_us": round(time_s * 1e6, 1),
             "fastest_us": round(min(slowest) * 1e6, 1),
             "slowest_us": round(max(slowest) * 1e6, 1),
-            "algbw_gbps": round(algbw, 6),
-            "busbw_gbps": round(algbw * 2 * (self.context.world_size - 1) / self.context.world_size, 6),
+            "algbw_gbytes_per_s": round(algbw, 6),
+            "busbw_gbytes_per_s": round(algbw * 2 * (self.context.world_size - 1) / self.context.world_size, 6),
             "wrong": max(error),
             "retransmits": sum(rank["retransmits"] for rank in everybody),
         }

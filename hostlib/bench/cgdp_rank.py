@@ -64,7 +64,8 @@ class CheckOptions:
     def __post_init__(self) -> None:
         for name in ("workers", "batch", "steps"):
             if getattr(self, name) < 1:
-                raise RunError(f"--{name} must be at least 1, not {getattr(self, name)}")
+                flag = "iterations" if name == "steps" else name
+                raise RunError(f"--{flag} must be at least 1, not {getattr(self, name)}")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

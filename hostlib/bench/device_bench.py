@@ -60,8 +60,8 @@ class DeviceFigures:
     buckets: list[BucketTime]
 
 
-def measure_cuda(seconds: float) -> DeviceFigures:
-    """Measure the current CUDA device for about `seconds`.
+def measure_cuda(seconds: float, name: str = "cuda") -> DeviceFigures:
+    """Measure a CUDA device for about `seconds`; `cuda` is the current one.
 
     Raises:
         HostlibError: there is none, or Triton is missing.
@@ -70,7 +70,12 @@ def measure_cuda(seconds: float) -> DeviceFigures:
         raise HostlibError(f"no CUDA device: torch {torch.__version__} is built without CUDA")
     if not torch.cuda.is_available():
         raise HostlibError(f"no CUDA device: torch {torch.__version__} is built for CUDA, but finds none")
-    where = torch.device("cuda", torch.cuda.current_device())
+    where = torch.device(name)
+    if where.index is None:
+        where = torch.device("cuda", torch.cuda.current_device())
+    if where.index >= torch.cuda.device_count():
+        raise HostlibError(f"no device {name}: there are {torch.cuda.device_count()} CUDA devices")
+    torch.cuda.set_device(where)
     device = device_of(torch.empty(1, device=where))
     assert device is not None
     return DeviceFigures(

@@ -42,7 +42,7 @@ class Faults:
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise HostlibError(f"--{name} must be a probability in [0, 1), not {getattr(self, name)}")
         if self.delay is not None:
-            units.time_ns(self.delay, "--delay")
+            units.time_ns(self.delay, "--delay", bare="s")
 
     @property
     def flags(self) -> list[str]:

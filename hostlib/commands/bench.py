@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from dataclasses import asdict
@@ -11,76 +12,86 @@ from typing import Any
 import click
 from rich.console import Console
 
-from hostlib.commands.tables import PLAIN_WIDTH
 from hostlib.errors import RunError
+from hostlib.system.command import Command, json_option
 from hostlib.system.interrupts import interrupt_on
-from hostlib.system.renamed_options import CommandWithRenamedOptions
+from hostlib.text import option_types as types
+from hostlib.text.common_options import faults
+from hostlib.text.output import output
 
 KERNELS_S = 2.0
 
 
+def _place(old: str) -> list[str] | None:
+    """--hosts as it was: `local`, or `netns:N`."""
+    kind, _, number = old.partition(":")
+    if old == "local":
+        return ["--on", "loopback"]
+    return ["--on", "netns", "--workers", number] if kind == "netns" and re.fullmatch("[0-9]+", number) else None
+
+
 @click.command(
-    cls=CommandWithRenamedOptions,
+    cls=Command,
     renamed={"--world-size": "--workers", "--mechanisms": "--mechanism", "--rate": "--bandwidth", "--sizes": "--size"},
+    respelled={"--hosts": _place},
 )
 @click.option(
     "--mechanism",
     "mechanisms",
-    metavar="A,B,...",
-    help="What to measure; see `hostlib mechanisms` [default: all that these ranks can run].",
+    type=types.MECHANISM.listed(),
+    help="Mechanisms to measure; see `netfold mechanisms` [default: all that these ranks can run].",
+)
+@click.option("--size", "sizes", type=types.SIZE.listed(), help="Sizes of the tensor to measure [default: 64K,1M,16M].")
+@click.option("--from", "first", type=types.SIZE.typed(), help="Smallest size of a series; needs --to.")
+@click.option("--to", "last", type=types.SIZE.typed(), help="Largest size of a series; needs --from.")
+@click.option(
+    "--factor", type=types.N, default=4, show_default=True, help="In a series, each size is this many times the last."
 )
 @click.option(
-    "--size",
-    "sizes",
-    metavar="SIZE,...",
-    help="Of the tensor in bytes; K, M and G are 2^10, ... [default: 64K,1M,16M].",
+    "--dtype", "dtypes", type=types.DTYPE.listed(), default="float32", show_default=True, help="Types of the elements."
 )
-@click.option("--from", "first", metavar="SIZE", help="With --to: sizes from here ...")
-@click.option("--to", "last", metavar="SIZE", help="... to here.")
-@click.option("--factor", default=4, show_default=True, help="With --from and --to: from one size to the next.")
-@click.option("--dtype", "dtypes", default="float32", show_default=True, metavar="TYPE,...")
-@click.option("--workers", "world_size", type=int, help="Number of ranks [default: 4; with --hosts netns:N, N].")
-@click.option("--iterations", type=int, help="All-reduces timed together [default: about a quarter of a second's].")
-@click.option("--repeats", default=3, show_default=True, help="How often they are timed; the median counts.")
-@click.option("--warm-up", default=1, show_default=True, help="All-reduces before the clock runs.")
+@click.option("--workers", "world_size", type=types.N, help="Number of workers [default: 4].")
 @click.option(
-    "--hosts",
-    default="local",
+    "--iterations", type=types.N, help="All-reduces timed together [default: as many as take a quarter of a second]."
+)
+@click.option(
+    "--repeats", type=types.N, default=3, show_default=True, help="How often to measure; the table has the median."
+)
+@click.option("--warm-up", type=types.N, default=1, show_default=True, help="All-reduces before the clock starts.")
+@click.option(
+    "--on",
+    type=click.Choice(["loopback", "netns"]),
+    default="loopback",
     show_default=True,
-    metavar="WHERE",
-    help="local: processes that meet on loopback; netns:N: each rank in a network namespace of its own (needs root).",
+    help="Where hosts are: processes on loopback, or a network namespace each (needs root).",
 )
 @click.option(
-    "--bandwidth", "rate", metavar="RATE", help="netns: of each link in each direction, as 100mbit [default: no limit]."
+    "--bandwidth",
+    "rate",
+    type=types.RATE.typed(),
+    help="Bandwidth of each link, each way; needs --on netns [default: no limit].",
 )
-@click.option("--delay", metavar="TIME", help="Of a frame on each port's link of the embedded switch, as 2ms.")
-@click.option(
-    "--loss", default=0.0, help="Probability that the embedded switch loses a packet, per port and direction."
-)
-@click.option("--duplicate", default=0.0, help="Probability that a packet comes twice.")
-@click.option("--reorder", default=0.0, help="Probability that a packet is held back 0.2 to 2 ms.")
-@click.option("--corrupt", default=0.0, help="Probability that one bit of a packet is flipped.")
-@click.option("--seed", default=0, show_default=True, help="Of the data and of the faults.")
-@click.option(
-    "--controller", metavar="URL", help="Of a fabric that runs already [default: start one, where one is needed]."
-)
+@click.option("--delay", type=types.TIME.typed(), help="Delay of each link of the embedded switch [default: none].")
+@faults("--loss", "--duplicate", "--reorder", "--corrupt")
+@click.option("--seed", type=types.SEED, default=0, show_default=True, help="Seed of the data and of the faults.")
+@click.option("--controller", type=types.URL, help="Controller of a running fabric [default: start one if needed].")
 @click.option(
     "--deadline",
     "deadline_s",
-    default=30.0,
+    type=types.TIME,
+    default="30s",
     show_default=True,
-    metavar="SECONDS",
-    help="How long a rank waits without progress before it says who is missing.",
+    help="How long a rank may make no progress before the run ends and names it.",
 )
-@click.option("--kernels", is_flag=True, help="The packet engine's kernels, too, beside memcpy.")
+@click.option("--kernels", is_flag=True, help="Also measure the packet engine's kernels, beside memcpy.")
 @click.option(
     "--device",
-    type=click.Choice(["cpu", "cuda"]),
+    type=types.DEVICE,
     default="cpu",
     show_default=True,
-    help="cuda: only the kernels, with --kernels, and what a bucket costs; on the current GPU.",
+    help="With a CUDA device, measure its kernels and a bucket's cost; needs --kernels.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON instead of the table.")
+@json_option
 def bench(
     mechanisms: str | None,
     sizes: str | None,
@@ -88,25 +99,28 @@ def bench(
     last: str | None,
     factor: int,
     dtypes: str,
+    on: str,
     kernels: bool,
     device: str,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure how fast mechanisms sum a tensor over all ranks: nccl-tests' table.
+    """Measure how fast mechanisms sum a tensor over all ranks, as nccl-tests does.
 
-    Starts ranks, and for mechanisms that need it a controller with an embedded switch, and stops them. Results are
-    checked: `#wrong` counts elements that are not what they must be, and if there are any, the exit code is 1.
-    docs/bench.md says how to read the table.
+    Starts the ranks and, where a mechanism needs them, a controller and an embedded switch, and stops them at the end.
+    Results are checked: `#wrong` counts wrong elements, and if there are any, the exit code is 1. docs/bench.md explains
+    the table.
 
     \b
     Examples
         hostlib bench --mechanism inagg+mcast,ring --workers 2 --from 4K --to 16M
-        hostlib bench --hosts netns:8 --bandwidth 100mbit --size 16M
-        hostlib bench --hosts netns:8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
+        hostlib bench --on netns --workers 8 --bandwidth 100mbit --size 16M
+        hostlib bench --on netns --workers 8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
         hostlib bench --kernels --device cuda
     """
     from hostlib.bench.allreduce import (
+        DEFAULT_WORLD_SIZE,
+        LOCAL,
         BenchOptions,
         BenchProgress,
         measurable,
@@ -117,32 +131,33 @@ def bench(
     )
     from hostlib.bench.local_fabric import Faults
 
-    if device == "cuda":
-        _cuda_figures(kernels, as_json)
+    if device != "cpu":
+        _cuda_figures(device, kernels, as_json)
         return
     interrupt_on(signal.SIGTERM)
-    faults = Faults(
+    asked_faults = Faults(
         **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
     )
+    hosts = LOCAL if on == "loopback" else f"netns:{options['world_size'] or DEFAULT_WORLD_SIZE}"
     asked = BenchOptions(
-        measurable(options["hosts"]) if mechanisms is None else _listed(mechanisms),
+        measurable(hosts) if mechanisms is None else _listed(mechanisms),
         parse_sizes(sizes, first, last, factor),
         _listed(dtypes),
-        faults=faults,
+        hosts=hosts,
+        faults=asked_faults,
         **options,
     )
     rates = _kernel_rates() if kernels else []
     with BenchProgress(Console(stderr=True), measurements(asked)) as report:
         rows = run_bench(asked, report)
     if as_json:
-        records = [asdict(row) for row in rows]
+        records = [row.as_json() for row in rows]
         click.echo(
             json.dumps({"rows": records, "kernels": [asdict(r) for r in rates]} if kernels else records, indent=2)
         )
     else:
-        console = Console()
-        longest = max(map(len, asked.mechanisms))
-        print_rows(asked, rows, console if console.is_terminal else Console(width=PLAIN_WIDTH + longest))
+        console = output(110 + max(map(len, asked.mechanisms)))
+        print_rows(asked, rows, console)
         if kernels:
             from hostlib.bench.kernels import print_table
 
@@ -151,16 +166,16 @@ def bench(
         sys.exit(1)
 
 
-def _cuda_figures(kernels: bool, as_json: bool) -> None:
+def _cuda_figures(device: str, kernels: bool, as_json: bool) -> None:
     if not kernels:
-        raise RunError("--device cuda measures kernels alone: add --kernels (ranks' tensors are on the CPU)")
+        raise RunError("--device cuda measures only kernels, since ranks' tensors are on the CPU: add --kernels")
     from hostlib.bench.device_bench import measure_cuda, print_tables
 
-    figures = measure_cuda(KERNELS_S)
+    figures = measure_cuda(KERNELS_S, device)
     if as_json:
         click.echo(json.dumps(asdict(figures), indent=2))
     else:
-        print_tables(figures, Console())
+        print_tables(figures, output())
 
 
 def _kernel_rates() -> list[Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 import sys
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from hostlib.errors import RunError
@@ -26,7 +25,13 @@ from hostlib.strategies.builtin.cgdp.cost_model import (
     search,
     without_overlap,
 )
+from hostlib.system.command import Command, Respelling, json_option
+from hostlib.system.command_group import Group
 from hostlib.system.user_file import parse_json, read_text
+from hostlib.text import option_types as types
+from hostlib.text.common_options import input_option
+from hostlib.text.output import output
+from hostlib.text.status_line import StatusLine
 from hostlib.traces.trace import read
 
 if TYPE_CHECKING:
@@ -34,28 +39,22 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 1_000_000
 MS = 1e3
-US = 1e6
 
 
-@click.group()
+@click.group(cls=Group)
 def cgdp() -> None:
-    """CPU-GPU data parallel training: which layers go to the host together, and what that costs.
-
-    \b
-    hostlib cgdp chunks   the chunks of a size
-    hostlib cgdp search   how the first iterations find a size
-    hostlib cgdp model    what the cost model says of each size, for a trace
-    hostlib cgdp check    the cost model beside what this machine does
-    """
+    """Explore CPU-GPU data-parallel training: which layers to send to the host together, and what that costs."""
 
 
-@cgdp.command()
+@cgdp.command(cls=Command)
 @click.argument("model", required=False)
-@click.option("--layers", type=int, help="Trained layers of the network [default: those of MODEL].")
-@click.option("--chunk", type=int, required=True, help="Layers in a chunk.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON: a list of chunks, each a list of layer numbers from 1.")
+@click.option("--layers", type=types.N, help="Number of trained layers [default: those of MODEL].")
+@click.option("--chunk", type=types.N, required=True, help="Layers per chunk.")
+@json_option
 def chunks(model: str | None, layers: int | None, chunk: int, as_json: bool) -> None:
-    """The chunks of a size, in the order of the backward pass: of MODEL (the zoo's, or module:factory), or of so many layers.
+    """List the chunks of MODEL, or of a number of layers, in the order of the backward pass.
+
+    With --json, each chunk is a list of layer numbers from 1.
 
     \b
     Examples
@@ -70,13 +69,13 @@ def chunks(model: str | None, layers: int | None, chunk: int, as_json: bool) -> 
     table = Table("chunk", "layers", "which", title=f"{len(names)} layers in {len(made)} chunks", title_justify="left")
     for number, members in enumerate(made, 1):
         table.add_row(str(number), _span(members[0], members[-1]), _span(names[members[0] - 1], names[members[-1] - 1]))
-    Console().print(table)
+    output().print(table)
 
 
 def _trained(model: str | None, layers: int | None) -> list[str]:
     """The trained layers' names, or their numbers."""
     if (model is None) == (layers is None):
-        raise RunError("this is of a MODEL or of --layers N, one of them")
+        raise RunError("give a MODEL or --layers N, one of the two")
     if layers is not None:
         if layers < 1:
             raise RunError(f"--layers must be at least 1, not {layers}")
@@ -95,28 +94,33 @@ def _span(first: Any, last: Any) -> str:
 
 SEARCH = (
     click.option(
-        "--step", default=10, show_default=True, help="Sizes below it are tried one by one, then every so many."
+        "--step",
+        type=types.N,
+        default=10,
+        show_default=True,
+        help="Try every chunk size below this, and then every multiple of it.",
     ),
-    click.option("--range", "reach", default=5, show_default=True, help="Steps beyond the best size that are tried."),
-    click.option("--interval", default=10, show_default=True, help="Iterations that are timed together."),
+    click.option(
+        "--range", "reach", type=types.N, default=5, show_default=True, help="Steps to try beyond the best size."
+    ),
+    click.option("--interval", type=types.N, default=10, show_default=True, help="Iterations timed together."),
 )
 
 
-@cgdp.command("search")
+@cgdp.command("search", cls=Command)
 @click.option(
     "--times",
-    type=click.Path(allow_dash=True),
+    type=types.FILE_OR_DASH,
     required=True,
-    metavar="FILE",
-    help='Seconds of an interval by chunk size, as JSON: {"1": 2.5, "2": 2.1, ...}; - is standard input.',
+    help='File of seconds per interval by chunk size, as JSON: {"1": 2.5, "2": 2.1, ...}; - is standard input.',
 )
 @SEARCH[0]
 @SEARCH[1]
 @SEARCH[2]
-@click.option("--layers", type=int, help="Of the network: sizes that are the same as 1 are not tried.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def search_command(times: str, step: int, reach: int, interval: int, layers: int | None, as_json: bool) -> None:
-    """The search for a chunk size, given how long iterations take with each.
+@click.option("--layers", type=types.N, help="Number of trained layers, so that no size is tried twice.")
+@json_option
+def search_command(times: Path, step: int, reach: int, interval: int, layers: int | None, as_json: bool) -> None:
+    """Search for the best chunk size, given how long iterations take with each.
 
     \b
     Example
@@ -124,7 +128,7 @@ def search_command(times: str, step: int, reach: int, interval: int, layers: int
     """
     if layers is not None and layers < 1:
         raise RunError(f"--layers must be at least 1, not {layers}")
-    done = search(_times(times), step, reach, interval, layers)
+    done = search(_times(str(times)), step, reach, interval, layers)
     if as_json:
         trials = [{"iteration": interval * n, **asdict(trial)} for n, trial in enumerate(done.trials, 1)]
         click.echo(json.dumps({"best": done.best, "iterations": interval * len(trials), "trials": trials}, indent=2))
@@ -153,32 +157,55 @@ def _print_search(done: Search) -> None:
     table = Table("iteration", "chunk", "s", "best so far", title=title, title_justify="left")
     for number, trial in enumerate(done.trials, 1):
         table.add_row(f"{done.interval * number}", f"{trial.chunk}", f"{trial.lapse_s:.4g}", f"{trial.best}")
-    Console().print(table)
+    output().print(table)
 
 
-@cgdp.command()
-@click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
+def _as_throughput(flag: str) -> Respelling:
+    """Of a bare number, which was of GB/s."""
+    return lambda text: [flag, f"{text}GB/s"] if re.fullmatch(r"[0-9.]+", text) else None
+
+
+@cgdp.command(
+    cls=Command,
+    renamed={"--chunks": "--chunk"},
+    respelled={
+        "--sync-us": lambda us: ["--sync", f"{us}us"],
+        "--accumulation": _as_throughput("--accumulation"),
+        "--broadcast": _as_throughput("--broadcast"),
+    },
+)
+@click.argument("trace", type=types.FILE)
 @click.option(
-    "--sync-us", default=SYNCHRONISATION_US, show_default=True, help="Of handing a chunk over, in microseconds."
+    "--sync",
+    type=types.TIME,
+    default=f"{SYNCHRONISATION_US:g}us",
+    show_default=True,
+    help="Time to hand one chunk over to the host.",
 )
 @click.option(
-    "--accumulation", default=ACCUMULATION_GB_S, show_default=True, help="What the host takes in and adds, in GB/s."
+    "--accumulation",
+    type=types.THROUGHPUT,
+    default=f"{ACCUMULATION_GB_S:g}GB/s",
+    show_default=True,
+    help="How fast the host receives and adds gradients.",
 )
-@click.option("--broadcast", default=BROADCAST_GB_S, show_default=True, help="What goes back to each worker, in GB/s.")
-@click.option("--chunks", "wanted", metavar="K,...", help="Chunk sizes [default: all that differ].")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def model(
-    trace: Path, sync_us: float, accumulation: float, broadcast: float, wanted: str | None, as_json: bool
-) -> None:
-    """What the cost model says of the backward pass of TRACE (`hostlib profile` writes one) with each chunk size.
+@click.option(
+    "--broadcast",
+    type=types.THROUGHPUT,
+    default=f"{BROADCAST_GB_S:g}GB/s",
+    show_default=True,
+    help="How fast sums go back to each worker.",
+)
+@click.option("--chunk", "wanted", type=types.COUNTED, help="Layers per chunk [default: all sizes that differ].")
+@json_option
+def model(trace: Path, sync: float, accumulation: float, broadcast: float, wanted: str | None, as_json: bool) -> None:
+    """Predict the backward pass of TRACE with each chunk size; `netfold profile` records traces.
 
     \b
     Example
-        hostlib cgdp model resnet18.trace --sync-us 30 --chunks 1,2,4,8
+        hostlib cgdp model resnet18.trace --sync 30us --chunk 1,2,4,8
     """
-    if not (0 <= sync_us < math.inf and 0 < accumulation < math.inf and 0 < broadcast < math.inf):
-        raise RunError("--accumulation and --broadcast must be above 0, and --sync-us not below")
-    costs = costs_of(read(trace), sync_us / US, accumulation * 1e9, broadcast * 1e9)
+    costs = costs_of(read(trace), sync, accumulation, broadcast)
     sizes = parse_chunks(wanted, len(costs))
     found = {size: predict(costs, partition(len(costs), size)) for size in sizes}
     original_s = without_overlap(costs)
@@ -191,7 +218,7 @@ def model(
     for size, each in found.items():
         times = (f"{each.total * MS:.3f}", f"{each.overhead * MS:.3f}", f"{original_s / each.total:.2f}")
         table.add_row(f"{size}", f"{len(each.chunks)}", *times)
-    Console().print(table)
+    output().print(table)
 
 
 def _row(size: int, prediction: Prediction) -> dict[str, Any]:
@@ -214,46 +241,43 @@ def parse_chunks(text: str | None, layers: int) -> tuple[int, ...]:
         return tuple(range(1, max(2, layers)))
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and word.isascii() and int(word) > 0 for word in words):
-        raise RunError(f"--chunks takes numbers of layers such as 1,2,4, not {text!r}")
+        raise RunError(f"--chunk takes numbers of layers such as 1,2,4, not {text!r}")
     return tuple(dict.fromkeys(map(int, words)))
 
 
-@cgdp.command()
+@cgdp.command(cls=Command, renamed={"--chunks": "--chunk", "--steps": "--iterations"})
 @click.argument("model")
-@click.option("--workers", default=2, show_default=True, help="Processes of this host.")
-@click.option("--batch", default=8, show_default=True, help="Examples per worker.")
-@click.option("--input", "shape", metavar="CxHxW", help="Shape of one example [default: what the model says].")
-@click.option("--chunks", "wanted", default="1,2,4,8", show_default=True, metavar="K,...", help="Chunk sizes.")
-@click.option("--steps", default=20, show_default=True, help="Times are their medians.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON; `times` is what `hostlib cgdp search` takes.")
-def check(model: str, workers: int, batch: int, shape: str | None, wanted: str, steps: int, as_json: bool) -> None:
-    """The cost model beside what this machine does with MODEL (the zoo's, or module:factory).
+@click.option("--workers", type=types.N, default=2, show_default=True, help="Number of workers, on this host.")
+@click.option("--batch", type=types.N, default=8, show_default=True, help="Examples per worker and iteration.")
+@input_option()
+@click.option("--chunk", "wanted", type=types.COUNTED, default="1,2,4,8", show_default=True, help="Layers per chunk.")
+@click.option(
+    "--iterations", "steps", type=types.N, default=20, show_default=True, help="Iterations to time; medians count."
+)
+@json_option
+def check(
+    model: str, workers: int, batch: int, shape: tuple[int, ...] | None, wanted: str, steps: int, as_json: bool
+) -> None:
+    """Compare the cost model with what this machine measures for MODEL.
 
-    Measures what each layer costs by itself, predicts the backward pass with each chunk size, and measures that.
-    docs/cgdp.md says what each cost is on a CPU.
+    Measures the cost of each layer alone, predicts the backward pass with each chunk size, and measures it. In the JSON
+    document, `times` is what `netfold cgdp search` takes. docs/cgdp.md explains the costs.
 
     \b
     Example
-        hostlib cgdp check cifar10_quick --workers 2 --chunks 1,2,3
+        hostlib cgdp check cifar10_quick --workers 2 --chunk 1,2,3
     """
     from hostlib.bench.cgdp_rank import CheckOptions
     from hostlib.bench.cgdp_rank import check as measure
+    from hostlib.models.loading import image_shape
 
-    options = CheckOptions(model, parse_chunks(wanted, 0), _extents(shape), workers, batch, steps)
-    with Console(stderr=True).status(f"{workers} workers measure {model}"):
+    options = CheckOptions(model, parse_chunks(wanted, 0), image_shape(model, shape), workers, batch, steps)
+    with StatusLine(f"{workers} workers measure {model}"):
         done = measure(options)
     if as_json:
         click.echo(json.dumps(_described(done), indent=2))
     else:
         _print_check(options, done)
-
-
-def _extents(shape: str | None) -> tuple[int, ...] | None:
-    if shape is None:
-        return None
-    if not all(extent.isdecimal() and int(extent) > 0 for extent in shape.split("x")):
-        raise RunError(f"--input takes a shape such as 3x224x224, not {shape!r}")
-    return tuple(map(int, shape.split("x")))
 
 
 def _described(done: CostModelCheck) -> dict[str, Any]:
@@ -274,7 +298,7 @@ def _print_check(options: CheckOptions, done: CostModelCheck) -> None:
         name = "all, afterwards" if row.chunk is None else f"{row.chunk}"
         times = (f"{row.predicted_s * MS:.2f}", f"{row.measured_s * MS:.2f}", f"{100 * row.error:+.0f} %")
         table.add_row(name, f"{row.chunks}", *times)
-    Console().print(table)
+    output().print(table)
 
 
 PLACE = 90

@@ -10,8 +10,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from hostlib.system.command import Command, json_option
 from hostlib.system.plot_file import require_drawable
-from hostlib.system.renamed_options import CommandWithRenamedOptions
+from hostlib.text import option_types as types
+from hostlib.text.output import output
 from hostlib.train.convergence import Curve, draw, smoothed
 from hostlib.train.options import TrainOptions
 from hostlib.train.progress import TrainingProgress
@@ -19,19 +21,40 @@ from hostlib.train.progress import TrainingProgress
 DEFAULTS = TrainOptions()
 
 
-@click.command(cls=CommandWithRenamedOptions, renamed={"--world-size": "--workers", "--batch-size": "--batch"})
+@click.command(cls=Command, renamed={"--world-size": "--workers", "--batch-size": "--batch", "--steps": "--iterations"})
 @click.argument("mechanisms", nargs=-1, required=True, metavar="MECHANISM...")
-@click.option("--model", default=DEFAULTS.model, show_default=True)
-@click.option("--data", default=DEFAULTS.data, show_default=True, help="As `hostlib train` takes it.")
-@click.option("--workers", "world_size", default=4, show_default=True, help="Number of workers.")
-@click.option("--steps", default=400, show_default=True)
-@click.option("--batch", "batch_size", default=DEFAULTS.batch_size, show_default=True, help="Per worker.")
-@click.option("--lr", default=DEFAULTS.lr, show_default=True, help="Learning rate.")
-@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Of weights, split and batches.")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="The curves: FILE.svg, .png or .pdf.")
-@click.option("--json", "as_json", is_flag=True, help="Every step's loss, as JSON.")
+@click.option(
+    "--model",
+    type=types.MODEL,
+    default=DEFAULTS.model,
+    show_default=True,
+    help="Model to train; see `netfold models`.",
+)
+@click.option(
+    "--data",
+    type=types.DATASET,
+    default=DEFAULTS.data,
+    show_default=True,
+    help="Data to train on, as `netfold train` takes it.",
+)
+@click.option("--workers", "world_size", type=types.N, default=4, show_default=True, help="Number of workers.")
+@click.option("--iterations", "steps", type=types.N, default=400, show_default=True, help="Iterations of each run.")
+@click.option(
+    "--batch",
+    "batch_size",
+    type=types.N,
+    default=DEFAULTS.batch_size,
+    show_default=True,
+    help="Examples per worker and iteration.",
+)
+@click.option("--lr", type=types.NUMBER, default=DEFAULTS.lr, show_default=True, help="Learning rate of SGD.")
+@click.option(
+    "--seed", type=types.SEED, default=DEFAULTS.seed, show_default=True, help="Seed of weights, data split and batches."
+)
+@click.option("--plot", type=types.FILE, help="Draw the loss curves to this file (.svg, .png or .pdf).")
+@json_option
 def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json: bool, **options: Any) -> None:
-    """Train the same model from the same weights by each MECHANISM, and compare how fast it learns.
+    """Train a model from the same weights with each MECHANISM, and compare how fast the loss falls.
 
     \b
     Examples
@@ -47,7 +70,7 @@ def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json
     with fork_server(*TRAINING) as forks:
         for run in runs:
             losses: list[float] = []
-            with TrainingProgress(console, run.mechanism, console.is_terminal) as report:
+            with TrainingProgress(console, run.mechanism, True) as report:
 
                 def note(event: dict[str, Any], losses: list[float] = losses, report: Any = report) -> None:
                     losses.append(event["loss"])
@@ -66,7 +89,7 @@ def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json
     for curve in curves:
         means = smoothed(curve.losses)
         table.add_row(curve.mechanism, *(f"{means[mark - 1]:.4f}" for mark in marks), f"{curve.test_error:.4f}")
-    Console().print(table)
+    output().print(table)
 
 
 PLACE = 60

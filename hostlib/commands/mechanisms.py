@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from hostlib.commands.tables import PLAIN_WIDTH
 from hostlib.errors import RunError
 from hostlib.mechanisms.mechanism import Mechanism, broken_mechanisms, find, registered
 from hostlib.schedules.checker import check
@@ -18,18 +15,19 @@ from hostlib.schedules.schedule import describe, link_elements
 from hostlib.schedules.timeline import picture
 from hostlib.schedules.timeline import table as table_of
 from hostlib.strategies.strategy import broken_strategies, describe_options, registered_strategies
-from hostlib.system.renamed_options import CommandWithRenamedOptions
-from hostlib.text import units
+from hostlib.system.command import Command, json_option
+from hostlib.text import option_types as types
 from hostlib.text.name_options import describe_option
+from hostlib.text.output import output
 
 BYTES_PER_ELEMENT = 4
 MOST_WORKERS = 1024
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.command(cls=Command)
+@json_option
 def mechanisms(as_json: bool) -> None:
-    """Which mechanisms and strategies `--mechanism` takes."""
+    """List the mechanisms and strategies that --mechanism takes."""
     for each in (*broken_mechanisms(), *broken_strategies()):
         click.echo(f"warning: {each.line}", err=True)
     known = registered()
@@ -56,7 +54,7 @@ def mechanisms(as_json: bool) -> None:
     how = Table("strategy", "options", "what it does")
     for name, strategy in registered_strategies().items():
         how.add_row(name, "\n".join(f":{option}" for option in describe_options(strategy)), strategy.summary)
-    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table, how)
+    output().print(table, how)
 
 
 def _where(mechanism: Mechanism) -> str:
@@ -66,38 +64,34 @@ def _where(mechanism: Mechanism) -> str:
     return ", ".join(["one host" if mechanism.one_host else "hosts", *needed])
 
 
-@click.command(cls=CommandWithRenamedOptions, renamed={"--draw-to": "--plot"})
+@click.command(cls=Command, renamed={"--draw-to": "--plot", "-n": "--workers"})
 @click.argument("mechanism")
-@click.option("-n", "--workers", "world_size", default=4, show_default=True, help="Workers.")
+@click.option("--workers", "world_size", type=types.N, default=4, show_default=True, help="Number of workers.")
+@click.option("--size", type=types.SIZE, default="1MiB", show_default=True, help="Size of the tensor (float32).")
 @click.option(
-    "--size", "size_text", default="1MiB", show_default=True, help="Of the tensor (float32): bytes, or 64kb, 16MiB."
+    "--turn",
+    type=types.N,
+    default=0,
+    show_default=True,
+    help="Number of the tensor, for mechanisms that assign whole tensors to servers.",
 )
-@click.option("--turn", default=0, show_default=True, help="The tensor's number, where tensors are dealt out.")
-@click.option("--draw", is_flag=True, help="As a timeline: who sends what to whom in which step.")
-@click.option(
-    "--plot",
-    "picture_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The timeline as a picture: FILE.svg, .png or .pdf.",
-)
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--draw", is_flag=True, help="Draw a timeline: who sends what to whom in each step.")
+@click.option("--plot", "picture_path", type=types.FILE, help="Draw the timeline to this file (.svg, .png or .pdf).")
+@json_option
 def schedule(
-    mechanism: str, world_size: int, size_text: str, turn: int, draw: bool, picture_path: Path | None, as_json: bool
+    mechanism: str, world_size: int, size: int, turn: int, draw: bool, picture_path: Path | None, as_json: bool
 ) -> None:
-    """What a mechanism does, operation by operation, after proving that it sums right and cannot deadlock.
+    """Show a mechanism's operations, after proving that it sums correctly and cannot deadlock.
 
     \b
     Examples
-        hostlib schedule ring -n 4 --draw
-        hostlib schedule ps:servers=2:assign=even -n 8 --json
+        hostlib schedule ring --workers 4 --draw
+        hostlib schedule ps:servers=2:assign=even --workers 8 --json
     """
-    size = units.size(size_text)
     if world_size > MOST_WORKERS:
-        raise RunError(
-            f"--workers (-n) must be at most {MOST_WORKERS}, not {world_size}: all operations of each are listed"
-        )
+        raise RunError(f"--workers must be at most {MOST_WORKERS}, not {world_size}: all operations of each are listed")
     if world_size < 1 or size < BYTES_PER_ELEMENT or turn < 0:
-        raise RunError("--workers (-n) must be at least 1, --size at least 4 bytes and --turn at least 0")
+        raise RunError("--workers must be at least 1, --size at least 4 bytes and --turn at least 0")
     made = find(mechanism).schedule(world_size, size, turn)
     check(made)
     if picture_path is not None:
@@ -121,12 +115,12 @@ def schedule(
     if draw:
         drawn = table_of(made)
         drawn.title = title
-        Console(width=None if sys.stdout.isatty() else 16 + 24 * len(made.nodes)).print(drawn)
+        output(16 + 24 * len(made.nodes)).print(drawn)
         return
     table = Table("node", "operations", title=title, title_justify="left")
     for node, operations in made.nodes.items():
         table.add_row(node, "\n".join(f"{i + 1}. {describe(op)}" for i, op in enumerate(operations)))
-    Console().print(table)
+    output().print(table)
 
 
 PLACE = 20

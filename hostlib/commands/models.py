@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from hostlib.models.zoo.catalogue import ENTRIES
+from hostlib.system.command import Command, json_option
+from hostlib.text.common_options import input_option
+from hostlib.text.output import output
 
 if TYPE_CHECKING:
     from hostlib.models.inspection import Inspected
 
-PLAIN_WIDTH = 140  # of tables that go to a file
 
-
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", required=False)
-@click.option("--input", "shape", metavar="CxHxW", help="Shape of one example [default: what the model takes].")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def models(model: str | None, shape: str | None, as_json: bool) -> None:
-    """The networks that there are, or the layers of MODEL: one of these, with options, or MODULE:FACTORY.
+@input_option()
+@json_option
+def models(model: str | None, shape: tuple[int, ...] | None, as_json: bool) -> None:
+    """List the models, or the layers of one: a model of the list, with options, or MODULE:FACTORY.
 
-    No weights are allocated, so that any size will do.
+    No weights are allocated, so models of any size can be listed.
 
     \b
     Examples
@@ -35,16 +34,16 @@ def models(model: str | None, shape: str | None, as_json: bool) -> None:
         hostlib models resnet50:norm=group:classes=10 --input 3x32x32
         hostlib models my.models:network --json
     """
-    from hostlib.models.loading import describe, parse_shape
+    from hostlib.models.loading import describe
 
     if model is None and shape is not None:
-        raise click.UsageError("--input is of a MODEL: name one")
+        raise click.UsageError("--input needs a MODEL")
     if model is None:
         _all(as_json)
         return
     from hostlib.models.inspection import load
 
-    seen = load(model, None if shape is None else parse_shape(shape))
+    seen = load(model, shape)
     if as_json:
         click.echo(json.dumps({**_summary(seen), "layers": [asdict(layer) for layer in seen.layers]}, indent=2))
         return
@@ -93,7 +92,7 @@ def _summary(seen: Inspected) -> dict[str, Any]:
 
 
 def _print(table: Table) -> None:
-    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+    output().print(table)
 
 
 PLACE = 40

@@ -10,12 +10,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from hostlib.errors import RunError
+from hostlib.system.command import Command, json_option
 from hostlib.system.interrupts import interrupt_on
-from hostlib.system.renamed_options import CommandWithRenamedOptions
+from hostlib.text import option_types as types
+from hostlib.text.output import output
+from hostlib.text.status_line import StatusLine
+from hostlib.train.command_line import RESPELLED, bucket_option
 from hostlib.train.options import TrainOptions
 
 DEFAULTS = TrainOptions()
@@ -39,29 +42,67 @@ class Hidden:
 
 
 @click.command(
-    cls=CommandWithRenamedOptions,
-    renamed={"--world-size": "--workers", "--batch-size": "--batch", "--mechanisms": "--mechanism"},
+    cls=Command,
+    renamed={
+        "--world-size": "--workers",
+        "--batch-size": "--batch",
+        "--mechanisms": "--mechanism",
+        "--steps": "--iterations",
+    },
+    respelled=RESPELLED,
 )
 @click.option(
     "--mechanism",
     "mechanisms",
+    type=types.MECHANISM.listed(),
     default="bsp/ring,wfbp/ring",
     show_default=True,
-    metavar="A,B,...",
-    help="What is compared, with the first: [STRATEGY/]NAME each.",
+    help="What to compare; the first is what the others are compared with.",
 )
-@click.option("--model", default=DEFAULTS.model, show_default=True, help="As `hostlib train` takes it.")
-@click.option("--workers", "world_size", default=2, show_default=True, help="Workers.")
-@click.option("--batch", "batch_size", default=DEFAULTS.batch_size, show_default=True, help="Per worker.")
-@click.option("--bucket-mb", default=4.0, show_default=True, help="Bucket size in MiB.")
-@click.option("--steps", default=15, show_default=True, help="Of each run; the first five do not count.")
-@click.option("--repeats", default=3, show_default=True, help="Runs of each; they take turns, and the median counts.")
-@click.option("--controller", default=DEFAULTS.controller, show_default=True, metavar="URL", help="For the fabric.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option(
+    "--model",
+    type=types.MODEL,
+    default=DEFAULTS.model,
+    show_default=True,
+    help="Model to train; see `netfold models`.",
+)
+@click.option("--workers", "world_size", type=types.N, default=2, show_default=True, help="Number of workers.")
+@click.option(
+    "--batch",
+    "batch_size",
+    type=types.N,
+    default=DEFAULTS.batch_size,
+    show_default=True,
+    help="Examples per worker and iteration.",
+)
+@bucket_option("4MiB")
+@click.option(
+    "--iterations",
+    "steps",
+    type=types.N,
+    default=15,
+    show_default=True,
+    help="Iterations of each run; the first five are not timed.",
+)
+@click.option(
+    "--repeats",
+    type=types.N,
+    default=3,
+    show_default=True,
+    help="Runs of each mechanism, in turns; the table has the median.",
+)
+@click.option(
+    "--controller",
+    type=types.URL,
+    default=DEFAULTS.controller,
+    show_default=True,
+    help="Controller that ranks join, for mechanisms that need the fabric.",
+)
+@json_option
 def overlap(mechanisms: str, steps: int, repeats: int, as_json: bool, **options: Any) -> None:
-    """How much of the communication strategies hide behind the backward pass, measured in turns on this machine.
+    """Measure how much of the communication each strategy hides behind the backward pass.
 
-    Starts training runs as `hostlib train` does, one after the other. docs/torch.md says what the times are.
+    Starts training runs as `netfold train` does, one after the other. docs/torch.md explains the times.
 
     \b
     Examples
@@ -88,7 +129,7 @@ def compared(asked: list[TrainOptions], repeats: int) -> list[Hidden]:
     from hostlib.train.local import TRAINING, launch
 
     runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    with Console(stderr=True).status("") as status, fork_server(*TRAINING) as forks:
+    with StatusLine("starting") as status, fork_server(*TRAINING) as forks:
         for number in range(1, repeats + 1):
             for options in asked:
                 status.update(f"{options.mechanism}, run {number} of {repeats}")
@@ -110,7 +151,7 @@ def _print(options: TrainOptions, rows: list[Hidden]) -> None:
     for row in rows:
         times = (f"{ms:.1f}" for ms in (row.iteration_ms, row.communication_ms, row.exposed_ms))
         table.add_row(row.mechanism, *times, "-" if row.ratio is None else f"{100 * row.ratio:.0f} %")
-    Console().print(table)
+    output().print(table)
 
 
 PLACE = 100

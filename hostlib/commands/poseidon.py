@@ -5,32 +5,35 @@ from __future__ import annotations
 import json
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from hostlib.errors import RunError
 from hostlib.strategies.builtin.poseidon.traffic import LinkTraffic, per_node
 from hostlib.strategies.common.sync_cost import InformationBook, Scheme, best_scheme, costs
+from hostlib.system.command import Command, json_option
+from hostlib.text import option_types as types
+from hostlib.text.output import output
 
 MOST_NODES = 10_000
 
 
-@click.command()
+@click.command(cls=Command, renamed={"--bytes": "--traffic"})
 @click.argument("model")
-@click.option("--workers", default=8, show_default=True, help="Worker nodes.")
-@click.option("--servers", type=int, help="Shards of the parameter server [default: as many as workers].")
-@click.option("--batch", default=32, show_default=True, help="Examples per worker.")
-@click.option("--bytes", "as_bytes", is_flag=True, help="What each node sends and receives per iteration, instead.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def poseidon(model: str, workers: int, servers: int | None, batch: int, as_bytes: bool, as_json: bool) -> None:
-    """Which layers of MODEL Poseidon sends as sufficient factors (SFB), and which over parameter servers (PS).
+@click.option("--workers", type=types.N, default=8, show_default=True, help="Number of workers, one per node.")
+@click.option("--servers", type=types.N, help="Shards of the parameter server [default: as many as workers].")
+@click.option("--batch", type=types.N, default=32, show_default=True, help="Examples per worker and iteration.")
+@click.option("--traffic", is_flag=True, help="Show what each node sends and receives per iteration instead.")
+@json_option
+def poseidon(model: str, workers: int, servers: int | None, batch: int, traffic: bool, as_json: bool) -> None:
+    """Show which layers of MODEL Poseidon sends as sufficient factors (SFB) and which to parameter servers (PS).
 
-    MODEL is a model of the zoo, or module:factory. Every node is a worker, and as many as there are shards are servers, too.
+    MODEL is one of `netfold models`, or MODULE:FACTORY. Every node is a worker; as many nodes as there are shards are
+    also servers.
 
     \b
     Examples
         hostlib poseidon vgg19 --workers 8 --batch 32
-        hostlib poseidon vgg19 --bytes
+        hostlib poseidon vgg19 --traffic
         hostlib poseidon my.models:network --workers 16 --servers 4 --json
     """
     from hostlib.models.inspection import load
@@ -40,7 +43,7 @@ def poseidon(model: str, workers: int, servers: int | None, batch: int, as_bytes
     if servers is not None and servers > workers >= 1:
         raise RunError(f"--servers {servers}: every node is a worker, so at most the {workers} of --workers")
     book = InformationBook(load(model).layers, workers, workers if servers is None else servers, batch)
-    if as_bytes:
+    if traffic:
         _traffic(model, book, as_json)
     elif as_json:
         chosen = {layer.name: best_scheme(layer, book) for layer in book.trained}
@@ -67,7 +70,7 @@ def _choices(model: str, book: InformationBook) -> None:
         shape = f"{layer.matrix[0]} x {layer.matrix[1]}" if layer.matrix else f"{layer.params}"
         factors = "-" if cost["SFB"] is None else f"{cost['SFB']:,.0f}"
         table.add_row(layer.name, shape, f"{cost['PS']:,.0f}", factors, scheme, _why(layer.kind, scheme, cost))
-    Console().print(table)
+    output().print(table)
 
 
 def _why(kind: str, scheme: Scheme, cost: dict[Scheme, float | None]) -> str:
@@ -84,8 +87,7 @@ def _traffic(model: str, book: InformationBook, as_json: bool) -> None:
     found = {scheme: per_node(book, scheme) for scheme in ("ps", "sfb", "adam", "hybcomm")}
     if as_json:
         described = {
-            scheme: {node: {"sent": each.sent, "received": each.received} for node, each in nodes.items()}
-            for scheme, nodes in found.items()
+            scheme: {node: _described(each) for node, each in nodes.items()} for scheme, nodes in found.items()
         }
         click.echo(json.dumps(described, indent=2))
         return
@@ -97,7 +99,17 @@ def _traffic(model: str, book: InformationBook, as_json: bool) -> None:
     )
     for node in found["ps"]:
         table.add_row(node, *(_megabytes(nodes[node]) for nodes in found.values()))
-    Console().print(table)
+    output().print(table)
+
+
+def _described(each: LinkTraffic) -> dict[str, float]:
+    """Bytes; also under the names that they had one version ago."""
+    return {
+        "sent_bytes": each.sent,
+        "received_bytes": each.received,
+        "sent": each.sent,
+        "received": each.received,
+    }
 
 
 def _megabytes(traffic: LinkTraffic) -> str:

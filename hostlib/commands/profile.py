@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
 from hostlib.errors import RunError
+from hostlib.system.command import Command, json_option
+from hostlib.text import option_types as types
+from hostlib.text.common_options import input_option
 
 
-@click.command()
-@click.option("--model", default="lenet", show_default=True, help="See `hostlib models`; or MODULE:FACTORY.")
-@click.option("--input", "shape", metavar="CxHxW", help="Shape of one sample [default: what the model takes].")
-@click.option("--batch", default=32, show_default=True, help="Samples per iteration.")
-@click.option("--iterations", default=5, show_default=True, help="Times are their medians.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, ...")
-@click.option("--method", type=click.Choice(["hooks", "profiler"]), default="hooks", show_default=True)
+@click.command(cls=Command)
 @click.option(
-    "--import",
-    "source",
-    type=click.Path(path_type=Path),
-    help="Read a profile of torch.profiler (Chrome's format) instead.",
+    "--model", type=types.MODEL, default="lenet", show_default=True, help="Model to record; see `netfold models`."
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Write the trace here [default: print it].")
+@input_option()
+@click.option("--batch", type=types.N, default=32, show_default=True, help="Examples per iteration.")
+@click.option("--iterations", type=types.N, default=5, show_default=True, help="Iterations to time; medians count.")
+@click.option("--device", type=types.DEVICE, default="cpu", show_default=True, help="Device to run on.")
+@click.option(
+    "--method",
+    type=click.Choice(["hooks", "profiler"]),
+    default="hooks",
+    show_default=True,
+    help="Time layers by PyTorch hooks or by torch.profiler.",
+)
+@click.option(
+    "--import", "source", type=types.ANY_FILE, help="Convert this file of torch.profiler (Chrome's format) instead."
+)
+@click.option("--output", type=types.ANY_FILE, help="Write the trace to this file [default: print it].")
+@json_option
 def profile(
     model: str,
-    shape: str | None,
+    shape: tuple[int, ...] | None,
     batch: int,
     iterations: int,
     device: str,
     method: str,
     source: Path | None,
     output: Path | None,
+    as_json: bool,
 ) -> None:
-    """Record a model's trace: what `simulation run --trace` plays on other networks.
+    """Record a trace of a model, to be simulated on other networks.
 
     \b
     Examples
@@ -41,7 +52,7 @@ def profile(
         hostlib profile --model torchvision.models:vit_b_16 --input 3x224x224 --device cuda --output vit.trace
         hostlib profile --import profile.json --output mine.trace
     """
-    from hostlib.traces.trace import as_text, write
+    from hostlib.traces.trace import as_json_object, as_text, write
 
     if source is not None:
         from hostlib.traces.kineto import import_profile
@@ -49,19 +60,21 @@ def profile(
         trace = import_profile(source)
     else:
         from hostlib.models.inspection import input_of
-        from hostlib.models.loading import load_model, parse_shape
+        from hostlib.models.loading import image_shape, load_model
         from hostlib.traces.recorder import profile as record
 
-        asked = None if shape is None else parse_shape(shape)
+        asked = image_shape(model, shape)
         made = load_model(model, asked)
         trace = record(made, asked or input_of(made), batch, iterations, device, kineto=method == "profiler")
-    if output is None:
+    if output is not None:
+        try:
+            write(trace, output)
+        except OSError as error:
+            raise RunError(f"{output} cannot be written: {error.strerror}") from None
+    if as_json:
+        click.echo(json.dumps(as_json_object(trace)))
+    elif output is None:
         click.echo(as_text(trace), nl=False)
-        return
-    try:
-        write(trace, output)
-    except OSError as error:
-        raise RunError(f"{output} cannot be written: {error.strerror}") from None
 
 
 PLACE = 50

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +13,13 @@ from rich.table import Table
 
 from hostlib.errors import RunError
 from hostlib.strategies.builtin.ralp.placement import THRESHOLD, Placement, place, shares, volume
+from hostlib.system.command import Command, json_option
+from hostlib.text import option_types as types
+from hostlib.text.common_options import input_option
+from hostlib.text.output import output
 
 BYTES_PER_ELEMENT = 4
 GIB = 1 << 30
-PLAIN_WIDTH = 140  # of tables that go to a file
 
 # What the paper prints. Table 1: skewness factors. Table 2: batch size, and GB of the model, of a step of Horovod and
 # of one of RALP; W is the number of machines.
@@ -35,28 +37,40 @@ TABLE_2 = {"alexnet": (512, 0.23, 3.23, 0.47), "inception3": (32, 0.09, 1.24, 1.
 TABLE_2_WORKERS = 8
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", required=False)
-@click.option("--batch", default=1, show_default=True, help="Examples of one worker in a step.")
-@click.option("--input", "shape", metavar="CxHxW", help="Shape of one example [default: what the model says].")
-@click.option("--workers", default=TABLE_2_WORKERS, show_default=True, help="Of the job, for its traffic.")
-@click.option("--threshold", default=THRESHOLD, show_default=True, help="Models that are more skewed are cut.")
-@click.option("--gpus", type=int, help="How a job that may have so many GPUs shares them out: RALP-H and RALP-N.")
-@click.option("--tables", is_flag=True, help="The paper's Tables 1 and 2, published and computed; without MODEL.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--batch", type=types.N, default=1, show_default=True, help="Examples per worker and iteration.")
+@input_option()
+@click.option(
+    "--workers",
+    type=types.N,
+    default=TABLE_2_WORKERS,
+    show_default=True,
+    help="Number of workers, for the job's traffic.",
+)
+@click.option(
+    "--threshold",
+    type=types.NUMBER,
+    default=THRESHOLD,
+    show_default=True,
+    help="Split models whose skewness is below this.",
+)
+@click.option("--gpus", type=types.N, help="Compare how a job with this many GPUs would use them (RALP-H and RALP-N).")
+@click.option("--tables", is_flag=True, help="Show the paper's Tables 1 and 2, published and computed; without MODEL.")
+@json_option
 def ralp(
     model: str | None,
     batch: int,
-    shape: str | None,
+    shape: tuple[int, ...] | None,
     workers: int,
     threshold: float,
     gpus: int | None,
     tables: bool,
     as_json: bool,
 ) -> None:
-    """Whether a MODEL's last layers had better live at a server, from which on, and why (RALP's profiler).
+    """Decide whether to place the last layers of MODEL on a server, and from which layer on (RALP's profiler).
 
-    MODEL is one of `hostlib models`, or package.module:callable for one of your own.
+    MODEL is one of `netfold models`, or MODULE:FACTORY.
 
     \b
     Examples
@@ -66,7 +80,7 @@ def ralp(
     """
     if (model is None) != tables:
         raise RunError("give a MODEL, or --tables for the paper's: one of the two")
-    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    console = output()
     if model is None:
         _tables(console, as_json)
         return
@@ -88,19 +102,20 @@ def ralp(
         console.print(shared)
 
 
-def profiled(model: str, batch: int = 1, threshold: float = THRESHOLD, shape: str | None = None) -> Placement:
+def profiled(
+    model: str, batch: int = 1, threshold: float = THRESHOLD, shape: tuple[int, ...] | None = None
+) -> Placement:
     """What the profiler says of a model by name.
 
     Args:
-        shape: of one example, `3x224x224`; None for what the model says.
+        shape: of one example, as (3, 224, 224); None for what the model says.
 
     Raises:
         HostlibError: no such model, or one that cannot be looked at.
     """
     from hostlib.models.inspection import load
-    from hostlib.models.loading import parse_shape
 
-    return place(load(model, None if shape is None else parse_shape(shape)).layers, batch, threshold)
+    return place(load(model, shape).layers, batch, threshold)
 
 
 def described(placement: Placement) -> dict[str, Any]:

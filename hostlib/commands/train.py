@@ -12,24 +12,29 @@ import click
 from rich.console import Console
 
 from hostlib.errors import RunError
+from hostlib.system.command import Command
 from hostlib.system.interrupts import interrupt_on
-from hostlib.system.renamed_options import CommandWithRenamedOptions
-from hostlib.train.command_line import RENAMED, print_result, train_options, write_result
-from hostlib.train.options import TrainOptions
+from hostlib.train.command_line import (
+    RENAMED,
+    RESPELLED,
+    print_result,
+    train_options,
+    train_options_of,
+    write_result,
+)
 from hostlib.train.progress import TrainingProgress
 
 
-@click.command(cls=CommandWithRenamedOptions, renamed=RENAMED)
+@click.command(cls=Command, renamed=RENAMED, respelled=RESPELLED)
 @train_options
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--progress/--no-progress", default=None, help="A progress bar [default: when on a terminal].")
+@click.option("--progress/--no-progress", default=None, help="Show progress on standard error [default: show it].")
 def train(result: Path | None, as_json: bool, progress: bool | None, **options: Any) -> None:
     """Train a model with several workers on this machine.
 
     \b
     Examples
         hostlib train --mechanism ring
-        hostlib train --mechanism ring --model cifar10_quick --data cifar10:/data/cifar --steps 200
+        hostlib train --mechanism ring --model cifar10_quick --data cifar10:/data/cifar --iterations 200
         controller start && hostlib train --mechanism inagg+mcast --model vgg --workers 8
     """
     from hostlib.train.local import launch
@@ -38,12 +43,11 @@ def train(result: Path | None, as_json: bool, progress: bool | None, **options: 
     for file in (result, options["save"]):
         if file is not None and not os.access(Path(file).absolute().parent, os.W_OK):
             raise RunError(f"cannot write {file}: its folder does not exist or is not writable")
-    asked = TrainOptions(**options)
+    asked = train_options_of(options)
     if asked.profile is not None:
         Path(asked.profile).mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True)
-    shown = console.is_terminal if progress is None else progress
-    with TrainingProgress(console, options["mechanism"], shown) as report:
+    with TrainingProgress(console, options["mechanism"], progress is not False) as report:
         done = launch(asked, report)
     write_result(result, done)
     if as_json:

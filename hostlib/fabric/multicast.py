@@ -30,11 +30,10 @@ from hostlib.fabric.failover import (
     with_goodput,
 )
 from hostlib.fabric.job_client import FabricSession, join, require_controller
-from hostlib.protocol import constants
+from hostlib.protocol.slots import slots_of_stream
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import Pending, settle
 
-SLOTS = constants.SLOTS // 2  # of a job: small enough for two jobs on one switch
 AHEAD = 8  # messages past the switch that a source sends before it waits for the first of them
 FIRST_TAG = 1 << 24  # tag of messages past the switch; those of schedules have lower tags
 
@@ -64,7 +63,7 @@ class Streams:
     @property
     def slots(self) -> int:
         """Slots of each stream, a power of two."""
-        return 1 << (SLOTS // len(self.sources)).bit_length() - 1
+        return slots_of_stream(len(self.sources))
 
     def receivers(self, stream: int) -> list[int]:
         """The ranks that receive a stream."""

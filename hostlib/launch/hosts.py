@@ -79,7 +79,7 @@ class LocalHosts:
         return "127.0.0.1"
 
     def switch_ports(self) -> list[str]:
-        return ["--udp-ports", str(LARGEST_WORLD), "--udp-destination", fabric_endpoint()]
+        return ["--ports", str(LARGEST_WORLD), "--udp-destination", fabric_endpoint()]
 
     def fabric(self, ready: dict[str, Any]) -> dict[str, Any]:
         return {"ports": ready["ports"]}
@@ -127,7 +127,7 @@ class NamespaceHosts:
     def switch_ports(self) -> list[str]:
         ports = [word for n, end in enumerate(self.ends, start=1) for word in ("--port", f"{n}={end}")]
         # The switch shapes the traffic itself: a qdisc would wake the kernel, and the rank, for every single frame.
-        return ports if self.rate is None else [*ports, "--rate", self.rate]
+        return ports if self.rate is None else [*ports, "--bandwidth", self.rate]
 
     def fabric(self, ready: dict[str, Any]) -> dict[str, Any]:
         numbers = range(1, len(self.spaces) + 1)
@@ -156,7 +156,7 @@ def namespace_hosts(count: int, rate: str | None) -> Iterator[NamespaceHosts]:
         NamespaceError: they cannot be made; it needs root.
     """
     if os.geteuid() != 0:
-        raise NamespaceError("hosts in network namespaces need root; --hosts local does not")
+        raise NamespaceError("hosts in network namespaces need root; --on loopback does not")
     sweep()
     with ExitStack() as stack:
         space = stack.enter_context(namespace("bench"))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hostlib.errors import ContentsError, ModelError
 from hostlib.models.forward_recorder import OF_A_CONVOLUTION, Seen, Watch, run
 from hostlib.models.layer_info import LayerInfo
-from hostlib.models.loading import describe, load_without_weights
+from hostlib.models.loading import describe, image_shape, load_without_weights
 
 DEFAULT_INPUT = (3, 224, 224)
 EXAMPLES = 2  # batch normalisation rejects a single example
@@ -46,12 +46,13 @@ def load(text: str, shape: tuple[int, ...] | None = None) -> Inspected:
     """Build and inspect a model of the zoo, or of `package.module:factory`.
 
     Args:
-        shape: of one example [the model's attribute input_shape, or DEFAULT_INPUT].
+        shape: of one example, see image_shape() [the model's attribute input_shape, or DEFAULT_INPUT].
 
     Raises:
         UnknownNameError: there is no such model.
         ModelError: the factory fails, or the model rejects such input.
     """
+    shape = image_shape(text, shape)
     model = load_without_weights(text, shape)
     shape = shape or input_of(model)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hostlib.errors import HostlibError, ModelError
+from hostlib.errors import ModelError
 from hostlib.models.small import build_model
 from hostlib.models.zoo import build, options_of, parse
 from hostlib.models.zoo.catalogue import ENTRIES, NAMES, SMALL, SMALL_INPUT, require_known
@@ -110,13 +110,8 @@ def describe(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def parse_shape(text: str) -> tuple[int, ...]:
-    """Parse 3x224x224 as (3, 224, 224).
-
-    Raises:
-        HostlibError: the text is not a shape.
-    """
-    extents = text.split("x")
-    if not all(extent.isdecimal() and int(extent) > 0 for extent in extents):
-        raise HostlibError(f"--input takes a shape such as 3x224x224, or a number of tokens such as 1024, not {text!r}")
-    return tuple(map(int, extents))
+def image_shape(text: str, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """A shape as `--input` takes it: (224,) is short for (3, 224, 224) of a network that takes images."""
+    plain = text.partition(":")[0]
+    images = plain in SMALL or (plain in NAMES and len(ENTRIES[plain].input) == 3)
+    return (3, *shape, *shape) if images and shape is not None and len(shape) == 1 else shape

@@ -18,11 +18,26 @@ from typing import Any
 
 import click
 
+from hostlib.system.command import write_help_text
+
 WHOLE = 1000  # characters: more than any sentence has
 
 
-class FolderGroup(click.Group):
-    """A group of the commands of a package's modules; its help shows each command's whole first sentence.
+class Group(click.Group):
+    """A group whose help shows each command's whole first sentence."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, each.get_short_help_str(WHOLE)) for name, each in found if each is not None and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_help_text(self, formatter)
+
+
+class FolderGroup(Group):
+    """A group of the commands of a package's modules.
 
     A command is first looked up in the module of its own name, so that only that module is imported.
 
@@ -37,12 +52,6 @@ class FolderGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self._all, *super().list_commands(ctx)]
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        rows = [(name, each.get_short_help_str(WHOLE)) for name, each in found if each is not None and not each.hidden]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self._modules:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -19,7 +20,9 @@ FAILED, INTERRUPTED = 1, 130
 def end_with(
     command: Callable[[], object], *errors: type[Exception], at_once: bool | Callable[[], bool] = False
 ) -> None:
-    """Run a command; turn its errors into one line and an exit code. This includes system errors, such as a full disk.
+    """Run a command; turn its errors into one line and an exit code.
+
+    This includes system errors, such as a full disk. With `--json`, standard output gets {"error": "..."} as well.
 
     Args:
         errors: netfold's own error types, which exit with code 1.
@@ -38,7 +41,7 @@ def end_with(
         if found is None:
             raise
         if found == INTERRUPTED:
-            click.echo("interrupted", err=True)
+            _say("interrupted", "interrupted")
         code = found
     if code and (at_once() if callable(at_once) else at_once):
         for stream in (sys.stdout, sys.stderr):
@@ -63,17 +66,17 @@ def _exit_code(error: BaseException, errors: tuple[type[Exception], ...]) -> int
     if isinstance(error, click.ClickException):
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx is not None else ""
         hint = f"; see `{where} --help`" if where else ""
-        click.echo(f"error: {_one_line(error.format_message())}{hint}", err=True)
+        _say(f"{_one_line(_message_of(error))}{hint}")
         return error.exit_code
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, errors):
-        click.echo(f"error: {error}", err=True)
+        _say(str(error))
         return FAILED
     if isinstance(error, ModuleNotFoundError):
         line = what_to_install(error)
         if line is not None:
-            click.echo(f"error: {line}", err=True)
+            _say(line)
         return None if line is None else FAILED
     if isinstance(error, BrokenPipeError):  # as click does: `... | head` has read enough
         _write_no_more()
@@ -81,9 +84,29 @@ def _exit_code(error: BaseException, errors: tuple[type[Exception], ...]) -> int
     if isinstance(error, OSError):
         _write_no_more()
         what = "cannot write the output" if error.filename is None else error.filename
-        click.echo(f"error: {what}: {error.strerror or error}", err=True)
+        _say(f"{what}: {error.strerror or error}")
         return FAILED
     return None
+
+
+def _say(error: str, line: str | None = None) -> None:
+    """Say what went wrong: a line on standard error and, with `--json`, a document on standard output."""
+    click.echo(line or f"error: {error}", err=True)
+    words = sys.argv[1:]
+    if "--json" in words[: words.index("--") if "--" in words else None]:
+        with contextlib.suppress(OSError):  # nobody reads it
+            click.echo(json.dumps({"error": error}))
+            sys.stdout.flush()
+
+
+def _message_of(error: click.ClickException) -> str:
+    """click's words; of a wrong value, the option and what is wrong with it."""
+    if isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
+        hint = error.param.get_error_hint(error.ctx) if error.param is not None else error.param_hint
+        if isinstance(hint, str):
+            flag = hint.replace("'", "").split(" / ")[-1]
+            return f"{flag}: {error.message}"
+    return error.format_message()
 
 
 def _one_line(message: str) -> str:

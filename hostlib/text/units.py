@@ -7,6 +7,7 @@ import re
 from hostlib.errors import QuantityError
 
 PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+VALUE = "value"  # what a quantity is called whose option stands before it
 BANDWIDTHS = {f"{prefix}bit": factor for prefix, factor in PREFIXES.items()}
 # Common other spellings: 25Gbit/s, 25Gbps, 25Gb/s, 25G.
 SPELLINGS = {
@@ -55,9 +56,28 @@ def size(text: str, what: str = "size") -> int:
     return round(_times(text, *_split(text), SIZES, what, f"{', '.join(filter(None, SIZES))} (as in 16MiB)"))
 
 
-def time_ns(text: str, what: str = "time") -> int:
-    """Nanoseconds, from `5us`. Raises QuantityError, as `bandwidth` does."""
-    return round(_times(text, *_split(text), TIMES_NS, what, f"{', '.join(TIMES_NS)} (as in 5us)"))
+def time_ns(text: str, what: str = "time", bare: str = "") -> int:
+    """Nanoseconds, from `5us`.
+
+    Args:
+        bare: the unit of a number without one; none is legal if it is empty.
+
+    Raises:
+        QuantityError: not of that form; it calls the time `what`.
+    """
+    number, unit = _split(text)
+    return round(_times(text, number, unit or bare, TIMES_NS, what, f"{', '.join(TIMES_NS)} (as in 5us)"))
+
+
+def throughput(text: str, what: str = "throughput") -> float:
+    """Bytes per second, from `10GB/s`. Raises QuantityError, as `bandwidth` does."""
+    number, unit = _split(text)
+    if not number or not BYTES_PER_S.fullmatch(unit):
+        raise QuantityError(f"{what} {text!r} is not a number and one of B/s, kB/s, MB/s, GB/s, TB/s (as in 10GB/s)")
+    value = float(number) * PREFIXES.get(unit[0].lower(), 1)
+    if not 0 < value < TOO_MUCH:
+        raise QuantityError(f"{what} {text!r} is not above 0 and less than 2^63")
+    return value
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -27,10 +27,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hostlib.errors import HostlibError
 from hostlib.system.user_file import read_text
@@ -265,6 +265,11 @@ def synthesise(layers: Iterable[Layer], parameters: Iterable[Parameter]) -> Trac
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def as_json_object(trace: Trace) -> dict[str, Any]:
+    """A trace's tables by name, a list of rows each."""
+    return {each.name: [asdict(row) for row in getattr(trace, each.name)] for each in fields(trace)}
 
 
 def write(trace: Trace, path: Path) -> None:

@@ -15,119 +15,156 @@ from rich.table import Table
 
 from hostlib.errors import RunError
 from hostlib.strategies.strategy import DEFAULT_STRATEGY
-from hostlib.system.renamed_options import CommandWithRenamedOptions
+from hostlib.system.command import Command, json_option
+from hostlib.text import option_types as types
+from hostlib.text.common_options import together
+from hostlib.text.output import output
 from hostlib.train.options import TrainOptions
 from hostlib.train.progress import TrainingProgress
 from hostlib.transport.transport_registry import describe_transports, find_transport, transport_names
 
-RENAMED = {"--world-size": "--workers", "--batch-size": "--batch", "--result": "--output"}
-DEFAULTS = {f.name: f.default for f in fields(TrainOptions)}
+RENAMED = {
+    "--world-size": "--workers",
+    "--batch-size": "--batch",
+    "--result": "--output",
+    "--steps": "--iterations",
+    "--profile": "--chrome-traces",
+}
+RESPELLED = {"--bucket-mb": lambda mib: ["--bucket", f"{mib}MiB"]}
+MIB = 1 << 20
+DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(TrainOptions)}
 
 
-def train_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that `hostlib train` and `python -m hostlib.train` share."""
-    for option in reversed(
-        [
-            click.option(
-                "--mechanism",
-                default=DEFAULTS["mechanism"],
-                show_default=True,
-                metavar="[STRATEGY/]NAME",
-                help=f"What is summed when, and how; see `hostlib mechanisms`. STRATEGY is {DEFAULT_STRATEGY} by default; alone, it takes its "
-                "paper's mechanism.",
-            ),
-            click.option(
-                "--model",
-                default=DEFAULTS["model"],
-                show_default=True,
-                metavar="NAME",
-                help="See `hostlib models`; of lenet, resnet18 and vgg there are versions for the digits. Or MODULE:FACTORY.",
-            ),
-            click.option(
-                "--data",
-                default=DEFAULTS["data"],
-                show_default=True,
-                help="digits, mnist:FOLDER, cifar10:FOLDER, or synthetic[:examples=N] of what the model takes.",
-            ),
-            click.option(
-                "--workers",
-                "world_size",
-                type=int,
-                help="Number of workers [default: 4; under torchrun, what it started].",
-            ),
-            click.option("--epochs", default=DEFAULTS["epochs"], show_default=True),
-            click.option("--steps", type=int, help="No more steps than these [default: all of the epochs']."),
-            click.option(
-                "--batch", "batch_size", default=DEFAULTS["batch_size"], show_default=True, help="Per worker."
-            ),
-            click.option("--lr", default=DEFAULTS["lr"], show_default=True, help="Learning rate (SGD, momentum 0.9)."),
-            click.option("--seed", default=DEFAULTS["seed"], show_default=True, help="Of weights, split and batches."),
-            click.option(
-                "--bucket-mb", default=DEFAULTS["bucket_mb"], show_default=True, help="DDP's bucket size in MiB."
-            ),
-            click.option(
-                "--controller",
-                default=DEFAULTS["controller"],
-                show_default=True,
-                metavar="URL",
-                help="Where ranks join, for mechanisms that need the fabric.",
-            ),
-            click.option(
-                "--deadline",
-                "deadline_s",
-                default=DEFAULTS["deadline_s"],
-                show_default=True,
-                metavar="SECONDS",
-                help="How long a rank waits without progress before it says who is missing.",
-            ),
-            click.option(
-                "--address",
-                default=DEFAULTS["address"],
-                show_default=True,
-                help="This host's IPv4 address towards the switch.",
-            ),
-            click.option(
-                "--fallback",
-                default=DEFAULTS["fallback"],
-                show_default=True,
-                metavar="NAME",
-                help="The mechanism that goes on when the switch fails.",
-            ),
-            click.option(
-                "--lanes",
-                default=DEFAULTS["lanes"],
-                show_default=True,
-                help="Sockets and threads per worker towards the switch.",
-            ),
-            click.option(
-                "--transport",
-                type=click.Choice(transport_names()),
-                default=DEFAULTS["transport"],
-                show_default=True,
-                help=f"What messages between hosts go by. {describe_transports()}.",
-            ),
-            click.option(
-                "--profile",
-                type=click.Path(file_okay=False),
-                metavar="FOLDER",
-                help="Write a Chrome trace per worker of the steps after the warm-up.",
-            ),
-            click.option(
-                "--save",
-                type=click.Path(dir_okay=False),
-                metavar="FILE",
-                help="Write the weights that the run ends with here (torch.save's form).",
-            ),
-            click.option(
-                "--output",
-                "result",
-                type=click.Path(dir_okay=False, path_type=Path),
-                help="Write the result (JSON) here.",
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
+def _mib(context: click.Context, parameter: click.Parameter, size: int) -> float:
+    """Of whole bytes: as many digits as a size in MiB was typed with."""
+    return round(size / MIB, 6)
+
+
+def bucket_option(default: str) -> Callable[[Any], Any]:
+    """`--bucket`, which gives commands MiB, as TrainOptions has them."""
+    return click.option(
+        "--bucket",
+        "bucket_mb",
+        type=types.SIZE,
+        default=default,
+        show_default=True,
+        callback=_mib,
+        help="Size of DDP's gradient buckets.",
+    )
+
+
+train_options = together(
+    click.option(
+        "--mechanism",
+        type=types.MECHANISM,
+        default=DEFAULTS["mechanism"],
+        show_default=True,
+        help="How gradients are summed; see `netfold mechanisms`. STRATEGY/MECHANISM also says when "
+        f"[default: {DEFAULT_STRATEGY}]; a strategy alone uses the mechanism of its paper.",
+    ),
+    click.option(
+        "--model",
+        type=types.MODEL,
+        default=DEFAULTS["model"],
+        show_default=True,
+        help="Model to train; see `netfold models`. lenet, resnet18 and vgg have versions for the digits.",
+    ),
+    click.option(
+        "--data",
+        type=types.DATASET,
+        default=DEFAULTS["data"],
+        show_default=True,
+        help="Data to train on: digits, mnist:FOLDER, cifar10:FOLDER, or synthetic[:examples=N].",
+    ),
+    click.option(
+        "--workers", "world_size", type=types.N, help="Number of workers [default: 4; under torchrun, its world size]."
+    ),
+    click.option(
+        "--epochs", type=types.N, default=DEFAULTS["epochs"], show_default=True, help="Passes over the training data."
+    ),
+    click.option("--iterations", "steps", type=types.N, help="Stop after this many iterations [default: all epochs]."),
+    click.option(
+        "--batch",
+        "batch_size",
+        type=types.N,
+        default=DEFAULTS["batch_size"],
+        show_default=True,
+        help="Examples per worker and iteration.",
+    ),
+    click.option(
+        "--lr",
+        type=types.NUMBER,
+        default=DEFAULTS["lr"],
+        show_default=True,
+        help="Learning rate of SGD (momentum 0.9).",
+    ),
+    click.option(
+        "--seed",
+        type=types.SEED,
+        default=DEFAULTS["seed"],
+        show_default=True,
+        help="Seed of weights, data split and batches.",
+    ),
+    bucket_option(f"{DEFAULTS['bucket_mb'] * 1024:g}KiB"),
+    click.option(
+        "--controller",
+        type=types.URL,
+        default=DEFAULTS["controller"],
+        show_default=True,
+        help="Controller that ranks join, for mechanisms that need the fabric.",
+    ),
+    click.option(
+        "--deadline",
+        "deadline_s",
+        type=types.TIME,
+        default=f"{DEFAULTS['deadline_s']:g}s",
+        show_default=True,
+        help="How long a rank may make no progress before the run ends and names it.",
+    ),
+    click.option(
+        "--address",
+        type=types.ADDRESS,
+        default=DEFAULTS["address"],
+        show_default=True,
+        help="This host's IPv4 address towards the switch.",
+    ),
+    click.option(
+        "--fallback",
+        type=types.MECHANISM,
+        default=DEFAULTS["fallback"],
+        show_default=True,
+        help="Mechanism that continues when the switch fails.",
+    ),
+    click.option(
+        "--lanes",
+        type=types.N,
+        default=DEFAULTS["lanes"],
+        show_default=True,
+        help="Sockets and threads per worker towards the switch.",
+    ),
+    click.option(
+        "--transport",
+        type=click.Choice(transport_names()),
+        default=DEFAULTS["transport"],
+        show_default=True,
+        help=f"Library for messages between hosts. {describe_transports()}.",
+    ),
+    click.option(
+        "--chrome-traces",
+        "profile",
+        type=types.FOLDER,
+        help="Write a Chrome trace per worker into this folder, of the iterations after the warm-up.",
+    ),
+    click.option("--save", type=types.FILE, help="Write the final weights to this file, in torch.save's format."),
+    click.option("--output", "result", type=types.FILE, help="Write the result (JSON) to this file."),
+    json_option,
+)
+
+
+def train_options_of(options: dict[str, Any]) -> TrainOptions:
+    """The options of a command line as a run takes them; see TrainOptions for what it raises."""
+    as_text = {name: None if options[name] is None else str(options[name]) for name in ("profile", "save")}
+    return TrainOptions(**{**options, **as_text})
 
 
 def write_result(path: Path | None, result: dict[str, Any]) -> None:
@@ -167,7 +204,7 @@ def print_result(result: dict[str, Any]) -> None:
     table.add_row(
         "weights", "identical on all ranks" if len(set(result["weights_sha256"])) == 1 else "[red]DIFFER[/red]"
     )
-    Console().print(table)
+    output().print(table)
     for refused in dict.fromkeys(
         each["refused"] for rank in result["fabric_failures"] for each in rank if "refused" in each
     ):
@@ -175,13 +212,14 @@ def print_result(result: dict[str, Any]) -> None:
 
 
 @click.command(
-    cls=CommandWithRenamedOptions,
+    cls=Command,
     renamed=RENAMED,
+    respelled=RESPELLED,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @train_options
-def rank_command(result: Path | None, **options: Any) -> None:
-    """One rank of a training run, under torchrun or mpirun; with parameter servers, the last processes are those.
+def rank_command(result: Path | None, as_json: bool, **options: Any) -> None:
+    """Run one rank of a training run, under torchrun or mpirun. With parameter servers, the last ranks are servers.
 
     \b
     Examples
@@ -189,7 +227,7 @@ def rank_command(result: Path | None, **options: Any) -> None:
         torchrun --nproc-per-node 5 -m hostlib.train --mechanism ps
         mpirun -n 4 python -m hostlib.train --transport mpi --mechanism ring
     """
-    asked = TrainOptions(**options)
+    asked = train_options_of(options)
     # Refuse impossible options before torch is loaded.
     from hostlib.train.loop import train
 
@@ -199,4 +237,7 @@ def rank_command(result: Path | None, **options: Any) -> None:
             done = train(asked, here, report if here.rank == 0 else lambda event: None)
     if here.rank == 0:
         write_result(result, done)
-        print_result(done)
+        if as_json:
+            click.echo(json.dumps(done, indent=2))
+        else:
+            print_result(done)

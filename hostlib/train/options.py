@@ -15,6 +15,7 @@ from hostlib.strategies.strategy import choose
 from hostlib.transport.transport_registry import DEFAULT_TRANSPORT, require_transport
 
 MOST_WORKERS = 1024
+FLAGS = {"steps": "--iterations", "batch_size": "--batch", "bucket_mb": "--bucket", "deadline_s": "--deadline"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,7 @@ class TrainOptions:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 finite = " and finite" if value == math.inf else ""
-                raise RunError(
-                    f"--{name.replace('_', '-').removesuffix('-s').removesuffix('-size')} must be above 0{finite}, not {value}"
-                )
+                raise RunError(f"{FLAGS.get(name, f'--{name}')} must be above 0{finite}, not {value}")
         if self.world_size is not None and self.world_size < 1:
             raise RunError(f"--workers must be at least 1, not {self.world_size}")
         if self.world_size is not None and self.world_size > MOST_WORKERS:

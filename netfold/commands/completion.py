@@ -5,13 +5,15 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from hostlib.system.command import Command
+
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print the script with which a shell completes the words of `netfold`.
+    """Print a script that completes the commands and options of netfold in a shell.
 
     \b
     Examples

@@ -8,7 +8,7 @@ from netfold.default_command import RunGroup
 
 HELP = f"""{main.help}
 
-Where the first word is none of the commands below, `run` is meant: `netfold emulate fabric-vs-host`.
+Without the name of a command below, `run` is meant: `netfold emulate fabric-vs-host`.
 """
 
 PLACE = 2

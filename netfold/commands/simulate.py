@@ -8,7 +8,7 @@ from simulation.cli import main
 
 HELP = f"""{main.help}
 
-Where the first word is none of the commands below, `run` is meant: `netfold simulate --model vgg16`.
+Without the name of a command below, `run` is meant: `netfold simulate --model vgg16`.
 """
 
 PLACE = 1

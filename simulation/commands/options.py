@@ -2,85 +2,170 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import click
-from rich.console import Console
 
+from hostlib.errors import QuantityError
+from hostlib.system.command import Respelling
+from hostlib.text import option_types as types
+from hostlib.text import units
+from hostlib.text.common_options import together
 from simulation.errors import SimulationError
+from simulation.experiments.single_iteration import SLOT_BYTES
 from simulation.models.synthetic_trace import DEFAULT_BATCH, DEFAULT_TFLOPS
 from simulation.simulator.play import Order
 
-PLAIN_WIDTH = 120
+
+def _number_of_slots(text: str) -> list[str] | None:
+    """--slots as it was: a size with a unit."""
+    if text.isdecimal() or not text[:1].isdecimal():
+        return None
+    try:
+        return ["--slots", str(-(-units.size(text) // SLOT_BYTES))]
+    except QuantityError:
+        return None
 
 
-def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def decorate(command: Any) -> Any:
-        for option in reversed(options):
-            command = option(command)
-        return command
+# Old spellings of the options below.
+RESPELLED: dict[str, Respelling] = {
+    "--slots": _number_of_slots,
+    "--pipelined": lambda text: {"yes": ["--pipelined"], "no": ["--no-pipelined"]}.get(text),
+}
 
-    return decorate
+
+def _yes_or_no(context: click.Context, parameter: click.Parameter, value: bool | None) -> str | None:
+    return None if value is None else "yes" if value else "no"
+
+
+def _width(context: click.Context, parameter: click.Parameter, shape: tuple[int, ...] | None) -> int | None:
+    """The width of square images of three channels, of which models are made here."""
+    if shape is None:
+        return None
+    if len(shape) == 1:
+        return shape[0]
+    if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
+        text = "x".join(map(str, shape))
+        raise click.BadParameter(f"models take square images of 3 channels, such as 3x224x224, not {text}.")
+    return shape[1]
 
 
 model_options = together(
-    click.option("--input", "pixels", type=int, help="Width of the model's square images [default: the model's own]."),
-    click.option("--batch", default=DEFAULT_BATCH, show_default=True, help="Images per worker and iteration."),
-    click.option("--forward", "forward", help="Time of the forward pass [default: published, else by --tflops]."),
-    click.option("--backward", "backward", help="Time of the backward pass [default: likewise]."),
+    click.option(
+        "--input",
+        "pixels",
+        type=types.SHAPE,
+        callback=_width,
+        help="Shape of one example [default: what the model takes].",
+    ),
+    click.option(
+        "--batch",
+        type=types.N,
+        default=DEFAULT_BATCH,
+        show_default=True,
+        help="Examples per worker and iteration.",
+    ),
+    click.option(
+        "--forward", type=types.TIME.typed(), help="Time of the forward pass [default: published, else from --tflops]."
+    ),
+    click.option(
+        "--backward",
+        type=types.TIME.typed(),
+        help="Time of the backward pass [default: published, else from --tflops].",
+    ),
     click.option(
         "--tflops",
-        type=float,
-        help=f"Compute by operations at this rate, not by published times [for others: {DEFAULT_TFLOPS:g}].",
+        type=types.NUMBER,
+        help="Compute at this many TFLOP/s instead of in the published times "
+        f"[default, where none are published: {DEFAULT_TFLOPS:g}].",
     ),
 )
 
 network_options = together(
-    click.option("--latency", default="0us", show_default=True, help="One way, host to host."),
     click.option(
-        "--overhead", default="0us", show_default=True, help="A host's link is taken so long by each message."
+        "--latency",
+        type=types.TIME.typed(),
+        default="0us",
+        show_default=True,
+        help="One-way latency from host to host.",
     ),
-    click.option("--racks", default=1, show_default=True, help="Switches of a leaf-spine network; 1 is a star."),
-    click.option("--oversubscription", default=1.0, show_default=True, help="Of each rack's way to the spine."),
-    click.option("--store-and-aggregate", is_flag=True, help="Switches have the whole sum before they send it on."),
-    click.option("--store-and-forward", is_flag=True, help="Switches have any whole message before they send it on."),
-    click.option("--slots", default="0", help="Bytes that a switch can sum at a time [default: any]."),
+    click.option(
+        "--overhead",
+        type=types.TIME.typed(),
+        default="0us",
+        show_default=True,
+        help="Time for which each message occupies a host's link besides its bytes.",
+    ),
+    click.option(
+        "--racks",
+        type=types.N,
+        default=1,
+        show_default=True,
+        help="Number of racks, with a leaf switch each under a spine; 1 is a single switch.",
+    ),
+    click.option(
+        "--oversubscription",
+        type=types.FACTOR,
+        default=1.0,
+        show_default=True,
+        help="Oversubscription of each rack's uplink.",
+    ),
+    click.option("--store-and-aggregate", is_flag=True, help="Switches hold the whole sum before they send it on."),
+    click.option("--store-and-forward", is_flag=True, help="Switches hold every whole message before they send it on."),
+    click.option(
+        "--slots",
+        type=types.Whole(0),
+        default=0,
+        show_default=True,
+        help=f"Slots of a job on a switch, of {SLOT_BYTES // 1024} KiB each; 0 is no limit.",
+    ),
 )
 
 job_options = together(
     click.option(
-        "--message", default="0", help="Split tensors into messages of at most so many bytes [default: whole]."
+        "--message",
+        type=types.SIZE.typed(),
+        default="0",
+        show_default=True,
+        help="Split tensors into messages of at most this size; 0 is no limit.",
     ),
     click.option(
         "--barrier",
         type=click.Choice(["global", "none"]),
         default="global",
         show_default=True,
-        help="Between iterations. With none, the time is the mean of all but the first.",
+        help="Barrier between iterations. With none, the time is the mean of all iterations but the first.",
     ),
     click.option(
         "--order",
         type=click.Choice([each.value for each in Order]),
         default=Order.ROUND_ROBIN.value,
         show_default=True,
-        help="In which servers distribute.",
+        help="Order in which servers distribute parameters.",
     ),
     click.option(
-        "--pipelined",
-        type=click.Choice(["yes", "no"]),
-        help="The forward pass begins with the first layer's parameters [default: with servers].",
+        "--pipelined/--no-pipelined",
+        default=None,
+        callback=_yes_or_no,
+        help="Start the forward pass when the first layer's parameters are there [default: with servers].",
     ),
-    click.option("--iterations", type=int, help="[default: 1; 3 without a barrier]"),
-    click.option("--jitter", default=0.0, show_default=True, help="Of compute times: standard deviation over mean."),
-    click.option("--straggler", "stragglers", multiple=True, metavar="RANK=FACTOR", help="A rank that is slower."),
-    click.option("--seed", default=1, show_default=True, help="Of jitter and of the random order."),
+    click.option("--iterations", type=types.N, help="Iterations to simulate [default: 1; 3 without a barrier]."),
+    click.option(
+        "--jitter",
+        type=types.FACTOR,
+        default=0.0,
+        show_default=True,
+        help="Jitter of compute times: standard deviation over mean.",
+    ),
+    click.option(
+        "--straggler",
+        "stragglers",
+        type=types.RANK_FACTOR,
+        multiple=True,
+        help="Make a rank this many times slower; repeat for more ranks.",
+    ),
+    click.option(
+        "--seed", type=types.SEED, default=1, show_default=True, help="Seed of jitter and of the random order."
+    ),
 )
-
-
-def console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
 # What says nothing where a trace has its times already, and where nothing is computed.
@@ -110,4 +195,4 @@ def refuse_what_says_nothing(context: click.Context, has_trace: bool, has_model:
     if not (has_trace or has_model) and (idle := [option for option in OF_COMPUTING if option in asked]):
         raise SimulationError(f"{', '.join(idle)}: an all-reduce computes nothing; with --model this is legal")
     if "--oversubscription" in asked and context.params["racks"] == 1:
-        raise SimulationError("--oversubscription is of racks' ways to the spine: it needs --racks of 2 or more")
+        raise SimulationError("--oversubscription is of racks' uplinks: it needs --racks of 2 or more")

@@ -10,19 +10,21 @@ from dataclasses import asdict, fields
 import click
 from rich.table import Table
 
-from simulation.commands.options import console
+from hostlib.system.command import Command, json_option
+from hostlib.text.output import output
 from simulation.models.published_times import PublishedCell
 from simulation.papers.network_operator import NOTES, TABLES, find_table, title_of
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="As CSV.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="As the tables of docs/paper.md.")
+@json_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of a table.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print tables in Markdown, as docs/paper.md has them.")
 def paper(tables: tuple[str, ...], as_json: bool, as_csv: bool, as_markdown: bool) -> None:
-    """Simulate published tables again: 1, 4, 6, 7, 8, 9, 10, figure2 to figure12, ralp2, ralp3, poseidon1,
-    poseidon8, cgdp2, or all.
+    """Simulate published tables, and compare the numbers.
+
+    TABLE is 1, 4, 6, 7, 8, 9, 10, figure2 to figure12, ralp2, ralp3, poseidon1, poseidon8, cgdp2, or all.
 
     \b
     Examples
@@ -68,7 +70,7 @@ def _print_cells(name: str, cells: list[PublishedCell]) -> None:
         table.add_column(heading, justify="right")
     for cell in cells:
         table.add_row(*_row(cell))
-    console().print(table)
+    output().print(table)
 
 
 def _markdown(name: str, cells: list[PublishedCell]) -> str:

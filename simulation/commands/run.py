@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from hostlib.mechanisms.mechanism import registered
+from hostlib.system.command import Command, json_option
+from hostlib.text import option_types as types
+from hostlib.text.output import output
+from hostlib.text.progress_lines import PlainProgress
 from simulation.commands.options import (
-    console,
+    RESPELLED,
     job_options,
     model_options,
     network_options,
@@ -28,33 +30,41 @@ from simulation.models.architectures import BUILDERS
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, predictors
 
 
-@click.command("run")
-@click.argument("experiment", required=False, type=click.Path(path_type=Path))
+@click.command("run", cls=Command, respelled=RESPELLED)
+@click.argument("experiment", required=False, type=types.ANY_FILE)
 @click.option(
     "--mechanism",
     "mechanisms",
+    type=types.MECHANISM.listed(),
     multiple=True,
-    metavar="A,B,...",
-    help="What to compare, each a MECHANISM or STRATEGY/MECHANISM [default: all mechanisms that have a schedule].",
+    help="Mechanisms to compare [default: all that have a schedule].",
 )
-@click.option("--model", help=f"Train this: {', '.join(sorted(BUILDERS))}.")
-@click.option("--trace", "trace_file", type=click.Path(path_type=Path), help="Train what this trace describes.")
-@click.option("--size", help="No model, one all-reduce of this size: bytes, or 16MiB, 64kb, ... [default: 16MiB].")
-@click.option("--workers", default=4, show_default=True, help="How many workers.")
-@click.option("--bandwidth", default="25gbit", show_default=True, help="Of every host's link, each way.")
-@click.option("--jobs", default=1, show_default=True, help="So many of the same at a time.")
-@click.option("--apart", is_flag=True, help="Jobs have hosts of their own, and share switches only.")
+@click.option("--model", type=types.MODEL, help=f"Model to train: {', '.join(sorted(BUILDERS))}.")
+@click.option("--trace", "trace_file", type=types.ANY_FILE, help="Train what this trace describes.")
+@click.option(
+    "--size", type=types.SIZE.typed(), help="Simulate one all-reduce of this size, without a model [default: 16MiB]."
+)
+@click.option("--workers", type=types.N, default=4, show_default=True, help="Number of workers.")
+@click.option(
+    "--bandwidth",
+    type=types.RATE.typed(),
+    default="25gbit",
+    show_default=True,
+    help="Bandwidth of every host's link, each way.",
+)
+@click.option("--jobs", type=types.N, default=1, show_default=True, help="Number of identical jobs at the same time.")
+@click.option("--apart", is_flag=True, help="Give each job its own hosts, so that jobs share only switches.")
 @model_options
 @network_options
 @job_options
 @click.option(
     "--predictor",
+    type=types.NAME,
     default=DEFAULT_PREDICTOR,
     show_default=True,
-    metavar="NAME",
-    help=f"What predicts an experiment's cells: {', '.join(predictors().specs)}.",
+    help=f"Predictor of an experiment's cells: {', '.join(predictors().specs)}.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 def run_(
     experiment: Path | None,
     mechanisms: tuple[str, ...],
@@ -69,8 +79,9 @@ def run_(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Play an iteration of training a model, or one bare all-reduce; or every cell of an EXPERIMENT's file, which then
-    says all but --predictor and --json.
+    """Simulate an iteration of training a model, or one all-reduce.
+
+    With EXPERIMENT, simulate every cell of that file; only --predictor and --json are then legal beside it.
 
     \b
     Examples
@@ -101,15 +112,15 @@ def run_(
         return
     title = f"{what}, {workers} workers, {bandwidth} links"
     table = Table("mechanism", title=title, title_justify="left")
-    for heading in ("time", "algbw", "busiest link", "events", "wall"):
+    for heading in ("time (ms)", "algbw (Gbit/s)", "busiest link (MB)", "events", "wall (s)"):
         table.add_column(heading, justify="right")
     for name, result in results.items():
         seconds = result.iteration_s
         busiest = max(max(link.values()) for link in result.bytes_per_link.values())
-        algbw = f"{subject.trace.bytes * 8 / seconds / 1e9:.2f} Gbit/s" if seconds else "-"
-        table.add_row(name, f"{seconds * 1e3:.3f} ms", algbw, f"{busiest / 1e6:.2f} MB", f"{result.events:,}",
-                      f"{result.wall_s:.2f} s")  # fmt: skip
-    console().print(table)
+        algbw = f"{subject.trace.bytes * 8 / seconds / 1e9:.2f}" if seconds else "-"
+        table.add_row(name, f"{seconds * 1e3:.3f}", algbw, f"{busiest / 1e6:.2f}", f"{result.events:,}",
+                      f"{result.wall_s:.2f}")  # fmt: skip
+    output().print(table)
 
 
 def _run_experiment(path: Path, name: str, as_json: bool) -> None:
@@ -121,25 +132,21 @@ def _run_experiment(path: Path, name: str, as_json: bool) -> None:
         )
     predictor = find_predictor(name)
     experiment = read_experiment(path)
-    progress = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
-    )
     rows = []
-    with progress:
-        bar = progress.add_task("simulating", total=len(experiment.cells))
+    with PlainProgress("simulating", len(experiment.cells)) as advance:
         for cell in experiment.cells:
             predicted = predictor.predict(experiment, cell)
             rows.append({**asdict(cell), "iteration_ms": None if predicted is None else predicted.iteration_s * 1e3})
-            progress.advance(bar)
+            advance()
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
     table = Table(*(each.name for each in fields(Cell)), title=experiment.title, title_justify="left")
-    table.add_column("iteration", justify="right")
+    table.add_column("iteration (ms)", justify="right")
     for row in rows:
         *of_cell, ms = row.values()
-        table.add_row(*map(str, of_cell), "not simulated" if ms is None else f"{ms:.3f} ms")
-    console().print(table)
+        table.add_row(*map(str, of_cell), "not simulated" if ms is None else f"{ms:.3f}")
+    output().print(table)
 
 
 def _playable() -> tuple[str, ...]:

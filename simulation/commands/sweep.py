@@ -15,10 +15,11 @@ from rich.table import Table
 
 from hostlib.mechanisms.mechanism import registered
 from hostlib.strategies.strategy import choose
-from hostlib.system.renamed_options import CommandWithRenamedOptions
+from hostlib.system.command import Command, json_option
+from hostlib.text import option_types as types
 from hostlib.text import units
 from simulation.commands.options import (
-    console,
+    RESPELLED,
     job_options,
     model_options,
     network_options,
@@ -32,33 +33,55 @@ from simulation.simulator.play import play
 
 
 @click.command(
-    cls=CommandWithRenamedOptions,
+    cls=Command,
     renamed={"--mechanisms": "--mechanism", "--models": "--model", "--bandwidths": "--bandwidth"},
+    respelled=RESPELLED,
 )
 @click.option(
-    "--model", "models", default="resnet50", show_default=True, help="Models or trace files, separated by commas."
+    "--model",
+    "models",
+    type=types.MODEL.listed(),
+    default="resnet50",
+    show_default=True,
+    help="Models to train, or trace files.",
 )
 @click.option(
-    "--mechanism", "mechanisms", help="Or STRATEGY/MECHANISM, separated by commas [default: all that have a schedule]."
+    "--mechanism",
+    "mechanisms",
+    type=types.MECHANISM.listed(),
+    help="Mechanisms to compare [default: all that have a schedule].",
 )
-@click.option("--bandwidth", "bandwidths", default="25gbit", show_default=True, help="Separated by commas.")
-@click.option("--workers", default="8", show_default=True, help="Separated by commas.")
+@click.option(
+    "--bandwidth",
+    "bandwidths",
+    type=types.RATE.listed(),
+    default="25gbit",
+    show_default=True,
+    help="Bandwidths of every host's link, each way.",
+)
+@click.option("--workers", type=types.COUNTED, default="8", show_default=True, help="Numbers of workers.")
 @model_options
 @network_options
 @job_options
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="Results, a JSON line each; what is there is not run again."
+    "--output",
+    type=types.ANY_FILE,
+    help="Append results to this file, a JSON line each; points it has are not repeated.",
 )
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the results here (.png, .svg, .pdf).")
+@click.option("--plot", type=types.ANY_FILE, help="Draw the results to this file (.svg, .png or .pdf).")
 @click.option(
-    "--plot-value", default="iteration_s", show_default=True, help="What to draw: also wall_s, events_per_s, memory_mb."
+    "--plot-value",
+    type=types.NAME,
+    default="iteration_s",
+    show_default=True,
+    help="Value to draw: iteration_s, wall_s, events_per_s or memory_mb.",
 )
-@click.option("--processes", type=int, help="How many at a time [default: all cores].")
-@click.option("--cluster", metavar="ADDRESS", help="Run on a Dask cluster instead: its scheduler's address.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="As CSV.")
+@click.option("--processes", type=types.N, help="Number of parallel processes [default: one per core].")
+@click.option("--cluster", type=types.ADDRESS_PORT, help="Run on a Dask cluster: the address of its scheduler.")
+@json_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of a table.")
 def sweep(**options: Any) -> None:
-    """Play models x mechanisms x bandwidths x workers, on all cores or a cluster.
+    """Simulate every combination of models, mechanisms, bandwidths and workers, on all cores or a cluster.
 
     \b
     Example
@@ -98,7 +121,7 @@ def sweep(**options: Any) -> None:
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*(str(row[name]) for name in columns), *(f"{row[name]:,.4g}" for name in measured))
-    console().print(table)
+    output().print(table)
 
 
 def _require_all(models: list[str], mechanisms: list[str], bandwidths: list[str], options: dict[str, Any]) -> None:

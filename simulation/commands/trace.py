@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
-from hostlib.traces.trace import Trace, as_text, read, write
-from simulation.commands.options import console, model_options
+from hostlib.system.command import Command, json_option
+from hostlib.system.command_group import Group
+from hostlib.text import option_types as types
+from hostlib.text.output import output
+from hostlib.traces.trace import Trace, as_json_object, as_text, read, write
+from simulation.commands.options import model_options
 from simulation.errors import SimulationError
 from simulation.experiments.single_iteration import trace_of
 from simulation.models.architectures import BUILDERS
@@ -20,14 +23,14 @@ EVERY = ".*"
 MOST_TIMES, MOST_COPIES = 10**6, 10**4
 
 
-@click.group(invoke_without_command=True)
-@click.option("--model", help=f"Make one of this model: {', '.join(sorted(BUILDERS))}.")
+@click.group(cls=Group, invoke_without_command=True)
+@click.option("--model", type=types.MODEL, help=f"Model to make a trace of: {', '.join(sorted(BUILDERS))}.")
 @model_options
-@click.option("--output", type=click.Path(path_type=Path), help="Write it here [default: print it].")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--output", type=types.ANY_FILE, help="Write the trace to this file [default: print it].")
+@json_option
 @click.pass_context
 def trace(context: click.Context, /, model: str | None, output: Path | None, as_json: bool, **options: Any) -> None:
-    """Make a trace from an architecture and its compute times; edit one; look at one.
+    """Make a trace of a model from its architecture and compute times; edit a trace, or show one.
 
     \b
     Examples
@@ -41,16 +44,21 @@ def trace(context: click.Context, /, model: str | None, output: Path | None, as_
     _put(trace_of(model, options), output, as_json)
 
 
-@trace.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--scale-compute", type=float, help="Times all compute times.")
-@click.option("--scale-sizes", type=float, help="Times all sizes.")
+@trace.command(cls=Command, renamed={"--layers": "--match"})
+@click.argument("file", type=types.ANY_FILE)
+@click.option("--scale-compute", type=types.FACTOR, help="Multiply compute times by this.")
+@click.option("--scale-sizes", type=types.FACTOR, help="Multiply the sizes of parameters by this.")
 @click.option(
-    "--layers", default=EVERY, show_default=True, help="Only of layers whose name fits (a regular expression)."
+    "--match",
+    "layers",
+    type=types.REGEX,
+    default=EVERY,
+    show_default=True,
+    help="Edit only layers whose name matches this.",
 )
-@click.option("--add", type=int, help="Copies of those layers, behind the last of them.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write it here [default: print it].")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--add", type=types.N, help="Add this many copies of the layers, behind the last of them.")
+@click.option("--output", type=types.ANY_FILE, help="Write the trace to this file [default: print it].")
+@json_option
 def edit(
     file: Path,
     scale_compute: float | None,
@@ -60,11 +68,11 @@ def edit(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Change a trace: compute times, sizes, more layers.
+    """Edit a trace: scale compute times or sizes, or add layers.
 
     \b
     Example
-        simulation trace edit inception3.trace --layers Mixed_6e/ --add 25 --output deeper.trace
+        simulation trace edit inception3.trace --match Mixed_6e/ --add 25 --output deeper.trace
     """
     edited = read(file)
     for what, factor in (("--scale-compute", scale_compute), ("--scale-sizes", scale_sizes)):
@@ -77,7 +85,7 @@ def edit(
     if add is not None and add > MOST_COPIES:
         raise SimulationError(f"--add must be at most {MOST_COPIES}, not {add}")
     if layers != EVERY and scale_compute is scale_sizes is add is None:
-        raise SimulationError("--layers says of which: of what, --scale-compute, --scale-sizes or --add says")
+        raise SimulationError("--match says of which layers: of what, --scale-compute, --scale-sizes or --add says")
     if scale_compute is not None:
         edited = edited.scale_compute(scale_compute, layers)
     if scale_sizes is not None:
@@ -87,22 +95,22 @@ def edit(
     _put(edited, output, as_json)
 
 
-@trace.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@trace.command(cls=Command)
+@click.argument("file", type=types.ANY_FILE)
+@json_option
 def show(file: Path, as_json: bool) -> None:
-    """Say what is in a trace."""
+    """Show the layers of a trace, with their times and sizes."""
     shown = read(file)
     if as_json:
         _put(shown, None, as_json)
         return
     table = Table("layer", title=f"{file}: {shown.bytes / 1e6:.2f} MB of gradients", title_justify="left")
-    for heading in ("forward", "backward", "bytes"):
+    for heading in ("forward (ms)", "backward (ms)", "bytes"):
         table.add_column(heading, justify="right")
     for layer in shown.layers:
         held = sum(p.bytes for p in shown.parameters if p.layer == layer.name and p.trained)
-        table.add_row(layer.name, f"{layer.forward_ns / 1e6:.3f} ms", f"{layer.backward_ns / 1e6:.3f} ms", f"{held:,}")
-    console().print(table)
+        table.add_row(layer.name, f"{layer.forward_ns / 1e6:.3f}", f"{layer.backward_ns / 1e6:.3f}", f"{held:,}")
+    output().print(table)
 
 
 def _put(made: Trace, output: Path | None, as_json: bool) -> None:
@@ -112,7 +120,7 @@ def _put(made: Trace, output: Path | None, as_json: bool) -> None:
         except OSError as error:
             raise SimulationError(f"{output} cannot be written: {error.strerror}") from None
     if as_json:
-        click.echo(json.dumps({each.name: [asdict(row) for row in getattr(made, each.name)] for each in fields(made)}))
+        click.echo(json.dumps(as_json_object(made)))
     elif output is None:
         click.echo(as_text(made), nl=False)
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hostlib.errors import HostlibError
 from hostlib.system import interrupts
 from hostlib.system.plot_file import new_figure, require_drawable, save
 from hostlib.system.user_file import parse_json, read_text
 from hostlib.text import units
+from hostlib.text.progress_lines import PlainProgress
 from simulation.errors import ClusterError, SimulationError
 
 MEASURES = ("iteration_s", "wall_s", "events", "events_per_s", "memory_mb")
@@ -104,22 +104,13 @@ def run_sweep(
     done = _known(output)
     _require_writable(output)
     todo = [point for point in points if point.key not in done]
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    with progress:
-        bar = progress.add_task("simulating", total=len(points), completed=len(points) - len(todo))
+    with PlainProgress("simulating", len(points), len(points) - len(todo), console) as advance:
         for point, row in _on_cluster(play, todo, cluster) if cluster else _on_cores(play, todo, processes):
             done[point.key] = row
             if output is not None:
                 with output.open("a") as file:
                     file.write(json.dumps({"key": point.key, **row}) + "\n")
-            progress.advance(bar)
+            advance()
     return [done[point.key] for point in points]
 
 

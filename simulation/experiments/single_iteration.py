@@ -19,6 +19,7 @@ from simulation.simulator.network import Network
 from simulation.simulator.play import Job, Order, Played, play
 from simulation.simulator.workload import Variation
 
+SLOT_BYTES = 1024  # a packet of 256 elements of 4 bytes, as docs/protocol.md has it
 MOST_WORKERS, MOST_JOBS = 1_000_000, 10_000
 
 
@@ -105,18 +106,29 @@ def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
     aggregate, forward = options.pop("store_and_aggregate"), options.pop("store_and_forward")
     return Network(
         units.bandwidth(bandwidth),
-        units.time_ns(options.pop("latency")),
-        units.time_ns(options.pop("overhead")),
+        units.time_ns(options.pop("latency"), bare="s"),
+        units.time_ns(options.pop("overhead"), bare="s"),
         options.pop("racks"),
         options.pop("oversubscription"),
         store_and_forward=forward,
         store_and_aggregate=aggregate or forward,
-        slot_bytes=units.size(options.pop("slots")),
+        slots=number_of_slots(options.pop("slots")),
+        slot_bytes=SLOT_BYTES,
     )
 
 
+def number_of_slots(slots: int | str) -> int:
+    """How many slots `--slots` asks for. In one more version a size may be given instead.
+
+    Raises:
+        QuantityError: neither a number nor a size.
+    """
+    text = str(slots)
+    return int(text) if text.isdecimal() and text.isascii() else -(-units.size(text, "slots") // SLOT_BYTES)
+
+
 def _seconds(text: str | None) -> float | None:
-    return None if text is None else units.time_ns(text) / 1e9
+    return None if text is None else units.time_ns(text, bare="s") / 1e9
 
 
 def trace_of(name: str, options: dict[str, Any]) -> Trace:

@@ -32,7 +32,7 @@ Program program(std::int32_t pieces, std::int32_t workers, const Table<std::int3
             "a program's tables have other shapes");
     require(piece_bytes.empty() || piece_bytes.size() == static_cast<std::size_t>(pieces),
             "not all pieces have a size");
-    Program p{pieces, workers, {}, {}, {}, {}, {}, std::move(piece_bytes), {}};
+    Program p{pieces, workers, {}, {}, {}, {}, {}, {}, std::move(piece_bytes), {}};
     p.durations.assign(durations.data(), durations.data() + durations.shape(0));
     for (std::size_t i = 0; i < nodes.shape(0); i++) {
         p.nodes.push_back(nodes(i, 0));
@@ -49,7 +49,8 @@ Program program(std::int32_t pieces, std::int32_t workers, const Table<std::int3
 Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrier, bool pipelined,
         std::int32_t channels, int order, std::uint64_t seed, const Table<std::int64_t> &forward,
         const Table<std::int64_t> &backward, std::vector<std::vector<std::int32_t>> released,
-        std::vector<std::int32_t> errands) {
+        std::vector<std::int32_t> errands, std::uint64_t slots, std::uint64_t frame_bytes,
+        const Column<std::int64_t> &round_trip) {
     require(forward.shape(0) == backward.shape(0) && forward.shape(0) > 0 && forward.shape(1) > 0
                 && backward.shape(1) == released.size() && backward.shape(1) > 0,
             "a job's durations have other shapes");
@@ -67,28 +68,32 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
             {forward.data(), forward.data() + forward.size()},
             {backward.data(), backward.data() + backward.size()},
             std::move(released),
-            std::move(errands)};
+            std::move(errands),
+            slots,
+            frame_bytes,
+            {round_trip.data(), round_trip.data() + round_trip.shape(0)}};
 }
 
 void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::int64_t> &latency,
-          const Table<std::int32_t> &nodes, const Column<std::uint64_t> &pools, std::vector<Program> programs,
-          const Table<std::int64_t> &tensors, std::vector<Job> jobs, std::int64_t overhead_ps, bool store_and_forward,
-          bool store_and_aggregate, std::uint64_t turn_bytes) {
-    require(ps_per_byte.shape(0) == latency.shape(0) && nodes.shape(1) == 4 && pools.shape(0) == nodes.shape(0)
-                && tensors.shape(1) == 6,
+          const Table<std::int32_t> &nodes, std::vector<Program> programs, const Table<std::int64_t> &tensors,
+          std::vector<Job> jobs, std::int64_t overhead_ps, bool store_and_forward, bool store_and_aggregate,
+          std::uint64_t turn_bytes) {
+    require(ps_per_byte.shape(0) == latency.shape(0) && nodes.shape(1) == 4 && tensors.shape(1) == 6,
             "the tables have other shapes");
     std::vector<Link> links;
     for (std::size_t i = 0; i < latency.shape(0); i++) links.push_back({ps_per_byte(i), latency(i)});
     std::vector<Node> tree;
     for (std::size_t i = 0; i < nodes.shape(0); i++)
         tree.push_back({nodes(i, 0), nodes(i, 1), nodes(i, 2), nodes(i, 3) != 0});
+    for (const Job &each : jobs)
+        require(each.slots == 0 || (each.frame_bytes > 0 && each.round_trip.size() == tree.size()),
+                "a job's slots need frames, and a round trip for every node");
     std::vector<Tensor> all;
     for (std::size_t i = 0; i < tensors.shape(0); i++)
         all.push_back({static_cast<std::int32_t>(tensors(i, 0)), static_cast<std::int32_t>(tensors(i, 1)),
                        tensors(i, 2), static_cast<std::int32_t>(tensors(i, 3)),
                        static_cast<std::int32_t>(tensors(i, 4)), static_cast<std::int32_t>(tensors(i, 5))});
-    new (self) Simulator(Model(std::move(links), std::move(tree), {pools.data(), pools.data() + pools.shape(0)},
-                               std::move(programs), std::move(all), std::move(jobs),
+    new (self) Simulator(Model(std::move(links), std::move(tree), std::move(programs), std::move(all), std::move(jobs),
                                {overhead_ps, store_and_forward, store_and_aggregate, turn_bytes}));
 }
 
@@ -121,10 +126,11 @@ NB_MODULE(_kernel, m) {
     m.def("program", &program, "pieces"_a, "workers"_a, "nodes"_a, "begin"_a, "ops"_a, "peers"_a, "piece_bytes"_a,
           "durations_ps"_a);
     m.def("job", &job, "workers"_a, "iterations"_a, "servers"_a, "barrier"_a, "pipelined"_a, "channels"_a, "order"_a,
-          "seed"_a, "forward_ps"_a, "backward_ps"_a, "released"_a, "errands"_a);
+          "seed"_a, "forward_ps"_a, "backward_ps"_a, "released"_a, "errands"_a, "slots"_a, "frame_bytes"_a,
+          "round_trip_ps"_a);
     nb::class_<Simulator>(m, "Kernel")
-        .def("__init__", &make, "ps_per_byte"_a, "latency_ps"_a, "nodes"_a, "pools"_a, "programs"_a, "tensors"_a,
-             "jobs"_a, "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a, "turn_bytes"_a)
+        .def("__init__", &make, "ps_per_byte"_a, "latency_ps"_a, "nodes"_a, "programs"_a, "tensors"_a, "jobs"_a,
+             "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a, "turn_bytes"_a)
         .def("run", &Simulator::run, "events"_a, nb::call_guard<nb::gil_scoped_release>())
         .def("results", &results, nb::sig("def results(self) -> dict[str, typing.Any]"))
         .def("stuck", &stuck);

@@ -14,7 +14,7 @@ namespace netfold::simulation {
 enum EventType : std::uint32_t {
     computed_event,
     delivered_event,
-    released_event,
+    opened_event,
     woken_event,
     arrived_event,
     worked_event

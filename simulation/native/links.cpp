@@ -7,8 +7,7 @@
 namespace netfold::simulation {
 namespace {
 
-constexpr std::int32_t IN_ORDER =
-    -1;  // in place of a receiver: a worker sends to its receivers in turn
+constexpr std::int32_t IN_ORDER = -1;  // in place of a receiver: a worker sends to its receivers in turn
 
 // Of a link's heap.
 bool goes_later(const Waiting &a, const Waiting &b) {
@@ -76,6 +75,20 @@ bool Links::takes_turns(const Message &m) const {
            && !model_.nodes[m.state->program->nodes[m.target]].is_switch;
 }
 
+// Frames of the slot protocol, from a host.
+bool Links::to_fabric(const Message &m) const {
+    return !model_.nodes[m.at].is_switch && (m.target < 0 || model_.nodes[m.state->program->nodes[m.target]].is_switch);
+}
+
+Window &Links::window(const Message &m) {
+    const std::int32_t j = m.state->job;
+    const Job &job = model_.jobs[j];
+    // A server has a stream for each channel, to which tensors are dealt out in turns.
+    const bool dealt = job.channels > 1 && m.source >= m.state->program->workers;
+    const std::int32_t stream = dealt ? model_.index_in_job[m.state->tensor] % job.channels : 0;
+    return windows_.try_emplace({j, m.at, stream}, job.slots, job.round_trip[m.at]).first->second;
+}
+
 void Links::queue(std::uint32_t id, std::int32_t l) {
     LinkState &link = link_[l];
     const Message &m = messages_[id];
@@ -117,8 +130,19 @@ void Links::transmit(std::uint32_t id, std::int32_t l, std::int32_t next, Time e
     const Time own = static_cast<Time>(std::llround(static_cast<double>(m.bytes) * model_.links[l].ps_per_byte));
     Time start = std::max(events_.now(), link.free);
     if (m.first) start += model_.settings.overhead;
-    const Time done = std::max(end, start + own);
     link.free = start + own;
+    Time sent = start + own;
+    const Job &job = model_.jobs[m.state->job];
+    if (m.first && job.slots > 0 && to_fabric(m)) {
+        const std::uint64_t frames = std::max<std::uint64_t>(1, (m.bytes + job.frame_bytes - 1) / job.frame_bytes);
+        const Time apart =
+            static_cast<Time>(std::llround(static_cast<double>(job.frame_bytes) * model_.links[l].ps_per_byte));
+        const auto [first, last] = window(m).send(frames, start, apart);
+        // Between its bursts the link is free for others.
+        start = first;
+        sent = std::max(first + own, last + apart);
+    }
+    const Time done = std::max(end, sent);
     result_.link_bytes[l] += m.bytes;
     result_.link_busy[l] += own + (m.first ? model_.settings.overhead : 0);
     m.first = false;

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "events.h"
 #include "model.h"
 #include "state.h"
+#include "window.h"
 
 namespace netfold::simulation {
 
@@ -61,6 +63,8 @@ private:
     std::uint32_t message();
     void depart(std::uint32_t id, std::int32_t link, std::int32_t next, Time end);
     bool takes_turns(const Message &message) const;
+    bool to_fabric(const Message &message) const;
+    Window &window(const Message &message);
     void queue(std::uint32_t id, std::int32_t link);
     void turn(std::int32_t link);
     void transmit(std::uint32_t id, std::int32_t link, std::int32_t next, Time end);
@@ -69,6 +73,8 @@ private:
     Events &events_;
     Result &result_;
     std::vector<LinkState> link_;
+    std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Window>
+        windows_;  // by job, node of the tree, stream
     std::vector<Message> messages_;
     std::vector<std::uint32_t> spare_;
     std::uint64_t sequence_ = 0;

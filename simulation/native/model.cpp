@@ -4,12 +4,10 @@
 
 namespace netfold::simulation {
 
-Model::Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vector<std::uint64_t> the_pool_bytes,
-             std::vector<Program> the_programs, std::vector<Tensor> the_tensors, std::vector<Job> the_jobs,
-             Settings the_settings)
+Model::Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vector<Program> the_programs,
+             std::vector<Tensor> the_tensors, std::vector<Job> the_jobs, Settings the_settings)
     : links(std::move(the_links)),
       nodes(std::move(the_nodes)),
-      pool_bytes(std::move(the_pool_bytes)),
       programs(std::move(the_programs)),
       tensors(std::move(the_tensors)),
       jobs(std::move(the_jobs)),
@@ -19,6 +17,12 @@ Model::Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vect
       index_in_job(tensors.size()) {
     for (std::size_t n = 0; n < nodes.size(); n++)
         for (std::int32_t p = nodes[n].parent; p >= 0; p = nodes[p].parent) depth[n]++;
+    for (Program &p : programs) {
+        p.summed_from.assign(p.pieces, 0);
+        for (std::size_t n = 0; n + 1 < p.begin.size(); n++)
+            for (std::int32_t o = p.begin[n]; o < p.begin[n + 1]; o++)
+                p.summed_from[p.ops[o].piece] += opens(p, static_cast<std::int32_t>(n), p.ops[o]);
+    }
     for (std::size_t t = 0; t < tensors.size(); t++) {
         auto &of = tensors_of_job[tensors[t].job];
         index_in_job[t] = static_cast<std::int32_t>(of.size());
@@ -32,6 +36,10 @@ std::uint64_t Model::piece_bytes(const Tensor &tensor, std::int32_t piece) const
     const std::int64_t pieces = p.pieces;
     return static_cast<std::uint64_t>(tensor.elements / pieces + (piece < tensor.elements % pieces))
            * static_cast<std::uint64_t>(tensor.element_bytes);
+}
+
+bool Model::opens(const Program &program, std::int32_t node, const Op &op) const {
+    return op.kind == Kind::send && !nodes[program.nodes[node]].is_switch && program.ops[op.target_op].aggregate;
 }
 
 std::int32_t Model::toward(std::int32_t from, std::int32_t to) const {

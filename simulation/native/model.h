@@ -50,6 +50,7 @@ struct Program {
     std::vector<std::int32_t> begin;  // operations of node i: begin[i] .. begin[i + 1]
     std::vector<Op> ops;
     std::vector<Peer> peers;
+    std::vector<std::int32_t> summed_from;   // by piece: how many hosts send it to a sum in the fabric
     std::vector<std::uint64_t> piece_bytes;  // if pieces are not equal parts of the tensor
     std::vector<Time> durations;
 };
@@ -78,6 +79,9 @@ struct Job {
     std::vector<Time> forward, backward;
     std::vector<std::vector<std::int32_t>> released;  // tensors by backward step
     std::vector<std::int32_t> errands;                // tensors between the passes: the backward pass waits for them
+    std::uint64_t slots;           // that a rank's frames to the fabric use in turn; 0 for any number
+    std::uint64_t frame_bytes;     // values in such a frame
+    std::vector<Time> round_trip;  // by node of the tree: from a frame to its result
 };
 
 struct Settings {
@@ -107,7 +111,6 @@ struct Stuck {
 struct Model {
     std::vector<Link> links;
     std::vector<Node> nodes;
-    std::vector<std::uint64_t> pool_bytes;  // by node
     std::vector<Program> programs;
     std::vector<Tensor> tensors;
     std::vector<Job> jobs;
@@ -117,11 +120,12 @@ struct Model {
     std::vector<std::vector<std::int32_t>> tensors_of_job;  // by job
     std::vector<std::int32_t> index_in_job;                 // by tensor
 
-    Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vector<std::uint64_t> the_pool_bytes,
-          std::vector<Program> the_programs, std::vector<Tensor> the_tensors, std::vector<Job> the_jobs,
-          Settings the_settings);
+    Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vector<Program> the_programs,
+          std::vector<Tensor> the_tensors, std::vector<Job> the_jobs, Settings the_settings);
 
     std::uint64_t piece_bytes(const Tensor &tensor, std::int32_t piece) const;
+    // Whether an operation of a program's node hands a sum in the fabric what a host has for it.
+    bool opens(const Program &program, std::int32_t node, const Op &op) const;
     // The neighbour of a node on the path to another one.
     std::int32_t toward(std::int32_t from, std::int32_t to) const;
 };

@@ -5,8 +5,7 @@
 namespace netfold::simulation {
 
 Schedules::Schedules(const Model &model, Events &events, Links &links)
-    : model_(model), events_(events), links_(links), occupied_(model.nodes.size()), pools_(model.nodes.size()) {
-    for (std::size_t n = 0; n < pools_.size(); n++) pools_[n].size = model.pool_bytes[n];
+    : model_(model), events_(events), links_(links), occupied_(model.nodes.size()) {
     for (std::size_t j = 0; j < model.jobs.size(); j++) {
         auto &iterations = states_.emplace_back(model.jobs[j].iterations + 1);
         for (auto &each : iterations) each.resize(model.tensors_of_job[j].size());
@@ -27,7 +26,7 @@ State &Schedules::state(std::int32_t iteration, std::int32_t t) {
     bool fabric = false;
     for (std::size_t o = 0; o < p.ops.size(); o++) s.missing[o] = p.ops[o].need;
     for (const std::int32_t n : p.nodes) fabric |= model_.nodes[n].is_switch;
-    if (fabric) s.end.assign(p.ops.size(), 0), s.granted.assign(p.ops.size(), 0);
+    if (fabric) s.end.assign(p.ops.size(), 0);
     for (std::size_t n = 0; n < p.nodes.size(); n++) {
         if (p.begin[n] == p.begin[n + 1]) continue;
         s.unfinished++;
@@ -65,10 +64,6 @@ bool Schedules::go_on(State &s, std::int32_t n) {
         if (op.kind == Kind::receive) {
             if (s.missing[o] > 0) return false;
             s.at[n]++;
-            if (op.aggregate && !instant_ && pools_[p.nodes[n]].size > 0) {
-                release_at(std::max(events_.now(), s.end[o]),
-                           {p.nodes[n], model_.piece_bytes(model_.tensors[s.tensor], op.piece)});
-            }
             continue;
         }
         if (op.kind == Kind::compute && !instant_) {
@@ -90,7 +85,6 @@ void Schedules::finished(State &s, std::int32_t n) {
     if (p.begin[n] < p.begin[n + 1] && --s.unfinished == 0) {
         s.missing = {};
         s.end = {};
-        s.granted = {};
     }
     observer_->node_done(s, n);
 }
@@ -151,56 +145,27 @@ void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
         return;
     }
     const std::uint32_t id = make(op.target, op.target_op);
-    const std::int32_t target = p.nodes[op.target];
-    if (p.ops[op.target_op].aggregate && pools_[target].size > 0 && s.granted[op.target_op] != 2) {
-        ungranted_[{&s, op.target_op}].push_back(id);
-        if (s.granted[op.target_op] == 0) {
-            s.granted[op.target_op] = 1;
-            pools_[target].asked.push_back({&s, op.target_op});
-            grant(target);
-        }
-        return;
-    }
+    if (model_.jobs[s.job].slots > 0 && model_.opens(p, n, op)) return open(s, n, o, id);
     links_.send(id, end);
 }
 
-// Assigns slots to waiting sums, in the order of their requests.
-void Schedules::grant(std::int32_t n) {
-    Pool &pool = pools_[n];
-    while (!pool.asked.empty()) {
-        const Request next = pool.asked.front();
-        State &s = *next.state;
-        const std::uint64_t bytes = model_.piece_bytes(model_.tensors[s.tensor], s.program->ops[next.op].piece);
-        if (pool.used + bytes > pool.size) return;
-        pool.used += bytes;
-        pool.asked.pop_front();
-        s.granted[next.op] = 2;
-        const auto waiting = ungranted_.find({&s, next.op});
-        const auto ids = std::move(waiting->second);
-        ungranted_.erase(waiting);
-        for (const std::uint32_t id : ids) links_.send(id, std::max(events_.now(), links_[id].end));
+// A host has handed over a tensor. Its prologue leaves, and what the tensor carries when the prologue's result is
+// there.
+void Schedules::open(State &s, std::int32_t n, std::int32_t o, std::uint32_t message) {
+    const Program &p = *s.program;
+    const std::int32_t piece = p.ops[o].piece;
+    auto &waiting = opening_[{&s, piece}];
+    waiting.push_back(message);
+    if (static_cast<std::int32_t>(waiting.size()) < p.summed_from[piece]) return;
+    const std::vector<Time> &round_trip = model_.jobs[s.job].round_trip;
+    for (const std::uint32_t id : waiting) {
+        const Message &m = links_[id];
+        events_.push(events_.now() + round_trip[m.at], opened_event, s.tie(m.source, m.op, m.distance), id);
     }
+    opening_.erase({&s, piece});
 }
 
-void Schedules::release_at(Time time, const Release &release) {
-    std::uint32_t id = 0;
-    if (spare_releases_.empty()) {
-        id = static_cast<std::uint32_t>(releases_.size());
-        releases_.emplace_back();
-    } else {
-        id = spare_releases_.back();
-        spare_releases_.pop_back();
-    }
-    releases_[id] = release;
-    events_.push(time, released_event, 0, id);
-}
-
-void Schedules::released(std::uint32_t id) {
-    const Release release = releases_[id];
-    spare_releases_.push_back(id);
-    pools_[release.pool].used -= release.bytes;
-    grant(release.pool);
-}
+void Schedules::opened(std::uint32_t message) { links_.send(message, events_.now()); }
 
 std::vector<Stuck> Schedules::stuck() const {
     std::vector<Stuck> out;

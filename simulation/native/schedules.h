@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <utility>
@@ -42,36 +41,23 @@ public:
 
     // Handlers of events.
     void deliver(State &state, std::int32_t node, std::int32_t op, Time end);
-    void released(std::uint32_t id);
+    void opened(std::uint32_t message);
     void worked(std::uint32_t id);
 
     // The operations that wait forever, if no event is left.
     std::vector<Stuck> stuck() const;
 
 private:
-    struct Request {
-        State *state;
-        std::int32_t op;
-    };
-    struct Pool {
-        std::uint64_t size = 0, used = 0;
-        std::deque<Request> asked;
-    };
     struct Work {
         State *state;
         std::int32_t node;
-    };
-    struct Release {
-        std::int32_t pool;
-        std::uint64_t bytes;
     };
 
     void advance(State &state, std::int32_t node);
     bool go_on(State &state, std::int32_t node);
     void finished(State &state, std::int32_t node);
     void occupy(State &state, std::int32_t node, Time duration, std::uint64_t tie);
-    void grant(std::int32_t pool);
-    void release_at(Time time, const Release &release);
+    void open(State &state, std::int32_t node, std::int32_t op, std::uint32_t message);
 
     const Model &model_;
     Events &events_;
@@ -82,10 +68,8 @@ private:
     std::vector<Time> occupied_;  // by node of the tree: when its processor becomes free
     std::vector<Work> works_;
     std::vector<std::uint32_t> spare_works_;
-    std::vector<Pool> pools_;
-    std::vector<Release> releases_;
-    std::vector<std::uint32_t> spare_releases_;
-    std::map<std::pair<const State *, std::int32_t>, std::vector<std::uint32_t>> ungranted_;
+    // By tensor and piece: what waits for the result of its prologue, which all hosts of the sum must have sent.
+    std::map<std::pair<const State *, std::int32_t>, std::vector<std::uint32_t>> opening_;
 };
 
 }  // namespace netfold::simulation

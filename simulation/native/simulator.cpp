@@ -32,7 +32,7 @@ void Simulator::play(const Event &event) {
         if (!message.more) schedules_.deliver(*message.state, message.target, message.target_op, message.end);
         break;
     }
-    case released_event: schedules_.released(event.id); break;
+    case opened_event: schedules_.opened(event.id); break;
     case woken_event: links_.wake(static_cast<std::int32_t>(event.id)); break;
     case arrived_event: links_.arrive(event.id); break;
     case worked_event: schedules_.worked(event.id); break;

@@ -17,7 +17,6 @@ struct State {
     std::vector<std::uint8_t> started;   // by node: 1 when it may run, 2 while it executes operations
     std::vector<std::uint16_t> missing;  // by operation
     std::vector<Time> end;               // by operation: last bit of a switch's stream
-    std::vector<std::uint8_t> granted;   // by operation: 1 requested, 2 granted
     std::int32_t unfinished = 0, unfinished_servers = 0;
 
     // The sort key of an event caused by a node's operation.

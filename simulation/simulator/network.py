@@ -38,7 +38,10 @@ class Network:
         oversubscription: total bandwidth of a rack's hosts divided by the rack's to the spine.
         store_and_forward: switches receive the whole message before they forward it.
         store_and_aggregate: switches have the whole sum before they send it.
-        slot_bytes: what each switch can sum at a time; 0 for unlimited.
+        slots: of a pool of sums: frames to the fabric that a rank has under way without their results, at most. Streams
+            of chunks share twice as many. 0 for any number.
+        slot_bytes: values in such a frame.
+        turnaround_ns: from the last bit of a result at a host to the first of the frame that uses its slot again.
         turn_bytes: messages between hosts are sent in parts of this size, which streams to one host send in turn, as
             TCP's do. So do a server's streams to several hosts, while a worker's messages leave one after the other. 0:
             whole messages.
@@ -57,14 +60,17 @@ class Network:
     oversubscription: float = 1.0
     store_and_forward: bool = False
     store_and_aggregate: bool = False
-    slot_bytes: int = 0
+    slots: int = 0
+    slot_bytes: int = 1024
+    turnaround_ns: int = 0
     turn_bytes: int = 0
     topology: Topology | None = None
     efficiency: float = 1.0
     frame_bytes: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("latency_ns", 0), ("overhead_ns", 0), ("racks", 1), ("slot_bytes", 0), ("turn_bytes", 0)):
+        whole = ("latency_ns", "overhead_ns", "slots", "turnaround_ns", "turn_bytes")
+        for name, least in (*((each, 0) for each in whole), ("racks", 1), ("slot_bytes", 1)):
             if getattr(self, name) < least:
                 raise NetworkError(f"{name} must be at least {least}, not {getattr(self, name)}")
         for name in ("bandwidth_bits_s", "oversubscription"):
@@ -131,6 +137,72 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
         switches,
         names,
     )
+
+
+def round_trips(network: Network, of: Tree, workers: list[int], servers: list[int], sums: bool) -> NDArray[np.int64]:
+    """How long after a host has begun to send a frame of the slot protocol its slot may be used again, on idle links.
+
+    Args:
+        workers, servers: of a job: their places among the tree's nodes.
+        sums: switches do.
+
+    Returns:
+        Picoseconds by node of the tree; 0 where no host of the job is. int64.
+    """
+    trips = np.zeros(len(of.nodes), np.int64)
+    # Hosts that hang on like cables at one switch have like ways: two of them stand for all.
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for host in workers:
+        parent, up, down, _ = map(int, of.nodes[host])
+        key = (parent, int(of.latency_ps[up]), int(of.latency_ps[down]), round(1e6 * of.ps_per_byte[down]))
+        alike.setdefault(key, []).append(host)
+    some = [host for hosts in alike.values() for host in hosts[:2]]
+    top = _lowest_common(of, some)
+
+    def way(source: int, target: int) -> int:
+        """Latencies from one node to another."""
+        up, down = _to_root(of, source), _to_root(of, target)
+        while up and down and up[-1] == down[-1]:
+            up.pop()
+            down.pop()
+        sent, received = ([int(of.nodes[n][column]) for n in nodes] for column, nodes in ((1, up), (2, down)))
+        return int(of.latency_ps[sent + received].sum())
+
+    def taken(host: int) -> int:
+        """By a host, from a frame's first bit on its link to the first of what follows from it."""
+        frame_ps = network.slot_bytes * float(of.ps_per_byte[of.nodes[host][2]])
+        return round(frame_ps) + network.turnaround_ns * PS_PER_NS
+
+    def there_and_back(host: int, others: list[int]) -> int:
+        ways = [way(host, other) + taken(other) + way(other, host) for other in others if other != host]
+        return max(ways, default=0) + taken(host)
+
+    for hosts in alike.values():
+        first = hosts[0]
+        if servers:
+            trips[hosts] = there_and_back(first, servers)
+        elif sums:
+            trips[hosts] = way(first, top) + way(top, first) + taken(first)
+        else:
+            trips[hosts] = there_and_back(first, some)
+    for server in servers:
+        trips[server] = there_and_back(server, some)
+    return trips
+
+
+def _to_root(of: Tree, node: int) -> list[int]:
+    """The nodes on the way from one to the root, which is not among them."""
+    found = []
+    while of.nodes[node][0] >= 0:
+        found.append(node)
+        node = int(of.nodes[node][0])
+    return found
+
+
+def _lowest_common(of: Tree, hosts: list[int]) -> int:
+    """The switch nearest to hosts through which all their ways to each other go."""
+    ways = [[*map(lambda n: int(of.nodes[n][0]), _to_root(of, host))] for host in hosts]
+    return next(switch for switch in ways[0] if all(switch in way for way in ways))
 
 
 def topology_of(network: Network, workers: int, servers: int) -> Topology:

@@ -18,15 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib.mechanisms.mechanism import Mechanism, registered
+from hostlib.protocol.slots import slots_of_stream
 from hostlib.schedules.hierarchy import spread
-from hostlib.schedules.schedule import SWITCH, Multicast, Schedule, Send, Symmetry, is_host, worker
+from hostlib.schedules.schedule import SWITCH, FabricUse, Multicast, Schedule, Send, Symmetry, is_host, worker
 from hostlib.topology.topology import Topology
 from simulation._kernel import Kernel
 from simulation._kernel import job as kernel_job
 from simulation._kernel import program as kernel_program
 from simulation.errors import NetworkError, SimulationError
 from simulation.simulator.compile import Compiled, compile_schedule, reduced
-from simulation.simulator.network import PS_PER_NS, Network, Tree, topology_of, tree
+from simulation.simulator.network import PS_PER_NS, Network, Tree, round_trips, topology_of, tree
 from simulation.simulator.workload import Variation, Workload
 
 EVENTS_AT_A_TIME = 2_000_000  # between checks for Ctrl-C
@@ -160,28 +161,34 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
     for index, (job, (made, of_tensor, stand)) in enumerate(zip(jobs, compiled, strict=True)):
         base = len(programs)
         with_servers = any(each.distributes for each in made) and not job.bare
+
+        def place(name: str, job: Job = job, first: tuple[int, int] = firsts[index]) -> int:
+            if job.hosts:
+                return _chosen(name, network_tree, job)
+            return _place(name, network_tree, worker_count, first, stride)
+
         for each in made:
-            nodes = [
-                (
-                    _chosen(name, network_tree, job)
-                    if job.hosts
-                    else _place(name, network_tree, worker_count, firsts[index], stride),
-                    int(each.distributes and name.startswith("server")),
-                )
-                for name in each.compiled.names
-            ]
+            nodes = [(place(name), int(each.distributes and name.startswith("server"))) for name in each.compiled.names]
             programs.append(_kernel_program(each, np.array(nodes, np.int32)))
         for tensor, which in zip(job.workload.tensors, of_tensor, strict=True):
             elements, pieces = tensor.bytes // tensor.element_bytes, made[which].compiled.pieces
             if stand > 1:  # every piece counts as the largest
                 elements = -(-elements // pieces) * pieces
             tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order))
-        kernel_jobs.append(_kernel_job(job, with_servers, stand, len(tensors) - len(job.workload.tensors)))
+        servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
+        trips = round_trips(
+            network,
+            network_tree,
+            [place(worker(rank)) for rank in range(job.workers)],
+            sorted(map(place, servers)),
+            any(np.any(each.compiled.ops[:, 1]) for each in made),
+        )
+        first_tensor = len(tensors) - len(job.workload.tensors)
+        kernel_jobs.append(_kernel_job(job, with_servers, stand, first_tensor, network, trips))
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
-    pools = _pools(network, network_tree, tensors, [each.compiled for made, _, _ in compiled for each in made])
     kernel = Kernel(
-        network_tree.ps_per_byte, network_tree.latency_ps, network_tree.nodes, pools, programs,
+        network_tree.ps_per_byte, network_tree.latency_ps, network_tree.nodes, programs,
         np.array(tensors, np.int64), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
         network.store_and_aggregate, network.turn_bytes,
     )  # fmt: skip
@@ -339,22 +346,22 @@ def _place(name: str, of: Tree, workers: int, first: tuple[int, int], stride: in
     return of.switches[name]
 
 
-def _pools(network: Network, of: Tree, tensors: list[tuple[int, ...]], programs: list[Compiled]) -> Any:
-    pools = np.zeros(len(of.nodes), np.uint64)
-    if network.slot_bytes:
-        for index in of.switches.values():
-            pools[index] = network.slot_bytes
-        for _, program, elements, element_bytes, *_ in tensors:
-            largest = -(-elements // programs[program].pieces) * element_bytes
-            if largest > network.slot_bytes and np.any(programs[program].ops[:, 1]):
-                raise NetworkError(
-                    f"a piece of {largest} bytes does not fit the {network.slot_bytes} bytes of a switch's slots: "
-                    "split messages"
-                )
-    return pools
+def _slots(job: Job, network: Network) -> int:
+    """Of each of a job's streams to the fabric; 0 for any number."""
+    if not network.slots or not job.mechanism.needs_fabric:
+        return 0
+    if job.mechanism.fabric_use is not FabricUse.MULTICAST:
+        return network.slots
+    streams = max(job.channels, 1) if job.mechanism.servers else job.workers
+    slots = slots_of_stream(streams, network.slots)
+    if not slots:
+        raise NetworkError(f"{network.slots} slots are too few for {streams} streams of chunks")
+    return slots
 
 
-def _kernel_job(job: Job, with_servers: bool, stand: int, first_tensor: int) -> Any:
+def _kernel_job(
+    job: Job, with_servers: bool, stand: int, first_tensor: int, network: Network, trips: NDArray[np.int64]
+) -> Any:
     workload, workers = job.workload, 1 if stand > 1 else job.workers
     durations = [
         job.variation.durations_ps(means, workers, job.iterations, salt)
@@ -367,6 +374,7 @@ def _kernel_job(job: Job, with_servers: bool, stand: int, first_tensor: int) -> 
         with_servers if job.pipelined is None else job.pipelined, job.channels,
         list(Order).index(job.order), job.variation.seed, forward, backward,
         [[first_tensor + t for t in step] for step in workload.released], [first_tensor + t for t in workload.errands],
+        _slots(job, network), network.slot_bytes, trips,
     )  # fmt: skip
 
 

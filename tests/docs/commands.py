@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "commands.md")]
 OURS = ("controller", "hostlib", "emulation", "netfold", "simulation")
 OTHERS = ("make", "python", "python3", "torchrun", "mpirun", "curl", ".", "ip", "pytest", "sudo", "env", "cmp")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -69,31 +69,31 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
         Smaller("--exit-when-idle 300", "--exit-when-idle 20 --ready-file ready"), Smaller("$", f" {UNTIL_READY}")
     ],
     r"netfold switch .*": [Smaller("$", " --exit-when-idle 0.5")],
-    r"netfold train .*": [Smaller("( --steps 20)?$", " --steps 2")],
+    r"netfold train .*": [Smaller("( --iterations 20)?$", " --iterations 2")],
     r"emulation run fabric-vs-host( --miniature)?": [Smaller("( --miniature)?$", " --miniature --only inception3-ring-")],
     r"emulation run [a-z]+": Elsewhere("tests/emulation/test_ready_experiments.py runs it in miniature"),
     r"simulation run emulation/.*": [Smaller("emulation/", f"{ROOT}/emulation/")],
     r"emulation demo .*": [Smaller("$", " --epochs 1 --mechanism inagg+mcast")],
-    r"emulation bench.*": [Smaller("--seconds 5", ""), Smaller("$", " --seconds 0.1")],
+    r"emulation bench.*": [Smaller("--duration 5s", ""), Smaller("$", " --duration 100ms")],
     r"emulation switch .*wire:.*": [Smaller("$", " --exit-when-idle 0.5")],
     r"emulation switch .*": [Smaller("$", " --exit-when-idle 0.5")],
     r"python -m tests\.chaos\.run .*": [Smaller("--runs 500", "--runs 1")],
-    r"hostlib train .*--profile .*": [Smaller("resnet18", "lenet")],
-    r"hostlib train .*--steps.*": [Smaller(r"--steps \d+", "--steps 2"), Smaller(r"\w+:/data/\w+", "synthetic")],
+    r"hostlib train .*--chrome-traces .*": [Smaller("resnet18", "lenet")],
+    r"hostlib train .*--iterations.*": [Smaller(r"--iterations \d+", "--iterations 2"), Smaller(r"\w+:/data/\w+", "synthetic")],
     r"hostlib train --json": Elsewhere("a form of the others"),
     r"hostlib profile --import .*": Elsewhere("needs a profile of PyTorch's; tests/unit/test_profile.py makes one"),
     r"(torchrun .*|controller start && )?(-m )?hostlib[ .]train .*": [
-        Smaller(r"\w+:/data/\w+", "synthetic"), Smaller("$", " --steps 2")
+        Smaller(r"\w+:/data/\w+", "synthetic"), Smaller("$", " --iterations 2")
     ],
-    r"mpirun .*": [Smaller("mpirun", "mpirun --oversubscribe"), Smaller("$", " --steps 2")],
+    r"mpirun .*": [Smaller("mpirun", "mpirun --oversubscribe"), Smaller("$", " --iterations 2")],
     r"hostlib bench .*": [
-        Smaller(r"netns:\d", "netns:2"), Smaller("--to 16M", "--to 16K"), Smaller(r"--size \S+", ""),
+        Smaller(r"netns --workers \d", "netns --workers 2"), Smaller("--to 16M", "--to 16K"), Smaller(r"--size \S+", ""),
         Smaller(r"( --(iterations|repeats|warm-up) \d+)+", ""), Smaller("^(?!.*--to)(.*)$", r"\1 --size 16K"),
         Smaller("^(?!.*--mechanism)(.*)$", r"\1 --mechanism ring,inagg+mcast"), Smaller("$", " --iterations 1 --repeats 1"),
     ],
-    r"hostlib converge .*": [Smaller("--steps 400", "--steps 4"), Smaller("docs/", "")],
-    r"hostlib overlap .*": [Smaller("resnet18", "lenet"), Smaller("--steps 11", "--steps 6 --repeats 1")],
-    r"hostlib cgdp check .*": [Smaller("cifar10_quick", "lenet"), Smaller("--chunks 1,2,3", "--chunks 2"), Smaller("$", " --steps 1")],
+    r"hostlib converge .*": [Smaller("--iterations 400", "--iterations 4"), Smaller("docs/", "")],
+    r"hostlib overlap .*": [Smaller("resnet18", "lenet"), Smaller("--iterations 11", "--iterations 6 --repeats 1")],
+    r"hostlib cgdp check .*": [Smaller("cifar10_quick", "lenet"), Smaller("--chunk 1,2,3", "--chunk 2"), Smaller("$", " --iterations 1")],
     r"hostlib profile --model resnet18 .*": [Smaller("--batch 8", "--batch 1 --iterations 1")],
     r"simulation paper (all|1 4) ?.*": [Smaller("all", "ralp2 poseidon1"), Smaller("1 4 6 7 8 9 10", "4")],
     r"simulation sweep .*": [

@@ -102,14 +102,14 @@ def test_the_added_mechanism_is_proved_drawn_and_its_mistake_named(tmp_path: Pat
     def trimmed(text: str) -> list[str]:
         return [line.rstrip() for line in text.splitlines()]
 
-    assert trimmed(reader.types("netfold schedule chain:pieces=2 -n 3 --draw"))[1:] == trimmed(drawn)
+    assert trimmed(reader.types("netfold schedule chain:pieces=2 --workers 3 --draw"))[1:] == trimmed(drawn)
     (proof,) = (text for language, text in blocks if language == "python" and text.startswith("import netfold"))
     proved = reader.runs(sys.executable, "-c", proof)
     assert proved.returncode == 0, proved.stderr
 
     installed = tmp_path / "chain.py"
     installed.write_text(installed.read_text().replace("reduce=True", "reduce=False"))
-    mistaken = reader.runs("netfold", "schedule", "chain", "-n", "3")
+    mistaken = reader.runs("netfold", "schedule", "chain", "--workers", "3")
     assert (mistaken.returncode, mistaken.stderr) == (1, error)
 
 

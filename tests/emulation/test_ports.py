@@ -38,7 +38,7 @@ ANY = Endpoint("127.0.0.1", 0)
 
 
 def test_an_interface_with_its_link() -> None:
-    text = "3=eth:veth1,rate=2.5gbit,delay=150us,queue=10,burst=3000,loss=0.1,corrupt=0.2,seed=7"
+    text = "3=eth:veth1,bandwidth=2.5gbit,delay=150us,queue=10,burst=3000,loss=0.1,corrupt=0.2,seed=7"
     spec = parse_port(text)
     assert (spec.number, spec.place) == (3, PacketSocket("veth1"))
     assert spec.shape == Shape(2.5e9, 150_000, 10, 3000)
@@ -62,9 +62,9 @@ def test_a_port_has_the_defaults_that_it_does_not_change() -> None:
         ("1=eth:", "is not WHERE, which is one of udp:ADDRESS:PORT"),
         ("1=a-name-that-is-too-long", "cannot be the name of a network interface"),
         ("1=veth1,veth2", "'veth2' is not NAME=VALUE, and is too much for eth:INTERFACE or INTERFACE"),
-        ("1=veth1,rate=fast", "rate 'fast' is not a number and one of bit, kbit, mbit, gbit, tbit (as in 25gbit)"),
-        ("1=veth1,rate=0mbit", "is not above 0"),
-        ("1=veth1,rate=0.5bit", "less than 1bit"),
+        ("1=veth1,rate=fast", "bandwidth 'fast' is not a number and one of bit, kbit, mbit, gbit, tbit (as in 25gbit)"),
+        ("1=veth1,bandwidth=0mbit", "is not above 0"),
+        ("1=veth1,bandwidth=0.5bit", "less than 1bit"),
         ("1=veth1,delay=2", "delay '2' is not a number and one of ns, us, ms, s (as in 5us)"),
         ("1=veth1,delay=2h", "one of ns, us, ms, s"),
         ("1=veth1,delay=3601s", "longer than an hour"),
@@ -74,7 +74,7 @@ def test_a_port_has_the_defaults_that_it_does_not_change() -> None:
         ("1=veth1,queue=-1", "not a whole number"),
         ("1=veth1,direct=often", "direct is yes or no"),
         ("1=udp:127.0.0.1:1,direct=no", "direct is only for eth:INTERFACE or INTERFACE"),
-        ("1=veth1,jitter=1ms", "there is no 'jitter'; there are rate, delay, queue, burst, loss"),
+        ("1=veth1,jitter=1ms", "there is no 'jitter'; there are bandwidth, delay, queue, burst, loss"),
     ],
 )
 def test_what_is_wrong_with_a_port_is_one_line(text: str, says: str) -> None:
@@ -429,7 +429,7 @@ def test_a_switch_on_interfaces_leaves_nothing_behind(tmp_path: Path, number: si
     with veths(2, "test") as space:
         command = ["ip", "netns", "exec", space, sys.executable, "-m", "emulation", "switch", "--p4rt", "127.0.0.1:0"]
         command += ["--program", f"{build}.json", "--p4info", f"{build}.p4info.txtpb", "--ready-file", str(ready)]
-        command += ["--port", "1=s1,rate=100mbit,delay=2ms", "--port", "2=eth:s2"]
+        command += ["--port", "1=s1,bandwidth=100mbit,delay=2ms", "--port", "2=eth:s2"]
         ip("-n", space, "link", "set", "lo", "up")
         switch = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
         Starting("the switch", switch, ready, Path(os.devnull)).wait()

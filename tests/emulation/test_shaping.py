@@ -61,7 +61,7 @@ def link(options: str) -> Iterator[Link]:
 
 def test_a_rate_is_kept_and_nothing_is_lost_or_reordered() -> None:
     count, size = 6000, 1000
-    with link(f"rate=20mbit,queue={count}") as made:
+    with link(f"bandwidth=20mbit,queue={count}") as made:
         for start in range(0, count, 100):
             made.send([frame(2, start + n, size) for n in range(100)])
         arrived = receive(made.second, count)
@@ -72,7 +72,7 @@ def test_a_rate_is_kept_and_nothing_is_lost_or_reordered() -> None:
 
 
 def test_a_burst_may_leave_at_once() -> None:
-    with link("rate=100kbit,burst=20000") as made:
+    with link("bandwidth=100kbit,burst=20000") as made:
         before = time.time()
         made.send([frame(2, n, 1000) for n in range(25)])
         last = receive(made.second, 25)[-1][0]
@@ -81,7 +81,7 @@ def test_a_burst_may_leave_at_once() -> None:
 
 
 def test_a_full_queue_drops_what_comes_last() -> None:
-    with link("rate=1mbit,queue=10") as made:
+    with link("bandwidth=1mbit,queue=10") as made:
         made.send([frame(2, n, 1000) for n in range(50)])
         counted = stats(made.dataplane, 2, queue_dropped=40)
         assert [number(data) for _, data in receive(made.second, 10)] == list(range(10))
@@ -91,7 +91,7 @@ def test_a_full_queue_drops_what_comes_last() -> None:
 
 
 def test_a_delay_is_at_least_what_was_asked_and_keeps_order() -> None:
-    with link("delay=50ms,rate=100mbit") as made:
+    with link("delay=50ms,bandwidth=100mbit") as made:
         before = time.time()
         made.send([frame(2, n) for n in range(50)])
         arrived = receive(made.second, 50)
@@ -172,7 +172,7 @@ def test_a_program_sees_the_queue_that_its_packet_will_wait_in() -> None:
     with ExitStack() as stack:
         first, second = (stack.enter_context(host()) for _ in range(2))
         address, port = second.getsockname()
-        wires = ["1=wire:127.0.0.1:0", f"2=wire:127.0.0.1:0,{address}:{port},rate=800kbit"]
+        wires = ["1=wire:127.0.0.1:0", f"2=wire:127.0.0.1:0,{address}:{port},bandwidth=800kbit"]
         ports = open_ports([parse_port(text) for text in wires])
         for each in ports:
             stack.callback(each.close)
@@ -199,7 +199,7 @@ def test_a_program_sees_the_queue_that_its_packet_will_wait_in() -> None:
 
 
 def test_a_switch_with_nothing_to_do_sleeps() -> None:
-    with link("delay=1ms,rate=1mbit") as made:
+    with link("delay=1ms,bandwidth=1mbit") as made:
         made.through([frame(2)], 1)
         time.sleep(0.05)
         before = time.process_time()

@@ -68,7 +68,7 @@ def ended(switch: subprocess.Popen[bytes]) -> tuple[int, bytes]:
 
 
 def test_ports_are_reported_and_at_the_end_once_more(tmp_path: Path) -> None:
-    with reporting(tmp_path, "--udp-ports", "2", *PROGRAM) as (switch, ready):
+    with reporting(tmp_path, "--ports", "2", *PROGRAM) as (switch, ready):
         assert switch.stdout is not None
         first = json.loads(switch.stdout.readline())
         assert set(first) == {"time_s", "ports", *LOSSES} and set(first["ports"]) == {"1", "2"}
@@ -88,7 +88,7 @@ def test_ports_are_reported_and_at_the_end_once_more(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes_away_does_not_matter(tmp_path: Path) -> None:
-    with reporting(tmp_path, "--udp-ports", "1", *PROGRAM) as (switch, _):
+    with reporting(tmp_path, "--ports", "1", *PROGRAM) as (switch, _):
         assert switch.stdout is not None
         switch.stdout.readline()
         switch.stdout.close()
@@ -98,7 +98,7 @@ def test_a_reader_that_goes_away_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_without_a_program_there_is_nothing_to_report(tmp_path: Path) -> None:
-    with reporting(tmp_path, "--udp-ports", "1") as (switch, _):
+    with reporting(tmp_path, "--ports", "1") as (switch, _):
         time.sleep(0.5)
         assert ended(switch) == (0, b"")
         assert switch.stdout is not None and switch.stdout.read() == b""

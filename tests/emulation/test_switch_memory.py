@@ -166,7 +166,7 @@ def test_a_program_whose_own_entries_find_no_memory_is_refused() -> None:
 def test_packets_that_find_no_memory_are_lost_and_counted() -> None:
     program = Program((DATA / "language.json").read_bytes())
     dataplane = Dataplane(compile_program(Generator(program).generate(), FLAGS), program)
-    ports = open_ports([parse_port("1=udp:127.0.0.1:0,delay=1ms"), parse_port("2=wire:127.0.0.1:0,rate=1gbit")])
+    ports = open_ports([parse_port("1=udp:127.0.0.1:0,delay=1ms"), parse_port("2=wire:127.0.0.1:0,bandwidth=1gbit")])
     try:
         again = bytes([RECIRCULATE]) + bytes(19)
         assert len(dataplane.process(1, again)) == 1

@@ -80,7 +80,7 @@ class Controller:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    switch, ready = start_switch(tmp_path_factory.mktemp("switch"), "--udp-ports", "3", *PROGRAM)
+    switch, ready = start_switch(tmp_path_factory.mktemp("switch"), "--ports", "3", *PROGRAM)
     yield ready
     switch.send_signal(signal.SIGTERM)
     assert switch.wait(10) == 0
@@ -236,9 +236,9 @@ def counter(controller: Controller, info: Any, name: str, index: int) -> int:
     [
         ([], "a switch needs ports"),
         (["--port", "1=udp:nowhere"], "is not ADDRESS:PORT"),
-        (["--udp-ports", "1", "--loss", "2"], "is not a probability"),
-        (["--udp-ports", "1", "--p4rt", "192.0.2.1:1"], "cannot listen for P4Runtime on 192.0.2.1:1"),
-        (["--udp-ports", "1", "--program", str(ROOT / "README.md"), "--p4info", PROGRAM[3]], "not a BMv2 JSON program"),
+        (["--ports", "1", "--loss", "2"], "is not a probability"),
+        (["--ports", "1", "--p4rt", "192.0.2.1:1"], "cannot listen for P4Runtime on 192.0.2.1:1"),
+        (["--ports", "1", "--program", str(ROOT / "README.md"), "--p4info", PROGRAM[3]], "not a BMv2 JSON program"),
     ],
 )
 def test_what_cannot_start_says_why_in_one_line(options: list[str], says: str) -> None:
@@ -250,7 +250,7 @@ def test_what_cannot_start_says_why_in_one_line(options: list[str], says: str) -
 
 def test_a_missing_compiler_is_said_at_once(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*SWITCH, "--udp-ports", "1"],
+        [*SWITCH, "--ports", "1"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -265,7 +265,9 @@ def test_a_missing_compiler_is_said_at_once(tmp_path: Path) -> None:
 
 
 def test_a_trace_tells_each_packets_way(tmp_path: Path) -> None:
-    switch, running = start_switch(tmp_path, *PROGRAM, "--udp-ports", "1", "--trace", "--udp-destination", "10.0.0.9:9")
+    switch, running = start_switch(
+        tmp_path, *PROGRAM, "--ports", "1", "--trace-packets", "--udp-destination", "10.0.0.9:9"
+    )
     address, port = running["ports"]["1"].split(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as host:
         host.sendto(b"hello", (address, int(port)))
@@ -286,7 +288,7 @@ def test_a_trace_tells_each_packets_way(tmp_path: Path) -> None:
 
 
 def test_an_idle_switch_ends_by_itself(tmp_path: Path) -> None:
-    switch, _ = start_switch(tmp_path, "--udp-ports", "1", "--exit-when-idle", "0.5")
+    switch, _ = start_switch(tmp_path, "--ports", "1", "--exit-when-idle", "500ms")
     assert switch.wait(20) == 0
     assert switch.stderr is not None
     switch.stderr.close()
@@ -295,7 +297,7 @@ def test_an_idle_switch_ends_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    switch, _ = start_switch(tmp_path, "--udp-ports", "1")
+    switch, _ = start_switch(tmp_path, "--ports", "1")
     switch.send_signal(number)
     assert switch.wait(10) == 0
     assert switch.stderr is not None
@@ -322,7 +324,7 @@ def start_slowly(folder: Path) -> tuple[subprocess.Popen[str], int]:
         "127.0.0.1:0",
         "--ready-file",
         str(folder / "ready.json"),
-        "--udp-ports",
+        "--ports",
         "1",
         *PROGRAM,
     ]
@@ -347,7 +349,7 @@ def test_a_signal_ends_it_while_its_program_is_compiled(tmp_path: Path, number: 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8])
 def test_sigterm_ends_it_whenever_it_comes(tmp_path: Path, delay_s: float) -> None:
-    command = [*SWITCH, "--p4rt", "127.0.0.1:0", "--ready-file", str(tmp_path / "ready.json"), "--udp-ports", "500"]
+    command = [*SWITCH, "--p4rt", "127.0.0.1:0", "--ready-file", str(tmp_path / "ready.json"), "--ports", "500"]
     with subprocess.Popen([*command, *PROGRAM], cwd=ROOT, stderr=subprocess.PIPE, text=True) as switch:
         time.sleep(delay_s)
         switch.terminate()
@@ -360,14 +362,14 @@ def test_sigterm_ends_it_whenever_it_comes(tmp_path: Path, delay_s: float) -> No
 @pytest.mark.parametrize(
     ("ports", "says"),
     [
-        (100_000, "--udp-ports 100000: a switch has ports 0 to 510"),
+        (100_000, "--ports 100000: a switch has ports 0 to 510"),
         (200, "Too many open files: a process may have 128 (ulimit -n)"),
         (100, "100 ports leave too few files: Too many open files: a process may have 128 (ulimit -n)"),
     ],
 )
 def test_more_ports_than_can_be_are_refused(ports: int, says: str) -> None:
     done = subprocess.run(
-        ["sh", "-c", 'ulimit -n 128; exec "$@"', "sh", *SWITCH, "--udp-ports", str(ports)],
+        ["sh", "-c", 'ulimit -n 128; exec "$@"', "sh", *SWITCH, "--ports", str(ports)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -10,12 +10,12 @@ import pytest
 
 # The words behind the prompt, in a folder with the files below, and what is in the line.
 WRONG = [
-    ("emulation switch --udp-ports 2 --program empty --p4info empty", "not a BMv2 JSON program"),
-    ("emulation switch --udp-ports 2 --program deep.json --p4info empty", "not a BMv2 JSON program"),
-    ("emulation switch --udp-ports 2 --program list.json --p4info empty", "not a BMv2 JSON program"),
-    ("emulation switch --udp-ports 2 --program binary --p4info binary", "cannot read binary and binary: 'utf-8' codec"),
-    ("emulation switch --udp-ports 2 --program /dev/zero --p4info empty", "/dev/zero"),
-    ("emulation switch --udp-ports 2 --ready-file empty/ready", "empty"),
+    ("emulation switch --ports 2 --program empty --p4info empty", "not a BMv2 JSON program"),
+    ("emulation switch --ports 2 --program deep.json --p4info empty", "not a BMv2 JSON program"),
+    ("emulation switch --ports 2 --program list.json --p4info empty", "not a BMv2 JSON program"),
+    ("emulation switch --ports 2 --program binary --p4info binary", "cannot read binary and binary: 'utf-8' codec"),
+    ("emulation switch --ports 2 --program /dev/zero --p4info empty", "/dev/zero"),
+    ("emulation switch --ports 2 --ready-file empty/ready", "empty"),
     ("simulation sweep --mechanism ring --racks 99 --processes 1", "racks must be in 1..8"),
     ("controller start --http 192.0.2.1:1 --foreground --state-dir state", "cannot listen on 192.0.2.1:1"),
 ]

@@ -22,7 +22,12 @@ COMMAND = re.compile(
 def commands() -> list[tuple[str, str]]:
     # A `\` of prose broken over two lines is still one command.
     return sorted(
-        {(page.name, " ".join(found.split())) for page in PAGES for found in COMMAND.findall(page.read_text())}
+        {
+            (page.name, " ".join(found.split()))
+            for page in PAGES
+            if page.name != "commands.md"  # the commands themselves, without what they are of
+            for found in COMMAND.findall(page.read_text())
+        }
     )
 
 

@@ -20,7 +20,7 @@ ROOMS = ("controller", "hostlib", "emulation", "simulation", "netfold")
 
 # Which packages of the others a room may import, as docs/structure.md says; a prefix stands for what is in it.
 ARROWS: dict[str, tuple[str, ...]] = {
-    "controller": ("hostlib.protocol", "hostlib.system", "hostlib.topology"),
+    "controller": ("hostlib.protocol", "hostlib.system", "hostlib.text", "hostlib.topology"),
     "hostlib": (),
     "emulation": ("hostlib", "controller", "simulation"),
     "simulation": (

@@ -99,9 +99,9 @@ def parse_rate(text: str) -> float:
     Raises:
         PortError: not of that form, or not above 0.
     """
-    rate = _read(units.bandwidth, text, "rate")
+    rate = _read(units.bandwidth, text, "bandwidth")
     if rate < 1:
-        raise PortError(f"rate {text!r} is less than 1bit per second")
+        raise PortError(f"bandwidth {text!r} is less than 1bit per second")
     return rate
 
 
@@ -145,12 +145,13 @@ FAULT_OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "seed": _count,
 }
 SHAPE_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "rate": ("rate", parse_rate),
+    "bandwidth": ("rate", parse_rate),
     "delay": ("delay_ns", parse_delay),
     "queue": ("queue", _count),
     "burst": ("burst", _count),
 }
 LINK_OPTIONS = (*SHAPE_OPTIONS, *FAULT_OPTIONS)
+RENAMED = {"rate": "bandwidth"}  # old names, for one version
 
 
 def with_options(options: Mapping[str, str], faults: Faults, shape: Shape) -> tuple[Faults, Shape]:

@@ -9,7 +9,7 @@ from functools import cache
 
 from emulation.errors import PortError
 from emulation.switch import ports
-from emulation.switch.ports.port_spec import LINK_OPTIONS, Faults, Kind, Place, PortSpec, Shape, with_options
+from emulation.switch.ports.port_spec import LINK_OPTIONS, RENAMED, Faults, Kind, Place, PortSpec, Shape, with_options
 
 
 @cache
@@ -26,7 +26,9 @@ def port_help() -> str:
     """Help text for `--port`."""
     places = "; ".join(kind.summary for kind in kinds().values())
     own = "".join(f"; of {kind.name} {text}" for kind in kinds().values() for text in kind.options.values())
-    return f"Switch port N. WHERE is {places}. NAMEs are {', '.join(LINK_OPTIONS)}: as the options, for this port alone{own}."
+    return (
+        f"Switch port N. WHERE is {places}. NAME is {', '.join(LINK_OPTIONS)}, as the option, for this port alone{own}."
+    )
 
 
 def parse_port(text: str, faults: Faults | None = None, shape: Shape | None = None) -> PortSpec:
@@ -37,7 +39,7 @@ def parse_port(text: str, faults: Faults | None = None, shape: Shape | None = No
     """
     number, equals, rest = text.partition("=")
     where = [word for i, word in enumerate(rest.split(",")) if i == 0 or "=" not in word]
-    options = dict(word.split("=", 1) for word in rest.split(",")[1:] if "=" in word)
+    options = dict(_option(word) for word in rest.split(",")[1:] if "=" in word)
     if not equals or not (number.isdecimal() and number.isascii()):
         raise PortError(f"port {text!r} is not NUMBER=WHERE[,NAME=VALUE...], with WHERE one of {_forms()}")
     try:
@@ -48,6 +50,12 @@ def parse_port(text: str, faults: Faults | None = None, shape: Shape | None = No
     except PortError as error:
         raise PortError(f"port {text!r}: {error}") from error
     return PortSpec(int(number), place, *linked)
+
+
+def _option(word: str) -> tuple[str, str]:
+    """A name and its value, by its name of today."""
+    name, _, value = word.partition("=")
+    return RENAMED.get(name, name), value
 
 
 def parse_place(where: str) -> Place:

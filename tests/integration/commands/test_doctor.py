@@ -83,7 +83,7 @@ def test_a_fabric_its_jobs_and_the_rank_that_stalls(start_fabric: Callable[..., 
         assert fabric.call("POST", f"/jobs/demo/ranks/{rank}/heartbeat", {"position": position})[0] == 200
 
     def ranks(patience_s: float) -> tuple[int, list[dict[str, Any]]]:
-        code, checks = examined("--controller", fabric.http, "--patience", str(patience_s))
+        code, checks = examined("--controller", fabric.http, "--deadline", str(patience_s))
         return code, [next(c for name, c in checks.items() if name.startswith(f"job demo, rank {r} ")) for r in (0, 1)]
 
     join(0)

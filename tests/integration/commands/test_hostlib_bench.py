@@ -61,6 +61,7 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
     for row in rows:
         assert row.keys() >= CONTRACT
         assert row["wrong"] == 0, row
+        assert row["algbw_gbytes_per_s"] == row["algbw_gbps"] and row["busbw_gbytes_per_s"] == row["busbw_gbps"]
         assert row["algbw_gbps"] == pytest.approx(row["size_bytes"] / row["time_us"] / 1e3, rel=0.01, abs=2e-6)
         assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"], abs=2e-6)  # 2 (n - 1) / n of two ranks
         assert row["fastest_us"] <= row["time_us"] <= row["slowest_us"]
@@ -105,7 +106,7 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
 def test_links_between_namespaces_carry_their_rate_and_no_more(
     mechanism: str, limit_gbps: float, faults: tuple[str, ...]
 ) -> None:
-    where = ("--hosts", "netns:2", "--bandwidth", "40mbit", "--mechanism", mechanism, *faults)
+    where = ("--on", "netns", "--workers", "2", "--bandwidth", "40mbit", "--mechanism", mechanism, *faults)
     with start(*where, "--size", "1M", "--repeats", "2", "--iterations", "1") as running:
         printed, complained = running.communicate(timeout=100)
     assert running.returncode == 0, complained
@@ -119,7 +120,9 @@ def test_links_between_namespaces_carry_their_rate_and_no_more(
 
 @pytest.mark.root
 def test_ctrl_c_leaves_nothing_behind() -> None:
-    with start("--hosts", "netns:2", "--bandwidth", "1mbit", "--mechanism", "inagg+mcast", "--size", "16M") as running:
+    with start(
+        "--on", "netns", "--workers", "2", "--bandwidth", "1mbit", "--mechanism", "inagg+mcast", "--size", "16M"
+    ) as running:
         assert running.stderr is not None
         assert running.stderr.readline() == "measuring: inagg+mcast, 16M float32\n"
         assert len(namespaces(running.pid)) == 3

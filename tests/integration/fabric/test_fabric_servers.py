@@ -35,7 +35,7 @@ WORKERS, ELEMENTS = 3, 100_001
 @pytest.fixture(scope="module")
 def of_the_switch(fabric: Fabric) -> dict[str, Any]:
     """What a run ends with whose sums the switch multicasts by itself."""
-    return trained("--controller", fabric.http, "--mechanism", "inagg+mcast", "--workers", "2", "--steps", "20")
+    return trained("--controller", fabric.http, "--mechanism", "inagg+mcast", "--workers", "2", "--iterations", "20")
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -43,7 +43,7 @@ def test_a_servers_sums_train_as_the_switchs_own_do(
     mechanism: str, fabric: Fabric, of_the_switch: dict[str, Any]
 ) -> None:
     before = fabric.status()["events"]
-    result = trained("--controller", fabric.http, "--mechanism", mechanism, "--workers", "2", "--steps", "20")
+    result = trained("--controller", fabric.http, "--mechanism", mechanism, "--workers", "2", "--iterations", "20")
     grown = {name: count - before[name] for name, count in fabric.status()["events"].items()}
     assert result["weights_sha256"] == of_the_switch["weights_sha256"]
     assert result["fabric_failures"] == [[], []]

@@ -65,7 +65,7 @@ class Signs:
 
 
 @pytest.fixture(
-    scope="module", params=[(), FAULTS, ("--tree", "2", "--ports", "2")], ids=["good links", "bad links", "a tree"]
+    scope="module", params=[(), FAULTS, ("--racks", "2", "--ports", "2")], ids=["good links", "bad links", "a tree"]
 )
 def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     with running_fabric(tmp_path_factory.mktemp("fabric") / "state", *request.param) as started:

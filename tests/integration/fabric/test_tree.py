@@ -51,7 +51,7 @@ def reduce_all(ranks: list[tuple[Engine, FabricSession]], tensors: list[np.ndarr
 
 @pytest.mark.parametrize("loss", ["0", "0.05"])
 def test_a_two_level_tree_sums_exactly_under_loss_on_every_link(start_fabric: Callable[..., Fabric], loss: str) -> None:
-    options = ("--tree", str(LEAVES), "--ports", str(RANKS_PER_LEAF), "--elements", str(ELEMENTS))
+    options = ("--racks", str(LEAVES), "--ports", str(RANKS_PER_LEAF), "--elements", str(ELEMENTS))
     fabric = start_fabric(*options, "--loss", loss, "--seed", "3")
     draw = np.random.default_rng(11)
     with ExitStack() as stack:
@@ -89,7 +89,7 @@ def test_a_two_level_tree_sums_exactly_under_loss_on_every_link(start_fabric: Ca
 
 
 def test_ranks_that_fit_under_one_leaf_do_not_use_the_root(start_fabric: Callable[..., Fabric]) -> None:
-    fabric = start_fabric("--tree", "2", "--ports", "2", "--elements", str(ELEMENTS))
+    fabric = start_fabric("--racks", "2", "--ports", "2", "--elements", str(ELEMENTS))
     with ExitStack() as stack:
         ranks = join_all(fabric, "small", 2, stack)
         for got in reduce_all(ranks, [np.full(1000, rank + 1, np.int32) for rank in range(2)]):
@@ -104,7 +104,7 @@ def test_training_over_a_tree_ends_with_the_weights_of_one_switch(
 ) -> None:
     options = ["--workers", "4", "--epochs", "1", "--seed", "5"]
     weights = []
-    for tree in ((), ("--tree", "2", "--ports", "2", "--loss", "0.01")):
+    for tree in ((), ("--racks", "2", "--ports", "2", "--loss", "0.01")):
         fabric = start_fabric(*tree)
         weights += trained("--controller", fabric.http, *options)["weights_sha256"]
     assert len(set(weights)) == 1
@@ -113,7 +113,7 @@ def test_training_over_a_tree_ends_with_the_weights_of_one_switch(
 def test_a_restarted_controller_takes_the_whole_tree_over(
     start_fabric: Callable[..., Fabric],
 ) -> None:
-    fabric = start_fabric("--tree", "2", "--ports", "1", "--elements", str(ELEMENTS))
+    fabric = start_fabric("--racks", "2", "--ports", "1", "--elements", str(ELEMENTS))
     with ExitStack() as stack:
         ranks = join_all(fabric, "kept", 2, stack)
         os.kill(fabric.state["pid"], signal.SIGKILL)

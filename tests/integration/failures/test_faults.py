@@ -15,8 +15,8 @@ FAULTS = ("--loss", "0.02", "--duplicate", "0.02", "--reorder", "0.02", "--seed"
 @pytest.mark.parametrize(
     "options",
     [
-        ("--steps", "30"),
-        pytest.param(("--mechanism", "bsp/inagg+mcast", "--model", "vgg", "--steps", "8"), marks=pytest.mark.slow),
+        ("--iterations", "30"),
+        pytest.param(("--mechanism", "bsp/inagg+mcast", "--model", "vgg", "--iterations", "8"), marks=pytest.mark.slow),
     ],
 )
 def test_loss_duplication_and_reordering_leave_the_weights_alone(

@@ -118,7 +118,7 @@ def test_a_stalled_switch_is_noticed_killed_and_started_again(start_fabric: Call
 
 
 def test_killed_switches_come_back_into_their_tree(start_fabric: Callable[..., Fabric]) -> None:
-    fabric = start_fabric("--tree", "2", "--ports", "1", *ELEMENTS)
+    fabric = start_fabric("--racks", "2", "--ports", "1", *ELEMENTS)
     with ExitStack() as stack:
         sum_in_a_new_job(fabric, "before", stack)
         for switch in ("leaf0", "root"):
@@ -180,9 +180,9 @@ def running_switch(ready: Path, *ports: str) -> Iterator[dict[str, Any]]:
 def test_a_switch_of_somebody_else_is_waited_for(start_fabric: Callable[..., Fabric], tmp_path: Path) -> None:
     ready, ports_file = tmp_path / "ready.json", tmp_path / "ports.json"
     with ExitStack() as stack:
-        switch = stack.enter_context(running_switch(ready, "--p4rt", "127.0.0.1:0", "--udp-ports", "2"))
+        switch = stack.enter_context(running_switch(ready, "--p4rt", "127.0.0.1:0", "--ports", "2"))
         ports_file.write_text(json.dumps(switch["ports"]))
-        fabric = start_fabric("--switch", switch["p4rt"], "--switch-ports", str(ports_file), *ELEMENTS)
+        fabric = start_fabric("--p4rt", switch["p4rt"], "--switch-ports", str(ports_file), *ELEMENTS)
         sum_in_a_new_job(fabric, "before", stack)
         switch["process"].kill()
         wait_until(fabric, 3, lambda status: not status["up"])

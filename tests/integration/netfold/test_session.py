@@ -65,7 +65,7 @@ def test_what_cannot_be_summed_is_refused(seen: list[dict[str, Any]]) -> None:
 
 
 def test_the_hook_trains_to_the_bits_of_the_command(seen: list[dict[str, Any]]) -> None:
-    result = trained("--mechanism", "ring", "--world-size", "2", "--steps", "3")
+    result = trained("--mechanism", "ring", "--workers", "2", "--iterations", "3")
     assert [rank["weights_sha256"] for rank in seen] == result["weights_sha256"]
 
 

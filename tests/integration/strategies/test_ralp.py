@@ -33,7 +33,7 @@ class Run:
 def train(path: Path, mechanism: str, world_size: int = WORKERS, batch: int = BATCH) -> Run:
     """A run to its end; `path` is for its weights."""
     options = ["--mechanism", mechanism, "--workers", str(world_size), "--batch", str(batch)]
-    return Run(trained(*options, "--steps", str(STEPS), "--save", str(path)), torch.load(path))
+    return Run(trained(*options, "--iterations", str(STEPS), "--save", str(path)), torch.load(path))
 
 
 @pytest.fixture(scope="module")

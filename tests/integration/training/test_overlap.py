@@ -48,7 +48,7 @@ def hostlib_train(*options: str) -> subprocess.CompletedProcess[str]:
 
 def profiled(fabric: Fabric, folder: Path, *options: str) -> tuple[dict[str, Any], list[list[Event]]]:
     """A short run's result, and the events of each rank's trace."""
-    run = ("--workers", str(WORLD_SIZE), "--steps", str(LAST), "--profile", str(folder))
+    run = ("--workers", str(WORLD_SIZE), "--iterations", str(LAST), "--chrome-traces", str(folder))
     result = trained(*run, "--controller", fabric.http, *options)
     names = [f"rank{rank}.json" for rank in range(WORLD_SIZE)]
     assert sorted(path.name for path in folder.iterdir()) == names
@@ -74,7 +74,7 @@ def within(step: Range, found: list[Range]) -> list[Range]:
 
 
 def test_buckets_travel_while_the_backward_pass_goes_on(fabric: Fabric, tmp_path: Path) -> None:
-    options = ("--model", "resnet18", "--batch", "2", "--bucket-mb", "4")
+    options = ("--model", "resnet18", "--batch", "2", "--bucket", "4MiB")
     result, traces = profiled(fabric, tmp_path / "traces", "--mechanism", "inagg+mcast", *options)
     assert result["steps"] == LAST and len(set(result["weights_sha256"])) == 1
     assert 0 <= result["exposed_ms_median"] <= result["communication_ms_median"]
@@ -132,7 +132,7 @@ def test_a_profile_needs_steps_after_the_warm_up_and_a_folder(tmp_path: Path) ->
     ("options", "line"),
     [
         (("--lanes", "0"), "--lanes must be above 0, not 0"),
-        (("--steps", "-1"), "--steps must be above 0, not -1"),
+        (("--iterations", "-1"), "--iterations must be above 0, not -1"),
         (("--fallback", "inagg+mcast"), "unknown fallback 'inagg+mcast'; legal are"),
     ],
 )

@@ -19,7 +19,7 @@ def hostlib(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_bsp_is_exposed_as_long_as_it_communicates_and_wfbp_no_longer() -> None:
-    done = hostlib("overlap", "--steps", "8", "--repeats", "1", "--bucket-mb", "0.05", "--json")
+    done = hostlib("overlap", "--iterations", "8", "--repeats", "1", "--bucket", "0.05MiB", "--json")
     assert done.returncode == 0, done.stderr
     bsp, wfbp = json.loads(done.stdout)
     assert (bsp["mechanism"], wfbp["mechanism"]) == ("bsp/ring", "wfbp/ring")
@@ -30,7 +30,7 @@ def test_bsp_is_exposed_as_long_as_it_communicates_and_wfbp_no_longer() -> None:
 
 
 def test_the_cost_model_is_checked_against_real_steps() -> None:
-    done = hostlib("cgdp", "check", "cifar10_quick", "--chunks", "1,2", "--steps", "3", "--batch", "2", "--json")
+    done = hostlib("cgdp", "check", "cifar10_quick", "--chunk", "1,2", "--iterations", "3", "--batch", "2", "--json")
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     costs = [LayerCost(*(layer[name] for name in LayerCost.__slots__)) for layer in printed["layers"]]
@@ -53,7 +53,7 @@ def test_the_cost_model_is_checked_against_real_steps() -> None:
         (("overlap", "--mechanism", "bps/ring"), "unknown strategy 'bps'; legal are"),
         (("cgdp", "check", "alexnot"), "unknown model 'alexnot'; legal are"),
         (("cgdp", "check", "lenet", "--workers", "0"), "--workers must be at least 1, not 0"),
-        (("cgdp", "check", "lenet", "--input", "3xx"), "--input takes a shape such as 3x224x224, not '3xx'"),
+        (("cgdp", "check", "lenet", "--input", "3xx"), "--input: '3xx' is not a shape such as 3x224x224"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words: tuple[str, ...], line: str) -> None:

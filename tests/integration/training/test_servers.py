@@ -30,7 +30,7 @@ def test_workers_train_with_two_servers(tmp_path: Path) -> None:
         "ps:servers=2:assign=even",
         "--workers",
         "2",
-        "--steps",
+        "--iterations",
         str(STEPS),
         "--json",
     )
@@ -65,7 +65,7 @@ def test_mpirun_trains(tmp_path: Path) -> None:
         "mpi",
         "--mechanism",
         "ps",
-        "--steps",
+        "--iterations",
         str(STEPS),
         "--output",
         str(tmp_path / "result.json"),

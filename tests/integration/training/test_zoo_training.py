@@ -27,7 +27,7 @@ def network():
 def train(folder: Path, ranks: int, model: str, steps: int) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """The result, and the weights that it ended with; started in `folder`, 16 examples per step."""
     saved = folder / f"weights{ranks}.pt"
-    sizes = ("--workers", str(ranks), "--batch", str(16 // ranks), "--steps", str(steps), "--lr", "0.01")
+    sizes = ("--workers", str(ranks), "--batch", str(16 // ranks), "--iterations", str(steps), "--lr", "0.01")
     run = (
         "--mechanism",
         "bsp/ring",

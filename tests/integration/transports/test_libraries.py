@@ -43,7 +43,7 @@ def test_mpi_sums_as_gloo_does_with_2_3_and_4_workers() -> None:
 @pytest.mark.slow
 def test_mpirun_trains_with_mpis_own(tmp_path: Path) -> None:
     result_path = tmp_path / "result.json"
-    options = ["--transport", "mpi", "--mechanism", "mpi", "--steps", str(STEPS), "--output", str(result_path)]
+    options = ["--transport", "mpi", "--mechanism", "mpi", "--iterations", str(STEPS), "--output", str(result_path)]
     done = mpirun(3, "hostlib.train", *options)
     assert done.returncode == 0, done.stderr
     result = json.loads(result_path.read_text())
@@ -56,7 +56,7 @@ def test_mpirun_trains_with_mpis_own(tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 def test_under_mpirun_the_transport_must_be_mpi() -> None:
-    done = mpirun(2, "hostlib.train", "--mechanism", "mpi", "--steps", "1")
+    done = mpirun(2, "hostlib.train", "--mechanism", "mpi", "--iterations", "1")
     assert done.returncode != 0
     assert "legal: mpirun -n 4 python -m hostlib.train --transport mpi --mechanism mpi" in done.stderr
 

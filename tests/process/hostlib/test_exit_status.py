@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -31,6 +32,7 @@ def raising(error: BaseException) -> Callable[[], None]:
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.exceptions.Abort(), 130, "interrupted\n"),
         (click.UsageError("no such option"), 2, "error: no such option\n"),
+        (click.BadParameter("no number", param=click.Option(["--size"])), 2, "error: --size: no number\n"),
         (click.exceptions.Exit(3), 3, ""),
         (PermissionError(13, "Permission denied", "/etc/x"), 1, "error: /etc/x: Permission denied\n"),
         (OSError("no more"), 1, "error: cannot write the output: no more\n"),
@@ -43,6 +45,17 @@ def test_an_error_is_one_line_and_an_exit_code(
     with pytest.raises(SystemExit) as ended:
         end_with(raising(error), HostlibError)
     assert (ended.value.code, capsys.readouterr().err) == (code, line)
+
+
+@pytest.mark.parametrize("error", [FabricError("no answer"), click.UsageError("no such option")])
+def test_with_json_an_error_is_a_document_too(
+    error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["hostlib", "bench", "--json"])
+    with pytest.raises(SystemExit):
+        end_with(raising(error), HostlibError)
+    said = capsys.readouterr()
+    assert said.err == f"error: {json.loads(said.out)['error']}\n"
 
 
 def test_another_rooms_error_is_none_of_its_own() -> None:

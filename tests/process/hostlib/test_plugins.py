@@ -267,7 +267,7 @@ def test_somebody_elses_mechanism_is_listed_proved_simulated_and_run(elsewhere: 
     links = json.loads(simulated.stdout)["bytes_per_link"]
     assert links["worker0"]["sent"] == 2 * links["worker1"]["sent"] > 0
     trained = command(
-        ["hostlib", "train", "--mechanism", "soon/star", "--workers", "2", "--steps", "3", "--json"], elsewhere
+        ["hostlib", "train", "--mechanism", "soon/star", "--workers", "2", "--iterations", "3", "--json"], elsewhere
     )
     assert trained.returncode == 0, trained.stderr
     assert len(set(json.loads(trained.stdout)["weights_sha256"])) == 1

@@ -11,11 +11,12 @@ import pytest
 
 from controller.errors import ControllerError, RequestError, SwitchError
 from controller.jobs.allocation import NumberPool, SlotPool
-from controller.jobs.job import SLOTS_PER_POOL, Job, Joining
+from controller.jobs.job import Job, Joining
 from controller.jobs.job_table import LEASE_S, JobTable
 from controller.jobs.split_by_switch import shares
 from controller.topology import LEAF_RANK, Switch, Topology, single
 from hostlib.protocol import constants
+from hostlib.protocol.slots import SLOTS_PER_POOL
 
 
 @dataclass

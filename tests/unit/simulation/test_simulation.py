@@ -32,7 +32,7 @@ from simulation.models.synthetic_trace import model_trace
 from simulation.simulator.compile import compile_schedule, reduced
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, Order, only, play
-from simulation.simulator.workload import Variation, Workload, of_size, of_trace
+from simulation.simulator.workload import Variation, Workload, of_size, of_trace, trace_of_size
 from tests.unit.simulation.plain_player import PlainPlayer
 
 MEGABYTE = 10**6
@@ -156,13 +156,53 @@ def test_two_jobs_on_the_same_hosts_share_their_links() -> None:
     assert [o.iteration_end_ns[1] for o in play(GIGABIT, [job, job], apart=True).outcomes] == [ONE_WAY_NS] * 2
 
 
-def test_slots_make_jobs_wait_for_each_other() -> None:
+FRAME_NS, FRAME_BYTES = 8000, 1000  # at a gigabit a second
+
+
+@pytest.mark.parametrize("slots", [1, 2, 7, 128])
+@pytest.mark.parametrize("frames", [1, 6, 7, 8, 400])
+def test_a_slot_is_used_again_when_its_result_is_there(slots: int, frames: int) -> None:
+    """Frame by frame, by docs/protocol.md: the prologue's round trip, then position k when k - slots has its result."""
+    way_ns, turnaround_ns = 50_000, 3_000
+    network = Network(1e9, latency_ns=way_ns, slots=slots, slot_bytes=FRAME_BYTES, turnaround_ns=turnaround_ns)
+    outcome, _ = only(network, Job(of_size(frames * FRAME_BYTES), find("inagg+mcast"), 3, bare=True))
+    round_trip_ns = way_ns + FRAME_NS + turnaround_ns
+    leaves = [round_trip_ns]
+    for k in range(1, frames):
+        leaves.append(max(leaves[k - 1] + FRAME_NS, leaves[k - slots] + round_trip_ns if k >= slots else 0))
+    assert outcome.iteration_end_ns[1] == pytest.approx(leaves[-1] + FRAME_NS + way_ns, abs=1)
+
+
+def test_tensors_share_a_ranks_slots() -> None:
+    network = Network(1e9, latency_ns=50_000, slots=4, slot_bytes=FRAME_BYTES)
+    ends = []
+    for count in (1, 8):
+        workload = of_trace(trace_of_size(4 * count * FRAME_BYTES), 4 * FRAME_BYTES)
+        assert len(workload.tensors) == count
+        ends.append(only(network, Job(workload, find("inagg+mcast"), 2, bare=True))[0].iteration_end_ns[1])
+    assert ends[1] - ends[0] == pytest.approx(7 * (50_000 + FRAME_NS), abs=10), "each waits for the one before"
+
+
+def test_streams_of_chunks_share_a_jobs_slots() -> None:
+    """A source hears from its receivers how far they are: a way there, and one back, for twice the slots over streams."""
+    way_ns = 50_000
+    network = Network(1e9, latency_ns=way_ns, slots=8, slot_bytes=FRAME_BYTES)
+    outcome, _ = only(network, Job(of_size(64 * FRAME_BYTES), find("mcast"), 2, bare=True))
+    unlimited, _ = only(replace(network, slots=0), Job(of_size(64 * FRAME_BYTES), find("mcast"), 2, bare=True))
+    round_trip_ns = 2 * (way_ns + FRAME_NS)
+    rounds = 64 // 16
+    late_ns = (rounds - 1) * round_trip_ns + 16 * FRAME_NS - 64 * FRAME_NS
+    assert outcome.iteration_end_ns[1] - unlimited.iteration_end_ns[1] == pytest.approx(max(late_ns, 0), abs=10)
+    with pytest.raises(NetworkError, match="1 slots are too few for 3 streams of chunks"):
+        only(replace(network, slots=1), Job(of_size(MEGABYTE), find("ring+mcast"), 3, bare=True))
+
+
+def test_jobs_have_slots_of_their_own() -> None:
     job = Job(of_size(MEGABYTE), find("inagg+mcast"), 4, bare=True)
-    tight = replace(GIGABIT, slot_bytes=MEGABYTE)
-    ends = [o.iteration_end_ns[1] for o in play(tight, [job, job], apart=True).outcomes]
-    assert ends == [ONE_WAY_NS, 2 * ONE_WAY_NS]
-    with pytest.raises(NetworkError, match="1000000 bytes does not fit the 999999 bytes"):
-        only(replace(GIGABIT, slot_bytes=MEGABYTE - 1), job)
+    network = Network(1e9, latency_ns=50_000, slots=4, slot_bytes=FRAME_BYTES)
+    alone, _ = only(network, job)
+    both = play(network, [job, job], apart=True)
+    assert [o.iteration_end_ns[1] for o in both.outcomes] == [alone.iteration_end_ns[1]] * 2
 
 
 def played_ns(lists: dict[str, tuple[Operation, ...]], network: Network, workers: int) -> float:

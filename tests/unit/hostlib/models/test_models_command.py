@@ -46,10 +46,6 @@ def test_its_input_can_be_chosen() -> None:
         (("vgg12",), "unknown model 'vgg12'"),
         (("vgg19", "--input", "3x224"), "vgg19 takes images, such as 3x224x224, not 3x224"),
         (("vgg19", "--input", "3x224x200"), "vgg19 takes square images, not 3x224x200"),
-        (
-            ("vgg19", "--input", "big"),
-            "--input takes a shape such as 3x224x224, or a number of tokens such as 1024, not 'big'",
-        ),
         (("nowhere:net",), "nowhere:net does not build a model: ModuleNotFoundError"),
     ],
 )
@@ -57,6 +53,14 @@ def test_what_cannot_be_shown_is_refused(words: tuple[str, ...], says: str) -> N
     done = run(*words)
     assert isinstance(done.exception, HostlibError)
     assert str(done.exception).startswith(says)
+
+
+def test_an_input_is_a_shape_or_short_for_one() -> None:
+    assert "'big' is not a shape such as 3x224x224, 224 for short" in run("vgg19", "--input", "big").stderr
+    short, whole = (run("vgg16", "--input", each, "--json").output for each in ("64", "3x64x64"))
+    assert json.loads(short) == json.loads(whole)
+    tokens = json.loads(run("gpt2:layers=1:width=16:heads=2:classes=20", "--input", "8", "--json").output)
+    assert tokens["input"] == [8]
 
 
 def test_a_network_of_the_zoo_can_be_profiled(tmp_path: Path) -> None:

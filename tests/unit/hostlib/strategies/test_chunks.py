@@ -191,7 +191,7 @@ def test_a_models_layers_are_its_trained_ones() -> None:
 
 @pytest.mark.parametrize("words", [(), ("alexnet", "--layers", "8")])
 def test_chunks_are_of_a_model_or_of_layers(words: tuple[str, ...]) -> None:
-    with pytest.raises(HostlibError, match="of a MODEL or of --layers"):
+    with pytest.raises(HostlibError, match="give a MODEL or --layers N"):
         hostlib("chunks", *words, "--chunk", "2")
 
 
@@ -241,12 +241,12 @@ time_s,parameter,bytes,source,destination
 def test_the_command_prints_the_cost_model_of_a_trace(tmp_path: Path) -> None:
     path = tmp_path / "small.trace"
     path.write_text(TRACE)
-    rates = ("--sync-us", "100", "--accumulation", "1", "--broadcast", "2")
+    rates = ("--sync", "100us", "--accumulation", "1GB/s", "--broadcast", "2GB/s")
     printed = json.loads(hostlib("model", str(path), *rates, "--json"))
     (row,) = printed["chunks"]
     # fc: 4 ms + 0.1, then 1 ms + 0.5 ms for its megabyte; conv: pool's 3 ms and its own 2 ms later.
     assert row["done_s"] == pytest.approx([0.0056, 0.0092 + 1.5e-6])
     assert printed["without_overlap_s"] == pytest.approx(0.009 + 0.0015 + 1.5e-6)
     assert "speed-up" in hostlib("model", str(path), *rates)
-    with pytest.raises(HostlibError, match="--chunks takes numbers of layers"):
-        hostlib("model", str(path), "--chunks", "1,x")
+    with pytest.raises(HostlibError, match="--chunk takes numbers of layers"):
+        hostlib("model", str(path), "--chunk", "1,x")

@@ -170,7 +170,7 @@ def test_the_command_says_which_and_what_it_costs() -> None:
 
 def test_the_command_as_tables() -> None:
     assert "58,720,256" in command("poseidon", "vgg19", "--workers", "8")
-    assert "worker7" in command("poseidon", "vgg19", "--bytes")
+    assert "worker7" in command("poseidon", "vgg19", "--traffic")
 
 
 def command(*arguments: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -91,7 +92,7 @@ def test_reasons_are_printed() -> None:
     [
         (["no-such-net"], "unknown model 'no-such-net'"),
         (["lenet", "--batch", "0"], "--batch must be at least 1"),
-        (["lenet", "--input", "3x"], "--input takes a shape"),
+        (["lenet", "--input", "3x"], "'3x' is not a shape"),
         (["lenet", "--workers", "0"], "--workers must be at least 1"),
         (["lenet", "--gpus", "1"], "--gpus must be at least 2"),
         ([], "give a MODEL, or --tables"),
@@ -99,8 +100,8 @@ def test_reasons_are_printed() -> None:
     ],
 )
 def test_bad_input_is_refused(arguments: list[str], why: str) -> None:
-    with pytest.raises((RunError, HostlibError, UnknownNameError), match=why):
-        CliRunner().invoke(ralp, arguments, catch_exceptions=False)
+    with pytest.raises((RunError, HostlibError, UnknownNameError, click.BadParameter), match=why):
+        CliRunner().invoke(ralp, arguments, catch_exceptions=False, standalone_mode=False)
 
 
 def test_the_strategy_takes_its_options() -> None:

@@ -231,7 +231,7 @@ def test_the_command_makes_edits_and_shows(tmp_path: Path) -> None:
 
     made, edited = str(tmp_path / "made"), str(tmp_path / "edited")
     run("trace", "--model", "vgg16", "--input", "299", "--output", made)
-    run("trace", "edit", made, "--scale-compute", "0.5", "--layers", "conv", "--output", edited)
+    run("trace", "edit", made, "--scale-compute", "0.5", "--match", "conv", "--output", edited)
     printed = json.loads(run("trace", "show", edited, "--json"))
     assert printed["layers"][0]["forward_ns"] == round(read(Path(made)).layers[0].forward_ns / 2)
     assert "fc6" in run("trace", "show", made)

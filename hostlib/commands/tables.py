@@ -1,3 +1,0 @@
-"""What commands' tables share."""
-
-PLAIN_WIDTH = 110  # of tables that go to a file
