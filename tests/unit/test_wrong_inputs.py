@@ -401,7 +401,11 @@ WRONG = [
         2,
     ),
     ("hostlib bench --loss 2 --mechanism inagg", "--loss: '2' is not a probability in [0, 1)", 2),
-    ("hostlib bench --loss 0.1 --mechanism ring", "--loss: only the embedded switch loses, repeats, delays and damages", 1),
+    (
+        "hostlib bench --loss 0.1 --mechanism ring",
+        "--loss: only the embedded switch loses, repeats, delays and damages",
+        1,
+    ),
     ("hostlib bench --deadline 0", "--deadline must be above 0, not 0.0", 1),
     ("hostlib bench --deadline nan", "--deadline: 'nan' is not a number and one of ns, us, ms, s (as in 5us)", 2),
     ("hostlib bench --device tpu", "--device: 'tpu' is not cpu, cuda, or cuda:N", 2),
