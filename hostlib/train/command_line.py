@@ -1,4 +1,4 @@
-"""The options of a training run on a command line, and the command line of one rank (`python -m hostlib.train`)."""
+"""Command-line options of a training run, and the command line of one rank (`python -m hostlib.train`)."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ train_options = together(
 
 
 def write_result(path: Path | None, result: dict[str, Any]) -> None:
-    """Write a run's result to a file, whole or not at all.
+    """Write a run's result to a file atomically.
 
     Raises:
         RunError: it cannot be written.
@@ -189,7 +189,7 @@ def write_result(path: Path | None, result: dict[str, Any]) -> None:
 
 
 def print_result(result: dict[str, Any]) -> None:
-    """What people want to see of it."""
+    """Print a run's result for people."""
     table = Table(
         title=f"{result['model']} over {result['mechanism']}, {result['world_size']} workers",
         title_justify="left",
@@ -233,7 +233,7 @@ def rank_command(result: Path | None, as_json: bool, **options: Any) -> None:
         mpirun -n 4 python -m hostlib.train --transport mpi --mechanism ring
     """
     asked = TrainOptions(**options)
-    # What cannot be is refused before torch is loaded.
+    # Refuse impossible options before torch is loaded.
     from hostlib.train.loop import train
 
     with find_transport(asked.transport).environment() as here:

@@ -90,7 +90,7 @@ def test_tables_are_found_as_people_write_them(name: str) -> None:
 
 def test_figures_too_and_others_are_refused() -> None:
     assert find_table("fig3")[0] == find_table("figure-3")[0] == "figure3"
-    with pytest.raises(SimulationError, match="no table '5'; legal are 1, 4, 6"):
+    with pytest.raises(SimulationError, match="unknown table '5'; legal are 1, 4, 6"):
         find_table("5")
 
 
