@@ -70,7 +70,7 @@ def predict(
         QuantityError: something is no bandwidth, time or size.
         SimulationError: no such model, or a job or network that cannot be.
 
-    Source: docs/simulation.md and docs/paper.md: what is played, and how near it comes to published times.
+    Source: docs/simulation.md and docs/measurements/published-tables.md: what is played, and how near it comes to published times.
     """
     options = {
         "pixels": pixels,

@@ -18,6 +18,7 @@ from hostlib.strategies.strategy import choose
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
 from hostlib.text import units
+from hostlib.text.output import output as standard_output
 from simulation.commands.options import (
     RESPELLED,
     job_options,
@@ -121,7 +122,7 @@ def sweep(**options: Any) -> None:
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*(str(row[name]) for name in columns), *(f"{row[name]:,.4g}" for name in measured))
-    output().print(table)
+    standard_output().print(table)
 
 
 def _require_all(models: list[str], mechanisms: list[str], bandwidths: list[str], options: dict[str, Any]) -> None:

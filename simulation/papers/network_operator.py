@@ -2,7 +2,7 @@
 
 Every number is marked: `predicted` rests on the published compute times and the network alone; `fitted` on a backward
 span that was fitted per model (FITTED_BACKWARD_S), because that of the paper's Table 3 is too short for its own
-compute-bound cells. docs/paper.md says what is not reproduced.
+compute-bound cells. docs/measurements/published-tables.md says what is not reproduced.
 """
 
 from __future__ import annotations
