@@ -11,12 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hostlib.errors import HostlibError
 from hostlib.text import units
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:  # generic in new versions of click alone
+    _ParamType = click.ParamType
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ def metavar(words: Words, param: click.Parameter) -> str | None:
     return words.metavar if isinstance(param, click.Option) else None
 
 
-class Value(click.ParamType[Any]):
+class Value(_ParamType):
     """A value of a text, which `parse` makes.
 
     Args:
