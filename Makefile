@@ -30,8 +30,11 @@ SWITCH := $(wildcard p4/build/*.json emulation/switch/compiler/*.py emulation/sw
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard */native/*.cpp */native/*.h */native/*/*.cpp */native/*/*.h) $(SWITCH)
 	@bash .ci/prerequisites $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
+	@echo "installing netfold into $(VENV): the first time this downloads torch (2.5 GB) and compiles the packet engine ..."
+	@begun=$$(date +%s); \
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --editable '.[train,emulation,controller,mpi,plot,cluster,docs,test]'
+	    --editable '.[train,emulation,controller,mpi,plot,cluster,docs,test]' && \
+	echo "  done in $$(($$(date +%s) - begun)) s"
 	@touch $@
 
 p4:

@@ -1,1 +1,1 @@
-"""The control plane: who may use which slots of the switch, and who gets the results."""
+"""The control plane: assigns the switches' slots to jobs, and results to ranks."""

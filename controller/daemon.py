@@ -1,4 +1,4 @@
-"""The controller as a process: switches, P4Runtime sessions, jobs and HTTP server together."""
+"""The controller process: switches, P4Runtime sessions, jobs and HTTP server."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ EXPIRE_EVERY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
-    """What one controller is started with.
+    """Options of a controller.
 
     Attributes:
-        topology: switches that run already; None starts embedded ones.
-        tree: of embedded switches: leaves under one root; 0 for a single switch.
-        ports: of each embedded switch that ranks are on.
+        topology: switches that are already running; None starts embedded ones.
+        tree: number of leaves of embedded switches under one root; 0 for a single switch.
+        ports: of each embedded switch with ranks on it.
     """
 
     http: str
@@ -69,7 +69,7 @@ def netfold_version() -> str:
 
 
 def run_controller(config: DaemonConfig, announce: Callable[[State], None] = lambda state: None) -> None:
-    """Run until SIGTERM or SIGINT; then stop the switches that were started, too.
+    """Run until SIGTERM or SIGINT, then also stop the switches that it started.
 
     Args:
         announce: called once everything listens.
@@ -85,7 +85,7 @@ def run_controller(config: DaemonConfig, announce: Callable[[State], None] = lam
 
 @contextmanager
 def _sole(state_dir: Path) -> Iterator[None]:
-    """One controller per state directory, also when two start at the same moment."""
+    """Lock the state directory, so that it has one controller even if two start at the same moment."""
     create_folder(state_dir)
     with (state_dir / "controller.lock").open("w") as held:
         try:
@@ -115,12 +115,13 @@ def _run(config: DaemonConfig, announce: Callable[[State], None]) -> None:
 
 
 def _require_same_blocks(config: DaemonConfig, earlier: State | None) -> None:
-    """Ranks quantise by blocks of a packet's elements: those that are in a job would go on with other weights."""
+    """Check that earlier switches have the same elements per packet; jobs' results would differ otherwise."""
     if earlier is None or earlier.elements in (None, config.elements) or not earlier.at_work:
         return
     raise StateError(
         f"the switches of {config.state_dir} run a program of {earlier.elements} elements per packet, not "
-        f"{config.elements}: controller start --elements {earlier.elements} takes them over, controller stop ends them"
+        f"{config.elements}: use controller start --elements {earlier.elements} to take them over, "
+        "or controller stop to end them"
     )
 
 
@@ -135,7 +136,7 @@ def _serve(
     topology = switches.topology
     network = SwitchFleet(topology, _connect, time.monotonic)
     try:
-        # Entries that no kept job explains must not stay: where there may be any, the program is pushed anew.
+        # Entries that belong to no kept job must not stay: if there may be any, the program is pushed again.
         jobs_file = config.state_dir / JOBS_FILE
         pushed = network.push(artifact, anew=not (kept and _explained(jobs_file)))
         jobs = JobTable(network, topology, time.monotonic, time.time)
@@ -176,7 +177,7 @@ def _serve(
 
 
 def _connect(switch: Switch, patience_s: float | None) -> P4RuntimeSession:
-    # Election ids from the clock: a controller that comes later outbids one that went.
+    # Election ids from the clock: a later controller has a higher id than earlier ones.
     return P4RuntimeSession(switch.p4rt, switch.device_id, time.time_ns(), patience_s)
 
 
@@ -184,7 +185,7 @@ def _run_http(listener: socket.socket, service: Service, supervisor: Supervisor,
     server = uvicorn.Server(
         uvicorn.Config(create_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
     )
-    # uvicorn passes the signal on when it is done; what is left to do then is ours.
+    # uvicorn re-raises the signal when it is done; the cleanup below still has to run.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     ended = threading.Event()
@@ -209,7 +210,7 @@ def _expire(service: Service, ended: threading.Event) -> None:
             with service.changing() as jobs:
                 jobs.expire()
         except SwitchError:
-            continue  # /status says that the switch is gone; the jobs are forgotten all the same.
+            continue  # /status reports that the switch is gone; the jobs are dropped all the same.
 
 
 def _listen(http: str) -> socket.socket:
@@ -228,7 +229,7 @@ def _listen(http: str) -> socket.socket:
 
 
 def _explained(path: Path) -> bool:
-    """Whether the jobs that an earlier controller wrote down explain all entries of its switches."""
+    """Whether the jobs in an earlier controller's state file account for all entries of its switches."""
     try:
         return bool(json.loads(path.read_text())["clean"])
     except FileNotFoundError:
@@ -247,7 +248,7 @@ def _restore(jobs: JobTable, path: Path) -> None:
 
 
 def _switches(config: DaemonConfig, earlier: State | None) -> tuple[Switches, bool]:
-    """The switches to use, and whether they are those that an earlier controller of this state directory used."""
+    """The switches to use, and whether an earlier controller of this state directory used them."""
     if config.topology is not None:
         kept = earlier is not None and earlier.topology == config.topology
         return Switches(config.state_dir, config.topology), kept

@@ -1,33 +1,33 @@
 """Errors of the controller.
 
 ControllerError         (status: the HTTP code that the API answers with)
-├── ArtifactError       a compiled P4 program is missing or does not fit its lock
+├── ArtifactError       a compiled P4 program is missing or does not match its lock
 ├── SwitchError         the switch did not start, is gone, or refused a write
-├── RequestError        a rank asked for something it cannot have
-└── StateError          start, status or stop met a state that does not allow it
+├── RequestError        a rank's request was refused
+└── StateError          start, status or stop does not fit what is running
 """
 
 from __future__ import annotations
 
 
 class ControllerError(Exception):
-    """One line that says what is wrong and what is legal."""
+    """An error whose message is one line that says what is wrong and what is legal."""
 
     status = 500
 
 
 class ArtifactError(ControllerError):
-    """A compiled P4 program cannot be used."""
+    """A compiled P4 program that cannot be used."""
 
 
 class SwitchError(ControllerError):
-    """The switch cannot be used."""
+    """A switch that cannot be used."""
 
     status = 503
 
 
 class RequestError(ControllerError):
-    """A request that is refused."""
+    """A refused request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -35,4 +35,4 @@ class RequestError(ControllerError):
 
 
 class StateError(ControllerError):
-    """The command does not fit what is running."""
+    """A command that does not fit what is running."""

@@ -1,4 +1,4 @@
-"""The HTTP/JSON API: ranks join here, and a curl sees what the controller is doing. OpenAPI pages are under /docs."""
+"""The HTTP/JSON API, for ranks to join and for users to inspect the controller. OpenAPI pages are under /docs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from hostlib.protocol.slots import SLOTS_PER_POOL
 
 
 class Join(BaseModel):
-    """What a rank, or a server, says of itself.
+    """A rank's, or a server's, request to join.
 
-    `address` and `udp_ports`: where its packets come from and results go, one port per pool of slots. `mac`: only
-    where hosts are not on the embedded switch's loopback ports. `policy`: see controller.jobs.job.POLICIES. `slots`: of each
-    pool, a power of two; all ranks of a job say the same.
+    `address` and `udp_ports`: source of its packets and destination of its results, one port per slot pool. `mac`: only
+    if hosts are not on the embedded switch's loopback ports. `policy`: see controller.jobs.job.POLICIES. `slots`: of
+    each pool, a power of two; the same for all ranks of a job.
     """
 
     model_config = {"extra": "forbid"}
@@ -44,14 +44,14 @@ class Join(BaseModel):
 
 
 class Heartbeat(BaseModel):
-    """A sign of life: the rank's position in its stream of slots."""
+    """A heartbeat with the rank's position in its stream of slots."""
 
     model_config = {"extra": "forbid"}
     position: int = Field(default=0, ge=0)
 
 
 class SwitchStatus(Protocol):
-    """What the API reads of the switches."""
+    """The switches' status, as the API reads it."""
 
     def require_up(self) -> None: ...
 
@@ -60,7 +60,7 @@ class SwitchStatus(Protocol):
 
 @dataclass(slots=True)
 class Service:
-    """The controller's state behind the API; one lock around all of it.
+    """The controller's state behind the API; one lock guards all of it.
 
     Attributes:
         endpoints: (switch, port) -> the ADDRESS:PORT where a rank on that port reaches the fabric.
@@ -87,7 +87,7 @@ class Service:
                 self.changed(self.jobs.dump())
 
     def place(self, job: Job, rank: Rank) -> dict[str, Any]:
-        """What a rank is told of its place in a job."""
+        """The description of a rank's place in its job."""
         address, _, port = self.endpoints[rank.switch, rank.switch_port].rpartition(":")
         reply = {
             "state": job.state,
@@ -137,7 +137,7 @@ class Service:
         }
 
     def status(self) -> dict[str, Any]:
-        """Counters are per switch, and `events` and `drops` over all of them."""
+        """Status of switches and jobs. Counters are per switch; `events` and `drops` are sums over all switches."""
         switches = self.switches.describe()
         with self.lock:
             jobs = [self.describe(job) for job in self.jobs.jobs.values()]
@@ -166,7 +166,7 @@ def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def create_app(service: Service) -> FastAPI:
-    """The API over a service."""
+    """Create the API for a service."""
     app = FastAPI(title="netfold controller", version=service.version)
 
     @app.exception_handler(ControllerError)
@@ -181,17 +181,17 @@ def create_app(service: Service) -> FastAPI:
 
     @app.get("/")
     def controller() -> dict[str, str]:
-        """That this is a controller, without asking its switches."""
+        """Identify this server as a controller, without asking its switches."""
         return {"netfold": "controller", "version": service.version}
 
     @app.get("/status")
     def status() -> dict[str, Any]:
-        """The switch, its counters, and all jobs."""
+        """Switches, their counters, and all jobs."""
         return service.status()
 
     @app.get("/jobs/{job}")
     def job(job: str) -> dict[str, Any]:
-        """One job and its ranks."""
+        """A job and its ranks."""
         with service.lock:
             return service.describe(service.jobs.find(job))
 
@@ -218,42 +218,44 @@ def create_app(service: Service) -> FastAPI:
 
     @app.post("/jobs/{job}/ranks/{rank}")
     def join(job: str, rank: int, body: Join) -> dict[str, Any]:
-        """A rank joins; it may ask again. When all have joined, `state` is `ready` and says which slots are theirs."""
+        """Join a rank; repeating the request is allowed. Once all ranks have joined, `state` is `ready` and the answer
+        names its slots.
+        """
         return joined(job, _worker(rank), body)
 
     @app.get("/jobs/{job}/ranks/{rank}")
     def place(job: str, rank: int) -> dict[str, Any]:
-        """The same answer as joining gave: how a rank waits for the others. Counts as a sign of life."""
+        """The same answer as to joining; poll it to wait for the other ranks. Counts as a heartbeat."""
         return polled(job, _worker(rank))
 
     @app.post("/jobs/{job}/ranks/{rank}/heartbeat")
     def heartbeat(job: str, rank: int, body: Heartbeat, epoch: int | None = None) -> dict[str, Any]:
-        """A sign of life; 404 when the job, or the epoch that is named, is over."""
+        """Send a heartbeat; 404 if the job, or the given epoch, is over."""
         return beaten(job, _worker(rank), body, epoch)
 
     @app.delete("/jobs/{job}/ranks/{rank}")
     def leave(job: str, rank: int, epoch: int | None = None) -> dict[str, Any]:
-        """A rank is done; 404 when the job, or the epoch that is named, is over."""
+        """Leave the job; 404 if the job, or the given epoch, is over."""
         return left(job, _worker(rank), epoch)
 
     @app.post("/jobs/{job}/server")
     def join_server(job: str, body: Join) -> dict[str, Any]:
-        """The server of a job joins, as a rank does."""
+        """Join the server of a job, as a rank does."""
         return joined(job, constants.RANK_ALL, body)
 
     @app.get("/jobs/{job}/server")
     def place_server(job: str) -> dict[str, Any]:
-        """The same answer as joining gave."""
+        """The same answer as to joining."""
         return polled(job, constants.RANK_ALL)
 
     @app.post("/jobs/{job}/server/heartbeat")
     def heartbeat_server(job: str, body: Heartbeat, epoch: int | None = None) -> dict[str, Any]:
-        """A sign of life."""
+        """Send a heartbeat."""
         return beaten(job, constants.RANK_ALL, body, epoch)
 
     @app.delete("/jobs/{job}/server")
     def leave_server(job: str, epoch: int | None = None) -> dict[str, Any]:
-        """The server is done."""
+        """Leave the job."""
         return left(job, constants.RANK_ALL, epoch)
 
     return app
@@ -261,5 +263,5 @@ def create_app(service: Service) -> FastAPI:
 
 def _worker(rank: int) -> int:
     if rank == constants.RANK_ALL:
-        raise RequestError(422, f"rank {rank} stands for everybody: a server joins at /jobs/NAME/server")
+        raise RequestError(422, f"rank {rank} is reserved: a server joins at /jobs/NAME/server")
     return rank

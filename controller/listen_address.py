@@ -1,4 +1,4 @@
-"""Where the HTTP API listens."""
+"""The address that the HTTP API listens on."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from controller.errors import ControllerError
 
 
 def parse_listen_address(http: str) -> tuple[str, int]:
-    """Address and port of ADDRESS:PORT.
+    """Parse ADDRESS:PORT.
 
     Raises:
-        ControllerError: it is not of that form.
+        ControllerError: the text is not of that form.
     """
     address, _, port = http.rpartition(":")
     if not address or not (port.isdecimal() and port.isascii()) or int(port) > 65535:

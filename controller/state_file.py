@@ -1,4 +1,4 @@
-"""What a controller leaves in its folder for whoever comes after it: itself, and the switches that it started."""
+"""The state file of a controller, for a restarted controller and for other commands: its process and its switches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Embedded:
     """How an embedded switch was started.
 
     Attributes:
-        options: of `emulation switch`, without those that say where its ports are.
+        options: of `emulation switch`, except for its ports' addresses.
         wires: port to another switch -> ADDRESS:PORT of this switch's end.
     """
 
@@ -28,12 +28,12 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What STATE_DIR/controller.json says of a controller and its switches.
+    """A controller and its switches, as in STATE_DIR/controller.json.
 
     Attributes:
-        processes: the switches that the controller started, by name; none when it was given them.
-        embedded: the same, for who must start one of them again.
-        elements: per packet, of the program on the switches; None of a file that an earlier version wrote.
+        processes: the switches that the controller started, by name; empty if it was given its switches.
+        embedded: how each of those was started, in case one must be restarted.
+        elements: per packet, of the switches' program; None in files of earlier versions.
     """
 
     controller: Process
@@ -61,10 +61,10 @@ class State:
 
     @classmethod
     def read(cls, directory: Path) -> State | None:
-        """What the state file says; None when there is none.
+        """Read the state file; None if there is none.
 
         Raises:
-            StateError: there is one that no controller wrote.
+            StateError: the file was not written by a controller.
         """
         path = directory / STATE_FILE
         try:
@@ -87,7 +87,7 @@ class State:
 
     @property
     def at_work(self) -> bool:
-        """Whether its switches are, as far as can be said from here: those that it was given may be."""
+        """Whether its switches are running, as far as this machine can tell: switches that it was given may be."""
         return not self.processes or any(process.alive for process in self.processes.values())
 
     @staticmethod
@@ -114,7 +114,7 @@ def create_folder(directory: Path) -> None:
 
 
 def running(state: State | None) -> StateError:
-    """The error for starting a controller where one runs."""
+    """The error for starting a controller while one is running."""
     which = f"pid {state.controller.pid}, {state.http}" if state is not None else "it is just starting"
     return StateError(
         f"a controller is running already ({which}); stop it with controller stop, or choose another --state-dir"

@@ -1,4 +1,4 @@
-"""Switches as the controller reaches them: a tree (hostlib/topology/) with addresses, and who is on which port."""
+"""Switches as the controller reaches them: a tree (hostlib/topology/) with addresses, and the hosts on each port."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from hostlib.protocol.addresses import SWITCH_MAC
 from hostlib.system.user_file import parse_json, read_text
 from hostlib.topology.switch_tree import SwitchTree
 
-LEAF_RANK = 0x8000  # What switch i of a topology is to its parent: rank LEAF_RANK + i, above every worker's.
+LEAF_RANK = 0x8000  # Switch i of a topology has rank LEAF_RANK + i at its parent, above every worker's.
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One switch.
+    """A switch.
 
     Attributes:
         address: its own fabric address.
         ports: port number -> ADDRESS:PORT where a rank on it reaches the fabric.
-        hosts: port number -> IPv4 address of the host that is plugged in there; a rank from that address gets that
-            port. Ports that are not named here are anybody's.
-        macs: port number -> MAC address of that host. Whatever is sent to it crosses the switches to it.
+        hosts: port number -> IPv4 address of the host that is plugged in there; a rank with that address gets that
+            port. Ports without an entry are available to any rank.
+        macs: port number -> MAC address of that host. The switches forward everything for that address to it.
         parent: name of the switch above; with `uplink`, this switch's port to it, and `downlink`, its port to here.
     """
 
@@ -47,7 +47,7 @@ class Topology:
     """A tree of switches, parents before their children.
 
     Raises:
-        ControllerError: it is not a tree, or names, addresses or ports are given twice.
+        ControllerError: it is not a tree, or has duplicate names, addresses or ports.
     """
 
     switches: tuple[Switch, ...]
@@ -107,18 +107,18 @@ class Topology:
 
     @property
     def tree(self) -> SwitchTree:
-        """The switches by name."""
+        """The tree of switch names."""
         return SwitchTree({switch.name: switch.parent for switch in self.switches})
 
     def children(self, name: str) -> list[Switch]:
         return [self.switch(child) for child in self.tree.children(name)]
 
     def path(self, name: str) -> list[str]:
-        """The switch and everything above it, up to the root."""
+        """The switch and its ancestors, up to the root."""
         return self.tree.path(name)
 
     def forwarding(self, name: str) -> dict[str, int]:
-        """MAC address of each host that has one -> the port of this switch that leads there."""
+        """MAC address of each host with a known one -> the port of this switch that leads there."""
         return {
             mac: port if other.name == name else self.towards(name, other.name)
             for other in self.switches
@@ -126,19 +126,19 @@ class Topology:
         }
 
     def towards(self, name: str, there: str) -> int:
-        """The port of a switch that leads to another one: down to what is below, up to everything else."""
+        """The port of a switch that leads to another one: down to switches below it, up to all others."""
         child = self.tree.towards(name, there)
         return self.switch(name).uplink if child is None else self.switch(child).downlink
 
     def flooded(self, switch: Switch) -> list[int]:
-        """Ports of a switch by which everybody is reached, where hosts are at the other ends of cables."""
+        """Ports of a switch for flooding: those with cables to hosts, or to switches that lead to hosts."""
         if not any(each.hosts for each in self.switches):
             return []
         up = [] if switch.parent is None else [switch.uplink]
         return [*sorted(switch.hosts), *up, *(child.downlink for child in self.children(switch.name))]
 
     def rank_of(self, name: str) -> int:
-        """What a switch is to its parent."""
+        """The rank of a switch at its parent."""
         return LEAF_RANK + [switch.name for switch in self.switches].index(name)
 
     def as_json(self) -> list[dict[str, Any]]:
@@ -149,7 +149,7 @@ class Topology:
         """The inverse of as_json.
 
         Raises:
-            ControllerError: see Topology; or a key that a switch does not have.
+            ControllerError: see Topology; or an unknown or missing key of a switch.
         """
         try:
             return cls(
@@ -173,7 +173,7 @@ class Topology:
 
     @classmethod
     def read(cls, path: Path) -> Topology:
-        """From a JSON file: {"switches": [...]}.
+        """Read a JSON file: {"switches": [...]}.
 
         Raises:
             ControllerError: it cannot be read, or see Topology.
@@ -189,10 +189,10 @@ def _mac(text: str) -> str:
     if re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", str(text).lower()) is None:
         raise ValueError(f"{text!r} is not a MAC address (as in 02:00:00:00:00:01)")
     if int(str(text)[:2], 16) & 1:
-        raise ValueError(f"{text} is a group's address, not a host's")
+        raise ValueError(f"{text} is a multicast address, not a host's")
     return str(text).lower()
 
 
 def single(p4rt: str, device_id: int, address: str, ports: dict[int, str]) -> Topology:
-    """One switch and nothing else."""
+    """A topology of a single switch."""
     return Topology((Switch("switch", p4rt, device_id, address, ports),))

@@ -14,20 +14,20 @@ from __future__ import annotations
 
 
 class EmulationError(Exception):
-    """One line that says what is wrong and what is legal."""
+    """An error whose message is one line that says what is wrong and what is legal."""
 
 
 class ProgramError(EmulationError):
-    """The program cannot run here; the message names the construct."""
+    """A program that cannot run here; the message names the construct."""
 
 
 class CompilerError(EmulationError):
-    """The generated C could not be compiled."""
+    """Generated C code that could not be compiled."""
 
 
 class PortError(EmulationError):
-    """A switch port could not be opened."""
+    """A switch port that could not be opened."""
 
 
 class SwitchMemoryError(EmulationError):
-    """There was no memory; nothing has changed."""
+    """Out of memory; nothing has changed."""

@@ -1,1 +1,1 @@
-"""The host side: mechanisms, wire format, packet engine, torch integration, training."""
+"""The host side: mechanisms, wire format, packet engine, PyTorch integration, training."""

@@ -1,17 +1,17 @@
 """Errors of the host side.
 
 HostlibError
-├── UnknownNameError    a mechanism, strategy, model or dtype that does not exist; names the legal ones
-├── QuantityError       a bandwidth, size or time that is not one
-├── ModelError          a model that cannot be made, or does not take what it is given
-│   └── ContentsError   one whose forward pass decides by what is in its tensors
+├── UnknownNameError    unknown mechanism, strategy, model or dtype; lists the legal ones
+├── QuantityError       not a valid bandwidth, size or time
+├── ModelError          a model that cannot be built, or rejects its input
+│   └── ContentsError   a model whose forward pass depends on the values in its tensors
 ├── ScheduleError       a schedule that is not an all-reduce, or deadlocks; names node and piece
-│   └── OperationError  one whose operations are none; names node and operation
-├── SpecError           a mechanism or strategy that is not declared as it must be; names the file
-├── JoinError           the controller is not there, or refused the rank
+│   └── OperationError  a schedule with an invalid operation; names node and operation
+├── SpecError           an invalid declaration of a mechanism or strategy; names the file
+├── JoinError           the controller does not answer, or refused the rank
 ├── MissingRankError    a rank died or stalled; `ranks` says which
 ├── FabricError         the switch does not answer, though all ranks are alive
-└── RunError            a training run that could not be started or did not end well
+└── RunError            a training run that could not start or failed
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
-ENDED_EARLY = "ended before the others"  # said of a rank by another: its own words say more
+ENDED_EARLY = "ended before the others"  # what other ranks report of a rank that failed; its own error says more
 
 
 class HostlibError(Exception):
-    """One line that says what is wrong and what is legal.
+    """An error whose message is one line that says what is wrong and what is legal.
 
     Attributes:
-        FIELDS: what beside the line goes with it from process to process, by name: its type, or its items'.
+        FIELDS: name -> type (or item type) of the attributes that are sent along with the message between processes.
     """
 
     FIELDS: ClassVar[dict[str, type]] = {}
 
     def as_json(self) -> dict[str, Any]:
-        """What another process can make the same error of; see `from_json`."""
+        """Return a JSON record from which another process can rebuild the error; see `from_json`."""
         kinds = [kind.__name__ for kind in type(self).__mro__ if issubclass(kind, HostlibError)]
         return {"kinds": kinds, "line": str(self), "fields": {name: getattr(self, name) for name in self.FIELDS}}
 
     def restated(self, line: str) -> HostlibError:
-        """The same error in other words."""
+        """Return the same error with another message."""
         return _made(type(self), line, {name: getattr(self, name) for name in self.FIELDS})
 
 
 def from_json(record: Any) -> HostlibError:
-    """The error that another process had: of the same type where this one has it, else of its nearest base.
+    """Rebuild an error that another process raised, as its own type if this process has it, else as the nearest base.
 
-    Nothing is made but errors of this tree, and of fields only those that the type has, so anybody may have sent it.
+    Only errors of this hierarchy and the fields that they declare are created, so records from untrusted senders are
+    safe.
 
     Raises:
-        ValueError: it is no record of an error.
+        ValueError: the record is not one of an error.
     """
     try:
         kinds, line, fields = record["kinds"], record["line"], record["fields"]
@@ -55,11 +56,11 @@ def from_json(record: Any) -> HostlibError:
         kind = next((known[name] for name in kinds if name in known), HostlibError)
         wanted = {name: fields[name] for name in kind.FIELDS}
     except (KeyError, TypeError) as error:
-        raise ValueError(f"no record of an error: {record!r:.100}") from error
+        raise ValueError(f"not a record of an error: {record!r:.100}") from error
     for name, value in wanted.items():
         items = value if isinstance(value, list) else [value]
         if any(type(item) is not kind.FIELDS[name] for item in items):
-            raise ValueError(f"no record of an error: {name} is {value!r:.100}")
+            raise ValueError(f"not a record of an error: {name} is {value!r:.100}")
     return _made(kind, str(line), wanted)
 
 
@@ -70,14 +71,14 @@ def _tree(kind: type[HostlibError]) -> Iterator[type[HostlibError]]:
 
 
 def _made(kind: type[HostlibError], line: str, fields: dict[str, Any]) -> HostlibError:
-    error = kind.__new__(kind, line)  # Not by __init__, which makes the line itself.
+    error = kind.__new__(kind, line)  # Bypass __init__, which composes the message itself.
     for name, value in fields.items():
         setattr(error, name, value)
     return error
 
 
 class UnknownNameError(HostlibError):
-    """Something was asked for by a name that nothing has."""
+    """An unknown name; the message lists the legal ones."""
 
     FIELDS: ClassVar[dict[str, type]] = {"kind": str, "name": str, "legal": str}
 
@@ -87,27 +88,27 @@ class UnknownNameError(HostlibError):
 
 
 class QuantityError(HostlibError):
-    """A number with a unit that cannot be read."""
+    """A quantity with a unit that cannot be parsed."""
 
 
 class ModelError(HostlibError):
-    """A model that cannot be made or looked at."""
+    """A model that cannot be built or inspected."""
 
 
 class ContentsError(ModelError):
-    """A model whose forward pass cannot be had without contents."""
+    """A model that cannot be traced without real inputs."""
 
 
 class ScheduleError(HostlibError):
-    """A schedule that must not run."""
+    """An invalid schedule."""
 
 
 class OperationError(ScheduleError):
-    """A schedule that nobody can read."""
+    """A schedule with an invalid operation."""
 
 
 class SpecError(HostlibError):
-    """A mechanism or strategy that cannot be registered."""
+    """An invalid specification of a mechanism or strategy."""
 
 
 class JoinError(HostlibError):
@@ -115,7 +116,7 @@ class JoinError(HostlibError):
 
 
 class MissingRankError(HostlibError):
-    """One or more ranks show no sign of life; `ranks` has their numbers."""
+    """One or more ranks give no sign of life; `ranks` has their numbers."""
 
     FIELDS: ClassVar[dict[str, type]] = {"ranks": int}
 

@@ -1,4 +1,4 @@
-"""netfold's door: the Python API, and the command `netfold`. What a name needs is loaded when it is first used.
+"""The Python API of netfold. Each name's module is loaded when the name is first used.
 
 import netfold
 
@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # Where a name is; all others are of hostlib.errors.
+    # The module that defines each name; all others are in hostlib.errors.
     _MODULES = {
         "BucketTimes": "netfold.training_session",
         "Mechanism": "hostlib.mechanisms.mechanism",
@@ -86,7 +86,7 @@ if not TYPE_CHECKING:
         "register": "netfold.torch_backend",
         "session": "netfold.training_session",
     }
-    _OTHERWISE = {"mechanisms": "registered"}  # how a name is called where it is
+    _OTHERWISE = {"mechanisms": "registered"}  # the name in its own module
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

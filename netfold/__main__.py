@@ -2,5 +2,5 @@
 
 from hostlib.system.programs import netfold
 
-if __name__ == "__main__":  # a sweep's processes import this, too
+if __name__ == "__main__":  # the worker processes of a sweep import this module, too
     netfold()

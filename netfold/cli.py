@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def run() -> None:
-    """Entry point: errors of netfold become one line and exit code 1."""
+    """Entry point: netfold's errors become one line and exit code 1."""
     end_with(
         lambda: main(standalone_mode=False),
         HostlibError,

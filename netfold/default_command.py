@@ -1,4 +1,4 @@
-"""Groups in which `run` need not be named."""
+"""Command groups whose `run` command need not be named."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ DEFAULT = "run"
 
 
 class RunGroup(FolderGroup):
-    """A group that takes words for its command `run` where the first of them is none of its own: neither a command nor an
-    option of the group.
-    """
+    """Passes its words to its command `run` unless the first word is one of the group's own commands or options."""
 
     def completed(self, ctx: click.Context, words: list[str]) -> list[str]:
-        """The words with the command that is meant."""
+        """Insert the command that is meant into the words."""
         if not words or words[0] in self._own_options(ctx):
             return words
         named = not words[0].startswith("-") and self.get_command(ctx, words[0]) is not None

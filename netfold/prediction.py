@@ -1,4 +1,4 @@
-"""What the simulator says of an iteration, for Python."""
+"""Predict the time of an iteration with the simulator."""
 
 from __future__ import annotations
 
@@ -41,36 +41,39 @@ def predict(
     stragglers: Mapping[int, float] | None = None,
     seed: int = 1,
 ) -> SimulatedIteration:
-    """What an iteration takes on a network that is not here, by the simulator: the numbers of `simulation run`.
+    """Predict the time of a training iteration with the simulator; the same numbers as `simulation run`.
 
-    Quantities are texts with a unit: bandwidths as `25gbit`, times as `5us`, sizes as `16MiB` or in bytes. What is not
-    listed below, `simulation run` has as an option of that name, and says in its help what it is.
+    Quantities are strings with a unit: bandwidths as `25gbit`, times as `5us`, sizes as `16MiB` or in bytes. Parameters
+    that are not listed below are the options of the same name of `simulation run`; its help describes them.
 
     Args:
-        model: of those that `simulation run` knows; None for `trace` or `size`.
-        mechanism: as `ring` or `ps:servers=4`, or a strategy and one, as `hybcomm/ring`.
-        workers: how many hosts compute.
-        bandwidth: of every host's link, each way.
-        trace: a trace file that is simulated in place of a model.
-        size: of one bare all-reduce in place of a model; 16 MiB if nothing is named.
-        jobs: so many of the same at a time; with `apart`, on hosts of their own.
+        model: a model that `simulation run` knows; None if `trace` or `size` is given.
+        mechanism: as `ring` or `ps:servers=4`, or with a strategy, as `hybcomm/ring`.
+        workers: number of hosts that compute.
+        bandwidth: of every host's link, in each direction.
+        trace: path of a trace file, simulated in place of a model.
+        size: of one bare all-reduce, in place of a model; 16 MiB if neither model, trace nor size is given.
+        jobs: number of identical jobs that run at the same time; with `apart`, each on its own hosts.
         pixels: width of the model's square images (--input); None for the model's own.
         batch: images per worker and iteration.
-        forward, backward: times of the passes; None for published ones, or else by `tflops` (10^12 operations a second).
+        forward, backward: times of the passes; None for published ones, or else derived from `tflops` (10^12 operations
+            per second).
         latency: one way, host to host.
-        slots: of each job on a switch, of 1 KiB each; 0 for no limit.
-        racks, oversubscription: switches of a leaf-spine network, and of each one's way to the spine; 1 is a star.
-        stragglers: by rank: how many times slower it computes.
+        slots: number of slots of each job on a switch, of 1 KiB each; 0 for no limit.
+        racks, oversubscription: leaf switches of a leaf-spine network, and the oversubscription of their links to the
+            spine; 1 rack is a star.
+        stragglers: rank -> how many times slower it computes.
 
     Returns:
-        Seconds, and bytes by link.
+        Times in seconds, and bytes per link.
 
     Raises:
-        UnknownNameError: no such mechanism, strategy or option of one.
-        QuantityError: something is no bandwidth, time or size.
-        SimulationError: no such model, or a job or network that cannot be.
+        UnknownNameError: there is no such mechanism, strategy or option.
+        QuantityError: a value is not a bandwidth, time or size.
+        SimulationError: there is no such model, or the job or network is impossible.
 
-    Source: docs/simulation.md and docs/paper.md: what is played, and how near it comes to published times.
+    Source: docs/simulation.md (what is simulated) and docs/measurements/published-tables.md (how close it comes to
+        published times).
     """
     options = {
         "pixels": pixels,

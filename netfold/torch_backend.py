@@ -1,16 +1,17 @@
-"""torch.distributed's backend `netfold`."""
+"""The torch.distributed backend `netfold`."""
 
 from __future__ import annotations
 
 
 def register() -> str:
-    """Register the backend with torch.distributed; once or more often.
+    """Register the backend `netfold` with torch.distributed; calling it again does no harm.
 
-    `torch.distributed.init_process_group(netfold.register())` makes a group whose all-reduce and reduce-scatter go by the
-    mechanism that NETFOLD_MECHANISM names; docs/torch.md has the other variables and what is summed how.
+    `torch.distributed.init_process_group(netfold.register())` makes a group whose all-reduce and reduce-scatter use the
+    mechanism that the environment variable NETFOLD_MECHANISM names. docs/torch.md lists the other variables and which
+    operations are summed how.
 
     Returns:
-        Its name, "netfold".
+        The backend's name, "netfold".
 
     Source: docs/torch.md; hostlib/pytorch/backend.py.
     """

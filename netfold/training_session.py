@@ -1,4 +1,4 @@
-"""A mechanism at work in a script of one's own: this rank's part of it."""
+"""Sessions: one rank's use of a mechanism in a training script of your own."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport_registry import DEFAULT_TRANSPORT, find_transport
 
 OPERATIONS = ("sum", "avg")
-KEPT = 1000  # the latest steps, and sums: a long run's memory stays what it is
+KEPT = 1000  # the latest steps, and sums, that are kept: memory stays bounded in long runs
 Hook = Callable[[HookState, dist.GradBucket], Future[Tensor]]
 
-_numbers = itertools.count(1)  # of this process's sessions
+_numbers = itertools.count(1)  # counts the sessions of this process
 
 
 @dataclass(frozen=True, slots=True)
 class BucketTimes:
-    """One of DDP's buckets, over the steps that are remembered.
+    """Timing of one of DDP's buckets over the remembered steps.
 
     Attributes:
-        bucket: its number; 0 is the first that the backward pass has ready.
-        size_bytes: of its gradients.
-        ms_median: milliseconds from the moment its gradients were there until their average was.
+        bucket: its index; 0 is the first bucket that the backward pass completes.
+        size_bytes: size of its gradients.
+        ms_median: milliseconds from when its gradients were ready until their average was available.
     """
 
     bucket: int
@@ -53,21 +53,22 @@ class BucketTimes:
 
 @dataclass(frozen=True, slots=True)
 class SessionReport:
-    """What a session did on this rank. Times are of the latest 1,000 steps, or sums, at most, and in milliseconds.
+    """What a session did on this rank. Times are in milliseconds, over at most the latest 1,000 steps or sums.
 
     Attributes:
-        mechanism: its name, options included.
-        rank, world_size: this process's number, from 0, and how many ranks there are.
-        steps: DDP's steps whose gradients went by the hook.
-        buckets: each of DDP's buckets.
-        communication_ms_median: of a step, how long at least one bucket was under way; None without steps.
-        exposed_ms_median: of a step, from the end of the backward pass until the last bucket was there: what the
-            optimiser waits for; None without steps.
-        overlap: median share of the communication that the backward pass hid, 0 to 1; None without steps.
-        sums: `all_reduce` calls.
-        sum_ms_median: from the call of `all_reduce` until the sum was there; None without such calls.
-        fabric_failures: what is known of each time that the switch failed and hosts went on; docs/failures.md.
-        engine: the packet engine's counters by name; None where none is at work.
+        mechanism: its name, with options.
+        rank, world_size: this process's rank, from 0, and the number of ranks.
+        steps: DDP steps whose gradients went through the hook.
+        buckets: one entry for each of DDP's buckets.
+        communication_ms_median: time per step during which at least one bucket was in flight; None without steps.
+        exposed_ms_median: time per step from the end of the backward pass until the last bucket was available, which
+            the optimiser waits for; None without steps.
+        overlap: median share of the communication hidden by the backward pass, 0 to 1; None without steps.
+        sums: number of `all_reduce` calls.
+        sum_ms_median: from the call of `all_reduce` until the sum was available; None without such calls.
+        fabric_failures: one record for each time that the switch failed and the hosts went on without it; see
+            docs/failures.md.
+        engine: the packet engine's counters by name; None if no packet engine is used.
     """
 
     mechanism: str
@@ -86,7 +87,7 @@ class SessionReport:
 
 @dataclass(slots=True)
 class _Remembered:
-    """What was measured: how much of it there was, and the latest."""
+    """Measurements: how many there were, and the latest ones."""
 
     steps: int = 0
     sums: int = 0
@@ -95,12 +96,13 @@ class _Remembered:
 
 
 class Session:
-    """This rank's part of a mechanism's work; `netfold.session` makes one. All ranks ask for the same, in the same order.
+    """One rank's handle to a running mechanism; created by `netfold.session`. All ranks must make the same calls in the
+    same order.
 
     Attributes:
-        mechanism: its name, options included.
-        rank: this process's number, from 0.
-        world_size: how many ranks there are.
+        mechanism: its name, with options.
+        rank: this process's rank, from 0.
+        world_size: number of ranks.
     """
 
     def __init__(
@@ -113,19 +115,20 @@ class Session:
         self._at_end: tuple[list[dict[str, Any]], dict[str, int] | None] | None = None
 
     def all_reduce(self, tensor: Tensor, op: Literal["sum", "avg"] = "sum") -> Reduction:
-        """Begin to sum or average a tensor over all ranks, in place.
+        """Start to sum or average a tensor over all ranks, in place.
 
         Args:
-            tensor: of any shape, the same on every rank; dense; float32, float16, bfloat16, or int32, which is summed
-                alone; on the CPU or a CUDA device. It must be left alone until the sum is there.
+            tensor: of any shape, the same on every rank; dense; float32, float16, bfloat16, or int32 (`op="sum"` only);
+                on the CPU or a CUDA device. Neither read nor write it until `.wait()` has returned.
+            op: "sum" or "avg".
 
         Returns:
-            What `.wait()` returns from when the tensor holds the sum.
+            A handle whose `.wait()` returns when the tensor holds the result.
 
         Raises:
             UnknownNameError: there is no such operation.
-            HostlibError: such tensors are not summed. What else goes wrong, `.wait()` raises: of the dtype, a missing
-                rank, a fabric that does not answer.
+            HostlibError: tensors of this kind are not summed. Other errors are raised by `.wait()`: an unsupported
+                dtype, a missing rank, a fabric that does not answer.
 
         Source: docs/protocol.md: how a switch sums floats; docs/torch.md: dtypes.
         """
@@ -140,19 +143,19 @@ class Session:
         return Reduction([future], lambda: [tensor])
 
     def ddp_hook(self) -> tuple[HookState, Hook]:
-        """What DistributedDataParallel takes, so that each bucket of gradients is averaged while the backward pass goes on:
+        """Return the state and hook that average DDP's gradient buckets while the backward pass goes on.
 
             ddp = DistributedDataParallel(model)
             ddp.register_comm_hook(*session.ddp_hook())
 
         Returns:
-            The hook's state, one for all hooks of a session, and the hook.
+            The hook's state, shared by all hooks of a session, and the hook.
 
         Source: torch.distributed.algorithms.ddp_comm_hooks; Li et al. 2020, "PyTorch Distributed", section 3.2.
         """
         remembered = self._remembered
 
-        @wraps(average_hook)  # with its annotations, which DDP inspects
+        @wraps(average_hook)  # defined here with its annotations, because DDP inspects them
         def hook(state: HookState, bucket: dist.GradBucket) -> Future[Tensor]:
             average = average_hook(state, bucket)
             if bucket.index() == 0:
@@ -163,7 +166,7 @@ class Session:
         return self._state, hook
 
     def report(self) -> SessionReport:
-        """What was done so far; after the session's end, all of it."""
+        """Report what the session has done so far; after the session's end, all of it."""
         failures, engine = self._at_end or (self._collective.failures, self._collective.stats())
         steps = [step for step in self._remembered.of_steps if step.spans and all(s.done_ns for s in step.spans)]
         spans: dict[int, list[Span]] = {}
@@ -206,32 +209,32 @@ def session(
     lanes: int = 1,
     transport: str = DEFAULT_TRANSPORT,
 ) -> Iterator[Session]:
-    """A mechanism at work between the processes that torchrun, or mpirun, started: as long as the `with` block runs.
+    """Run a mechanism between the processes that torchrun or mpirun started, for the duration of the `with` block.
 
-    Rank, world size and where ranks meet are the environment's (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). torch's
-    default process group is used where there is one; else it is Gloo's, as long as the block runs. Sessions may follow
-    each other; every rank begins the same ones.
+    Rank, world size and rendezvous address come from the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
+    torch's default process group is used if it exists; otherwise a Gloo group is made for the block. Sessions may
+    follow each other; every rank must start the same ones.
 
     Args:
-        mechanism: as `ring` or `inagg+mcast`, which has options behind colons: see `mechanisms`.
-        controller: URL, where ranks join for mechanisms that need the fabric.
-        deadline_s: seconds that a rank waits without progress before it says who is missing.
+        mechanism: as `ring` or `inagg+mcast`, with options after colons: see `mechanisms`.
+        controller: URL of the controller, for mechanisms that need the fabric.
+        deadline_s: seconds without progress after which a rank reports which ranks are missing.
         address: this host's IPv4 address towards the switch.
-        fallback: the mechanism that goes on when the switch fails.
+        fallback: the mechanism that takes over when the switch fails.
         lanes: sockets and threads that share a tensor on its way to the switch.
-        transport: what messages between hosts go by: `gloo` under torchrun, `mpi` under mpirun.
+        transport: carries messages between hosts: `gloo` under torchrun, `mpi` under mpirun.
 
     Yields:
-        What sums.
+        This rank's session.
 
     Raises:
-        RunError: nobody said which rank this is, a rank did not start, or something that cannot be; also for torch's
-            errors in the block, which become netfold's that say what they are about.
-        UnknownNameError: no such mechanism, fallback or transport.
+        RunError: the environment does not name the rank, a rank did not start, or an argument is impossible; also
+            errors of torch within the block, restated with their cause.
+        UnknownNameError: there is no such mechanism, fallback or transport.
         ScheduleError: the mechanism can only be simulated.
-        JoinError: the controller is not there, or refuses.
+        JoinError: the controller does not answer, or refuses.
         MissingRankError: ranks died or stalled.
-        FabricError: the switch does not answer, and neither do all hosts.
+        FabricError: neither the switch nor all hosts answer.
 
     Source: docs/torch.md.
     """
@@ -259,7 +262,7 @@ def session(
 
 @contextmanager
 def _default_group_as_before() -> Iterator[None]:
-    """Torch's: one that was made meanwhile is ended."""
+    """End torch's default process group on exit if it was made within the block."""
     before = dist.is_initialized()
     try:
         yield

@@ -1,6 +1,6 @@
 """`make p4`: compile the P4 programs whose compiler is on PATH, and verify the committed artifacts of the others.
 
-Both leave p4/build/ as its lock.json says: sha256 of every source and artifact, and the version of the compiler; for
+Either way p4/build/ matches its lock.json: sha256 of every source and artifact, and the version of the compiler; for
 v1model (p4c-bm2-ss) at the top, for TNA (bf-p4c) under "tofino".
 """
 
@@ -26,7 +26,7 @@ BUILD = P4 / "build"
 LOCK = BUILD / "lock.json"
 PAGE = P4.parent / "docs/tofino.md"
 MARK = "<!-- generated from p4/build/netfold-tna-*.resources.json -->"
-Section = dict[str, Any]  # of the lock: compiler version, sources, artifacts
+Section = dict[str, Any]  # a section of the lock: compiler version, sources, artifacts
 
 
 def digest(path: Path) -> str:
@@ -34,7 +34,7 @@ def digest(path: Path) -> str:
 
 
 def run(*command: str) -> str:
-    """Run a command in p4/; its output. Relative paths keep the machine out of the artifacts."""
+    """Run a command in p4/; returns its output. Relative paths keep the machine's folders out of the artifacts."""
     done = subprocess.run(command, cwd=P4, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{done.stderr.strip()}\nerror: {command[0]} failed with exit code {done.returncode}")
@@ -43,11 +43,11 @@ def run(*command: str) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """One way to compile the program, for some vector sizes.
+    """A compiler of the program, for some vector sizes.
 
     Attributes:
         name: folder of its sources beside common/.
-        compile_program: elements, folder to write into -> names of the artifacts.
+        compile_program: (elements, output folder) -> names of the artifacts.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Target:
         }
 
     def verify(self, locked: Section) -> Section:
-        """Raise SystemExit, with one line naming the file, unless sources and artifacts are the locked ones."""
+        """Check sources and artifacts against the lock. Raises SystemExit, with one line that names the file."""
         artifacts = {name: digest(BUILD / name) for name in locked["artifacts"]}
         for kind, now, before in (
             ("source", self.sources(), locked["sources"]),
@@ -87,20 +87,20 @@ class Target:
             for name in sorted(now.keys() | before.keys()):
                 if now.get(name) != before.get(name):
                     raise SystemExit(
-                        f"error: {kind} {name} does not fit p4/build/lock.json: install {self.compiler} "
+                        f"error: {kind} {name} does not match p4/build/lock.json: install {self.compiler} "
                         "(docs/p4c.md, docs/tofino.md) and run make p4, or restore the file with git"
                     )
-        print(f"p4: {self.name} artifacts fit their lock (compiled by {self.compiler} {locked['p4c']})")
+        print(f"p4: {self.name} artifacts match their lock (compiled by {self.compiler} {locked['p4c']})")
         return locked
 
 
 def compile_v1model(elements: int, into: Path) -> list[str]:
-    """BMv2 JSON and P4Info."""
+    """Compile to BMv2 JSON and P4Info."""
     program = f"netfold-v1model-{elements}"
     json_file, p4info = into / f"{program}.json", into / f"{program}.p4info.txtpb"
     options = ["--std", "p4-16", f"-DELEMENTS={elements}", "-o", str(json_file), "--p4runtime-files", str(p4info)]
     run(V1MODEL.compiler, *options, "v1model/netfold.p4")
-    # The compiler writes the name of its input file in several spellings; one spelling keeps artifacts reproducible.
+    # The compiler writes the name of its input file in several spellings; one spelling makes artifacts reproducible.
     described = json.loads(json_file.read_text())
     described["program"] = "v1model/netfold.p4"
     json_file.write_text(json.dumps(described, indent=1) + "\n")
@@ -108,11 +108,11 @@ def compile_v1model(elements: int, into: Path) -> list[str]:
 
 
 def compile_tna(elements: int, into: Path) -> list[str]:
-    """P4Info; what a switch's driver loads (binary, context, BF-RT schema); what of the chip the program takes."""
+    """Compile to P4Info, the driver's files (binary, context, BF-RT schema), and the chip's resource usage."""
     program = f"netfold-tna-{elements}"
     out = into / program
     p4info, loaded, resources = (into / f"{program}{end}" for end in (".p4info.txtpb", ".tar.gz", ".resources.json"))
-    # -g makes the compiler say what it used. Counters are P4Runtime's own in P4Info, as v1model's are.
+    # -g makes the compiler report resources. Counters in P4Info are P4Runtime's own, as v1model's are.
     options = ["--target", "tofino", "--arch", "tna", "-g", f"-DELEMENTS={elements}", "-o", str(out)]
     options += ["--p4runtime-files", str(p4info), "--p4runtime-force-std-externs"]
     run(TNA.compiler, *options, "tna/netfold.p4")
@@ -125,7 +125,7 @@ def compile_tna(elements: int, into: Path) -> list[str]:
 
 
 def archive(path: Path, root: Path, names: Iterable[str], once: dict[str, str]) -> None:
-    """Pack files without what differs from one run to the next: `once`, dates and owners."""
+    """Pack files without what differs between runs: `once`, dates and owners."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name in names:
@@ -143,8 +143,11 @@ def archive(path: Path, root: Path, names: Iterable[str], once: dict[str, str]) 
 
 
 def in_order(schema: bytes) -> bytes:
-    """The BF-RT schema with its tables by name: the compiler's order of snapshot tables changes from run to run, and
-    with it the id of the table that configures them, made from the id of the first of them."""
+    """Sort the tables of a BF-RT schema by name.
+
+    The compiler's order of snapshot tables changes between runs, and with it the id of the table that configures them,
+    which is derived from the id of the first one.
+    """
     described = json.loads(schema)
     described["tables"].sort(key=lambda table: table["name"])
     for table in described["tables"]:
@@ -154,13 +157,13 @@ def in_order(schema: bytes) -> bytes:
     return json.dumps(described, indent=1).encode()
 
 
-# What a Tofino 1 has in a stage, by the compiler's names.
+# Resources of a Tofino 1 stage, by the compiler's names.
 PER_STAGE = {"meter_alus": 4, "rams": 80, "map_rams": 48, "tcams": 24, "gateways": 16, "logical_tables": 16}
 CONTAINERS = {8: 64, 16: 96, 32: 64}
 
 
 def summary(elements: int, used: dict[str, Any], stages: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a program takes of a Tofino 1: the compiler's own figures."""
+    """A program's use of a Tofino 1, in the compiler's own figures."""
 
     def taken(of: dict[str, Any]) -> int:
         return next(len(found) for found in of.values() if isinstance(found, list))
@@ -209,7 +212,7 @@ def describe(programs: Iterable[dict[str, Any]], version: str) -> str:
 
 
 def holds(tables: list[str]) -> str:
-    """The tables of a stage by name: those of the elements counted, those without a name of their own left out."""
+    """The tables of a stage by name: element tables as a count, unnamed ones omitted."""
     named = [t.removeprefix("ingress.").removeprefix(".") for t in tables if not t.startswith(("tbl_", "cond"))]
     elements = [t for t in named if re.fullmatch(r"vector\.work_e\w\w", t)]
     counted = [f"{len(elements)} element units"] if elements else []
@@ -217,7 +220,7 @@ def holds(tables: list[str]) -> str:
 
 
 def page(text: str, version: str) -> str:
-    """docs/tofino.md with its tables made anew."""
+    """Regenerate the tables of docs/tofino.md."""
     programs = [json.loads((BUILD / f"netfold-tna-{e}.resources.json").read_text()) for e in TNA.elements]
     before, _, after = text.split(MARK)
     return f"{before}{MARK}\n\n{describe(programs, version)}\n{MARK}{after}"
@@ -244,7 +247,7 @@ def main(verify_only: bool) -> None:
     elif "tofino" in lock:
         TNA.verify(lock["tofino"])
         if PAGE.exists() and PAGE.read_text() != page(PAGE.read_text(), lock["tofino"]["p4c"]):
-            raise SystemExit(f"error: the tables of docs/{PAGE.name} do not fit p4/build/: restore them with git")
+            raise SystemExit(f"error: the tables of docs/{PAGE.name} do not match p4/build/: restore them with git")
 
 
 if __name__ == "__main__":

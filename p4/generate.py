@@ -1,5 +1,5 @@
-"""Make what must agree with p4/common/ from it: Python and C++ constants, the header in C++, the tables of docs/protocol.md
-and docs/tofino.md.
+"""Generate what must agree with p4/common/: Python and C++ constants, the C++ header, tables of docs/protocol.md and
+docs/tofino.md.
 
 python p4/generate.py          write the files
 python p4/generate.py --check  exit 1 and name the first file that differs
@@ -16,10 +16,10 @@ PROTOCOL = ROOT / "p4/common/protocol.p4"
 SIZES = ROOT / "p4/common/sizes.p4"
 HEADERS = ROOT / "p4/common/headers.p4"
 STRUCT_CODES = {8: "B", 16: "H", 32: "I"}
-FIXED = {"magic": "NETFOLD_MAGIC", "version": "NETFOLD_VERSION"}  # the same in every packet
+FIXED = {"magic": "NETFOLD_MAGIC", "version": "NETFOLD_VERSION"}  # fields with the same value in every packet
 NATIVE = ROOT / "hostlib/native/wire"
 MARK = "<!-- generated from p4/common/protocol.p4 -->"
-# Who says which verdict on Tofino, by file; the controller's entries say the reason that they refuse for.
+# The files that give each verdict on Tofino; for refusals the reason is in the controller's entries.
 TNA = ROOT / "p4/tna"
 ENTRIES = ROOT / "controller/switches/table_entries.py"
 VERDICTS_MARK = "<!-- generated from p4/tna/*.p4 and controller/switches/table_entries.py -->"
@@ -41,7 +41,7 @@ def fields() -> list[tuple[str, int, str]]:
 
 
 def size(name: str) -> int:
-    """A number of sizes.p4."""
+    """A number defined in sizes.p4."""
     found = re.search(rf"^#define {name} (\d+)", SIZES.read_text(), re.M)
     if found is None:
         raise SystemExit(f"error: {SIZES} defines no {name}")
@@ -49,12 +49,12 @@ def size(name: str) -> int:
 
 
 def text(name: str, width: int, value: int) -> str:
-    """A constant's value: codes in decimal, 32-bit multipliers and masks in hexadecimal."""
+    """Format a constant: codes in decimal, 32-bit multipliers and masks in hexadecimal."""
     return f"0x{value:08x}" if width == 32 else str(value)
 
 
 def names(prefix: str) -> dict[str, int]:
-    """The constants of one prefix, named as users see them: DROP_NO_ROUTE -> no_route."""
+    """The constants with a prefix, by the name that users see: DROP_NO_ROUTE -> no_route."""
     return {n.removeprefix(prefix).lower(): v for n, _, v, _ in constants() if n.startswith(prefix)}
 
 
@@ -170,7 +170,7 @@ def cpp_header() -> str:
 
 
 def diagram() -> list[str]:
-    """The header as RFCs draw it: 32 bits a row."""
+    """The header as in RFCs: 32 bits per row."""
     out = ["```", " 0                   1                   2                   3"]
     out += [" " + " ".join(str(bit % 10) for bit in range(32))]
     row: list[tuple[str, int]] = []
@@ -207,7 +207,7 @@ def tables() -> str:
 
 
 def verdicts() -> str:
-    """The generated part of docs/tofino.md: what each file says of packets."""
+    """The generated part of docs/tofino.md: each file's verdicts."""
     known = [n for n, *_ in constants() if n.startswith(("EVENT_", "DROP_"))]
     out = ["| said by | verdicts |", "|---|---|"]
     for path in (*sorted(TNA.glob("*.p4")), ENTRIES):
@@ -218,7 +218,7 @@ def verdicts() -> str:
 
 
 def page(path: Path, mark: str, text: str) -> str:
-    """A page of docs/ with its generated part, between two marks, renewed."""
+    """Replace the generated part of a page of docs/, which is between two marks."""
     parts = path.read_text().split(mark)
     if len(parts) != 3:
         raise SystemExit(f"error: {path} does not hold the mark {mark!r} exactly twice")
@@ -226,18 +226,18 @@ def page(path: Path, mark: str, text: str) -> str:
 
 
 def check_sizes() -> None:
-    """Raise SystemExit unless headers.p4, which P4 keeps from asking for a header's size, knows netfold_t's."""
+    """Check that headers.p4 states netfold_t's size, which P4 cannot compute. Raises SystemExit."""
     wanted = sum(width for _, width, _ in fields()) // 8
     found = re.search(r"DATAGRAM_BYTES = 8 \+ (\d+) \+ 4 \* ELEMENTS;", HEADERS.read_text())
     if found is None or int(found[1]) != wanted:
         raise SystemExit(
-            f"error: netfold_t has {wanted} bytes, and {HEADERS.relative_to(ROOT)} says otherwise: "
+            f"error: netfold_t has {wanted} bytes, but {HEADERS.relative_to(ROOT)} differs: "
             f"const bit<16> DATAGRAM_BYTES = 8 + {wanted} + 4 * ELEMENTS;"
         )
 
 
 def outputs() -> dict[Path, str]:
-    """Every generated file with the text it should have."""
+    """Every generated file with its expected text."""
     check_sizes()
     protocol, tofino = ROOT / "docs/protocol.md", ROOT / "docs/tofino.md"
     pages = {protocol: page(protocol, MARK, tables()), tofino: page(tofino, VERDICTS_MARK, verdicts())}
@@ -252,7 +252,7 @@ def main(check: bool) -> None:
         if path.exists() and path.read_text() == wanted:
             continue
         if check:
-            raise SystemExit(f"error: {path.relative_to(ROOT)} does not fit p4/common/: run python p4/generate.py")
+            raise SystemExit(f"error: {path.relative_to(ROOT)} does not match p4/common/: run python p4/generate.py")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(wanted)
 

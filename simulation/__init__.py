@@ -1,1 +1,1 @@
-"""Simulation: schedules played in virtual time."""
+"""Simulation: schedules executed in virtual time."""

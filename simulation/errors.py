@@ -1,30 +1,30 @@
 """Errors of the simulation room.
 
 SimulationError
-├── ArchitectureError   a network that does not exist, or does not fit its input
-├── NetworkError        a topology that cannot be
-├── ExperimentError     a file that is no experiment
-└── ClusterError        a sweep's cluster that is not there
+├── ArchitectureError   an unknown network, or one that does not fit its input
+├── NetworkError        an impossible topology
+├── ExperimentError     an invalid experiment file
+└── ClusterError        a sweep's cluster that is missing or does not answer
 """
 
 from __future__ import annotations
 
 
 class SimulationError(Exception):
-    """One line that says what is wrong and what is legal."""
+    """An error whose message is one line that says what is wrong and what is legal."""
 
 
 class ArchitectureError(SimulationError):
-    """No such network."""
+    """An unknown network, or one that does not fit its input."""
 
 
 class NetworkError(SimulationError):
-    """A topology that cannot be, or that a schedule does not fit."""
+    """An impossible topology, or one that a schedule does not fit."""
 
 
 class ClusterError(SimulationError):
-    """The engine of a sweep on many machines is missing or does not answer."""
+    """A sweep's cluster that is missing or does not answer."""
 
 
 class ExperimentError(SimulationError):
-    """A file that is no experiment; one line that names file and key."""
+    """An invalid experiment file; the message names file and key."""

@@ -110,7 +110,7 @@ def reference() -> str:
             usage = " ".join([found.name, *found.command.collect_usage_pieces(found.context)])
             parts.append(f"```text\n{usage}\n```\n")
         if found.options:
-            parts.append(_table(("option", "value", "default", "what it does"), map(_row, found.options)))
+            parts.append(_table(("option", "what it does", "default"), map(_row, found.options)))
     return "\n".join(parts)
 
 
@@ -122,9 +122,9 @@ def flags() -> str:
             row = (flag_of(option), value_of(option), meaning_of(option)[0])
             rows.setdefault(row, []).append(found.name.removeprefix("netfold "))
     return _table(
-        ("flag", "value", "what it does", "commands"),
+        ("flag", "what it does", "commands"),
         (
-            (f"`{flag}`", _code(value), _cell(meaning), ", ".join(dict.fromkeys(names)))
+            (f"`{flag}` {_code(value)}".strip(), _cell(meaning), ", ".join(dict.fromkeys(names)))
             for (flag, value, meaning), names in sorted(rows.items())
         ),
     )
@@ -168,8 +168,9 @@ def old_spellings() -> str:
 
 
 def _row(option: click.Option) -> tuple[str, ...]:
+    """The flag with its value, first of all what it does, so that a phone shows both."""
     meaning, default = meaning_of(option)
-    return f"`{flag_of(option)}`", _code(value_of(option)), _cell(default), _cell(meaning)
+    return f"`{flag_of(option)}` {_code(value_of(option))}".strip(), _cell(meaning), _cell(default)
 
 
 def _help(command: click.Command) -> str:

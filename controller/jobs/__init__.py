@@ -1,1 +1,1 @@
-"""Jobs: ranks that join, slots, and each switch's share of a job."""
+"""Jobs: their ranks, slots, and per-switch shares."""

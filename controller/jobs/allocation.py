@@ -1,4 +1,4 @@
-"""What the jobs of one switch share: slots, ports, replica and group ids."""
+"""Allocate a switch's shared resources to jobs: slots, ports, replica and group ids."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from controller.errors import RequestError
 
 
 class SlotPool:
-    """Slots, handed out as aligned ranges whose size is a power of two, so that one ternary entry covers a range."""
+    """Slots, allocated as aligned ranges whose size is a power of two, so that one ternary entry covers a range."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._taken: dict[int, int] = {}
 
     def take(self, size: int) -> int:
-        """The first slot of a free range.
+        """Allocate a range; returns its first slot.
 
         Raises:
             RequestError: 503, no such range is free.
@@ -31,7 +31,7 @@ class SlotPool:
         raise RequestError(503, f"no {size} slots are free on this switch: wait for a job to end")
 
     def reserve(self, first: int, size: int) -> None:
-        """Mark a range that an earlier life of the controller handed out."""
+        """Mark a range as allocated by an earlier controller process."""
         self._taken[first] = size
 
     def give_back(self, first: int) -> None:
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class NumberPool(Generic[T]):
-    """Numbers, or other things that are told apart, handed out in the order they are given in."""
+    """Numbers or other distinct items, allocated in a given order."""
 
     def __init__(self, numbers: Iterable[T], what: str) -> None:
         self._order = {number: place for place, number in enumerate(numbers)}
@@ -50,7 +50,7 @@ class NumberPool(Generic[T]):
         self._what = what
 
     def take(self, fits: Callable[[T], bool] | None = None) -> T:
-        """The first free one that fits.
+        """Allocate the first free item for which `fits` is true.
 
         Raises:
             RequestError: 503, none is free.

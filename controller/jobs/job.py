@@ -1,4 +1,4 @@
-"""A job, its ranks, and its pools of slots; what a rank says when it joins."""
+"""Jobs, their ranks and slot pools, and ranks' requests to join."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from hostlib.protocol.slots import SLOTS_PER_POOL
 LARGEST_WORLD = 512
 LARGEST_POOLS = 4
 
-# sum: the switches sum and multicast; server: they sum, a server finishes; shared: so, in slots that jobs overbook;
-# chunk: a server's chunks are multicast; peers: every rank's are, to the others, a pool of slots for each.
+# sum: the switches sum and multicast. server: they sum, a server finishes. shared: as server, in slots that jobs
+# overbook. chunk: a server's chunks are multicast. peers: every rank's chunks are multicast to the others, with a slot
+# pool for each rank.
 POLICIES = ("sum", "server", "shared", "chunk", "peers")
 WITHOUT_SERVER = ("sum", "peers")
 
 
 @dataclass(slots=True)
 class Rank:
-    """One member of a job, or its server. Times are seconds of the injected clock; one UDP port per pool of slots.
+    """A member of a job, or its server. Times are seconds of the injected clock; one UDP port per slot pool.
 
     Attributes:
-        replicas: one per pool; 0 in that of its own chunks.
-        progress: when its position last changed, as heartbeats tell; when it joined, before that.
+        replicas: one per pool; 0 in the pool of its own chunks.
+        progress: when its position last changed, by its heartbeats; before the first change, when it joined.
     """
 
     rank: int
@@ -53,7 +54,7 @@ class Pool:
 
 @dataclass(slots=True)
 class Job:
-    """One life of one job on the switches.
+    """One life of a job on the switches.
 
     Attributes:
         leaves: switch name -> its replica ids under its parent, one per pool.
@@ -84,7 +85,7 @@ class Job:
 
 
 class JobEntries(Protocol):
-    """What jobs need of the switches: entries. Errors are SwitchError; install is all or nothing."""
+    """Installs and removes jobs' entries on the switches. Errors are SwitchError; install is all or nothing."""
 
     def install(self, job: Job) -> None: ...
 
@@ -93,7 +94,7 @@ class JobEntries(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """What a rank, or a server (rank RANK_ALL), says of itself."""
+    """A request to join, of a rank or a server (rank RANK_ALL)."""
 
     rank: int
     world_size: int
@@ -104,10 +105,10 @@ class Joining:
     slots: int = SLOTS_PER_POOL
 
     def require_legal(self, switches: int) -> None:
-        """That it is possible with so many switches.
+        """Check that the request is possible with a number of switches.
 
         Raises:
-            RequestError: 422; it says what is legal.
+            RequestError: 422; the message says what is legal.
         """
         alone = switches == 1
         largest = HOSTS_PER_SWITCH if alone else LARGEST_WORLD
@@ -120,7 +121,7 @@ class Joining:
                 f"rank {self.rank} is not in 0..{self.world_size - 1}, the ranks of world size {self.world_size}",
             )
         if self.policy not in POLICIES:
-            raise RequestError(422, f"no policy {self.policy}; there are {', '.join(POLICIES)}")
+            raise RequestError(422, f"unknown policy {self.policy}; legal are {', '.join(POLICIES)}")
         if self.policy in WITHOUT_SERVER and self.rank == constants.RANK_ALL:
             raise RequestError(422, f"policy {self.policy} has no server; server, shared and chunk do")
         if self.policy == "peers":
@@ -135,7 +136,7 @@ class Joining:
         if not 1 <= self.slots <= largest or self.slots & (self.slots - 1):
             raise RequestError(
                 422,
-                f"{self.slots} slots in each of {len(self.udp_ports)} pools: a power of two it must be, "
+                f"{self.slots} slots in each of {len(self.udp_ports)} pools: must be a power of two, "
                 f"and a switch has {constants.SLOTS}",
             )
 
@@ -151,5 +152,5 @@ class Joining:
 
 
 def member_name(rank: int) -> str:
-    """What a rank is called in messages."""
+    """What messages call a rank."""
     return "the server" if rank == constants.RANK_ALL else f"rank {rank}"

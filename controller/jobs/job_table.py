@@ -1,4 +1,4 @@
-"""Jobs and their ranks: a state machine without clocks, sockets or switches of its own."""
+"""The table of jobs and ranks: a state machine without clocks, sockets or switches of its own."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class JobTable:
     """All jobs of one fabric.
 
     Args:
-        entries: what installs them.
-        topology: the switches, and the ports that ranks can be given.
+        entries: installs the jobs' entries.
+        topology: the switches, and the ports available to ranks.
         clock: monotonic seconds.
-        now: seconds since 1970, where epochs come from.
+        now: seconds since 1970, from which epochs are derived.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class JobTable:
         self._topology = topology
         self._clock = clock
         self._now = now
-        # A job has the same slots on every switch it uses.
+        # A job has the same slots on every switch that it uses.
         self._slots = SlotPool(constants.SLOTS)
         self._shared: int | None = None
         self._ports = SwitchPorts(topology, lambda: self.jobs.values())
@@ -48,10 +48,10 @@ class JobTable:
         self.jobs: dict[str, Job] = {}
 
     def join(self, name: str, joining: Joining) -> Job:
-        """A rank or server joins; the first one creates the job, the last one gets the entries installed.
+        """Add a rank or server; the first one creates the job, the last one has the entries installed.
 
         Raises:
-            RequestError: 422 for impossible numbers, 409 for what contradicts the job, 503 when the fabric is full.
+            RequestError: 422 for impossible numbers, 409 for a contradiction to the job, 503 if the fabric is full.
             SwitchError: the entries could not be installed; the rank has not joined.
         """
         joining.require_legal(len(self._topology.switches))
@@ -76,7 +76,7 @@ class JobTable:
             if known.address == joining.address or job.state != "waiting":
                 self._again(job, known, joining, who)
                 return job
-            # A worker that was started again on another host before the others came.
+            # A worker that was restarted on another host before the job was complete.
             self._forget_rank(job, joining.rank)
         created = job is None
         job = job or self._create(name, joining)
@@ -106,7 +106,7 @@ class JobTable:
                 raise RequestError(
                     409, f"{who} of job {job.name} has already joined from {known.address}:{known.udp_ports[0]}"
                 )
-            # A worker that was started again before the others came: nothing is installed yet.
+            # A worker that was restarted before the job was complete: nothing is installed yet.
             known.udp_ports, known.mac = list(joining.udp_ports), joining.mac
         known.heartbeat = self._clock()
         known.state = "joined" if known.state == "lost" else known.state
@@ -136,12 +136,12 @@ class JobTable:
 
     @staticmethod
     def _hash(job: Job) -> int:
-        """Where in the pool a job's slots begin; a xor, so two slots of a job never meet."""
+        """Offset of a job's slots in the pool; combined by xor, so two slots of a job never collide."""
         return zlib.crc32(struct.pack(">HI", job.job_id, job.epoch)) % SLOTS_PER_POOL
 
     def _admit(self, job: Job, joining: Joining) -> None:
         is_server = joining.rank == constants.RANK_ALL
-        # A server stands at the root, where the sums come out; so do the workers whose slots are shared there.
+        # A server is at the root, where the final sums are; so are the workers if slots are shared there.
         at_root = is_server or job.policy == "shared"
         place = self._ports.take(job, joining, at_root)
         now = self._clock()
@@ -166,7 +166,7 @@ class JobTable:
                 )
 
     def find(self, name: str, rank: int | None = None, epoch: int | None = None) -> Job:
-        """A job by name, and optionally with this rank in it, and in this life of it.
+        """Find a job by name, and optionally require a rank and an epoch.
 
         Raises:
             RequestError: 404.
@@ -181,7 +181,7 @@ class JobTable:
         return job
 
     def member(self, name: str, rank: int, epoch: int | None = None) -> tuple[Job, Rank]:
-        """A job and its rank, or its server (RANK_ALL).
+        """Find a job and its rank, or its server (RANK_ALL).
 
         Raises:
             RequestError: 404.
@@ -192,7 +192,7 @@ class JobTable:
         return job, known
 
     def heartbeat(self, name: str, rank: int, position: int, epoch: int | None = None) -> Job:
-        """A rank is alive, and so far through its stream of slots."""
+        """Record a rank's heartbeat and its position in its stream of slots."""
         job, member = self.member(name, rank, epoch)
         member.heartbeat = self._clock()
         if position != member.position:
@@ -202,8 +202,10 @@ class JobTable:
         return job
 
     def leave(self, name: str, rank: int, epoch: int | None = None) -> None:
-        """A rank is done; the last one takes the job's entries with it. With `epoch`, it leaves that life of the job and
-        no later one.
+        """Remove a rank; with the last one, the job's entries are removed.
+
+        Args:
+            epoch: leave only this life of the job, not a later one.
         """
         job, member = self.member(name, rank, epoch)
         member.state = "left"
@@ -213,7 +215,7 @@ class JobTable:
             self._end(job)
 
     def expire(self) -> None:
-        """Ranks without a heartbeat for LEASE_S are lost; jobs without a living rank end."""
+        """Mark ranks without a heartbeat for LEASE_S as lost; end jobs without a living rank."""
         for job in list(self.jobs.values()):
             for rank in job.everybody:
                 if rank.state == "joined" and self._clock() - rank.heartbeat > LEASE_S:
@@ -222,12 +224,12 @@ class JobTable:
                 self._end(job)
 
     def end_all(self) -> None:
-        """End every job, whatever its ranks do: the controller is going."""
+        """End every job, whatever its ranks do, because the controller exits."""
         for job in list(self.jobs.values()):
             self._end(job)
 
     def abandon(self) -> None:
-        """Forget the jobs at work without a word to the switches, which have been started anew or will be. Jobs that
+        """Forget running jobs without telling the switches, which have been or will be restarted. Waiting jobs stay.
         wait for ranks go on waiting.
         """
         for job in list(self.jobs.values()):
@@ -270,14 +272,14 @@ class JobTable:
             self._slots.give_back(self._shared)
             self._shared = None
 
-    # ---- surviving the controller's own death -----------------------------------------------------------------
+    # ---- state across restarts of the controller -------------------------------------------------------------------
 
     def dump(self) -> dict[str, Any]:
         """Everything that a restarted controller must know, as JSON values."""
         return {"last_epoch": self._last_epoch, "jobs": [asdict(job) for job in self.jobs.values()]}
 
     def restore(self, dumped: dict[str, Any]) -> None:
-        """Take over the jobs of an earlier life; every lease starts anew."""
+        """Restore an earlier controller's jobs; every lease starts again."""
         self._last_epoch = dumped["last_epoch"]
         for described in dumped["jobs"]:
             ranks = {int(number): self._revived(rank) for number, rank in described["ranks"].items()}

@@ -1,4 +1,4 @@
-"""What each switch of a tree is told of a job: its ranks, its leaves as ranks, and what is above."""
+"""Split a job by switches: each one's ranks, its leaves (as ranks), and what is above it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hostlib.protocol.addresses import udp_host_mac
 
 
 def shares(job: Job, topology: Topology) -> dict[str, list[SwitchShare]]:
-    """Per switch that the job uses, parents first, one share for each pool of slots.
+    """Switch -> one share for each slot pool, parents first, for the switches that the job uses.
 
-    The sum is taken where all ranks meet: at the lowest switch that has all of them below, or, when the job has a
+    The sum is taken where all ranks meet: at the lowest switch that has all of them below it or, if the job has a
     server, at the root, where the server is.
     """
     paths = [topology.path(rank.switch) for rank in job.ranks.values()]
@@ -32,7 +32,7 @@ def _share(job: Job, topology: Topology, switch: Switch, top: str, used: set[str
     source = job.ranks[number] if job.policy == "peers" else None
     here = (rank for rank in job.ranks.values() if rank.switch == switch.name and rank is not source)
     ranks = sorted(here, key=lambda rank: rank.rank)
-    # Of a rank's chunks the root is where that rank is: what is above for others may be below.
+    # For a rank's chunks the root is that rank's switch: a switch above may be below in this tree.
     near = [leaf for leaf in topology.children(switch.name) if leaf.name in used]
     below = [leaf for leaf in near if source is None or leaf.name not in topology.path(source.switch)]
     if source is not None and switch.name != top and switch.name in topology.path(source.switch):
@@ -60,8 +60,11 @@ def _share(job: Job, topology: Topology, switch: Switch, top: str, used: set[str
 
 
 def _hosts(job: Job, topology: Topology, switch: Switch) -> Iterator[tuple[int, int]]:
-    """Of cables only: on loopback hosts reach each other without a switch, and have MACs that others have, too. To hosts
-    whose MACs the topology says there is a way already."""
+    """MAC address and port of a job's hosts, for hosts behind cables only.
+
+    Hosts on loopback reach each other without a switch, and their MACs are not unique. Hosts whose MACs are in the
+    topology already have entries.
+    """
     for rank in job.everybody:
         at = topology.switch(rank.switch)
         if rank.mac is not None and rank.switch_port in at.hosts and rank.switch_port not in at.macs:
@@ -80,7 +83,7 @@ def _leaf(leaf: Switch, topology: Topology, replica: int) -> Member:
 
 
 def _parent(leaf: Switch, topology: Topology, replica: int) -> Member:
-    """The switch above as a member: it and the leaf call each other what the leaf is to it."""
+    """The switch above as a member: both it and the leaf use the leaf's rank at its parent."""
     above = topology.switch(leaf.parent or "")
     rank = topology.rank_of(leaf.name)
     return Member(rank, leaf.uplink, above.mac, above.address, constants.NETFOLD_UDP_PORT, replica)
@@ -95,7 +98,7 @@ def _above(job: Job, topology: Topology, switch: Switch, top: str, number: int) 
 
 
 def _towards(source: Rank, topology: Topology, switch: Switch, number: int) -> Upstream:
-    """What is above where a rank's chunks come from: that rank, or the next switch on the way to it."""
+    """What is above on the path to the source of a rank's chunks: that rank, or the next switch."""
     path = topology.path(source.switch)
     if switch.name == source.switch:
         return _host(source, number)

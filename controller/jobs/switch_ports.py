@@ -1,4 +1,4 @@
-"""Which port of which switch a rank gets."""
+"""Assign switch ports to ranks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from controller.jobs.allocation import NumberPool
 from controller.jobs.job import Job, Joining, Rank, member_name
 from controller.topology import Topology
 
-Place = tuple[str, int]  # a switch's name, and a port of it
+Place = tuple[str, int]  # switch name and port number
 
 
 class SwitchPorts:
-    """The ports that ranks can be given, and who is at them.
+    """The ports available to ranks, and their users.
 
     Args:
-        jobs: all jobs, whenever they are asked for.
+        jobs: returns all jobs.
     """
 
     def __init__(self, topology: Topology, jobs: Callable[[], Iterable[Job]]) -> None:
         self._topology = topology
         self._jobs = jobs
-        # Leaves first: a rank next to its own switch, the server at the root.
+        # Leaves first: a rank is next to its own switch, the server at the root.
         places = [(s.name, n) for s in reversed(topology.switches) for n in sorted(s.ports)]
         self._free = NumberPool(sorted(places, key=lambda place: self._order(place[0])), "switch port")
 
@@ -32,10 +32,10 @@ class SwitchPorts:
         return -depth, [s.name for s in self._topology.switches].index(switch)
 
     def take(self, job: Job, joining: Joining, at_root: bool) -> Place:
-        """A port for a rank: the one that its host is plugged into, where the topology says so; else any.
+        """Assign a port to a rank: its host's port if the topology knows it, else any.
 
         Raises:
-            RequestError: 422 for a host that is nowhere, 409 or 503 for one whose port has another rank already.
+            RequestError: 422 for an unknown host, 409 or 503 for a host whose port is in use.
         """
         switches = [s for s in self._topology.switches if not at_root or s.name == self._topology.root.name]
         hosts = {address: (s.name, port) for s in switches for port, address in s.hosts.items()}
@@ -52,11 +52,11 @@ class SwitchPorts:
         return self._free.take(lambda p: p in anybodys)
 
     def reserve(self, place: Place) -> None:
-        """Mark a port that an earlier life of the controller gave out."""
+        """Mark a port as assigned by an earlier controller process."""
         self._free.reserve(place)
 
     def give_back(self, place: Place) -> None:
-        """Nobody of one job is at a port any more; others may be."""
+        """Release a port of a job; it stays in use if other jobs share it."""
         if not any(self._at(other, place) for other in self._jobs()):
             self._free.give_back(place)
 
@@ -67,7 +67,7 @@ class SwitchPorts:
             raise RequestError(422, f"{where} needs the host's MAC address: join with mac")
 
     def _is_free(self, place: Place, job: Job, joining: Joining) -> bool:
-        """Whether nobody is at a port. Jobs share one where the way to its host is not a job's, but the topology's."""
+        """Whether a port is free. Jobs share a port if the topology, not a job, installs the route to its host."""
         where = f"port {place[1]} of {place[0]}, where host {joining.address} is,"
         shared = place[1] in self._topology.switch(place[0]).macs
         others = [(other, rank) for other in self._jobs() for rank in self._at(other, place)]

@@ -1,4 +1,4 @@
-"""What one switch is told of one job: one pool of slots, who sends into it, and what is above."""
+"""A switch's share of a job: one pool of slots, its senders, and what is above."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Member:
     """A rank of the job on this switch: a worker, or a leaf switch.
 
     Attributes:
-        rank: as its packets say.
+        rank: in its packets.
         port: of this switch.
-        mac, address, udp_port: where its packets come from and results go.
-        replica: its egress_rid, one of this switch's own numbers; 0 when nothing is multicast to it.
+        mac, address, udp_port: source of its packets and destination of results.
+        replica: its egress_rid, unique on this switch; 0 if nothing is multicast to it.
     """
 
     rank: int
@@ -30,12 +30,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where sums, collisions and NACKs go, and where results and chunks come from.
+    """Destination of sums, collisions and NACKs, and source of results and chunks.
 
     Attributes:
-        kind: "parent" or "server"; a rank whose chunks go to the others counts as their server, and the next switch on
-            the way to it as a parent.
-        rank: what a leaf is to its parent; RANK_ALL under a server, its own of a rank.
+        kind: "parent" or "server". A rank whose chunks go to the others counts as their server, and the next switch on
+            the path to it as a parent.
+        rank: a leaf's rank at its parent; RANK_ALL below a server; a source rank's own.
     """
 
     kind: str
@@ -48,20 +48,20 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class SwitchShare:
-    """One pool of slots of one job, as one switch sees it.
+    """One slot pool of one job, as one switch sees it.
 
     Attributes:
-        policy: "sum" - slots of the job's own; "shared" - slots of a pool that must be claimed;
-            "chunk" - a server's chunks, or a rank's, go to the members.
+        policy: "sum": slots of the job's own; "shared": slots of a shared pool that must be claimed; "chunk": a
+            server's, or a rank's, chunks go to the members.
         first_slot, slots: an aligned power of two.
-        group: multicast group, one of this switch's own numbers.
+        group: multicast group, unique on this switch.
         members: in the order of their bits, at most 32.
-        above: None when results are made here. "shared" has a server, "chunk" has either.
-        offset: of shared slots: pool base and hash. Slots are then 0..slots - 1 in packets.
-        hosts: MAC address and port of each of the job's hosts: what they send each other passes through, too.
+        above: None if results are made here. "shared" requires a server, "chunk" a server or a parent.
+        offset: of shared slots: pool base and hash. Packets then carry slots 0..slots - 1.
+        hosts: MAC address -> port of the job's hosts, whose messages to each other also pass through.
 
     Raises:
-        ValueError: it contradicts itself.
+        ValueError: the fields contradict each other.
     """
 
     job_id: int
@@ -81,9 +81,9 @@ class SwitchShare:
         if self.slots <= 0 or self.slots & (self.slots - 1) or self.first_slot % self.slots:
             raise ValueError(f"slots {self.first_slot}+{self.slots} are not an aligned power of two")
         if self.epoch == 0:
-            raise ValueError("epoch 0 is nobody's")
+            raise ValueError("epoch 0 is reserved")
         if self.policy not in ("sum", "shared", "chunk"):
-            raise ValueError(f"no policy {self.policy}; there are sum, shared and chunk")
+            raise ValueError(f"unknown policy {self.policy}; legal are sum, shared and chunk")
         if self.policy != "sum" and self.above is None:
             raise ValueError(f"policy {self.policy} needs a server above")
         if self.policy == "shared" and self.above is not None and self.above.kind != "server":

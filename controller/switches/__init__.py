@@ -1,1 +1,1 @@
-"""Switches: their programs, P4Runtime sessions, entries, and supervision."""
+"""Switches: programs, P4Runtime sessions, table entries, and supervision."""

@@ -1,4 +1,4 @@
-"""The embedded switches that a controller starts: processes of their own, which outlive a controller that is killed."""
+"""Embedded switches as processes, which outlive a killed controller."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ANYWHERE = "127.0.0.1:0"
 
 @dataclass(slots=True)
 class Switches:
-    """The switches that the controller can reach.
+    """The switches that the controller uses.
 
     Attributes:
-        processes: those that are its own to stop, and to start again; none when it was given its switches.
+        processes: those that it may stop and restart; empty if it was given its switches.
         embedded: how each of those was started.
-        changed: called when a process has been started, so that somebody knows of it whatever happens next.
+        changed: called when a process has been started, so that the state file is up to date whatever happens next.
     """
 
     state_dir: Path
@@ -46,11 +46,12 @@ class Switches:
             process.stop()
 
     def restart(self, name: str, ended: threading.Event) -> None:
-        """Kill one and start it again where it was; when something else has its ports by now, start all of them anew
-        on other ports, which is another topology.
+        """Kill a switch and restart it on the same ports.
+
+        If another process has taken its ports, all switches are restarted on other ports, which changes the topology.
 
         Args:
-            ended: set by another thread, it ends the waiting.
+            ended: an event that ends the wait when another thread sets it.
 
         Raises:
             SwitchError: it did not start.
@@ -66,14 +67,14 @@ class Switches:
             self._start_all(list(self.topology.switches), ended)
 
     def _kill(self, name: str) -> None:
-        # Not SIGTERM: a stopped process would not hear it.
+        # Not SIGTERM: a stopped process would not handle it.
         process = self.processes[name]
         if process.alive:
             os.kill(process.pid, signal.SIGKILL)
             process.gone_within(START_TIMEOUT_S)
 
     def _wires(self, name: str) -> dict[int, str]:
-        """port -> ADDRESS:PORT,ADDRESS:PORT: this switch's end of the wire there, and the other."""
+        """Port -> ADDRESS:PORT,ADDRESS:PORT: this switch's end of the wire there, and the other end."""
         switch, own = self.topology.switch(name), self.embedded[name].wires
         others = {
             child.downlink: self.embedded[child.name].wires[child.uplink] for child in self.topology.children(name)
@@ -83,7 +84,9 @@ class Switches:
         return {port: f"{end},{others[port]}" for port, end in own.items()}
 
     def _start_all(self, wanted: list[Switch], ended: threading.Event) -> None:
-        """Start all on any free ports, parents first, because a leaf is told where its parent's end of the wire is."""
+        """Start all switches on free ports, parents first, because a leaf needs the address of its parent's end of the
+        wire.
+        """
         started: dict[str, Switch] = {}
         for switch in wanted:
             wires = {child.downlink: ANYWHERE for child in wanted if child.parent == switch.name}
@@ -95,7 +98,7 @@ class Switches:
         self.changed()
 
     def _start(self, switch: Switch, wires: dict[int, str], ended: threading.Event) -> Switch:
-        """Start one and enter it; what it is, with the ports that it got."""
+        """Start a switch and record it; returns it with the ports that it got."""
         ready, log = self.state_dir / f"{switch.name}.json", self.state_dir / f"{switch.name}.log"
         ready.unlink(missing_ok=True)
         options = self.embedded[switch.name].options
@@ -125,7 +128,7 @@ class Switches:
             )
         except StartError as error:
             raise SwitchError("the controller is ending" if ended.is_set() else str(error)) from error
-        # Reaped when it ends, so that it never looks alive as a zombie.
+        # Reaped when it ends, so that it does not look alive as a zombie.
         threading.Thread(target=child.wait, daemon=True).start()
         process = Process.of(child.pid)
         if process is None:
@@ -140,15 +143,15 @@ class Switches:
 def start_switches(
     state_dir: Path, leaves: int, ports: int, fabric_address: str, seed: int, faults: dict[str, float]
 ) -> Switches:
-    """Start a switch, or a root with leaves under it.
+    """Start a switch, or a root with leaves below it.
 
     Args:
-        ports: of each switch that ranks are on.
-        fabric_address: of the root; its leaves have those below.
+        ports: of each switch with ranks on it.
+        fabric_address: of the root; its leaves have consecutive ones.
         faults: loss, duplicate, reorder: probabilities.
 
     Raises:
-        ControllerError: impossible numbers, or one did not start; none is left running.
+        ControllerError: impossible numbers, or a switch did not start; none is left running.
     """
     if not 0 <= leaves <= LARGEST_TREE:
         raise ControllerError(f"--racks {leaves} is not in 1..{LARGEST_TREE}")

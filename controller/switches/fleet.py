@@ -1,4 +1,4 @@
-"""All switches of a topology as one fabric: jobs go to each in the right order, counters come from all."""
+"""All switches of a topology as one fabric: installs jobs on them in order, and collects their counters."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from controller.switches.session import P4RuntimeSession, Probe
 from controller.topology import Switch, Topology
 
 RECONNECT_TIMEOUT_S = 1.0
-NOTICE_S = 2.5  # A switch that has said nothing for so long does not answer.
-AWAY_S = 3.0  # Who has not asked for so long, because it was stopped or busy, has nobody's silence to complain of.
+NOTICE_S = 2.5  # A switch that has been silent for this long counts as not answering.
+AWAY_S = 3.0  # After no probes for this long (a stopped or busy controller), silence means nothing.
 
 
 @dataclass(slots=True)
 class SwitchState:
-    """One switch and the P4Runtime session with it.
+    """A switch and its P4Runtime session.
 
     Attributes:
-        answered_s: when it last answered a probe, on the network's clock.
+        answered_s: when it last answered a probe, on the fleet's clock.
         answers: whether that was less than NOTICE_S ago.
-        asked: the probe that is on its way.
-        failed: it is to be started anew, or to be connected again.
+        asked: the probe in progress.
+        failed: it must be restarted, or reconnected.
         restarts: how often that was done.
     """
 
@@ -44,15 +44,15 @@ class SwitchState:
 
 
 class SwitchFleet:
-    """A P4Runtime session with every switch.
+    """P4Runtime sessions with all switches.
 
     Args:
-        connect: opens a session with one switch, which may take so many seconds to answer [default: its own].
+        connect: opens a session with one switch, within a number of seconds [default: the session's own].
         clock: monotonic seconds.
 
     Attributes:
-        suspended: why nobody may join, while switches are brought back; None when they are all at work. Nothing is
-            written to any switch meanwhile but by who brings them back.
+        suspended: why no rank may join while switches are being recovered; None while all are at work. In the meantime
+            only the recovery writes to switches.
 
     Raises:
         SwitchError: from `connect`; no session is left open.
@@ -79,7 +79,7 @@ class SwitchFleet:
 
     @property
     def clean(self) -> bool:
-        """Whether the switches have the entries of the jobs that there are, and no others."""
+        """Whether the switches have the entries of the current jobs, and no others."""
         return self.suspended is None and not any(line.session.dirty for line in self.lines.values())
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class SwitchFleet:
         line.answered_s, line.answers, line.asked = self._clock(), True, None
 
     def probe(self) -> None:
-        """Look what came of the last probes, and ask whoever has none on its way; waits for nothing."""
+        """Collect the results of earlier probes, and send new ones; does not block."""
         now = self._clock()
         away_s, self._probed_s = now - self._probed_s, now
         for line in self.lines.values():
@@ -113,10 +113,12 @@ class SwitchFleet:
                 line.session.interrupt()
 
     def push(self, artifact: Artifact, anew: bool) -> bool:
-        """Make every switch run the program; whether one was pushed, and the jobs of an earlier life are gone."""
+        """Make every switch run the program; returns whether one was pushed, which ends the jobs of an earlier
+        controller.
+        """
         pushed = [self._push(switch, artifact, anew) for switch in self.topology.switches]
         if any(pushed) and not all(pushed):
-            # One switch was started anew: what the others still hold belongs to jobs that cannot go on.
+            # One switch has been restarted: the other switches' entries belong to jobs that cannot go on.
             for switch in self.topology.switches:
                 self._push(switch, artifact, anew=True)
         return any(pushed)
@@ -139,7 +141,7 @@ class SwitchFleet:
     # ---- jobs: JobEntries (controller/jobs/job.py) ---------------------------------------------------------------------
 
     def install(self, job: Job) -> None:
-        """Parents first, so that a leaf's first sum finds its place; all switches or none."""
+        """Install a job's entries, parents first, so that a leaf's first sum finds its slot; all switches or none."""
         self.require_up()
         by_switch = shares(job, self.topology)
         done: list[str] = []
@@ -153,7 +155,7 @@ class SwitchFleet:
             raise
 
     def remove(self, job: Job) -> None:
-        """Leaves first. A switch that cannot be told is dirty, and will be started anew."""
+        """Remove a job's entries, leaves first. A switch on which that fails is dirty, and will be restarted."""
         for name, parts in reversed(shares(job, self.topology).items()):
             self._remove(name, parts)
 
@@ -162,13 +164,15 @@ class SwitchFleet:
         if self.suspended is not None or not line.up:
             line.session.dirty = True
             return
-        with contextlib.suppress(SwitchError):  # The session remembers.
+        with contextlib.suppress(SwitchError):  # The session is marked dirty.
             line.session.remove(parts)
 
     # ---- counters ---------------------------------------------------------------------------------------------
 
     def describe(self) -> list[dict[str, Any]]:
-        """Per switch: name, parent, p4rt, program, up, restarts, events, drops, ports. Empty counters when it is gone."""
+        """Per switch: name, parent, p4rt, program, up, restarts, events, drops, ports. Counters of a dead switch are
+        empty.
+        """
         return [self._describe(switch) for switch in self.topology.switches]
 
     def _describe(self, switch: Switch) -> dict[str, Any]:
@@ -182,7 +186,7 @@ class SwitchFleet:
                 events, drops = line.session.counts()
                 ports = line.session.ports()
             except SwitchError:
-                # It does not answer, until it answers a probe.
+                # It counts as not answering until it answers a probe.
                 up = line.answers = False
                 line.answered_s = min(line.answered_s, self._clock() - NOTICE_S)
         return {

@@ -1,4 +1,4 @@
-"""The compiled P4 programs, checked against their lock before anything is pushed to a switch."""
+"""The compiled P4 programs, checked against their lock before one is pushed to a switch."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Artifact:
 
 
 def build_dir() -> Path:
-    """p4/build of a source tree, or the copy that was installed with the package.
+    """The p4/build folder of a source tree, or the copy that was installed with the package.
 
     Raises:
-        ArtifactError: neither is there.
+        ArtifactError: neither exists.
     """
     for candidate in (PACKAGE.parent / "p4" / "build", PACKAGE / "artifacts"):
         if (candidate / "lock.json").exists():
@@ -36,10 +36,10 @@ def build_dir() -> Path:
 
 
 def load_artifact(elements: int, directory: Path | None = None) -> Artifact:
-    """The v1model program for vectors of `elements` int32.
+    """Load the v1model program for vectors of `elements` int32.
 
     Raises:
-        ArtifactError: no such build, or a file that does not fit the lock.
+        ArtifactError: there is no such build, or a file does not match the lock.
     """
     if elements not in ELEMENTS:
         raise ArtifactError(
@@ -61,5 +61,5 @@ def _checked(path: Path, locked: dict[str, str]) -> bytes:
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}") from error
     if hashlib.sha256(data).hexdigest() != locked.get(path.name):
-        raise ArtifactError(f"{path} does not fit {path.with_name('lock.json')}: run make p4, or restore it with git")
+        raise ArtifactError(f"{path} does not match {path.with_name('lock.json')}: run make p4, or restore it with git")
     return data

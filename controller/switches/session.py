@@ -1,4 +1,4 @@
-"""The switch, over P4Runtime, through p4runtime-shell's client library."""
+"""A P4Runtime session with a switch, over p4runtime-shell's client library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ RPC_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 2.0
 PROBE_TIMEOUT_S = 4.0
 COMPILE_TIMEOUT_S = 60.0
-# Of gRPC: ValueError, for a call on a channel that another thread has closed; FutureCancelledError, see `interrupt`.
+# Raised by gRPC: ValueError for a call on a channel that another thread has closed; FutureCancelledError: see
+# `interrupt`.
 RPC_ERRORS = (
     grpc.RpcError,
     grpc.FutureCancelledError,
@@ -49,7 +50,7 @@ def _mute(record: logging.LogRecord) -> bool:
 
 
 class Probe(Protocol):
-    """A question to a switch that nobody waits for: gRPC's future of a call."""
+    """A request that no thread waits for: gRPC's future of a call."""
 
     def exception(self) -> Exception | None: ...
 
@@ -59,7 +60,9 @@ class Probe(Protocol):
 
 
 class Client(P4RuntimeClient):
-    """The library's client, but it raises where that one prints and exits, and closes when nobody answers, too."""
+    """The library's client, but it raises where the library prints and exits, and can be closed when the switch does
+    not answer.
+    """
 
     def handshake(self) -> None:
         request = p4runtime_pb2.StreamMessageRequest()
@@ -75,24 +78,24 @@ class Client(P4RuntimeClient):
             raise SwitchError("has another controller as its primary")
 
     def tear_down(self) -> None:
-        # Else the library waits for the end of a stream that a stopped switch does not end.
+        # Otherwise the library waits for the end of a stream that a stopped switch does not end.
         self.channel.close()
         super().tear_down()
 
 
 class P4RuntimeSession:
-    """One switch that runs netfold's program.
+    """A session with a switch that runs netfold's program.
 
     Args:
         election_id: higher than any earlier controller's, which then is no longer primary.
-        patience_s: how long to wait for somebody to answer at the address [default: CONNECT_TIMEOUT_S].
+        patience_s: time limit for connecting [default: CONNECT_TIMEOUT_S].
 
     Attributes:
-        dirty: it may have entries of jobs that have ended, because a removal failed or nobody knows what became of a
-            write. A push cleans it.
+        dirty: it may have entries of jobs that have ended, because a removal failed or a write's outcome is unknown. A
+            push clears it.
 
     Raises:
-        SwitchError: nobody answers at the address, or somebody with a higher election id is primary.
+        SwitchError: no switch answers at the address, or a controller with a higher election id is primary.
     """
 
     def __init__(self, p4rt: str, device_id: int, election_id: int, patience_s: float | None = None) -> None:
@@ -104,20 +107,20 @@ class P4RuntimeSession:
         self._writing: grpc.Future[Any] | None = None
         self._names: Names | None = None
         self.program = ""
-        # A pool of its own: an earlier channel's patience with the address is none of this one's.
+        # Its own subchannel pool: gRPC would otherwise apply an earlier channel's back-off for this address.
         with grpc.insecure_channel(p4rt, [("grpc.use_local_subchannel_pool", 1)]) as probe:
             try:
                 grpc.channel_ready_future(probe).result(CONNECT_TIMEOUT_S if patience_s is None else patience_s)
             except grpc.FutureTimeoutError:
                 raise SwitchError(f"no switch answers P4Runtime at {p4rt}") from None
-        logging.getLogger().addFilter(_mute)  # The library logs what it raises.
+        logging.getLogger().addFilter(_mute)  # The library also logs what it raises.
         try:
             self._client = Client(device_id, p4rt, (election_id >> 64, election_id & (2**64 - 1)))
         except SwitchError as error:
             raise SwitchError(f"the switch at {p4rt} {error}") from None
 
     def close(self) -> None:
-        """End the stream; what other threads are asking the switch fails at once."""
+        """End the stream; other threads' requests to the switch fail at once."""
         with self._closing:
             if not self._closed:
                 self._closed = True
@@ -129,13 +132,13 @@ class P4RuntimeSession:
         return not self._closed and bool(self._client.stream_recv_thread.is_alive())
 
     def interrupt(self) -> None:
-        """End a write that is on its way: who waits for it may hold what others need."""
+        """Cancel a write in progress: its thread may hold a lock that others need."""
         writing = self._writing
         if writing is not None:
             writing.cancel()
 
     def probe(self) -> Probe | None:
-        """Ask whether it is still there, without waiting; see `answered`."""
+        """Ask whether the switch is still there, without waiting; see `answered`."""
         try:
             request = p4runtime_pb2.CapabilitiesRequest()
             asked: Probe = self._client.stub.Capabilities.future(request, timeout=PROBE_TIMEOUT_S)
@@ -144,7 +147,7 @@ class P4RuntimeSession:
             return None
 
     def answered(self, probe: Probe | None) -> bool:
-        """Whether the switch said anything, if only that it does not know the question."""
+        """Whether the switch answered, if only with an error."""
         if probe is None:
             return False
         unanswered = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
@@ -162,12 +165,12 @@ class P4RuntimeSession:
         forwarding: Mapping[str, int] | None = None,
         flooded: Sequence[int] = (),
     ) -> bool:
-        """Make the switch run a program, unless it already does and need not start `anew`; whether it was pushed.
+        """Make the switch run a program, unless it already does and `anew` is false; returns whether it was pushed.
 
         Args:
             address, mac: the fabric's own.
             forwarding: MAC address of a host -> port that leads there.
-            flooded: ports where hosts are, who may ask each other for their addresses.
+            flooded: ports with hosts, which may send each other ARP requests.
         """
         config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=artifact.program)
         text_format.Parse(artifact.p4info, config.p4info, allow_unknown_field=True)
@@ -201,7 +204,7 @@ class P4RuntimeSession:
                 self._client.stub.GetForwardingPipelineConfig(request, timeout=RPC_TIMEOUT_S).config.p4_device_config
             )
         except RPC_ERRORS:
-            return b""  # FAILED_PRECONDITION: none yet
+            return b""  # FAILED_PRECONDITION: no program yet
 
     def names(self) -> Names:
         if self._names is None:
@@ -211,19 +214,20 @@ class P4RuntimeSession:
     # ---- jobs -------------------------------------------------------------------------------------------------
 
     def install(self, shares: Sequence[SwitchShare]) -> None:
-        """Insert what this switch is told of one job, all or nothing.
+        """Insert one job's entries for this switch, all or nothing.
 
         Raises:
-            SwitchError: the switch refused an entry, or is gone; what was inserted has been taken back.
+            SwitchError: the switch refused an entry, or is gone; inserted entries have been removed again.
         """
         self._write(INSERT, self.names().job(shares))
 
     def remove(self, shares: Sequence[SwitchShare]) -> None:
-        """Delete it again: who may send goes first."""
+        """Delete one job's entries, those of senders first."""
         self._write(DELETE, reversed(self.names().job(shares)))
 
     def _write(self, how: int, entities: Iterable[p4runtime_pb2.Entity]) -> None:
-        # One update per request: the library's error iterator never ends on a batch in which an earlier one succeeded.
+        # One update per request: the library's error iterator never ends for a batch in which an earlier update
+        # succeeded.
         done: list[p4runtime_pb2.Entity] = []
         with self._lock:
             try:
@@ -239,7 +243,7 @@ class P4RuntimeSession:
 
     @parse_p4runtime_write_error
     def _write_one(self, how: int, entity: p4runtime_pb2.Entity) -> None:
-        # The library's own write has no deadline: a switch that hangs would hang the controller.
+        # The library's own write has no deadline: a hanging switch would block the controller.
         request = p4runtime_pb2.WriteRequest(device_id=self._client.device_id)
         request.election_id.high, request.election_id.low = self._client.election_id
         request.updates.add(type=how, entity=entity)
@@ -256,7 +260,7 @@ class P4RuntimeSession:
     # ---- counters ---------------------------------------------------------------------------------------------
 
     def counts(self) -> tuple[dict[str, int], dict[str, int]]:
-        """(events, drops) by name, ingress and egress together.
+        """(events, drops) by name, sums of ingress and egress.
 
         Raises:
             SwitchError: the switch is gone.
@@ -271,7 +275,7 @@ class P4RuntimeSession:
         )
 
     def ports(self) -> dict[int, dict[str, int]]:
-        """Packets and bytes by switch port, for ports that saw any; bytes are those of whole Ethernet frames."""
+        """Packets and bytes by switch port, for ports with traffic; bytes are those of whole Ethernet frames."""
         found: dict[int, dict[str, int]] = {}
         for name, way in (("port_in", "in"), ("port_out", "out")):
             for index, packets, bytes_ in self._cells(name):
@@ -295,7 +299,7 @@ class P4RuntimeSession:
 
 
 def _reason(refused: Exception) -> str:
-    """One line of why."""
+    """The reason of an error, in one line."""
     if isinstance(refused, P4RuntimeWriteException):
         return f"refused a write: {refused.errors[0][1].message}"
     if isinstance(refused, P4RuntimeErrorFormatException):

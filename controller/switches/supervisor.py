@@ -1,7 +1,7 @@
-"""Notices that a switch died, stalls or may hold what is no longer true, and brings the fabric back.
+"""Supervise the switches: detect a dead, stalled or inconsistent one, and recover the fabric.
 
-What is brought back is all of it: every switch gets the program anew, and jobs that were at work are over. A new epoch
-is a new world, so nothing has to be known of what became of the old one.
+Recovery covers everything: every switch gets the program again, and running jobs are over. Jobs start in a new epoch,
+so no state of the old one needs to be known.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from controller.switches.program import Artifact
 
 PROBE_EVERY_S = 0.25
 RETRY_EVERY_S = 1.0
-SILENT_S = 5.0  # So long a switch may say nothing before it counts as dead.
+SILENT_S = 5.0  # A switch that is silent for this long counts as dead.
 STOP_S = 15.0
 
 log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """A thread that looks after the switches.
+    """A thread that supervises the switches.
 
     Args:
-        switches: those of them that are ours are killed and started again; the others are waited for.
-        network: the sessions with them. Nobody else opens, closes or pushes while the thread runs.
-        service: its lock is held to end jobs and to announce what is new, never while waiting for a switch.
+        switches: those that the controller started are killed and restarted; it waits for the others.
+        network: the sessions. No other thread opens, closes or pushes while this one runs.
+        service: its lock is held to end jobs and to publish changes, never while waiting for a switch.
         changed: called when a process was started.
     """
 
@@ -55,7 +55,7 @@ class Supervisor:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; if it waits for a switch, by closing the sessions."""
+        """End the thread; closes the sessions if it is waiting for a switch."""
         self._ended.set()
         self._thread.join(2 * RECONNECT_TIMEOUT_S)
         give_up = time.monotonic() + STOP_S
@@ -76,21 +76,21 @@ class Supervisor:
                     log.warning("%s; trying again", logged)
                 pause_s = RETRY_EVERY_S
             except Exception:
-                # Whatever it is, a fabric without supervision would be worse.
-                log.exception("cannot look after the switches; trying again")
+                # Catch everything: an unsupervised fabric would be worse.
+                log.exception("supervision of the switches failed; trying again")
                 pause_s = RETRY_EVERY_S
 
     def look(self) -> None:
-        """Probe all switches once, and bring the fabric back when one needs it.
+        """Probe all switches once, and recover the fabric if one needs it.
 
         Raises:
-            SwitchError: it cannot be brought back yet.
+            SwitchError: it cannot be recovered yet.
         """
         self._network.probe()
         for name, line in self._network.lines.items():
             lost = self._dead(name, line) or not line.session.up
             if lost:
-                # Who still waits for an answer, with the service's lock perhaps, is told at once.
+                # End writes whose threads may hold the service's lock.
                 line.session.close()
             if lost or (line.session.dirty and line.answers):
                 if not line.failed and not self._ended.is_set():
@@ -133,12 +133,12 @@ class Supervisor:
         log.warning("all switches are back")
 
     def _renew(self, name: str, line: SwitchState) -> None:
-        """Start a dead switch again if it is ours."""
+        """Restart a dead switch if the controller started it."""
         if name in self._switches.processes and self._dead(name, line):
             before = self._switches.topology
             self._switches.restart(name, self._ended)
             if self._switches.topology != before:
-                # All of them are others now.
+                # All switches have been replaced.
                 for other in self._network.lines.values():
                     other.session.close()
                     other.failed, other.answered_s = True, self._service.clock()

@@ -1,4 +1,4 @@
-"""A share of a job as P4Runtime updates: multicast group, replicas, and membership entries with their verdicts."""
+"""A share of a job as P4Runtime updates: multicast group, replicas, and membership entries with verdicts."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from controller.errors import ArtifactError
 from controller.jobs.switch_share import Member, SwitchShare, Upstream
 from hostlib.protocol import constants
 
-# Priorities of membership entries: the more an entry says, the earlier it is asked (docs/adr/0004).
+# Priorities of membership entries: more specific entries come first (docs/adr/0004).
 ADMIT, WRONG_SLOT, WRONG_OPERATION, WRONG_SOURCE, WRONG_RANK, WRONG_EPOCH = 60, 50, 40, 30, 20, 10
 Field = tuple[int, int]  # value, mask
 BROADCAST_MAC = 0xFFFF_FFFF_FFFF
-FLOOD_GROUP = 0x1000  # above every job's
+FLOOD_GROUP = 0x1000  # higher than every job's
 
 
 def canonical(value: int) -> bytes:
-    """The shortest bytestring of a value, as P4Runtime wants it."""
+    """The shortest bytestring of a value, as P4Runtime requires."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 class Names:
-    """P4Info by name.
+    """P4Info objects by name.
 
     Raises:
-        ArtifactError: from each look-up, when the program lacks what the controller installs.
+        ArtifactError: from each look-up, if the program lacks what the controller installs.
     """
 
     def __init__(self, p4info: p4info_pb2.P4Info) -> None:
@@ -49,7 +49,9 @@ class Names:
     def entry(
         self, table: str, match: dict[str, Any], action: str, params: dict[str, int], priority: int = 0
     ) -> p4runtime_pb2.Entity:
-        """A table entry; `match` gives an int for exact fields and (value, mask) for ternary ones, 0 masks left out."""
+        """A table entry; `match` has an int for exact fields and (value, mask) for ternary ones; masks of 0 are
+        omitted.
+        """
         info, chosen = self._find("table", self._tables, table), self._find("action", self._actions, action)
         entry = p4runtime_pb2.TableEntry(table_id=info.preamble.id, priority=priority)
         fields = {field.name: field.id for field in info.match_fields}
@@ -66,29 +68,29 @@ class Names:
         return p4runtime_pb2.Entity(table_entry=entry)
 
     def fabric_address(self, address: str) -> p4runtime_pb2.Entity:
-        """What is sent to this IPv4 address is for the fabric itself."""
+        """Entry that delivers packets for this IPv4 address to the fabric itself."""
         return self.entry("fabric_address", {"hdr.ipv4.dst_addr": int(IPv4Address(address))}, "to_fabric", {})
 
     def fabric_mac(self, address: str, mac: int) -> p4runtime_pb2.Entity:
-        """Who asks for this IPv4 address by ARP is told this MAC."""
+        """Entry that answers ARP requests for this IPv4 address with this MAC."""
         return self.entry("arp", {"target_address": int(IPv4Address(address))}, "answer_arp", {"mac": mac})
 
     def host(self, mac: str, port: int) -> p4runtime_pb2.Entity:
-        """Frames to this MAC address leave by this port."""
+        """Entry that forwards frames for this MAC address to this port."""
         return self._way(int(mac.replace(":", ""), 16), port)
 
     def job(self, shares: Iterable[SwitchShare]) -> list[p4runtime_pb2.Entity]:
-        """All of one job's pools on one switch, in the order to insert them: who may send comes last."""
+        """Entries for all of one job's pools on one switch, in insertion order: senders' entries come last."""
         shares = list(shares)
         entities = [self._replica(member) for share in shares for member in share.members if member.replica]
         entities += [self._group(share) for share in shares]
         entities += [self._way(mac, port) for share in shares for mac, port in share.hosts]
         entities += [entity for share in shares for entity in self._membership(share)]
-        # Pools of one job refuse the same things with the same entries.
+        # Pools of one job refuse the same packets with the same entries.
         return list({entity.SerializeToString(deterministic=True): entity for entity in entities}.values())
 
     def flood(self, ports: Iterable[int]) -> list[p4runtime_pb2.Entity]:
-        """What is sent to everybody, as ARP's questions are, leaves by all of these ports but the one it came from."""
+        """Entry that sends broadcasts, such as ARP requests, to all of these ports but the one they came from."""
         entity = p4runtime_pb2.Entity()
         group = entity.packet_replication_engine_entry.multicast_group_entry
         group.multicast_group_id = FLOOD_GROUP
@@ -138,7 +140,7 @@ class Names:
         action: str,
         params: dict[str, int],
     ) -> Iterator[p4runtime_pb2.Entity]:
-        """One sender's entry, and the wider ones under it."""
+        """A sender's entry, and the wider entries below it."""
         this_rank = {**this_epoch, "rank": (sender.rank, 0xFFFF)}
         source = {
             **this_rank,
@@ -165,7 +167,7 @@ class Names:
             "address": int(IPv4Address(above.address)),
             "udp_port": above.udp_port,
         }
-        # A parent knows this switch as one rank; a server is told whose packet made it speak.
+        # A parent knows this switch as one rank; a server is told whose packet triggered the message.
         rank = above.rank if above.kind == "parent" else member.rank
         if share.policy == "chunk":
             return constants.OPERATION_NACK, "ask", {**up, "rank": rank}

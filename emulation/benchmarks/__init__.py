@@ -1,1 +1,1 @@
-"""How fast switches are."""
+"""Benchmarks of switches."""

@@ -1,4 +1,4 @@
-"""How fast the embedded switch is: one packet in process, between interfaces beside BMv2, and to ranks on loopback."""
+"""Performance of the embedded switch: one packet in process, between interfaces compared with BMv2, and over loopback."""
 
 from __future__ import annotations
 
@@ -53,28 +53,28 @@ SLOTS = 128
 HEADERS = 14 + 20 + 8  # Ethernet, IPv4, UDP
 PAYLOAD_AT = HEADERS + layout.HEADER_BYTES
 RANKS = 4  # between interfaces
-# What is under way is what a switch must buffer: each is measured with the window that suits it.
+# A switch has to buffer what is in flight: each is measured with the window that suits it.
 WINDOWS = (8, 24, 64, 128)
 AGAIN_S = 0.05
-SLICE_S = 0.2  # of C code, between which Ctrl-C is heard
+SLICE_S = 0.2  # packets per call of C code; Ctrl-C is handled between calls
 REPETITIONS = 7
-RUN_NS = 2e6  # one measurement in process: shorter than what the scheduler gives others, which take the caches
+RUN_NS = 2e6  # one in-process measurement: shorter than the time slices of other processes, which evict the caches
 START_S = 20.0
 GRADIENT = 1 << 20  # elements of one all-reduce
 
 
 class BenchError(EmulationError):
-    """Something could not be measured."""
+    """A benchmark that failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """What `emulation bench --json` prints. Keys of the first three are elements per packet.
+    """The output of `emulation bench --json`. Keys of the first three are elements per packet.
 
     Attributes:
-        in_process_ns: one aggregation packet: parsed, matched, summed, deparsed.
-        limit_ns: the same elements byte-swapped and added, and nothing else.
-        interfaces: aggregated elements per second; those of BMv2 are None where it is not installed.
+        in_process_ns: per aggregation packet: parsed, matched, summed, deparsed.
+        limit_ns: only byte-swapping and adding the same elements.
+        interfaces: aggregated elements per second; those of BMv2 are None if it is not installed.
         loopback_gbit_per_s_per_rank: gradient bits per second and rank.
     """
 
@@ -90,13 +90,13 @@ class BenchResult:
 
 
 def run_bench(seconds: float, console: Console) -> BenchResult:
-    """Measure everything; what is being measured is said on the console.
+    """Run all measurements, with progress on the console.
 
     Args:
-        seconds: that each measurement takes, about.
+        seconds: approximate time of each measurement.
 
     Raises:
-        BenchError: not root, something could not be measured, or the switch summed wrongly.
+        BenchError: not root, a failed measurement, or wrong sums of the switch.
     """
     if os.geteuid() != 0:
         raise BenchError("interfaces are measured in a network namespace: that needs root")
@@ -161,7 +161,7 @@ def _load(elements: int, share: SwitchShare) -> Pipeline:
 
 
 def _at(field: str) -> int:
-    """Where a field of the aggregation header is in a frame."""
+    """Offset of an aggregation header field in a frame."""
     before = layout.HEADER_FIELDS.index(field)
     return HEADERS + struct.calcsize(layout.HEADER_FORMAT[: 1 + before])
 
@@ -180,12 +180,12 @@ def _frame(share: SwitchShare, member: Member, header: Header, payload: bytes) -
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """What every rank sends first.
+    """Every rank's initial packets.
 
     Attributes:
         frames: uint8, shape (ranks, slots, bytes of a frame).
         checks: uint32, shape (ranks, slots): the check words of the results.
-        total: the elements of every result, as they are on the wire.
+        total: the elements of every result, in network byte order.
     """
 
     frames: np.ndarray
@@ -222,7 +222,7 @@ def in_process(elements: int, seconds: float) -> tuple[float, float]:
     pipeline = _load(elements, share)
     try:
         first = Contributions.of(share, elements, SLOTS, generation=0)
-        # As they come from a network: the ranks of one slot behind each other.
+        # In the order of arrival from a network: the ranks of one slot one after the other.
         frames = np.ascontiguousarray(first.frames.transpose(1, 0, 2)).reshape(2 * SLOTS, -1)
         ports = [member.port for _ in range(SLOTS) for member in share.members]
         dataplane = pipeline.dataplane
@@ -270,7 +270,7 @@ def between_interfaces(
     """Elements per second that a switch sums and multicasts to RANKS ranks, each behind a veth pair.
 
     Raises:
-        BenchError: no namespace could be made, or results were wrong or none.
+        BenchError: no namespace could be made, or results were wrong or missing.
     """
     share = _share(_members(RANKS))
     with ExitStack() as stack:
@@ -290,7 +290,7 @@ def between_interfaces(
 def _generate(
     library: ctypes.CDLL, share: SwitchShare, elements: int, attempt: int, window: int, seconds: float
 ) -> float:
-    # Later generations than those of the attempt before, which may have left slots half full.
+    # Later generations than the previous attempt's, which may have left slots half full.
     sent = Contributions.of(share, elements, window, generation=1 + (attempt << 26))
     generator = _Generator(
         len(share.members),
@@ -324,7 +324,7 @@ def _generator_library() -> Path:
 
 @contextmanager
 def embedded_switch(space: str, elements: int, share: SwitchShare) -> Iterator[None]:
-    """The embedded switch on s1, s2, ... of a namespace."""
+    """Run the embedded switch on s1, s2, ... of a namespace."""
     specs = [PortSpec(member.port, PacketSocket(f"s{member.port}")) for member in share.members]
     with ExitStack() as stack:
         ports = inside(space, lambda: open_ports(specs))
@@ -333,7 +333,7 @@ def embedded_switch(space: str, elements: int, share: SwitchShare) -> Iterator[N
         pipeline = _load(elements, share)
         stack.callback(pipeline.dataplane.close)
         pipeline.dataplane.attach(ports, None)
-        # The scheduler likes to keep two threads that wake each other on one core.
+        # The scheduler tends to keep two threads that wake each other on one core.
         cores = sorted(os.sched_getaffinity(0))
         with _on(cores[:1]):
             pipeline.dataplane.start()
@@ -343,7 +343,7 @@ def embedded_switch(space: str, elements: int, share: SwitchShare) -> Iterator[N
 
 @contextmanager
 def _on(cores: list[int]) -> Iterator[None]:
-    """This thread, and those that it starts, on these cores."""
+    """Pin this thread, and those that it starts, to some cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -354,7 +354,7 @@ def _on(cores: list[int]) -> Iterator[None]:
 
 @contextmanager
 def bmv2_switch(space: str, elements: int, share: SwitchShare) -> Iterator[None]:
-    """BMv2 on s1, s2, ... of a namespace.
+    """Run BMv2 on s1, s2, ... of a namespace.
 
     Raises:
         BenchError: it did not start, or refused the program.
@@ -382,7 +382,7 @@ def bmv2_switch(space: str, elements: int, share: SwitchShare) -> Iterator[None]
 
 
 def on_loopback(seconds: float) -> float:
-    """Gradient Gbit/s that each of two ranks' engines gets summed through UDP ports, 256 elements per packet.
+    """Gradient Gbit/s that each of two ranks' engines sums through UDP ports, 256 elements per packet.
 
     Raises:
         BenchError: an engine failed.
@@ -439,11 +439,11 @@ def _allreduce(engines: list[Engine], rounds: int) -> float:
     return time.perf_counter() - start
 
 
-# ---- as a person reads it ---------------------------------------------------------------------------------------
+# ---- output ---------------------------------------------------------------------------------------------------
 
 
 def print_bench(result: BenchResult) -> None:
-    """Tables on standard output."""
+    """Print the results as tables on standard output."""
     console = output()
     table = Table("elements per packet", title="the embedded switch", title_justify="left")
     for heading in ("in process (ns)", "sums alone (ns)", "between interfaces (M/s)", "BMv2 (M/s)", "ratio"):

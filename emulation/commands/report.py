@@ -39,11 +39,15 @@ def report(folder: Path, output: Path | None, as_json: bool) -> None:
         transient=True,
         disable=not console.is_terminal,
     )
-    if not console.is_terminal:
-        console.print("drawing plots", highlight=False)
+
+    def drawn(done: int, total: int) -> None:
+        progress.update(bar, completed=done, total=total)
+        if not console.is_terminal and done in (1, total):
+            console.print(f"plots: {done} of {total}", highlight=False)
+
     with progress:
         bar = progress.add_task("plots", total=None)
-        summary, page = write_report(folder, output, lambda n, total: progress.update(bar, completed=n, total=total))
+        summary, page = write_report(folder, output, drawn)
     if as_json:
         click.echo(json.dumps(summary.as_json(), indent=2))
         return

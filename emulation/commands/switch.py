@@ -120,8 +120,8 @@ def switch(
     """Run the embedded P4 switch in the foreground, until SIGTERM or Ctrl-C.
 
     The switch executes BMv2 JSON, which p4c compiles from a v1model program, as native code. A port is a network interface
-    (needs root), or a UDP socket: a datagram that arrives gets Ethernet, IPv4 and UDP headers as a NIC would deliver
-    them, and a frame that leaves loses them and goes to the address they name. With --json, the switch prints what
+    (needs root), or a UDP socket. An arriving datagram gets Ethernet, IPv4 and UDP headers, as if from a NIC. A leaving
+    frame loses them and goes to the address they name. With --json, the switch prints what
     --ready-file holds, in one line.
 
     \b

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from rich.table import Table
 
+from emulation.demo.comparison import about_weights, compare
 from emulation.demo.training_demo import DemoResult
 from emulation.switch.conformance.suite import ConformanceReport
 from hostlib.text.output import output
 
 
 def print_demo(result: DemoResult) -> None:
-    """Tables of mechanisms, links and switch counters, on standard output."""
+    """Tables of mechanisms, links and switch counters, and what they come to in sentences, on standard output."""
     console = output()
     console.print(_mechanisms(result), _links(result), _switch(result))
+    for line in (*(each.sentence for each in compare(result.runs)), about_weights(result.runs)):
+        if line:
+            console.print(line, soft_wrap=True)
 
 
 def _mechanisms(result: DemoResult) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from rich.console import Console
 from controller.errors import ControllerError
 from controller.state_file import STATE_FILE, State
 from controller.switches.program import load_artifact
+from emulation.demo.comparison import about_weights, compare
 from emulation.errors import EmulationError
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.launch.fork_server import ForkServer, fork_server
@@ -58,11 +60,13 @@ class DemoResult:
     ports: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The contract: {"mechanisms": {NAME: ...}, "switch": ...}."""
+        """The contract: {"mechanisms": {NAME: ...}, "switch": ..., "comparison": [...], "weights": SENTENCE}."""
         kept = ("steps", "iteration_ms_median", "test_accuracy", "weights_sha256", "link_bytes")
         return {
             "mechanisms": {name: {key: run[key] for key in kept} for name, run in self.runs.items()},
             "switch": {**self.switch, "slots_predicted": self.predicted_slots},
+            "comparison": [each.as_json() for each in compare(self.runs)],
+            "weights": about_weights(self.runs),
         }
 
 
@@ -152,12 +156,18 @@ def run_demo(config: DemoConfig, console: Console) -> DemoResult:
     """
     _require_runnable(config)
     (config.output / "result.json").unlink(missing_ok=True)
-    with fork_server(*TRAINING) as forks, fabric(config) as url:
-        console.print(f"controller at {url}, embedded switch running netfold-v1model-{config.elements}")
+    program = f"netfold-v1model-{config.elements}"
+    with ExitStack() as stack:
+        # Loads torch while the controller starts.
+        forks = stack.enter_context(fork_server(*TRAINING))
+        with _step(console, f"starting the controller and the embedded switch, which runs {program} as native code"):
+            url = stack.enter_context(fabric(config))
+        console.print(f"controller at {url}")
         runs = {}
-        for mechanism in config.mechanisms:
-            console.print(f"training {config.model} on {config.world_size} workers over {mechanism}")
-            runs[mechanism] = train(config, mechanism, url, console, forks)
+        for number, mechanism in enumerate(config.mechanisms, start=1):
+            title = f"training {config.model} on {config.world_size} workers over {mechanism}"
+            with _step(console, f"{title} (run {number} of {len(config.mechanisms)})"):
+                runs[mechanism] = train(config, mechanism, url, console, forks)
         described = status(url)
     if described is None:
         raise DemoError(
@@ -167,6 +177,15 @@ def run_demo(config: DemoConfig, console: Console) -> DemoResult:
     _verify(result)
     write_whole(config.output / "result.json", result.as_json())
     return result
+
+
+@contextmanager
+def _step(console: Console, what: str) -> Iterator[None]:
+    """A line that says what begins, and one that says how long it took."""
+    begun = time.monotonic()
+    console.print(f"{what} ...", soft_wrap=True)
+    yield
+    console.print(f"  done in {time.monotonic() - begun:.1f} s")
 
 
 def _require_runnable(config: DemoConfig) -> None:

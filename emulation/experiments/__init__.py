@@ -1,1 +1,1 @@
-"""Experiments with real packets: cells, workers, measurements; `ready/` has those that come with netfold."""
+"""Experiments with real packets: cells, workers, measurements; `ready/` has netfold's own experiments."""

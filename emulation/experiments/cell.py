@@ -1,4 +1,4 @@
-"""One cell of an experiment on a fabric that stands: start the workers, watch over them, and say what was measured."""
+"""Run one cell of an experiment on a running fabric: start the workers, watch them, and collect measurements."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from hostlib.strategies.strategy import Choice, choose
 from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.simulator.workload import Workload
 
-CONTROL_INTERFACE = "control"  # of every host in a namespace
-GO_AFTER_S = 0.1  # from the last one's coming to the common start: every worker must have heard of it
+CONTROL_INTERFACE = "control"  # of each host in a namespace
+GO_AFTER_S = 0.1  # from the last worker's arrival to the common start: all must have heard of it
 LOOK_S = 0.05
 START_S = 60.0
 END_S = 20.0
@@ -82,7 +82,7 @@ class JobProcesses:
         self._fabric = fabric
         choice = choose(cell.mechanism)
         self._past = choice.mechanism.sends_messages or choice.strategy.own_messages
-        # Dealt out, so that each job is in every rack.
+        # Assigned in turn, so that each job is in every rack.
         workers = fabric.hosts[number : cell.workers * cell.jobs : cell.jobs]
         first = cell.workers * cell.jobs + number * choice.hosts
         named = {worker(rank): host for rank, host in enumerate(workers)}
@@ -105,7 +105,7 @@ class JobProcesses:
                 OPTIONS_VARIABLE: options,
             }
             if host.netns is not None:
-                # What goes through the switch by itself has Gloo only for meeting.
+                # With in-network mechanisms, Gloo only serves for rendezvous.
                 environment["GLOO_SOCKET_IFNAME"] = host.interface if self._past else CONTROL_INTERFACE
             with self._errors(rank).open("ab") as errors:
                 pid = self._fork_server.fork(module, environment, host.netns, errors.fileno(), name=host.name)
@@ -118,14 +118,14 @@ class JobProcesses:
         return self._folder / f"{self._number}-{rank}.err"
 
     def waits_at(self, phase: str) -> bool:
-        """Whether all workers are there."""
+        """Whether all workers have arrived."""
         return bool(self.store.check([f"{phase}/{rank}" for rank in range(self.cell.workers)]))
 
     def go(self, phase: str, at_ns: int) -> None:
         self.store.set(f"{phase}/go", str(at_ns))
 
     def failure(self) -> str | None:
-        """What the first of them that ended badly said last."""
+        """The last message of the first process that failed."""
         for pid, rank in self.pids.items():
             status = self._fork_server.ended.get(pid)
             if status is None or status == 0:
@@ -166,7 +166,7 @@ def process_options(
         steps = {"steps": training.warm_up + training.iterations, "epochs": MANY_EPOCHS, "seed": experiment.seed}
         return TRAINING, TrainingOptions({**common, **train, **steps}, training.warm_up, result).to_json()
     workload = experiment.workload(cell)
-    # All workers compute as the trace's first does.
+    # All workers compute like the trace's first one.
     backward = zip(workload.backward_ns[0], workload.released, strict=True)
     options = ReplayOptions(
         **common,
@@ -185,14 +185,16 @@ def process_options(
 
 
 def exchange_hosts(choice: Choice, workers: int) -> dict[str, int]:
-    """The numbers of the nodes that a strategy's own messages go between; on a worker's host, the worker does the
-    server's part."""
+    """Numbers of the nodes that exchange a strategy's own messages.
+
+    If a server shares a worker's host, the worker does the server's part.
+    """
     own = choice.server_hosts[choice.mechanism.servers :]
     return {name: workers + number for number, name in enumerate(own)} | {worker(r): r for r in range(workers)}
 
 
 def roles_of(workload: Workload, choice: Choice, workers: int, rank: int, dilation: float) -> tuple[ExchangeRole, ...]:
-    """What a process, a worker or a server of the strategy's own, does in the workload's exchanges."""
+    """The roles of a process, a worker or a strategy's own server, in the workload's exchanges."""
     number = rank if rank < workers else rank - choice.mechanism.servers
     hosts = exchange_hosts(choice, workers)
     node = next((name for name, host in hosts.items() if host == number and (rank < workers or number >= workers)), "")
@@ -214,7 +216,7 @@ def _all(jobs: list[JobProcesses]) -> Iterator[None]:
 
 
 def _wait_for_all(jobs: list[JobProcesses], fabric: RunningNetwork, phase: str, fork_server: ForkServer) -> Snapshot:
-    """Wait until all workers of all jobs are there, look at the counters, and let them go on together."""
+    """Wait for all workers of all jobs, take a snapshot of the counters, and let the workers go on together."""
     give_up = time.monotonic() + START_S if phase == WARM_UP else math.inf
     while not all(job.waits_at(phase) for job in jobs):
         _check(jobs, fabric, fork_server)
@@ -236,7 +238,7 @@ def _ended(jobs: list[JobProcesses], fabric: RunningNetwork, fork_server: ForkSe
 
 
 def _check(jobs: list[JobProcesses], fabric: RunningNetwork, fork_server: ForkServer) -> None:
-    # Training would go on over the hosts: but that is not what is to be measured.
+    # Training would continue over the hosts, but that is not what is measured.
     if dead := [name for name, process in fabric.processes.items() if not process.alive]:
         raise EmulationError(f"{', '.join(dead)} died; run the experiment again to go on")
     failed = next((e for e in fork_server.events(LOOK_S) if e["event"] == "failed"), None)

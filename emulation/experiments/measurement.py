@@ -1,4 +1,4 @@
-"""What a cell's workers and the counters said, and what it means."""
+"""Evaluate a cell's measurements from the workers' reports and the counters."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hostlib.system.machine import cpu_seconds
 from simulation.experiments.experiment_file import Experiment
 
 NS_PER_MS = 1e6
-BUSY = 0.9  # of a core, or of the machine: above that, somebody waited for it
-LATE = 0.02  # of the time: a worker that woke up too late for so long was not a GPU
-COMFORTABLE = 0.6  # how busy a dilation that mends it leaves what was too busy
-LEAST_STEP = 1.5  # from a dilation to the next
+BUSY = 0.9  # of a core, or of the machine: above that, packets waited for it
+LATE = 0.02  # of the time: a worker that woke up late for longer did not behave like a GPU
+COMFORTABLE = 0.6  # load that a suggested dilation leaves on the bottleneck
+LEAST_STEP = 1.5  # factor between suggested dilations
 
 Bytes = dict[str, tuple[int, int]]
-WrittenReport = Mapping[str, Any]  # emulation.experiments.replay_worker.WorkerReport, as it was written
+WrittenReport = Mapping[str, Any]  # emulation.experiments.replay_worker.WorkerReport as JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was used while workers were measured.
+    """Resource usage during the measured iterations.
 
     Attributes:
         links: cable -> bytes (sent, received), as its lower end sees them.
-        cpu: share of a core that each switch took, and `machine`, of all cores.
+        cpu: share of a core that each switch used, and `machine`, of all cores.
     """
 
     links: Bytes
@@ -38,7 +38,7 @@ class Usage:
 
 @dataclass(slots=True)
 class Snapshot:
-    """Counters at a moment."""
+    """The counters at one time."""
 
     at_s: float
     links: Bytes
@@ -52,7 +52,7 @@ class Snapshot:
         return cls(time.monotonic(), fabric.carried(), fabric.cpu_s(), busy, total)
 
     def until(self, end: Snapshot) -> Usage:
-        """What was used between two moments."""
+        """The usage between two snapshots."""
         wall_s = end.at_s - self.at_s
         cpu = {name: (end.switches_s[name] - spent) / wall_s for name, spent in self.switches_s.items()}
         cpu["machine"] = (end.busy_s - self.busy_s) / max(end.total_s - self.total_s, 1e-9)
@@ -65,7 +65,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """Why a cell says more of this machine than of the network that is meant, and the dilation that would mend it."""
+    """Why a cell's result reflects this machine instead of the network, and the dilation that would fix it."""
 
     why: str
     dilation: float
@@ -73,12 +73,12 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one cell gave. Times and bytes as on the network that is meant: undilated, unshrunk.
+    """A cell's measurements. Times and bytes are those of the real network: undilated, unshrunk.
 
     Attributes:
         iterations_ms: of each measured iteration, on the slowest worker.
         links: cable -> bytes (sent, received) of one iteration, as its lower end sees them.
-        cpu: share of a core that each switch took, and `machine`, of all cores.
+        cpu: share of a core that each switch used, and `machine`, of all cores.
         late: share of the time for which the worst worker was late.
         timeline: node -> [{kind, name, start_ms, end_ms}] of the last iteration.
     """
@@ -99,7 +99,7 @@ class Measured:
         return max(self.iterations_ms) - min(self.iterations_ms)
 
     def bottleneck(self, dilation: float) -> Bottleneck | None:
-        """What of this machine was too slow, if anything was."""
+        """The part of this machine that was too slow, if any."""
         name, busy = max(self.cpu.items(), key=lambda each: each[1], default=("", 0.0))
         enough = math.ceil(dilation * max(busy / COMFORTABLE, LEAST_STEP))
         if busy > BUSY:
@@ -116,9 +116,9 @@ def measured(
     reports: Sequence[WrittenReport],
     usage: Usage,
 ) -> Measured:
-    """What workers saw and counters say, as on the network that is meant."""
+    """Evaluate workers' reports and usage, scaled to the real network."""
     count = len(reports[0]["ends_ns"])
-    # Each by its own clock: on real hosts they differ.
+    # Each worker by its own clock: those of real hosts differ.
     ends = [[end - report["start_ns"] for end in report["ends_ns"]] for report in reports]
     slowest = [max(end[number] for end in ends) for number in range(count)]
     iterations_ms = [

@@ -1,4 +1,4 @@
-"""What a person sees of an experiment while it runs, and of its results."""
+"""Progress display and result tables of an experiment."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Row = dict[str, Any]
 
 
 class RunProgress:
-    """The cell at work: a bar on a terminal, else a line for each.
+    """Shows the current cell: a bar on a terminal, else a line for each cell.
 
     Args:
-        times: whether those mean anything.
-        predictor: whose times the rows have.
+        times: whether times are meaningful.
+        predictor: the predictor of the rows' simulated times.
     """
 
     def __init__(self, console: Console, times: bool = True, predictor: str = DEFAULT_PREDICTOR) -> None:
@@ -53,7 +53,7 @@ class RunProgress:
 
 
 def _name_of_times(predictor: str) -> str:
-    """What its times are called."""
+    """What messages call a predictor's times."""
     return "simulated" if predictor == DEFAULT_PREDICTOR else predictor
 
 
@@ -64,10 +64,10 @@ def _line(row: Row, predictor: str) -> str:
 
 
 def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT_PREDICTOR) -> None:
-    """results.json as a table.
+    """Print results.json as a table.
 
     Args:
-        predictor: whose times the rows have.
+        predictor: the predictor of the rows' simulated times.
     """
     table = Table("model", "mechanism", title=experiment.title, title_justify="left", box=None)
     for heading in (
@@ -94,7 +94,7 @@ def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT
 
 
 def error_of(row: Mapping[str, Any]) -> float | None:
-    """The simulated time's deviation from the emulated one; None where nothing was simulated."""
+    """Deviation of the simulated time from the emulated one; None if nothing was simulated."""
     return None if row["simulated_ms"] is None else row["simulated_ms"] / row["iteration_ms"] - 1
 
 
@@ -105,7 +105,7 @@ def listed_cells(run: ExperimentRun) -> list[Row]:
 
 
 def print_cells(run: ExperimentRun) -> None:
-    """What would be run."""
+    """Print the cells that would be run."""
     table = Table("cell", box=None)
     table.add_column("dilation", justify="right")
     table.add_column("done")
@@ -116,7 +116,7 @@ def print_cells(run: ExperimentRun) -> None:
 
 
 def print_ready(experiments: Mapping[str, Experiment]) -> None:
-    """The experiments that come with netfold."""
+    """Print netfold's own experiments."""
     table = Table("name", "cells", "what it asks", box=None)
     for name, experiment in experiments.items():
         table.add_row(name, str(len(experiment.cells)), experiment.title)

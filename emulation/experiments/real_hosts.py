@@ -1,7 +1,7 @@
-"""The same cells on real hosts: one rank on each, started by a launcher (ssh) through torchrun.
+"""Run cells on real hosts: one rank on each, started by a launcher (ssh) through torchrun.
 
-There, nothing is dilated or shrunk that the experiment does not shrink itself, and the network is what it is: a cell's
-bandwidth is only what it is called.
+Nothing is dilated, and only what the experiment shrinks itself is shrunk. The network is the real one: a cell's
+bandwidth is just a label.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class RealHost:
     """A line of a hostfile.
 
     Attributes:
-        address: where the launcher, and the other hosts, reach it.
-        interface: what its data goes through; None for what its routes say.
-        python: its interpreter that has netfold.
+        address: reachable from the launcher and the other hosts.
+        interface: carries its data; None for the one that its routes select.
+        python: its interpreter with netfold.
     """
 
     address: str
@@ -67,10 +67,10 @@ class RealHosts:
 
 
 def read_hostfile(path: Path) -> tuple[RealHost, ...]:
-    """Hosts, one a line: `ADDRESS [interface=NAME] [python=PATH]`; # begins a comment.
+    """Read a hostfile, one host per line: `ADDRESS [interface=NAME] [python=PATH]`; # begins a comment.
 
     Raises:
-        EmulationError: it cannot be read, or a line is not of that form.
+        EmulationError: it cannot be read, or a line is malformed.
     """
     try:
         lines = read_text(path).splitlines()
@@ -88,7 +88,7 @@ def read_hostfile(path: Path) -> tuple[RealHost, ...]:
 
 def _host(where: str, address: str, *options: str) -> RealHost:
     if not ONE_OF.fullmatch(address):
-        raise EmulationError(f"{where}: {address!r} is no address")
+        raise EmulationError(f"{where}: {address!r} is not an address")
     fields = {}
     for option in options:
         name, equals, value = option.partition("=")
@@ -99,7 +99,7 @@ def _host(where: str, address: str, *options: str) -> RealHost:
 
 
 def measure_on(real: RealHosts, experiment: Experiment, cell: Cell) -> Measured:
-    """One cell on the first of the hosts.
+    """Measure a cell on the first of the hosts.
 
     Raises:
         EmulationError: too few hosts, or a rank failed; the others have been stopped.
@@ -123,7 +123,7 @@ def measure_on(real: RealHosts, experiment: Experiment, cell: Cell) -> Measured:
 
 
 def _placed(hosts: tuple[RealHost, ...], workers: int, choice: Choice) -> list[RealHost]:
-    """Each process's host: workers on the first, servers behind them."""
+    """Each process's host: workers on the first ones, then the servers."""
     named = {worker(rank): host for rank, host in enumerate(hosts[:workers])}
     named |= {server(number): host for number, host in enumerate(hosts[workers:])}
     return [*hosts[:workers], *(named[name] for name in choice.server_hosts)]
@@ -131,7 +131,7 @@ def _placed(hosts: tuple[RealHost, ...], workers: int, choice: Choice) -> list[R
 
 @dataclass(slots=True)
 class Rank:
-    """One rank's launcher."""
+    """The launcher process of one rank."""
 
     host: RealHost
     process: subprocess.Popen[str]
@@ -167,7 +167,7 @@ def _ranks(real: RealHosts, experiment: Experiment, cell: Cell, hosts: list[Real
 
 
 def _command(hosts: list[RealHost], number: int, module: str, options: str) -> str:
-    """What a shell on the host runs."""
+    """The shell command for a host."""
     host = hosts[number]
     environment = {OPTIONS_VARIABLE: options, "OMP_NUM_THREADS": "1"}
     if host.interface is not None:

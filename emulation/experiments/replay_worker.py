@@ -1,7 +1,8 @@
-"""One virtual GPU worker: it computes by waiting, for as long as a trace says, and sums real tensors meanwhile.
+"""A virtual GPU worker: it computes by waiting for as long as a trace says, and sums real tensors meanwhile.
 
-An iteration is one of data-parallel training: the forward pass, the backward pass whose steps hand their gradients to the
-mechanism, and the wait until all are summed. Torch-facing; started by emulation/experiments/cell.py through the fork_server.
+An iteration is one of data-parallel training: the forward pass, the backward pass, whose steps hand their gradients to
+the mechanism, and the wait until all are summed. Needs torch; started by emulation/experiments/cell.py through the
+fork_server.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import MulticastTransport, Transport
 
-TOLERANCE = 1e-5  # of an average, relative: far above any rounding, far below any lost or doubled contribution
+TOLERANCE = 1e-5  # tolerance of an average, relative: far above rounding, far below a lost or doubled contribution
 
 
 @dataclass(slots=True)
 class WorkerReport:
-    """What a worker saw; times are time.monotonic_ns().
+    """A worker's measurements; times are time.monotonic_ns().
 
     Attributes:
-        start_ns: when the measured iterations began, everywhere.
-        ends_ns: when each measured iteration ended here.
-        late_ns: by how much it woke up too late, over the measured iterations.
+        start_ns: common start of the measured iterations.
+        ends_ns: when each measured iteration ended on this worker.
+        late_ns: total delay of its wake-ups over the measured iterations.
         spans: of the last iteration: (kind, name, begin, end).
         retransmits: during the measured iterations.
-        link_sent, link_received: bytes that Gloo's interface carried in them, where it is named.
-        mismatches: elements that are not the average.
+        link_sent, link_received: bytes on Gloo's interface during them, if the interface is known.
+        mismatches: elements that differ from the average.
     """
 
     rank: int
@@ -63,17 +64,17 @@ class WorkerReport:
 
 
 class Barrier:
-    """Where all workers, and whoever looks at the counters, are at the same point.
+    """A barrier of all workers and of the process that reads the counters.
 
     Args:
-        workers: how many; None where somebody else says when to go on.
+        workers: their number; None if another process decides when to continue.
     """
 
     def __init__(self, store: dist.Store, rank: int, workers: int | None) -> None:
         self._store, self._rank, self._workers = store, rank, workers
 
     def at(self, phase: str) -> int:
-        """Wait for the others, and until all go on; when that was: the same for all where clocks are."""
+        """Wait for the others; returns the common start time, which is the same for all if their clocks are."""
         self._store.set(f"{phase}/{self._rank}", "")
         if self._workers is None:
             go_ns = int(self._store.get(f"{phase}/go"))
@@ -87,7 +88,7 @@ class Worker:
     """A worker's iterations.
 
     Args:
-        exchanges: the strategy's own messages; None where there are none.
+        exchanges: the strategy's own messages; None if there are none.
     """
 
     def __init__(self, options: ReplayOptions, collective: Collective, exchanges: Exchanges | None, rank: int) -> None:
@@ -96,7 +97,7 @@ class Worker:
         self.tensors = [torch.full((count,), float(rank + 1)) for count in options.elements]
 
     def iterate(self, begin_ns: int) -> int:
-        """One iteration; when it ended."""
+        """Do one iteration; returns when it ended."""
         spans: list[tuple[str, str, int, int]] = []
         futures = []
 
@@ -124,14 +125,14 @@ class Worker:
         return time.monotonic_ns()
 
     def _begin(self, number: int) -> tuple[torch.futures.Future[Any], str]:
-        """Sum a tensor, or exchange what is to be instead; and what it is called."""
+        """Start to sum a tensor, or its exchange; returns the future and its label."""
         if self.exchanges is not None and number in self.exchanges:
             return self.exchanges.begin(number), f"exchange {number} ({self.exchanges.size(number) / 1e6:.3g} MB)"
         tensor = self.tensors[number]
         return self.collective.allreduce(tensor, average=True), f"tensor {number} ({tensor.nbytes / 1e6:.3g} MB)"
 
     def _errands(self, forward_end_ns: int, ask: Callable[[int], None], futures: Sequence[Any]) -> int:
-        """What is exchanged between the passes; when the backward pass may begin."""
+        """Do the exchanges between the passes; returns when the backward pass may begin."""
         mine = [number for number in self.options.errands if self.exchanges is not None and number in self.exchanges]
         for number in mine:
             ask(number)
@@ -140,7 +141,7 @@ class Worker:
         return time.monotonic_ns() if mine else forward_end_ns
 
     def _compute(self, until_ns: int) -> int:
-        """Be busy until then; `until_ns`: a GPU would not have waited for this process to wake up."""
+        """Be busy until `until_ns`; returns that time, since a GPU would not be late as this process may be."""
         left_ns = until_ns - time.monotonic_ns()
         if left_ns > 0:
             time.sleep(left_ns / 1e9)
@@ -148,10 +149,10 @@ class Worker:
         return until_ns
 
     def run(self, barrier: Barrier, here: LaunchEnvironment) -> WorkerReport:
-        """Warm up and be measured.
+        """Do the warm-up and the measured iterations.
 
         Raises:
-            RunError: the fabric failed, and the hosts summed what it should have.
+            RunError: the fabric failed, and the hosts summed instead.
         """
         self._iterations(barrier.at(WARM_UP), self.options.warm_up)
         self.report = WorkerReport(self.report.rank, start_ns=barrier.at(MEASURED))
@@ -189,13 +190,13 @@ def carried_bytes() -> tuple[int, int] | None:
 
 
 def wrong_elements(tensors: Sequence[Tensor], workers: int) -> int:
-    """How many are not the average of 1, 2, ..., which is what every worker's tensors are after the first iteration."""
+    """Count elements that are not the average of 1, 2, ..., which all tensors hold after the first iteration."""
     average = (workers + 1) / 2
     return sum(int((~((tensor - average).abs() <= TOLERANCE * average)).sum()) for tensor in tensors)
 
 
 def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | None:
-    """A worker's report, or a server's None.
+    """Run a worker, which returns its report, or a server, which returns None.
 
     Raises:
         HostlibError: a rank or the fabric is missing.
@@ -235,7 +236,7 @@ def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | No
 
 
 def _own_transport(options: ReplayOptions, context: RankContext) -> Transport | None:
-    """What the strategy's own messages go by, where it has any: made by all of its processes."""
+    """Transport of the strategy's own messages, if it has any: made by all of its processes."""
     if not options.own_messages:
         return None
     assert context.another_transport is not None, "only a strategy's hosts have messages of their own"
@@ -243,7 +244,7 @@ def _own_transport(options: ReplayOptions, context: RankContext) -> Transport | 
 
 
 def _own_multicast(options: ReplayOptions, context: RankContext) -> MulticastTransport | None:
-    """This worker's place where the switch multicasts some of them."""
+    """This worker's endpoint for the switch's multicasts of such messages."""
     if not any(role.multicasts for role in options.roles):
         return None
     assert context.another_multicast is not None, "only a strategy's hosts have messages of their own"
@@ -251,7 +252,7 @@ def _own_multicast(options: ReplayOptions, context: RankContext) -> MulticastTra
 
 
 def main() -> None:
-    """In a process that the fork_server forked, or under torchrun."""
+    """Run in a process forked by the fork_server, or under torchrun."""
     here = LaunchEnvironment.from_environment()
     options = ReplayOptions.from_json(os.environ.pop(OPTIONS_VARIABLE))
 
@@ -265,7 +266,7 @@ def main() -> None:
 
 
 def leave(here: LaunchEnvironment, result: str, work: Callable[[], WorkerReport | None]) -> None:
-    """Do a worker's work, leave its report in the file (or say it, where there is none), and end the process."""
+    """Do a worker's work, write its report to the file (or print it, if there is none), and end the process."""
     try:
         report = work()
     except HostlibError as error:

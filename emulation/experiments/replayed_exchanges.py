@@ -1,6 +1,6 @@
-"""A strategy's own messages, replayed: this host's role in each exchange (hostlib.strategies.plan), with real bytes.
+"""Replay a strategy's own messages: this host's role in each exchange (hostlib.strategies.plan), with real bytes.
 
-Nothing is summed: a piece holds its number everywhere, which is what is looked at in the end. Torch-facing.
+Nothing is summed: every element of a piece is the piece's number, which is verified at the end. Needs torch.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hostlib.schedules.schedule import Operation, Receive, Send
 from hostlib.transport.refusals import refuse
 from hostlib.transport.transport import MulticastTransport, Transport
 
-TAGS = 1 << 12  # of one exchange: at most so many pieces
+TAGS = 1 << 12  # tags per exchange: the maximum number of pieces
 
 
 class Processor:
-    """A virtual GPU that several threads share: it works on one thing at a time, by waiting."""
+    """A virtual GPU shared by several threads: it does one job at a time, by waiting."""
 
     def __init__(self) -> None:
         self._lock, self._free_ns = threading.Lock(), 0
@@ -34,10 +34,10 @@ class Processor:
 
 
 class ExchangeRunner:
-    """This host's role in one exchange, again and again.
+    """This host's role in one exchange, for any number of iterations.
 
     Args:
-        hosts: number of every node.
+        hosts: node -> number.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class ExchangeRunner:
         self._executor = ScheduleExecutor(name, hosts, transport, tag, multicast=multicast, compute=processor.work)
 
     def begin(self) -> Playing:
-        """Ask for all that is to come, and send what does not wait for it."""
+        """Request all expected messages, and send those that do not depend on them."""
         return self._executor.begin(self.role.operations, self._pieces, streams=self._streams, ahead=True)
 
     def finish(self, playing: Playing) -> None:
-        """The rest; all has been sent, and all is here.
+        """Do the rest, until everything has been sent and received.
 
         Raises:
             RunError, RuntimeError: a message did not come through.
@@ -71,27 +71,27 @@ class ExchangeRunner:
 
     @property
     def received(self) -> Iterable[torch.Tensor]:
-        """What this host receives."""
+        """The pieces that this host receives."""
         return (self._pieces[piece] for piece in sorted(self._received))
 
     @property
     def mismatches(self) -> int:
-        """Received elements that are not what was sent."""
+        """Number of received elements that differ from what was sent."""
         return sum(int((self._pieces[piece] != piece + 1).sum()) for piece in self._received)
 
 
 def _piece(number: int, elements: int, first: Operation | None) -> torch.Tensor:
-    """A piece's values; what this host receives is not there before it came, and what it has no part in never is."""
+    """A piece's values; pieces to be received start with other values, and unused ones are empty."""
     if first is None:
         return torch.empty(0)
     return torch.full((elements,), float(number + 1) if isinstance(first, Send) else 0.0)
 
 
 class Exchanges:
-    """A worker's: begun by the caller, finished by a thread, in the order of their beginning.
+    """A worker's exchanges: begun by the caller, finished by a thread in the order in which they were begun.
 
     Args:
-        multicast: where the switch has a part in them; it is closed with them.
+        multicast: the switch's part, closed together with this object; None if it has none.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class Exchanges:
         return number in self._runners
 
     def size(self, number: int) -> int:
-        """Bytes that one of them brings."""
+        """Bytes that an exchange delivers."""
         return sum(values.nbytes for values in self._runners[number].received)
 
     def begin(self, number: int) -> torch.futures.Future[None]:
-        """One of them; the future is done when this host's part is."""
+        """Start an exchange; the future is done when this host's part is."""
         future: torch.futures.Future[None] = torch.futures.Future()
         runner = self._runners[number]
         self._begun.put((runner, runner.begin(), future))
@@ -134,16 +134,16 @@ class Exchanges:
 
     @property
     def received(self) -> Iterable[torch.Tensor]:
-        """What has come."""
+        """All received pieces."""
         return (values for runner in self._runners.values() for values in runner.received)
 
     @property
     def mismatches(self) -> int:
-        """Received elements that are not what was sent."""
+        """Number of received elements that differ from what was sent."""
         return sum(runner.mismatches for runner in self._runners.values())
 
     def close(self, graceful: bool = True) -> None:
-        """There will be no more. Not `graceful`: something failed, and nobody is to be waited for."""
+        """End after the last exchange. Not `graceful`: after a failure, without waiting for other hosts."""
         self._begun.put(None)
         if self._multicast is None:
             return
@@ -154,7 +154,7 @@ class Exchanges:
 
 
 def serve_exchanges(roles: Sequence[ExchangeRole], hosts: Mapping[str, int], transport: Transport, times: int) -> None:
-    """A server's: each is answered as it comes, so many times.
+    """Run a server: each exchange is answered `times` times.
 
     Raises:
         RunError, RuntimeError: a message did not come through.
@@ -175,6 +175,6 @@ def serve_exchanges(roles: Sequence[ExchangeRole], hosts: Mapping[str, int], tra
     for thread in threads:
         thread.start()
     for _ in threads:
-        # Those that are left when one failed wait for what may never come.
+        # After a failure, the other threads may wait for messages that never come.
         if (error := ended.get()) is not None:
             raise error

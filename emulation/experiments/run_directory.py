@@ -1,4 +1,4 @@
-"""What an earlier run of the same experiment left in its directory, read and looked at before anything is added to it."""
+"""Read and check an earlier run's files in an experiment's directory before anything is added."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Read = TypeVar("Read")
 
 
 class Carried(BaseModel):
-    """Bytes of a node's link in an iteration."""
+    """Bytes on a node's link in an iteration."""
 
     sent: int
     received: int
@@ -47,21 +47,21 @@ class ResultRow(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """Of run.json, what the next run takes over."""
+    """The fields of run.json that the next run takes over."""
 
     started: StrictStr
     predictor: StrictStr = DEFAULT_PREDICTOR
 
 
 def earlier_rows(output: Path, text: str, predictor: str) -> dict[str, Row]:
-    """The rows of an earlier run, by cell; none where there was no run.
+    """The rows of an earlier run, by cell; empty if there was none.
 
     Args:
         text: of the experiment.
-        predictor: of this run, by name: one column of times is one predictor's.
+        predictor: of this run, by name: one column of times belongs to one predictor.
 
     Raises:
-        EmulationError: the directory holds something else, or a file in it is broken.
+        EmulationError: the directory holds other files, or a broken one.
     """
     kept, results = output / "experiment.toml", output / "results.json"
     if not kept.exists():
@@ -73,7 +73,7 @@ def earlier_rows(output: Path, text: str, predictor: str) -> dict[str, Row]:
     earlier = earlier_record(output)
     if earlier is not None and earlier.predictor != predictor:
         raise EmulationError(
-            f"{output} holds times that the predictor {earlier.predictor} says, not {predictor}: go on with "
+            f"{output} has times of the predictor {earlier.predictor}, not of {predictor}: continue with "
             f"--predictor {earlier.predictor}, or name another --output"
         )
     if not results.exists():
@@ -98,4 +98,4 @@ def _read(path: Path, kind: TypeAdapter[Read], what: str) -> Read:
     except OSError as error:
         raise EmulationError(f"{path} cannot be read: {error.strerror}") from None
     except ValidationError as error:
-        raise EmulationError(f"{path} cannot be read as {what} ({first_error(error)}): mend or remove it") from None
+        raise EmulationError(f"{path} cannot be read as {what} ({first_error(error)}): fix or remove it") from None

@@ -1,4 +1,4 @@
-"""`emulation run`: every cell of an experiment on a network of its own, and a directory that says what came of it."""
+"""`emulation run`: run every cell of an experiment on its network, and write a directory of results."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, PredictorSpec, find_predictor
 
 READY = Path(__file__).parent / "ready"
-# What all links together can carry here for sure, bits per second; a dilation that is not given keeps below it.
+# bits per second that all links together can certainly carry here; an automatic dilation stays below it
 CAPACITY_BITS_S = {SwitchKind.EMBEDDED: 400e6, SwitchKind.BMV2: 60e6, SwitchKind.TOFINO_MODEL: 1e6}
-MOST_TRIES = 3  # with ever larger dilations
+MOST_TRIES = 3  # with increasing dilations
 
 Row = dict[str, Any]
 
@@ -56,11 +56,11 @@ class RunOptions:
     """How an experiment is run.
 
     Attributes:
-        dilation: instead of the experiment's; None for that.
-        auto_dilate: run a cell again, more slowly, while the machine was too slow for it.
-        only: cells with this in their name.
-        real: hosts instead of virtual ones; None for those.
-        predictor: what predicts each cell's time, by name.
+        dilation: overrides the experiment's; None for that.
+        auto_dilate: repeat a cell with a larger dilation while the machine is too slow for it.
+        only: cells with this text in their name.
+        real: real hosts; None for virtual ones.
+        predictor: predicts each cell's time, by name.
     """
 
     output: Path
@@ -76,7 +76,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """What cells can share: one network."""
+    """The settings of a network, which cells may share."""
 
     workers: int
     bandwidth: str
@@ -86,12 +86,12 @@ class NetworkSettings:
 
 
 def ready_experiments() -> dict[str, Path]:
-    """Those that come with netfold, by name."""
+    """netfold's own experiments, by name."""
     return {path.stem: path for path in sorted(READY.glob("*.toml"))}
 
 
 def find_experiment(named: str) -> Path:
-    """A file's path, or that of a ready experiment.
+    """Path of a file, or of a ready experiment.
 
     Raises:
         EmulationError: there is neither.
@@ -111,7 +111,7 @@ class ExperimentRun:
         report: called with {"event": "cell" | "again" | "row", "cell": name, ...}.
 
     Raises:
-        EmulationError: it cannot be run like this, or the directory holds something else, or is broken.
+        EmulationError: it cannot be run with these options, or the directory holds something else, or is broken.
         UnknownNameError, SpecError: see find_predictor.
     """
 
@@ -139,10 +139,10 @@ class ExperimentRun:
         self.rows = self._earlier_rows()
 
     def _declare_networks(self) -> None:
-        """Before the first of them is made, or listed.
+        """Check all networks before the first one is made, or listed.
 
         Raises:
-            EmulationError: one of them cannot be, or not here.
+            EmulationError: one of them is impossible, or cannot be made here.
         """
         for settings, cells in groupby(self.cells, lambda cell: self._settings(cell, self.dilation(cell))):
             try:
@@ -152,11 +152,11 @@ class ExperimentRun:
 
     @property
     def left(self) -> list[Cell]:
-        """Cells that are not done."""
+        """The cells without results."""
         return [cell for cell in self.cells if cell.name not in self.rows]
 
     def dilation(self, cell: Cell) -> float:
-        """Of a cell's first try."""
+        """The dilation of a cell's first attempt."""
         if self.options.real is not None or self.experiment.training is not None:
             return 1.0
         if self.options.dilation is not None:
@@ -167,14 +167,14 @@ class ExperimentRun:
         return max(1.0, math.ceil(together / CAPACITY_BITS_S[self.options.switch]))
 
     def go(self) -> list[Row]:
-        """Run what is left; all rows, in the experiment's order.
+        """Run the remaining cells; returns all rows, in the experiment's order.
 
         Raises:
-            EmulationError, HostlibError: a network could not be made, or a worker died; what was measured is kept. Or
-                another run is at work in the directory.
+            EmulationError, HostlibError: a network could not be made, a worker died, or another run uses the directory.
+                Earlier results are kept.
         """
         with alone(self.options.output):
-            self.rows = self._earlier_rows()  # another run may just have ended
+            self.rows = self._earlier_rows()  # another run may have ended in the meantime
             return self._go()
 
     def _earlier_rows(self) -> dict[str, Row]:
@@ -274,11 +274,11 @@ class ExperimentRun:
 
 
 def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured, predictor: PredictorSpec) -> Row:
-    """A line of results.json; `simulated_ms` is what the predictor says."""
+    """A line of results.json; `simulated_ms` is the predictor's time."""
     bottleneck = measured.bottleneck(dilation)
     why = None if bottleneck is None else bottleneck.why
     if why is not None and experiment.training is not None:
-        why = f"{why.partition(':')[0]}: what computes in earnest needs hosts of its own (--hosts)"
+        why = f"{why.partition(':')[0]}: real training needs real hosts (--hosts)"
     simulated = predictor.predict(experiment, cell)
     return {
         "cell": cell.name,
@@ -303,7 +303,7 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
 
 
 def detail_of(cell: Cell, measured: Measured) -> Row:
-    """What cells/CELL.json holds."""
+    """The contents of cells/CELL.json."""
     return {
         "cell": cell.name,
         "iterations_ms": measured.iterations_ms,
@@ -314,7 +314,7 @@ def detail_of(cell: Cell, measured: Measured) -> Row:
 
 @contextmanager
 def alone(output: Path) -> Iterator[None]:
-    """A directory that is no other run's: each writes all of results.json, and would undo what the other has measured."""
+    """Lock the directory: each run writes all of results.json, and would overwrite another run's results."""
     output.mkdir(parents=True, exist_ok=True)
     held = os.open(output, os.O_RDONLY)
     try:

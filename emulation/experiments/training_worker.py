@@ -1,6 +1,6 @@
-"""One worker of a cell that is trained in earnest: `hostlib train`'s loop, whose steps are an experiment's iterations.
+"""A worker of a cell with real training: `hostlib train`'s loop, whose steps are the experiment's iterations.
 
-Torch-facing; started as emulation/experiments/replay_worker.py is.
+Needs torch; started like emulation/experiments/replay_worker.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hostlib.transport.launch_environment import LaunchEnvironment
 
 
 def train_measured(training: TrainingOptions, here: LaunchEnvironment) -> WorkerReport | None:
-    """A worker's report, or a server's None.
+    """Run a worker, which returns its report, or a server, which returns None.
 
     Raises:
         HostlibError: a rank or the fabric is missing, or ranks ended with different weights.
@@ -53,7 +53,7 @@ def train_measured(training: TrainingOptions, here: LaunchEnvironment) -> Worker
 
 
 def main() -> None:
-    """In a process that the fork_server forked, or under torchrun."""
+    """Run in a process forked by the fork_server, or under torchrun."""
     here = LaunchEnvironment.from_environment()
     options = TrainingOptions.from_json(os.environ.pop(OPTIONS_VARIABLE))
     leave(here, options.result, lambda: train_measured(options, here))

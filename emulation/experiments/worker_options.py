@@ -1,4 +1,6 @@
-"""What workers and servers of a cell are told, and where they wait for each other. Torch-free: who tells them needs none."""
+"""Options of a cell's workers and servers, and the names of their barriers. Torch-free, for the process that starts
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,17 @@ WARM_UP, MEASURED, DONE = "warm-up", "measured", "done"
 PHASES = (WARM_UP, MEASURED, DONE)
 
 
-OPERATIONS = {kind.__name__: kind for kind in (Send, Receive, Compute)}  # that a host does in an exchange
+OPERATIONS = {kind.__name__: kind for kind in (Send, Receive, Compute)}  # operations of a host in an exchange
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRole:
-    """What this host does in an exchange.
+    """A host's role in an exchange.
 
     Attributes:
         number: of the exchange's tensor.
         elements: of its pieces.
-        sources: by piece that a switch multicasts, the node that sends it.
+        sources: piece that a switch multicasts -> the node that sends it.
     """
 
     number: int
@@ -33,7 +35,7 @@ class ExchangeRole:
 
     @property
     def multicasts(self) -> bool:
-        """Whether this host sends something that a switch multicasts."""
+        """Whether this host sends a piece that a switch multicasts."""
         return any(isinstance(each, Send) and not is_host(each.peer) for each in self.operations)
 
     def to_json(self) -> dict[str, Any]:
@@ -51,10 +53,10 @@ class ExchangeRole:
 
 
 def role_in(number: int, exchange: Exchange, node: str, dilation: float) -> ExchangeRole | None:
-    """A node's role in an exchange; None where it has none.
+    """A node's role in an exchange; None if it has none.
 
     Args:
-        dilation: times which computing lasts longer.
+        dilation: factor by which computing takes longer.
     """
     operations: list[Send | Receive | Compute] = []
     for operation in exchange.schedule.nodes.get(node, ()):
@@ -62,7 +64,7 @@ def role_in(number: int, exchange: Exchange, node: str, dilation: float) -> Exch
             case Compute(piece, duration_ns):
                 operations.append(Compute(piece, round(duration_ns * dilation)))
             case Receive(peer, piece, _):
-                operations.append(Receive(peer, piece, False))  # as many bytes; nothing is summed
+                operations.append(Receive(peer, piece, False))  # the same number of bytes; nothing is summed
             case Send():
                 operations.append(operation)
     elements = tuple(size // FLOAT_BYTES for size in exchange.sizes)
@@ -72,18 +74,18 @@ def role_in(number: int, exchange: Exchange, node: str, dilation: float) -> Exch
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What a worker, or server, is told.
+    """Options of a worker, or server.
 
     Attributes:
-        elements: of each tensor; 0 of what an exchange brings.
+        elements: of each tensor; 0 for one that an exchange carries.
         forward_ns: of the whole pass, dilated.
         backward: (ns, tensors that are ready then) by step, dilated.
         errands: the tensors that are exchanged between the passes.
-        own_messages: whether there are exchanges, and
-        hosts: the numbers of the processes that have a role in them, by node, and
-        roles: this process's.
-        result: the file it leaves: a Report as JSON. Empty on real hosts: it says the report, and the ranks meet by
-            themselves.
+        own_messages: whether there are exchanges.
+        hosts: node -> number of the process that has a role in them.
+        roles: this process's roles.
+        result: file for its WorkerReport as JSON. Empty on real hosts: the report is printed, and ranks form their
+            barrier themselves.
     """
 
     mechanism: str
@@ -115,7 +117,7 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """What a worker, or server, is told.
+    """Options of a worker, or server, of real training.
 
     Attributes:
         train: fields of TrainOptions; steps are warm_up and iterations together.

@@ -1,1 +1,1 @@
-"""Networks to run experiments in: the ways to make a topology (hostlib/topology) real."""
+"""Networks for experiments: realisations of a topology (hostlib/topology)."""

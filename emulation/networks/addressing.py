@@ -1,4 +1,4 @@
-"""What a topology's nodes are called on the wire: ports, addresses, and what the controller is told of them."""
+"""Ports and addresses of a topology's nodes, and their description for the controller."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from hostlib.protocol import addresses, constants
 from hostlib.topology.topology import Cable, Topology
 
-UPLINK = 500  # every switch's port to its parent
+UPLINK = 500  # each switch's port to its parent
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Addresses of all hosts, of a network with so many bits in front."""
+    """IPv4 addresses of all hosts, in a network with a given prefix."""
 
     first: str
     bits: int = 16
@@ -25,7 +25,7 @@ class Network:
 
     @property
     def gateway(self) -> str:
-        """The last: of whoever is there beside the hosts."""
+        """The network's last address, which no host has."""
         return str(IPv4Address(self.first) + (1 << 32 - self.bits) - 2)
 
 
@@ -34,11 +34,11 @@ DATA = Network("10.0.0.0")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A switch that runs.
+    """A running switch.
 
     Attributes:
-        ports: port -> ADDRESS:PORT where a host on it reaches the fabric; none for network interfaces, where that is
-            the switch's own address.
+        ports: port -> ADDRESS:PORT where a host on it reaches the fabric; empty for network interfaces, where the
+            switch's own address serves.
         wires: port to another switch -> ADDRESS:PORT of this end.
     """
 
@@ -57,15 +57,15 @@ def fabric_address(topology: Topology, switch: str) -> str:
 
 
 def port(topology: Topology, cable: Cable) -> int:
-    """Of the upper switch."""
+    """The upper switch's port of a cable."""
     return 1 + topology.below(cable.upper).index(cable)
 
 
 def for_controller(topology: Topology, started: Mapping[str, Started], network: Network = DATA) -> dict[str, Any]:
-    """The file that `controller start --topology` takes (docs/topology.md).
+    """The file for `controller start --topology` (docs/topology.md).
 
     Args:
-        network: of the hosts' addresses. On DATA they have interfaces, and MAC addresses, of their own.
+        network: of the hosts' addresses. On DATA, hosts have interfaces and MAC addresses of their own.
     """
     return {"switches": [_switch(topology, name, started[name], network) for name in topology.switches]}
 

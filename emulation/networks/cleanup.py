@@ -1,4 +1,4 @@
-"""What runs have made on this machine, written down as it is made, so that it can be removed whatever became of them."""
+"""Record what runs create on this machine as it is created, so that it can always be removed."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ STOP_S = 10.0
 
 
 class CleanupError(EmulationError):
-    """The record of what runs have made cannot be kept or read."""
+    """The record of what runs create cannot be written or read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """One thing that was, or would be, removed.
+    """Something that was, or would be, removed.
 
     Attributes:
         kind: process, namespace, interface or folder.
         name: a process's begins with its pid.
-        run: whose it was.
+        run: the run that created it.
     """
 
     kind: str
@@ -42,10 +42,10 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """What one process has made, in the order in which it did.
+    """What one process has created, in order.
 
     Attributes:
-        path: the record; its name begins with the maker's pid and start time.
+        path: the record; its name begins with the creator's pid and start time.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class RecordedRun:
 
     @property
     def folder(self) -> Path:
-        """Logs, sockets and state of what it has started."""
+        """Folder for logs, sockets and state of the processes that it has started."""
         return self.path.with_suffix("")
 
     @property
@@ -69,10 +69,10 @@ class RecordedRun:
 
     @classmethod
     def read(cls, path: Path) -> RecordedRun:
-        """What the record says by now.
+        """Read the record's current contents.
 
         Raises:
-            CleanupError: it is none.
+            CleanupError: it is not a record.
         """
         made: dict[str, list[str]] = {"namespace": [], "interface": []}
         processes: list[tuple[Process, str]] = []
@@ -80,7 +80,7 @@ class RecordedRun:
             pid, start_time, _ = path.stem.split("-")
             maker = Process(int(pid), int(start_time))
             lines = path.read_text().split("\n")
-            # What follows the last line break is nothing, or a line that was never finished.
+            # After the last line break there is nothing, or an unfinished line.
             for line in lines[:-1]:
                 entry = json.loads(line)
                 if "process" in entry:
@@ -105,39 +105,39 @@ class CleanupRecord:
         self.folder = self.path.with_suffix("")
 
     def namespace(self, name: str) -> None:
-        """Say so before it is made."""
+        """Record a namespace before it is created."""
         self._write({"namespace": name})
 
     def interface(self, name: str) -> None:
-        """One that no namespace takes with it; say so before it is made."""
+        """Record an interface outside the run's namespaces before it is created."""
         self._write({"interface": name})
 
     def process(self, pid: int, what: str) -> None:
-        """Say so as soon as it is started. It ends with its maker by itself, until then."""
+        """Record a process as soon as it has started. Until then, it ends with its creator."""
         process = Process.of(pid)
         if process is not None:
             self._processes[what] = process
             self._write({"process": process.pid, "start_time": process.start_time, "what": what})
 
     def processes(self) -> dict[str, Process]:
-        """Those that were started, by what they are."""
+        """The started processes, by name."""
         return dict(self._processes)
 
     def _write(self, entry: dict[str, str | int]) -> None:
-        # One write, so that a line is whole or not there.
+        # One write, so that a line is either complete or absent.
         with self.path.open("ab", buffering=0) as record:
             record.write(json.dumps(entry).encode() + b"\n")
 
 
 @contextmanager
 def cleanup_record(folder: Path | None = None) -> Iterator[CleanupRecord]:
-    """A new record; when the block ends, everything in it is removed, and the record.
+    """Open a new record; at the end of the block, everything in it is removed, and then the record.
 
     Args:
         folder: of records [default: state_folder()].
 
     Raises:
-        CleanupError: there is no place to keep it.
+        CleanupError: the record cannot be created.
     """
     here = Process.of(os.getpid())
     assert here is not None
@@ -151,10 +151,10 @@ def cleanup_record(folder: Path | None = None) -> Iterator[CleanupRecord]:
 
 
 def state_folder() -> Path:
-    """/run/netfold for root, $XDG_RUNTIME_DIR/netfold for others, or /tmp/netfold-UID; made if it is not there.
+    """/run/netfold for root, $XDG_RUNTIME_DIR/netfold for others, or /tmp/netfold-UID; created if it does not exist.
 
     Raises:
-        CleanupError: it cannot be made, or is somebody else's.
+        CleanupError: it cannot be created, or belongs to another user.
     """
     uid, runtime = os.geteuid(), os.environ.get("XDG_RUNTIME_DIR")
     folder = Path("/run/netfold") if uid == 0 else Path(runtime or "/tmp", "netfold" if runtime else f"netfold-{uid}")
@@ -169,7 +169,7 @@ def state_folder() -> Path:
 
 
 def runs(folder: Path | None = None) -> list[RecordedRun]:
-    """The living and the dead whose records are in a folder, state_folder() unless said.
+    """The living and dead runs whose records are in a folder (default: state_folder()).
 
     Raises:
         CleanupError: a record cannot be read.
@@ -179,13 +179,13 @@ def runs(folder: Path | None = None) -> list[RecordedRun]:
         try:
             found.append(RecordedRun.read(path))
         except CleanupError:
-            if path.exists():  # Else it has just ended.
+            if path.exists():  # Otherwise it has just ended.
                 raise
     return found
 
 
 def present(run: RecordedRun) -> list[Removed]:
-    """What of it is still there, in the order in which it would be removed."""
+    """What a run has left, in the order in which it would be removed."""
     found = [Removed("process", f"{p.pid} ({what})", run.name) for p, what in run.processes[::-1] if p.alive]
     found += [Removed("namespace", name, run.name) for name in run.namespaces[::-1] if _space(name).exists()]
     found += [Removed("interface", name, run.name) for name in run.interfaces[::-1] if _interface(name).exists()]
@@ -193,10 +193,10 @@ def present(run: RecordedRun) -> list[Removed]:
 
 
 def remove(run: RecordedRun) -> list[Removed]:
-    """Stop and delete what it made and nothing else, and then its record; which of it was still there.
+    """Stop and delete what a run created and nothing else, then its record; returns what still existed.
 
     Raises:
-        CleanupError: something of it resists; the record stays.
+        CleanupError: something could not be removed; the record stays.
     """
     found = present(run)
     _stop([process for process, _ in run.processes[::-1]])
@@ -216,15 +216,15 @@ def clean(everything: bool, dry_run: bool, folder: Path | None = None) -> tuple[
     """Remove what dead runs left.
 
     Args:
-        everything: of living runs, too; their makers are ended, and given the time to do it themselves.
-        dry_run: only say what would be removed.
+        everything: also of living runs, which are ended after a chance to clean up themselves.
+        dry_run: only report what would be removed.
         folder: of the records [default: state_folder()].
 
     Returns:
         What was removed, and the names of living runs that were left alone.
 
     Raises:
-        CleanupError: a record cannot be read, or something resists.
+        CleanupError: a record cannot be read, or something could not be removed.
     """
     removed: list[Removed] = []
     left: list[str] = []
@@ -241,7 +241,7 @@ def clean(everything: bool, dry_run: bool, folder: Path | None = None) -> tuple[
 
 
 def _stop(processes: list[Process]) -> None:
-    """SIGTERM to all, then SIGKILL to those that did not listen."""
+    """Send SIGTERM to all, then SIGKILL to those that did not end."""
     living = [process for process in processes if process.alive]
     for process in living:
         with contextlib.suppress(ProcessLookupError):
@@ -269,7 +269,7 @@ def _delete_interface(name: str) -> None:
     if _interface(name).exists():
         from pyroute2 import IPRoute, NetlinkError
 
-        # It may go by itself meanwhile, with its other end.
+        # It may disappear by itself in the meantime, with its other end.
         with contextlib.suppress(NetlinkError), IPRoute() as kernel:
             for index in kernel.link_lookup(ifname=name):
                 kernel.link("del", index=index)

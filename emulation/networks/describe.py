@@ -1,4 +1,4 @@
-"""Networks, and what was removed of them, as a person reads it."""
+"""Print networks, and what was removed of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _scaled(number: float, *prefixes: str) -> str:
 
 
 def print_removed(removed: list[Removed], left: list[str], dry_run: bool) -> None:
-    """A table of what was (or would be) removed, and a line on who is alive, on standard output."""
+    """Print a table of what was (or would be) removed, and a line for each living run."""
     console = output()
     if removed:
         title = "would be removed" if dry_run else "removed"

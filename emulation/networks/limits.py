@@ -1,4 +1,4 @@
-"""What a network may be to be made real: as large as addresses and the P4 program allow."""
+"""Limits of networks that can be realised: addresses and the P4 program."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ LARGEST_SWITCHES = 128
 
 
 def require_hosts(workers: int, servers: int) -> None:
-    """Refuse more hosts than any realisation can have, before a network of them is made.
+    """Refuse more hosts than any realisation can have, before the network is built.
 
     Raises:
-        TopologyError: so.
+        TopologyError: there are too many.
     """
     if workers + servers > LARGEST_HOSTS:
         raise TopologyError(f"{workers} workers and {servers} servers are too many: at most {LARGEST_HOSTS} together")
 
 
 def require_realisable(topology: Topology) -> None:
-    """Refuse what no realisation can have.
+    """Refuse a topology that no realisation can have.
 
     Raises:
-        TopologyError: so.
+        TopologyError: it is too large, or its servers are not on the root.
     """
     require_hosts(topology.workers, topology.servers)
     if len(topology.switches) > LARGEST_SWITCHES:

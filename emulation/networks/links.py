@@ -1,4 +1,4 @@
-"""A host's end of its cable, and what a cable lets through."""
+"""A host's end of its cable, and the cable's rate and queue."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hostlib.topology.topology import Topology
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
-# The same on every machine, whatever it is set to: with BBR, exchanges between changing pairs of hosts take half as long
-# again. Every namespace may have Reno (tcp(7)); in a network of so little delay it fills links as CUBIC does. What may be
-# on its way is bounded: where several hosts send to one, they fill its queue no further than it is long. So is what waits
-# in a host: the rest stays with the sockets, as with a network card's own queue, and acknowledgements are not behind it;
-# or with the program, which sends its next message when there is room for it.
+# The same settings on every machine: with BBR, exchanges between changing pairs of hosts take half as long again. Every
+# namespace may use Reno (tcp(7)), which fills links as well as CUBIC at such low delays. The data in flight is bounded,
+# so that several hosts that send to one do not overflow its queue. The queue in a host is bounded, too: the rest stays
+# in the sockets, as with a network card, so that acknowledgements are not delayed behind it, or in the program, which
+# sends its next message when there is room.
 TCP = {
     "tcp_congestion_control": "reno",
     "tcp_slow_start_after_idle": "0",
@@ -28,7 +28,7 @@ TCP = {
 
 
 def plug(kernel: IPRoute, name: str, topology: Topology, host: str) -> None:
-    """Make an interface a host's end of its link: addresses, the way to the fabric, and the other hosts' addresses."""
+    """Make an interface a host's end of its link: addresses, route to the fabric, and other hosts' addresses."""
     as_on_a_wire(kernel, name)
     for setting, value in TCP.items():
         Path("/proc/sys/net/ipv4", setting).write_text(value)
@@ -43,7 +43,7 @@ def plug(kernel: IPRoute, name: str, topology: Topology, host: str) -> None:
 
 
 def limit(space: str | None, interfaces: list[str], rate_bits_s: float | None, queue: int) -> None:
-    """Let no more than the rate leave interfaces of a namespace (None: of this one), and so many frames wait for it."""
+    """Limit rate and queue length (frames) of interfaces in a namespace (None: this one)."""
     if rate_bits_s is None:
         return
     for name in interfaces:

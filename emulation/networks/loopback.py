@@ -1,6 +1,7 @@
-"""A topology on this machine's loopback, without root: hosts are addresses, cables are UDP between the switches' sockets.
+"""A topology on this machine's loopback, without root: hosts are addresses, cables are UDP between the switches'
+sockets.
 
-Only what the switches themselves carry crosses a cable. A TCP stream between two hosts goes past them.
+Only what the switches themselves carry crosses a cable. TCP streams between hosts bypass them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HERE = "127.0.0.1"
 
 @contextmanager
 def loopback(topology: Topology, record: CleanupRecord, kind: SwitchKind) -> Iterator[PreparedNetwork]:
-    """The hosts; there is nothing to make for them.
+    """Prepare the hosts, which need no setup.
 
     Raises:
         TopologyError: a kind of switch that needs network interfaces.
@@ -49,7 +50,7 @@ def _ports(topology: Topology, switch: str, started: Mapping[str, Started]) -> l
         ports.append(Port(addressing.port(topology, cable), f"{way}:{HERE}:0", end_of(cable)))
     above = topology.above(switch)
     if above is not None:
-        # What happens to a frame on a wire happens where it enters: each end does it for one direction.
+        # A wire's effects on a frame happen where it enters: each end applies them to one direction.
         far = started[above.upper].wires[addressing.port(topology, above)]
         ports.append(Port(addressing.UPLINK, f"wire:{HERE}:0,{far}", end_of(above)))
     return ports

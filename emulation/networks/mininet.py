@@ -1,6 +1,6 @@
-"""Mininet nodes that run P4 switches, and a topology made of them. Needs root, and Debian's package mininet.
+"""Mininet nodes that run P4 switches, and topologies made of them. Needs root, and Debian's package mininet.
 
-The switches are of use to whoever builds networks with Mininet's own classes:
+The switches can also be used with Mininet's own classes:
 
     net = Mininet(SingleSwitchTopo(4), switch=EmbeddedSwitch, controller=None)
 
@@ -49,7 +49,7 @@ from hostlib.topology.topology import Topology, TopologyError
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
-CONTROL_NETWORKS = IPv4Network("198.18.0.0/15")  # For measurements within a device's own network: RFC 2544.
+CONTROL_NETWORKS = IPv4Network("198.18.0.0/15")  # The range for measurements within a device's own network: RFC 2544.
 CONTROL_BITS = 22
 MODEL_P4RT = "127.0.0.1:9559"
 
@@ -81,15 +81,17 @@ class P4Switch(MininetSwitch):
 
     @classmethod
     def setup(cls) -> None:
-        """Mininet asks for what is needed. Raises TopologyError when it is not there."""
+        """Check Mininet's requirements. Raises TopologyError: something is missing."""
         require_able(cls.kind)
 
     def defaultDpid(self, dpid: str | None = None) -> str:
-        """Mininet wants an OpenFlow id of every switch, and makes it of the name's digits; here names may have none."""
+        """An OpenFlow id, which Mininet requires of every switch; it would derive it from the name's digits."""
         return (dpid or "0").replace(":", "").zfill(self.dpidLen)
 
     def start(self, controllers: Sequence[Any]) -> None:
-        """Mininet's controllers speak OpenFlow: a P4Runtime client programs this switch when it likes to."""
+        """Start the switch. Mininet's controllers speak OpenFlow and are ignored: a P4Runtime client programs this
+        switch.
+        """
         require_able(self.kind)
         if self.processes is None:
             self.processes = SwitchProcesses(
@@ -106,7 +108,7 @@ class P4Switch(MininetSwitch):
 
     @classmethod
     def batchStartup(cls, switches: Sequence[P4Switch]) -> Sequence[P4Switch]:
-        """Mininet calls it when all have been told to start."""
+        """Wait for all switches; Mininet calls this when all have been started."""
         for switch in switches:
             assert switch._starting is not None
             switch.started = started(switch._starting)
@@ -121,7 +123,7 @@ class P4Switch(MininetSwitch):
         return f"/proc/{self.pid}/ns/net"
 
     def cables(self) -> list[Port]:
-        """Its ports, as Mininet's links say."""
+        """Its ports, according to Mininet's links."""
         known = (*SHAPE_OPTIONS, *FAULT_OPTIONS, "direct")
         return [
             Port(number, intf.name, {name: str(value) for name, value in intf.params.items() if name in known})
@@ -143,11 +145,11 @@ class Bmv2Switch(P4Switch):
 
 
 class TofinoModelSwitch(P4Switch):
-    """Tofino's model and its driver, as they come with open-p4studio; in a namespace of its own, since each wants the
-    same TCP ports.
+    """Tofino's model and its driver, from open-p4studio; each in a namespace of its own, because all use the same TCP
+    ports.
 
     Args:
-        conf: the program's .conf file, as bf-p4c makes it, which the model and the driver read.
+        conf: the program's .conf file, made by bf-p4c, which the model and the driver read.
     """
 
     kind = SwitchKind.TOFINO_MODEL
@@ -171,7 +173,7 @@ class TofinoModelSwitch(P4Switch):
 
 
 def _as_on_a_wire(end: Any) -> None:
-    """The other end of a switch's cable, wherever it is."""
+    """Configure the other end of a switch's cable, wherever it is."""
 
     def change() -> None:
         with network_links.tables() as kernel:
@@ -184,7 +186,7 @@ CLASSES = {SwitchKind.EMBEDDED: EmbeddedSwitch, SwitchKind.BMV2: Bmv2Switch}
 
 
 class _Host(MininetHost):
-    """A host without IPv6, where nothing but what is sent is to be heard."""
+    """A host without IPv6 and its background traffic."""
 
     def __init__(self, name: str, **params: Any) -> None:
         super().__init__(name, **params)
@@ -197,7 +199,7 @@ class _Host(MininetHost):
 
 @contextmanager
 def nodes(topology: Topology, record: CleanupRecord) -> Iterator[PreparedNetwork]:
-    """A topology's hosts as Mininet's; its switches become nodes when they start.
+    """Make a topology's hosts Mininet hosts; its switches become nodes when they start.
 
     Raises:
         TopologyError: it cannot be made; it needs root.
@@ -227,7 +229,7 @@ def nodes(topology: Topology, record: CleanupRecord) -> Iterator[PreparedNetwork
 
 
 def _end(net: Mininet) -> None:
-    """As Mininet.stop, but without a command for each interface: they go with their namespaces, or with the record."""
+    """As Mininet.stop, without a command per interface: they disappear with their namespaces, or with the record."""
     for node in (*net.switches, *net.hosts):
         if node.shell is not None and node.shell.poll() is None:
             os.killpg(node.shell.pid, signal.SIGKILL)
@@ -242,7 +244,7 @@ def _add_host(net: Mininet, topology: Topology, record: CleanupRecord, name: str
 
 
 def _add_links(net: Mininet, topology: Topology, record: CleanupRecord, token: str) -> None:
-    """All cables; whose ends are in this namespace have names of this run's."""
+    """Add all cables; ends in this namespace get names that are unique to the run."""
     for number, cable in enumerate(topology.cables):
         upper, lower = f"n{token}u{number}", f"n{token}l{number}"
         ports: dict[str, Any] = {"port2": addressing.port(topology, cable), "params2": end_of(cable)}
@@ -267,7 +269,7 @@ def _plug(topology: Topology, name: str) -> None:
 
 
 def _control_network(topology: Topology, record: CleanupRecord, token: str, hosts: dict[str, Any]) -> Network:
-    """A bridge beside the links, with this namespace and all hosts on it."""
+    """Add a bridge for control traffic, connected to this namespace and all hosts."""
     bridge = f"n{token}control"
     with network_links.tables() as kernel:
         network = _free_network(kernel, int(token, 16))
@@ -288,7 +290,7 @@ def _join(address: str, bits: int) -> None:
 
 
 def _free_network(kernel: IPRoute, first: int) -> Network:
-    """One that this machine has no address in."""
+    """A network in which this machine has no address."""
     taken = [IPv4Address(address.get_attr("IFA_ADDRESS")) for address in kernel.get_addr(family=socket.AF_INET)]
     offered = list(CONTROL_NETWORKS.subnets(new_prefix=CONTROL_BITS))
     for number in range(len(offered)):

@@ -25,7 +25,7 @@ CONTROL = addressing.Network("10.1.0.0")
 
 @contextmanager
 def namespaces(topology: Topology, record: CleanupRecord) -> Iterator[PreparedNetwork]:
-    """The hosts, and the switches' ends of all cables.
+    """Make the hosts, and the switches' ends of all cables.
 
     Raises:
         TopologyError, NamespaceError: they cannot be made.
@@ -58,7 +58,7 @@ def namespaces(topology: Topology, record: CleanupRecord) -> Iterator[PreparedNe
 
 
 def _cable(kernel: IPRoute, topology: Topology, spaces: dict[str, str]) -> None:
-    """In the switches' namespace: a bridge of the control network, and all cables, named after their lower ends."""
+    """In the switches' namespace: make the control network's bridge, and all cables, named after their lower ends."""
     bridge = network_links.bridge(kernel, "control")
     network_links.set_up(kernel, "control", CONTROL.gateway, CONTROL.bits)
     for number, (name, host) in enumerate(spaces.items()):
@@ -71,7 +71,7 @@ def _cable(kernel: IPRoute, topology: Topology, spaces: dict[str, str]) -> None:
 
 
 def _configure(kernel: IPRoute, topology: Topology, name: str) -> None:
-    """In a host's namespace."""
+    """Configure the interfaces in a host's namespace."""
     network_links.set_up(kernel, "control", CONTROL.host(topology, name), CONTROL.bits)
     links.plug(kernel, "data", topology, name)
 
@@ -83,5 +83,5 @@ def _uplink(cable: Cable) -> str:
 def _ports(topology: Topology, switch: str) -> list[Port]:
     ports = [Port(addressing.port(topology, cable), cable.lower, end_of(cable)) for cable in topology.below(switch)]
     above = topology.above(switch)
-    # Of a cable between two switches the upper one does what it does to frames.
+    # Of a cable between two switches, the upper one applies delay and loss.
     return ports if above is None else [*ports, Port(addressing.UPLINK, _uplink(above), end_of(above, lossy=False))]

@@ -1,4 +1,4 @@
-"""Make a declared network real, in one of three ways."""
+"""Realise a declared network in one of three ways."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Host", "NetworkKind", "RunningNetwork", "SwitchKind", "realise"]
 class NetworkKind(Enum):
     """Where hosts and switches are.
 
-    LOOPBACK: on this machine as it is, without root; only what the fabric itself carries crosses its links.
+    LOOPBACK: directly on this machine, without root; only the fabric's own traffic crosses its links.
     NETNS: each host in a network namespace.
     MININET: hosts and switches as nodes of Mininet.
     """
@@ -28,29 +28,29 @@ class NetworkKind(Enum):
     MININET = "mininet"
 
     def require_streams(self, what: str) -> None:
-        """Refuse what makes hosts talk to one another by TCP where that would not cross the network.
+        """Refuse mechanisms whose hosts use TCP if that would not cross the network.
 
         Raises:
-            TopologyError: so.
+            TopologyError: TCP would bypass the network.
         """
         if self is NetworkKind.LOOPBACK:
             raise TopologyError(
-                f"on loopback {what} would go past the switches, at no link's rate: choose netns or mininet, which "
+                f"on loopback {what} would bypass the switches and links' rates: choose netns or mininet, which "
                 "need root, or a mechanism that only the fabric carries"
             )
 
 
 @contextmanager
 def realise(topology: Topology, how: NetworkKind, kind: SwitchKind, seed: int = 0) -> Iterator[RunningNetwork]:
-    """The network, at work for as long as the block runs; nothing of it is left afterwards.
+    """Run the network for the duration of the block; nothing of it is left afterwards.
 
-    Its processes end with the thread that enters the block, too: that thread has to stay.
+    Its processes also end with the thread that enters the block, so that thread has to stay.
 
     Args:
-        seed: of what its links lose.
+        seed: of random losses.
 
     Raises:
-        EmulationError, HostlibError: it cannot be made here, or this way.
+        EmulationError, HostlibError: it cannot be made here, or in this way.
     """
     require_able(kind)
     require_realisable(topology)
@@ -65,7 +65,7 @@ def realise(topology: Topology, how: NetworkKind, kind: SwitchKind, seed: int = 
 def _prepared(
     topology: Topology, how: NetworkKind, kind: SwitchKind, record: CleanupRecord
 ) -> AbstractContextManager[PreparedNetwork]:
-    """Needs are looked for only when they are needed."""
+    """Prepare the network; requirements are only checked for the chosen kinds."""
     if kind is SwitchKind.TOFINO_MODEL:
         raise TopologyError(
             "netfold's controller has no program for tofino-model yet: use embedded or bmv2, or "

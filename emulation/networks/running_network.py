@@ -1,4 +1,4 @@
-"""A network at work: its hosts, its switches with their controller, and what these have counted."""
+"""A running network: its hosts, switches, controller, and counters."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class PreparedNetwork:
-    """A network without its switches.
+    """A network whose switches have not been started.
 
     Attributes:
-        processes: switches and controller, to be, and where they run.
+        processes: starts switches and controller, where they have to run.
         control_address: of the controller, as hosts reach it.
         start: starts the switches, of a kind, with a seed.
-        call: calls where the switches and the controller are.
+        call: calls a function in the namespace of switches and controller.
         network: of the hosts' addresses on the links.
     """
 
@@ -67,7 +67,7 @@ class PreparedNetwork:
 
 @dataclass(frozen=True, slots=True)
 class RunningNetwork:
-    """A network at work.
+    """A running network.
 
     Attributes:
         controller: its URL, as hosts reach it.
@@ -83,11 +83,11 @@ class RunningNetwork:
     prepared: PreparedNetwork
 
     def store(self) -> Any:
-        """A torch.distributed.TCPStore that all hosts reach; its `host` and `port` say where."""
+        """Open a torch.distributed.TCPStore that all hosts reach at its `host` and `port`."""
         return self.prepared.call(lambda: open_store(self.prepared.control_address))
 
     def carried(self) -> dict[str, tuple[int, int]]:
-        """Bytes of frames that the lower end of each cable has (sent, received) so far, as the switch above counts.
+        """Cable -> frame bytes that its lower end has (sent, received) so far, as counted by the switch above.
 
         Raises:
             TopologyError: the controller does not answer, or a switch is gone.
@@ -100,7 +100,7 @@ class RunningNetwork:
         return found
 
     def _counted(self) -> dict[str, dict[str, Any]]:
-        """What each switch has counted. On a busy machine one may be slow to answer, which is no loss."""
+        """Each switch's counters; retried, because a switch may answer late on a busy machine."""
         give_up = time.monotonic() + PATIENCE_S
         while True:
             switches = self.status()["switches"]
@@ -108,11 +108,11 @@ class RunningNetwork:
             if not gone:
                 return {switch["name"]: switch for switch in switches}
             if time.monotonic() > give_up:
-                raise TopologyError(f"the switch {', '.join(gone)} is gone: nobody knows what it has carried")
+                raise TopologyError(f"the switch {', '.join(gone)} is gone, and its counters with it")
             time.sleep(POLL_S)
 
     def status(self) -> dict[str, Any]:
-        """What the controller says: switches with their counters, and jobs.
+        """The controller's status: switches with their counters, and jobs.
 
         Raises:
             TopologyError: it does not answer.
@@ -124,7 +124,7 @@ class RunningNetwork:
             raise TopologyError(f"the controller does not answer: {error}") from error
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU seconds, of user and system, that each switch and the controller have used; what died is left out."""
+        """CPU seconds, user and system, of each living switch and the controller."""
         return {name: _cpu_s(process) for name, process in self.processes.items() if process.alive}
 
 
@@ -138,7 +138,7 @@ def _cpu_s(process: Process) -> float:
 
 @contextmanager
 def at_work(topology: Topology, prepared: PreparedNetwork, kind: SwitchKind, seed: int) -> Iterator[RunningNetwork]:
-    """Start a prepared network's switches and their controller, for as long as the block runs.
+    """Start a prepared network's switches and controller, for the duration of the block.
 
     Raises:
         TopologyError: one of them did not start.
@@ -160,16 +160,16 @@ def start_all(
     ports: Callable[[str, Mapping[str, Started]], Sequence[Port]],
     options: Callable[[str], Sequence[str]] = lambda switch: (),
 ) -> Callable[[SwitchProcesses, SwitchKind, int], dict[str, Started]]:
-    """What starts a topology's switches, parents first.
+    """Return a function that starts a topology's switches, parents first.
 
     Args:
-        ports: of a switch, when those above it have started.
-        options: of an embedded switch, more of them.
+        ports: of a switch, given the running switches above it.
+        options: further options of an embedded switch.
     """
 
     def start(processes: SwitchProcesses, kind: SwitchKind, seed: int) -> dict[str, Started]:
         there: dict[str, Started] = {}
-        for names in topology.tree.levels():  # what is on one level can start at once
+        for names in topology.tree.levels():  # switches of one level start at the same time
             starting = [
                 start_switch(processes, name, kind, ports(name, there), own_seed(topology, name, seed), options(name))
                 for name in names
@@ -181,5 +181,5 @@ def start_all(
 
 
 def own_seed(topology: Topology, switch: str, seed: int) -> int:
-    """Of each switch another."""
+    """A different seed for each switch."""
     return seed * len(topology.switches) + topology.switches.index(switch)

@@ -1,4 +1,4 @@
-"""The processes of a fabric: switches of each kind, and their controller, where they are told to run."""
+"""The processes of a fabric: switches of each kind, and their controller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOFINO = ("tofino-model", "bf_switchd")
 
 
 class SwitchKind(Enum):
-    """What forwards and sums."""
+    """Kinds of switch."""
 
     EMBEDDED = "embedded"
     BMV2 = "bmv2"
@@ -37,11 +37,11 @@ class SwitchKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port of a switch, and what its end of the cable does to frames.
+    """A port of a switch, and its effects on the cable's frames.
 
     Attributes:
         where: WHERE of `emulation switch --port`.
-        options: as `emulation switch --port` takes them, rate, delay, loss, queue among others.
+        options: rate, delay, loss, queue and others, as `emulation switch --port` takes them.
     """
 
     number: int
@@ -56,7 +56,7 @@ def end_of(cable: Cable, lossy: bool = True) -> dict[str, str]:
     """Options of a port with this cable.
 
     Args:
-        lossy: this is the end that does to frames in both directions what the link does (delay, loss).
+        lossy: this end applies the link's delay and loss, for both directions.
     """
     options = {"queue": str(cable.queue)}
     if cable.rate_bits_s is not None:
@@ -70,7 +70,7 @@ def end_of(cable: Cable, lossy: bool = True) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SwitchProcesses:
-    """The processes of a network's switches and controller, and where they run.
+    """Starts the processes of a network's switches and controller, and records them.
 
     Attributes:
         space: a network namespace, as hostlib.system.network_namespace.inside takes it; None for this process's own.
@@ -81,13 +81,13 @@ class SwitchProcesses:
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, name: str, command: Sequence[str], ready: Path) -> Starting:
-        """A process that ends with this one, however that ends, and is in the record; it logs to NAME.log.
+        """Start a process that ends with this one in any case, and record it; it logs to NAME.log.
 
         Args:
             ready: the file that it writes when it is ready.
 
         Raises:
-            TopologyError: a program that is needed is not there.
+            TopologyError: a required program is missing.
         """
         log = self.record.folder / f"{name}.log"
         try:
@@ -99,7 +99,7 @@ class SwitchProcesses:
         return starting
 
     def stop(self) -> None:
-        """End what was started. The last, the controller, goes first, and tidily: it would look for its switches."""
+        """Stop all processes; the controller, started last, goes first and gracefully: it would miss its switches."""
         for child in self.children[-1:]:
             child.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -112,10 +112,10 @@ class SwitchProcesses:
 
 
 def require_able(kind: SwitchKind) -> None:
-    """Refuse a kind of switch that is not there.
+    """Check that a kind of switch is installed.
 
     Raises:
-        TopologyError: so.
+        TopologyError: it is not.
     """
     if kind is SwitchKind.EMBEDDED:
         return
@@ -127,10 +127,10 @@ def require_able(kind: SwitchKind) -> None:
 
 
 def ready(starting: Starting) -> dict[str, Any]:
-    """What a process says of itself once it is ready.
+    """Wait for a process; returns the contents of its ready file.
 
     Raises:
-        TopologyError: it ended, or takes too long; with its own words.
+        TopologyError: it ended, with its own message, or takes too long.
     """
     try:
         return starting.wait()
@@ -139,7 +139,7 @@ def ready(starting: Starting) -> dict[str, Any]:
 
 
 def started(switch: Starting) -> Started:
-    """A switch, once it is ready.
+    """Wait until a switch is ready.
 
     Raises:
         TopologyError: it did not start.
@@ -159,7 +159,7 @@ def start_switch(
     seed: int,
     options: Sequence[str] = (),
 ) -> Starting:
-    """A switch of any kind but Tofino's; `options` are more of `emulation switch`."""
+    """Start a switch of any kind but Tofino's; `options` are further ones of `emulation switch`."""
     if kind is SwitchKind.BMV2:
         return start_bmv2(processes, name, list(ports))
     return start_embedded(processes, name, ports, seed, options)
@@ -176,20 +176,20 @@ def start_embedded(
 
 
 def start_bmv2(processes: SwitchProcesses, name: str, ports: Sequence[Port]) -> Starting:
-    """BMv2, whose interfaces the kernel keeps to their rates.
+    """Start BMv2; the kernel shapes its interfaces.
 
     Raises:
-        TopologyError: a port is no interface, or to do what BMv2 cannot.
+        TopologyError: a port is not an interface, or has options that BMv2 does not support.
     """
     command = [BMV2, "--no-p4", "--device-id", "1", "--log-level", "off"]
-    # Any free port for its Thrift server: unless told, all of a network namespace want the same.
+    # Any free port for its Thrift server: by default all switches of a network namespace use the same one.
     command += ["--thrift-port", "0"]
     for port in ports:
         unable = [option for option in port.options if option not in ("bandwidth", "queue")]
         place = parse_place(port.where)
         if unable or not isinstance(place, PacketSocket):
             raise TopologyError(
-                f"{name}, port {port.described()}: BMv2 is on network interfaces and knows no {' or '.join(unable)}: "
+                f"{name}, port {port.described()}: BMv2 needs interfaces and does not support {' or '.join(unable)}: "
                 "leave that out, or use switches of kind embedded"
             )
         command += ["-i", f"{port.number}@{place.interface}"]
@@ -202,7 +202,8 @@ def start_bmv2(processes: SwitchProcesses, name: str, ports: Sequence[Port]) -> 
 
 
 def start_controller(processes: SwitchProcesses, address: str, described: dict[str, Any]) -> str:
-    """The controller of switches that run (addressing.for_controller), ready; its URL.
+    """Start the controller of running switches (addressing.for_controller), and wait until it is ready; returns its
+    URL.
 
     Raises:
         TopologyError: it did not start.

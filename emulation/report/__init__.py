@@ -1,1 +1,1 @@
-"""An experiment's report: one page that holds all it shows, and the files beside it."""
+"""Reports of experiments: a self-contained page, and the files beside it."""

@@ -1,4 +1,4 @@
-"""Numbers as the report shows them, always with their unit."""
+"""Format the report's numbers, always with their units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 
 
 def three_digits(value: float) -> str:
-    """Three significant digits, no exponent, and no more than three after the point."""
+    """Three significant digits, no exponent, and at most three digits after the point."""
     if value == 0:
         return "0"
     return f"{value:,.{min(3, max(0, 2 - math.floor(math.log10(abs(value)))))}f}"
@@ -35,7 +35,7 @@ def _scaled(value: float, units: tuple[tuple[int, str], ...]) -> str:
 
 
 def scale_of(largest: float, units: tuple[tuple[int, str], ...]) -> tuple[int, str]:
-    """The unit for an axis up to there."""
+    """The unit for an axis that ends at `largest`."""
     return next((pair for pair in units if largest >= pair[0]), units[-1])
 
 
@@ -57,7 +57,7 @@ def counted(number: int, what: str) -> str:
 
 
 def moment(text: str) -> str:
-    """A time in ISO format, to the minute; as it is, if it is something else."""
+    """A time in ISO format, to the minute; other texts unchanged."""
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The page and the files beside it, made from an experiment's folder."""
+"""Build the page and the files beside it from an experiment's folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from emulation.report.timeline import timelines
 
 HERE = Path(__file__).parent
 PAGE = "report.html"
-FEW_ROWS = 40  # that a table shows at once; longer ones are folded
+FEW_ROWS = 40  # rows that a table shows at once; longer tables are folded
 SHOWN_AS = (
     axis_units.milliseconds,
     axis_units.size,
@@ -32,7 +32,7 @@ SHOWN_AS = (
     axis_units.moment,
 )
 
-Progress = Callable[[int, int], None]  # how many plots are done, of how many
+Progress = Callable[[int, int], None]  # number of finished plots, and of all plots
 
 
 def write_report(
@@ -44,8 +44,8 @@ def write_report(
         output: the page; None: report.html in the folder.
 
     Raises:
-        ReportError: a file of the experiment is missing or malformed, or one of the report's cannot be written.
-        EmulationError: a library is not there.
+        ReportError: a file of the experiment is missing or malformed, or the report cannot be written.
+        EmulationError: a library is missing.
     """
     canvas.require_libraries()
     summary = Summary(read(folder))
@@ -77,7 +77,7 @@ def _write_table(summary: Summary) -> None:
 
 
 def _csv_rows(summary: Summary) -> Iterator[dict[str, Any]]:
-    """A flat one for each cell; what there is not is empty."""
+    """A flat row for each cell; missing values are empty."""
     errors = {each.cell.name: each.error for each in summary.deviations.cells} if summary.deviations else {}
     watched = list(dict.fromkeys(what for cell in summary.cells for what in cell.cpu))
     for ranking in summary.rankings:
@@ -152,10 +152,10 @@ def _plots(summary: Summary, looks: Mapping[str, Look]) -> Iterator[tuple[str, s
 
 
 def _page(summary: Summary, shown: Shown, folder: str) -> str:
-    """The template, filled in.
+    """Fill in the template.
 
     Args:
-        folder: from the page to the experiment's.
+        folder: relative path from the page to the experiment's folder.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -191,7 +191,7 @@ def _style() -> str:
 
 
 def _facts(summary: Summary) -> list[tuple[str, str]]:
-    """What was run, as name and value."""
+    """Facts about the run, as name and value."""
     run = summary.experiment.run
     dilations = sorted({cell.dilation for cell in summary.cells})
     facts = [

@@ -1,4 +1,4 @@
-"""Figures: how they are begun, written as SVG and PNG, and put into the page."""
+"""Create figures, write them as SVG and PNG, and embed them in the page."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure and what is said of it.
+    """A figure and its texts.
 
     Attributes:
         name: of its files, without the ending.
-        alternative: what it shows, for who cannot see it.
+        alternative: text for readers who cannot see it.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Plot:
 
 
 def require_libraries() -> None:
-    """Raises EmulationError: what the page is made with is not there."""
+    """Check the libraries for reports. Raises EmulationError: one is missing."""
     try:
         import jinja2
         import matplotlib  # noqa: F401
@@ -74,14 +74,14 @@ def require_libraries() -> None:
 
 
 def style() -> Any:
-    """A context in which figures look alike."""
+    """A context with the style of all figures."""
     from matplotlib import rc_context
 
     return rc_context(cast(Any, STYLE))
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty one, in inches."""
+    """An empty figure, in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -91,7 +91,7 @@ def figure(width: float, height: float) -> Figure:
 
 
 def fill(axes: Axes, boxes: Iterable[Box], colour: str, alpha: float = 1.0) -> None:
-    """Boxes of one colour as one path: thousands stay small in SVG."""
+    """Draw boxes of one colour as one path, which keeps SVG files with thousands of boxes small."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
@@ -114,7 +114,7 @@ def write(plot: Plot, folder: Path) -> str:
 
 
 def inline(plot: Plot, svg: str) -> str:
-    """The SVG as the page holds it: colours are the style sheet's, ids are its own, nothing points outside."""
+    """The SVG for embedding: colours come from the style sheet, ids are unique, and nothing refers to other files."""
     from markupsafe import escape
 
     body = svg[svg.index("<svg") :]
@@ -133,5 +133,5 @@ def inline(plot: Plot, svg: str) -> str:
 
 
 def variable(colour: str) -> str:
-    """The style sheet's name of a colour; others stay as they are."""
+    """The style sheet's name of a colour; other colours unchanged."""
     return f"var(--c{colour[1:]})" if colour in palette.DARK_FORMS else colour

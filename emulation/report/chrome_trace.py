@@ -1,7 +1,7 @@
-"""A cell's timeline in Chrome's trace event format, which Perfetto and chrome://tracing open.
+"""Write a cell's timeline in Chrome's trace event format, for Perfetto and chrome://tracing.
 
-A node is a process; its computing is one thread. Communication that overlaps has as many threads as are needed, since
-the complete events of one thread must lie within one another.
+A node is a process; its computing is one thread. Overlapping communication has as many threads as needed, because
+complete events of one thread must be nested.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def trace(cell: Cell, timeline: Timeline) -> dict[str, Any]:
 
 
 def lanes(spans: Iterable[Span]) -> list[list[Span]]:
-    """Spans dealt out so that those in a lane do not overlap; as few lanes as possible."""
+    """Assign spans to lanes so that those in a lane do not overlap; as few lanes as possible."""
     dealt: list[list[Span]] = []
     for span in sorted(spans, key=lambda each: (each.start_ms, each.end_ms)):
         free = next((lane for lane in dealt if lane[-1].end_ms <= span.start_ms), None)

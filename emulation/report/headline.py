@@ -8,12 +8,12 @@ from emulation.report.summary import Ranking, Summary
 
 
 def answer(summary: Summary) -> list[str]:
-    """A sentence or a few for each model, then what they leave out."""
+    """Sentences for each model, then what they leave out."""
     return [_of_model(summary, model) for model in summary.models] + reservations(summary)
 
 
 def reservations(summary: Summary) -> list[str]:
-    """What the reader must know before relying on it; nothing, where there is nothing."""
+    """Caveats that readers must know; empty if there are none."""
     sentences = []
     if not summary.cells:
         sentences.append("Nothing has been measured yet.")
@@ -35,7 +35,7 @@ def reservations(summary: Summary) -> list[str]:
 
 
 def setting_text(setting: Setting, summary: Summary) -> str:
-    """`25 Gbit/s with 8 workers`; jobs and loss where the experiment varies them or has any."""
+    """`25 Gbit/s with 8 workers`; with jobs and loss if the experiment varies them or has any."""
     text = f"{axis_units.rate(setting.bandwidth_bits_s)} with {axis_units.counted(setting.workers, 'worker')}"
     if setting.jobs > 1 or "jobs" in summary.varied():
         text += f", {axis_units.counted(setting.jobs, 'job')} at once"
@@ -56,7 +56,7 @@ def _of_model(summary: Summary, model: str) -> str:
     compared = [ranking for ranking in rankings if ranking.speedup is not None]
     if not compared:
         return f"For {model} no setting has both a valid host mechanism and a valid one that uses the fabric."
-    # Where a host mechanism is unknown, the best of the others says little.
+    # If a host mechanism is unknown, the best of the others says little.
     full = [ranking for ranking in compared if not ranking.unknown_hosts] or compared
     least, most = (pick(full, key=lambda r: r.speedup or 0) for pick in (min, max))
     better = sum((ranking.speedup or 0) > 1 and not ranking.is_close for ranking in full)

@@ -1,14 +1,14 @@
-"""Colours: a mechanism has its own, the same in all plots, and tells itself apart by marker and line, too.
+"""Colours of mechanisms: each has its own in all plots, and can also be told by marker and line style.
 
-The hues are Okabe and Ito's and Paul Tol's "muted" and "bright" ones, which readers with any colour vision can tell
-apart; each has a lighter form for a dark background. Solid lines use the fabric, dashed ones hosts alone.
+The hues are Okabe and Ito's and Paul Tol's "muted" and "bright" ones, which readers with any colour vision can
+distinguish; each has a lighter form for a dark background. Solid lines use the fabric, dashed ones hosts alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# What the page's style sheet replaces; as they are, they make files for white paper.
+# Replaced by the page's style sheet; unchanged, they make files for white paper.
 INK, FAINT, GRID, PAPER = "#1b1f24", "#59616b", "#d5d9df", "#fefeff"
 FORWARD, BACKWARD = "#8fa0b3", "#5d6f84"
 
@@ -61,7 +61,7 @@ class Look:
 
 
 def looks(mechanisms: dict[str, bool]) -> dict[str, Look]:
-    """By mechanism; one with options has the colour of the plain one unless that is there too, then one that is free.
+    """The look of each mechanism; one with options has the plain one's colour if that is not used, else a free one.
 
     Args:
         mechanisms: whether each needs the fabric.
@@ -73,7 +73,7 @@ def looks(mechanisms: dict[str, bool]) -> dict[str, Look]:
             taken.setdefault(name, hue)
     free = [hue for hue in [*HUES.values(), SPARE] if hue not in taken.values()] or [SPARE]
     others = [name for name in mechanisms if name not in taken]
-    # More mechanisms than hues: these repeat, and only markers differ.
+    # With more mechanisms than hues, hues repeat, and only markers differ.
     taken |= {name: free[index % len(free)] for index, name in enumerate(others)}
     return {
         name: Look(taken[name], MARKERS[index % len(MARKERS)], "-" if fabric else "--")

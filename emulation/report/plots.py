@@ -1,4 +1,4 @@
-"""The plots of numbers: iteration times, bytes of nodes, simulated beside emulated."""
+"""Plots of numbers: iteration times, bytes per node, simulated against emulated times."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Looks = Mapping[str, Look]
-PAPER_AXES = ("bandwidth_bits_s", "workers")  # of the paper's figures: each value of one has a plot of the other
-LOGARITHMIC = 10.0  # times between smallest and largest above which an axis of times is logarithmic
-MANY_TICKS = 50.0  # times between the ends of an axis above which only powers of ten are written
+PAPER_AXES = ("bandwidth_bits_s", "workers")  # of the paper's figures: one is plotted for each value of the other
+LOGARITHMIC = 10.0  # ratio of largest to smallest above which an axis of times is logarithmic
+MANY_TICKS = 50.0  # ratio of an axis's ends above which only powers of ten are labelled
 PANEL = (4.6, 3.0)  # inches, without the legend below
-LEGEND_HANDLE, LEGEND_LETTER = 52.0, 5.0  # points: what an entry takes besides its name, and about for each letter
+LEGEND_HANDLE, LEGEND_LETTER = 52.0, 5.0  # points: an entry's width without its name, and an average letter's
 LEGEND_LINE = 0.19  # inches
-FEW_NODES = 10  # that can each be named at an axis
+FEW_NODES = 10  # nodes that can each be labelled on an axis
 
 
 def file_name(*parts: str) -> str:
-    """Of a plot: what file systems and links take as it is."""
+    """A plot's file name, of characters that file systems and links accept."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts)).strip("-")
 
 
@@ -40,7 +40,7 @@ def file_name(*parts: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """What is written at an axis of settings."""
+    """The labels of an axis of settings."""
 
     title: str
     short: str
@@ -60,7 +60,7 @@ def _axis(name: str, values: list[float]) -> _Axis:
 
 
 def times_along(summary: Summary, looks: Looks, model: str) -> Iterator[Plot]:
-    """The paper's figures 3 to 8: a plot for each axis that was varied; of the paper's two, for each value of the other."""
+    """The paper's figures 3 to 8: a plot for each varied axis; for the paper's two axes, for each value of the other."""
     limits = _time_limits(summary, model)
     for axis in summary.varied(model):
         for fixed in _fixed(summary, model, axis):
@@ -68,7 +68,7 @@ def times_along(summary: Summary, looks: Looks, model: str) -> Iterator[Plot]:
 
 
 def _fixed(summary: Summary, model: str, axis: str) -> Iterator[dict[str, Any]]:
-    """What the other axes are at, for each plot along one."""
+    """The values of the other axes, for each plot along one."""
     reference = summary.reference(model)
     at = {name: getattr(reference, name) for name in AXES if name != axis}
     others = [name for name in PAPER_AXES if name != axis] if axis in PAPER_AXES else []
@@ -101,7 +101,7 @@ def _line_plot(
         if not mine:
             continue
         drawn.append(mechanism)
-        # No line where a value between two has no valid cell.
+        # The line is broken at values without a valid cell.
         y = [mine.get(value) or math.nan for value in values]
         axes.plot(what.places, y, color=look.colour, marker=look.marker, linestyle=look.dash, label=mechanism)
     where = _fixed_text(summary, fixed)
@@ -131,7 +131,7 @@ def _fixed_text(summary: Summary, fixed: dict[str, Any]) -> str:
 
 
 def _time_limits(summary: Summary, model: str) -> tuple[float, float]:
-    """Alike in all plots of a model, so that they can be compared."""
+    """Common limits of a model's plots, so that they can be compared."""
     times = [c.iteration_ms for c in summary.cells if c.setting.model == model and c.valid and c.iteration_ms]
     return (min(times), max(times)) if times else (1.0, 1.0)
 
@@ -153,7 +153,7 @@ def _time_axis(axes: Axes, limits: tuple[float, float]) -> None:
 
 
 def _legend_columns(inches: float, names: list[str]) -> int:
-    """As many as the longest name leaves room for, but three at most."""
+    """As many columns as the longest name allows, at most three."""
     return max(1, min(3, int(72 * inches / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, names))))))
 
 
@@ -171,7 +171,7 @@ def _legend_below(made: Figure, names: list[str]) -> None:
 
 
 def times(summary: Summary, looks: Looks, setting: Setting) -> Plot:
-    """Bars of the mechanisms under one setting, the fastest on top, with spread and what the simulation says."""
+    """Bars of the mechanisms under one setting, the fastest on top, with spread and simulated time."""
     ranking = next(each for each in summary.rankings if each.setting == setting)
     cells = [row.cell for row in ranking.rows if row.place is not None]
     where = setting_text(setting, summary)
@@ -203,7 +203,7 @@ def times(summary: Summary, looks: Looks, setting: Setting) -> Plot:
 
 
 def node_bytes(summary: Summary, looks: Looks, setting: Setting) -> Plot | None:
-    """Poseidon's figure 10: of each node, what it sends (up) and receives (down) in an iteration."""
+    """Poseidon's figure 10: what each node sends (up) and receives (down) in an iteration."""
     cells = {c.mechanism: c for c in summary.cells if c.setting == setting and c.traffic}
     cells = {mechanism: cells[mechanism] for mechanism in looks if mechanism in cells}
     if not cells:
@@ -225,7 +225,7 @@ def node_bytes(summary: Summary, looks: Looks, setting: Setting) -> Plot | None:
 
     bound = 1.12 * largest / scale or 1.0
     grid[0][0].set_ylim(-bound, bound)
-    # Down is another direction, not less than nothing.
+    # Down is a direction here, not a negative number.
     grid[0][0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{abs(value):,.6g}"))
     made.supylabel(f"{unit} received (down) and sent (up)", fontsize=9.5)
     where = setting_text(setting, summary)
@@ -252,7 +252,7 @@ def _node_bars(axes: Axes, cell: Cell, colour: str, scale: int) -> None:
 
 
 def node_ticks(nodes: list[str]) -> tuple[list[float], list[str]]:
-    """Where to write what along nodes in order: each name, or of many, the first and last of a kind in its middle."""
+    """Positions and labels along an axis of nodes: each name or, of many, the first and last of each kind."""
     if len(nodes) <= FEW_NODES:
         return list(range(len(nodes))), [_short(node) for node in nodes]
     places, names = [], []
@@ -271,7 +271,7 @@ def node_order(node: str) -> tuple[int, str, int]:
 
 
 def _short(node: str) -> str:
-    """`w3`, `s0`; others whole."""
+    """`w3`, `s0`; other names unchanged."""
     return re.sub(r"^(w)orker(?=[0-9])|^(s)erver(?=[0-9])", lambda found: found[1] or found[2], node)
 
 

@@ -1,4 +1,4 @@
-"""What an experiment has left in its folder, read and looked at: run.json, results.json and cells/CELL.json."""
+"""Read and validate an experiment's results: run.json, results.json and cells/CELL.json."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("forward", "backward", "communication")
 
 
 class ReportError(EmulationError):
-    """A file of an experiment that cannot be reported; names the file and the field."""
+    """A missing or malformed file of an experiment; names the file and the field."""
 
     def __init__(self, file: Path, problem: str, field: str = "") -> None:
         self.file, self.field = file, field
@@ -27,7 +27,7 @@ class ReportError(EmulationError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Setting:
-    """What mechanisms are compared under."""
+    """A setting under which mechanisms are compared."""
 
     model: str
     bandwidth_bits_s: float
@@ -38,7 +38,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes of one iteration that a node sent and received."""
+    """Bytes that a node sent and received in one iteration."""
 
     sent_bytes: float
     received_bytes: float
@@ -50,10 +50,10 @@ class Cell:
 
     Attributes:
         needs_fabric: the mechanism has switches sum or multicast.
-        iteration_ms, simulated_ms, retransmits: None where there is no such number.
-        bottleneck: what of the emulation itself was, and what would mend it.
+        iteration_ms, simulated_ms, retransmits: None if there is no such number.
+        bottleneck: the part of the emulation itself that was too slow, and what would fix it.
         traffic: by node.
-        cpu: share of their time that processors were busy, by what was looked at.
+        cpu: share of time that processors were busy, by process or machine.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Cell:
     cpu: Mapping[str, float]
 
     def mean_bytes(self, kind: str) -> Traffic | None:
-        """Of all nodes of a kind, as `worker`."""
+        """The mean over all nodes of a kind, as `worker`."""
         mine = [traffic for node, traffic in self.traffic.items() if node.startswith(kind)]
         if not mine:
             return None
@@ -80,7 +80,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a node did from when to when, in one measured iteration."""
+    """An activity of a node in one measured iteration."""
 
     kind: str
     name: str
@@ -93,11 +93,11 @@ Timeline = Mapping[str, tuple[Span, ...]]  # by node
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """All there is.
+    """An experiment's files.
 
     Attributes:
         declaration: the text of experiment.toml.
-        run: run.json as it is.
+        run: contents of run.json.
         timelines: by cell's name, of those cells that have one.
     """
 
@@ -117,7 +117,7 @@ class Experiment:
 
 
 def read(folder: Path) -> Experiment:
-    """An experiment's folder; of one that has not finished, what there is.
+    """Read an experiment's folder; an unfinished one as far as it goes.
 
     Raises:
         ReportError: a file is missing or malformed.
@@ -170,7 +170,7 @@ def _shown(value: Any) -> str:
 
 
 class _Fields:
-    """An object of a file, whose fields are taken by name and kind."""
+    """A JSON object of a file, with access to its fields by name and type."""
 
     def __init__(self, file: Path, where: str, value: Any) -> None:
         _require(isinstance(value, dict), file, f"must be an object, not {_shown(value)}", where)
@@ -193,7 +193,7 @@ class _Fields:
     def text(self, name: str) -> str:
         value = self.get(name)
         if not isinstance(value, str) or not value:
-            raise self.refuse(name, f"must be a text, not {_shown(value)}")
+            raise self.refuse(name, f"must be a string, not {_shown(value)}")
         return value
 
     def flag(self, name: str) -> bool:
@@ -223,7 +223,7 @@ class _Fields:
         return _Fields(self.file, self.path(name), self.get(name))
 
     def lacks(self, name: str) -> bool:
-        """Whether it is null or not there."""
+        """Whether the field is null or missing."""
         return self._value.get(name) is None
 
 

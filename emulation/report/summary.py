@@ -1,4 +1,4 @@
-"""What the report says, computed: who is fastest under which setting, by how much, and how far the simulation is off."""
+"""Compute the report's statements: the fastest mechanism under each setting, by how much, and the simulation's error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from emulation.report.result_files import Cell, Experiment, Setting
 
-AXES = ("bandwidth_bits_s", "workers", "jobs", "loss")  # of a setting, besides the model
+AXES = ("bandwidth_bits_s", "workers", "jobs", "loss")  # of a setting, except for the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class RankedCell:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The mechanisms under one setting, the fastest first, the invalid last.
+    """The mechanisms under one setting, the fastest first, invalid ones last.
 
     Attributes:
-        best_host, best_fabric: the fastest valid ones of those that do without the fabric, and of those that need it.
-        unknown_hosts: the experiment's host mechanisms that have no valid cell here, and might have been the best.
+        best_host, best_fabric: the fastest valid ones without the fabric, and with it.
+        unknown_hosts: the experiment's host mechanisms without a valid cell here, one of which might be the best.
     """
 
     setting: Setting
@@ -48,14 +48,14 @@ class Ranking:
 
     @property
     def speedup(self) -> float | None:
-        """Of the best mechanism that needs the fabric over the best that does not."""
+        """Speed-up of the best mechanism with the fabric over the best one without."""
         if self.best_host is None or self.best_fabric is None:
             return None
         return _time(self.best_host) / _time(self.best_fabric)
 
     @property
     def is_close(self) -> bool:
-        """Whether the two best are no further apart than their measurements are."""
+        """Whether the two best differ by less than the spread of their measurements."""
         if self.best_host is None or self.best_fabric is None:
             return False
         apart = abs(_time(self.best_host) - _time(self.best_fabric))
@@ -64,7 +64,7 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """How far the simulation is off: above 0, it takes longer than the emulation."""
+    """Relative error of the simulation: positive if it takes longer than the emulation."""
 
     cell: Cell
     error: float
@@ -72,7 +72,7 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Deviations:
-    """Of some cells, their magnitudes summarised."""
+    """Deviations of some cells, summarised by magnitude."""
 
     cells: tuple[Deviation, ...]
 
@@ -87,7 +87,7 @@ class Deviations:
 
 @dataclass(frozen=True)
 class Summary:
-    """An experiment, summarised."""
+    """The evaluated results of an experiment."""
 
     experiment: Experiment
 
@@ -109,7 +109,7 @@ class Summary:
 
     @cached_property
     def rankings(self) -> tuple[Ranking, ...]:
-        """By model as they come, then by workers, bandwidth, jobs and loss."""
+        """In order of models, then by workers, bandwidth, jobs and loss."""
         settings = sorted({cell.setting for cell in self.cells}, key=self._order)
         hosts = tuple(dict.fromkeys(cell.mechanism for cell in self.cells if not cell.needs_fabric))
         return tuple(_rank(setting, [c for c in self.cells if c.setting == setting], hosts) for setting in settings)
@@ -118,7 +118,7 @@ class Summary:
         return tuple(ranking for ranking in self.rankings if ranking.setting.model == model)
 
     def values(self, axis: str, model: str | None = None) -> list[Any]:
-        """What an axis was varied over."""
+        """The values of a varied axis."""
         settings = (cell.setting for cell in self.cells)
         return sorted({getattr(s, axis) for s in settings if model in (None, s.model)})
 
@@ -126,7 +126,7 @@ class Summary:
         return tuple(axis for axis in AXES if len(self.values(axis, model)) > 1)
 
     def reference(self, model: str) -> Setting:
-        """The setting to look at closely: most cells valid, no loss, few jobs, most workers, the middle bandwidth."""
+        """The setting for detailed plots: most valid cells, no loss, few jobs, most workers, middle bandwidth."""
         rates = self.values("bandwidth_bits_s", model)
         middle = rates[len(rates) // 2]
 
@@ -139,7 +139,7 @@ class Summary:
 
     @cached_property
     def combinations(self) -> int:
-        """How many cells a full grid of the models, mechanisms and settings that occur would have."""
+        """Number of cells in a full grid of the models, mechanisms and settings that occur."""
         count = len(self.models) * len(self.mechanisms)
         for axis in AXES:
             count *= len(self.values(axis))
@@ -147,7 +147,7 @@ class Summary:
 
     @cached_property
     def deviations(self) -> Deviations | None:
-        """Of the valid cells that were simulated."""
+        """Deviations of the valid cells that were simulated."""
         return _deviations(self.cells)
 
     def deviations_of(self, mechanism: str) -> Deviations | None:
@@ -191,7 +191,7 @@ def _rank(setting: Setting, cells: list[Cell], hosts: tuple[str, ...]) -> Rankin
 
 
 def _time(cell: Cell) -> float:
-    assert cell.iteration_ms is not None  # of a valid cell, the reader has looked
+    assert cell.iteration_ms is not None  # the reader has checked valid cells
     return cell.iteration_ms
 
 

@@ -1,4 +1,4 @@
-"""Who computes and who communicates when, in one measured iteration under each mechanism."""
+"""Timelines of computing and communication in one measured iteration under each mechanism."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INVISIBLE = 1 / 2000  # of the axis: gaps that no screen shows
-TALL, LOW = 0.16, 0.062  # inches of a node's row: few nodes, and many
-COMPARABLE = 4.0  # times between the shortest and the longest iteration that fit one axis
+INVISIBLE = 1 / 2000  # share of the axis: gaps too small for any screen
+TALL, LOW = 0.16, 0.062  # height of a node's row in inches: with few nodes, and with many
+COMPARABLE = 4.0  # ratio of the longest to the shortest iteration that fit on one axis
 
 
 def timelines(summary: Summary, looks: Looks, setting: Setting) -> Plot | None:
-    """A panel for each mechanism under a setting, all over the same time; a row for each node."""
+    """A panel for each mechanism under a setting, with a common time axis; a row for each node."""
     cells = {c.mechanism: c.name for c in summary.cells if c.setting == setting}
     known = summary.experiment.timelines
     shown = {m: known[cells[m]] for m in looks if m in cells and known.get(cells[m])}
@@ -71,7 +71,7 @@ def _panel(axes: Axes, timeline: Timeline, colour: str, end_ms: float) -> None:
 
 
 def merged(spans: Iterable[Span], gap_ms: float) -> list[tuple[float, float]]:
-    """Start and end of what spans cover together; gaps of up to `gap_ms` count as covered."""
+    """Start and end of the union of spans; gaps of up to `gap_ms` count as covered."""
     covered: list[tuple[float, float]] = []
     for span in sorted(spans, key=lambda each: each.start_ms):
         if covered and span.start_ms <= covered[-1][1] + gap_ms:

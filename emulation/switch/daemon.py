@@ -1,4 +1,4 @@
-"""The embedded switch as a process: ports, P4Runtime server and packet loop together."""
+"""The embedded switch as a process: ports, P4Runtime server and packet loop."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ from hostlib.system.process import write_whole
 from hostlib.system.user_file import read_bytes, read_text
 
 POLL_S = 0.2
-SPARE_FILES = 64  # gRPC does not return where it cannot open its own
+SPARE_FILES = 64  # files that gRPC needs: it hangs if it cannot open them
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchConfig:
-    """What one switch is started with.
+    """Options of a switch.
 
     Attributes:
-        destination: what the rebuilt headers of UDP ports carry as destination; None for each port's own address.
-        trace: say on standard error what happens to each packet.
-        cpu_port: what leaves by it goes to the controllers, and enters by it from them; 0 for none.
-        exit_when_idle_s: leave when for so long no controller is connected and no packet comes; None for never.
-        crcs: parameters of the custom CRCs of whatever program runs.
-        report_every_s: how often what ports and program counted is reported, while there is a program; None for never.
+        destination: destination address in rebuilt headers of UDP ports; None for each port's own address.
+        trace: log the processing of each packet to standard error.
+        cpu_port: its output goes to the controllers, and their packet-outs enter by it; 0 for none.
+        exit_when_idle_s: exit after this time without controllers and packets; None for never.
+        crcs: parameters of custom CRCs, for any program.
+        report_every_s: interval of reports of the ports' and program's counters, while there is a program; None for
+            none.
     """
 
     p4rt: Endpoint
@@ -58,11 +59,11 @@ class SwitchConfig:
 
 
 class _Interrupted(BaseException):
-    """A signal came while the program was being compiled."""
+    """A signal arrived while the program was being compiled."""
 
 
 class _Stopping:
-    """What SIGTERM and SIGINT do from now on: `event` is set, and what interruptible() does is broken off."""
+    """Handler of SIGTERM and SIGINT: sets `event`, and interrupts interruptible()."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -77,7 +78,7 @@ class _Stopping:
             raise _Interrupted
 
     def interruptible(self, work: Callable[[], T]) -> T | None:
-        """What `work` returns, which takes long and leaves nothing behind when it is broken off: None."""
+        """Return the result of `work`, or None if interrupted; `work` takes long and leaves nothing behind."""
         with suppress(_Interrupted):
             self._interruptible = True
             try:
@@ -92,7 +93,7 @@ def run_switch(
     report: Callable[[dict[str, Any]], None] = lambda counted: None,
     announce: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
-    """Run until SIGTERM or SIGINT, or until idle for long enough.
+    """Run until SIGTERM or SIGINT, or until it has been idle for long enough.
 
     Args:
         report: called every `report_every_s` and at the end with Dataplane.statistics and `time_s`, seconds since the
@@ -103,7 +104,7 @@ def run_switch(
         EmulationError: it could not start; nothing is left open.
     """
     stopping = _Stopping()
-    require_compiler()  # Better now than when the first controller comes.
+    require_compiler()  # Fail now rather than when the first controller connects.
     with ExitStack() as stack:
         ports = open_ports(config.ports, SPARE_FILES)
         for port in ports:
@@ -135,7 +136,7 @@ def run_switch(
 
 
 def _ready(config: SwitchConfig, ports: Sequence[OpenPort], p4rt_port: int) -> dict[str, Any]:
-    """What the ready file says."""
+    """The contents of the ready file."""
     listed = {
         name: {str(port.number): str(port.endpoint) for port in ports if name == port.spec.place.LISTED}
         for name in ("ports", "wires")

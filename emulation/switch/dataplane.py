@@ -1,4 +1,4 @@
-"""A compiled program at work: the packet loop in a thread, tables and counters from Python."""
+"""A running compiled program: the packet loop in a thread, and access to tables and counters."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ PORT_STATS = (
     "queue_depth",
     "queue_depth_max",
     "queue_dropped",  # the queue was full
-    "not_udp",  # a UDP port cannot send anything else
+    "not_udp",  # a UDP port cannot send frames of other kinds
     "send_failed",
     "oversized",
-    "missed",  # came faster than they were read; of interfaces
-    "link_down",  # how often the interface went down
+    "missed",  # arrived faster than they were read; interfaces only
+    "link_down",  # number of times that the interface went down
 )
-# What the program itself lost.
+# Losses of the program itself.
 LOSSES = (
-    "endless",  # packets given up: resubmitted or recirculated so often, or their parser came to no end
-    "untold",  # digests and packets for the controllers that came faster than they were fetched
-    "no_memory",  # frames that should have waited, and packets recirculated, when there was no memory
+    "endless",  # packets given up: resubmitted or recirculated too often, or in an endless parser
+    "untold",  # digests and packets for the controllers that arrived faster than they were fetched
+    "no_memory",  # frames that should have been queued, and recirculated packets, when memory ran out
 )
 CAPTURED_BYTES = 1 << 20
-# What the data plane tells, of runtime.h: a digest's words, a frame for the CPU port.
+# Kinds of message from the data plane, of runtime.h: a digest's words, a frame for the CPU port.
 TOLD_DIGEST, TOLD_PACKET = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What a table entry does: an action with its parameters, or a member or group of the table's action profile."""
+    """The choice of a table entry: an action with its parameters, or a member or group of the table's action profile."""
 
     action: int
     params: Sequence[int] = ()
@@ -61,7 +61,7 @@ class Chosen:
 
 
 NO_PORT = 0xFFFF  # of runtime/table.h
-Marked = list[tuple[int, int]]  # (packets, bytes) of each colour of a meter, green first
+Marked = list[tuple[int, int]]  # (packets, bytes) per colour of a meter, green first
 
 
 class _Counter(ctypes.Structure):
@@ -69,14 +69,14 @@ class _Counter(ctypes.Structure):
 
 
 class Dataplane:
-    """One loaded program. All writes go through `writing()`, which keeps packets out meanwhile.
+    """One loaded program. All writes are made within `writing()`, during which no packets are processed.
 
     Args:
-        library: from compiler.compile_program; loaded under a name of its own, so that its state is fresh.
+        library: from compiler.compile_program; loaded under a unique name, so that its state is fresh.
 
     Raises:
         CompilerError: the library cannot be loaded.
-        SwitchMemoryError: there is no memory for the program's own table entries, or no descriptor.
+        SwitchMemoryError: no memory for the program's own table entries, or no file descriptor.
     """
 
     def __init__(self, library: Path, program: Program) -> None:
@@ -95,7 +95,7 @@ class Dataplane:
         if error := self._lib.nf_init():
             self._unload()
             raise SwitchMemoryError(f"the program cannot be set up: {os.strerror(error)}")
-        self._out = ctypes.create_string_buffer(CAPTURED_BYTES)  # what the program hands over, under writing()
+        self._out = ctypes.create_string_buffer(CAPTURED_BYTES)  # messages that the program hands over, under writing()
         self._thread: threading.Thread | None = None
         self._closing = threading.Lock()
         self._closed = False
@@ -103,22 +103,22 @@ class Dataplane:
         self._ports: tuple[OpenPort, ...] = ()
 
     def attach(self, ports: Sequence[OpenPort], destination: Endpoint | None) -> None:
-        """Give the program its ports; `destination` is what rebuilt headers carry, else each port's own address.
+        """Attach the ports to the program; `destination` is the address in rebuilt headers, else each port's own.
 
         Raises:
-            PortError: there is no memory for one.
+            PortError: out of memory.
         """
-        self._ports = tuple(ports)  # What leaves waits in their memory.
+        self._ports = tuple(ports)  # Their memory holds the output queues.
         for port in ports:
             port.attach(self._lib, destination)
 
     def start(self) -> None:
-        """Let packets through."""
+        """Start to process packets."""
         self._thread = threading.Thread(target=self._lib.nf_run, name="dataplane", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the loop and unload the program; the ports stay open. Nothing but activity() may follow."""
+        """Stop the loop and unload the program; the ports stay open. Only activity() may be called afterwards."""
         with self._closing:
             if self._closed:
                 return
@@ -131,16 +131,16 @@ class Dataplane:
 
     def _unload(self) -> None:
         self._lib.nf_close()
-        # Python never unloads a library by itself, and each one holds all registers of its program.
+        # Python never unloads a library itself, and each one holds all registers of its program.
         _ctypes.dlclose(self._lib._handle)
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """One frame through the program, without sockets and faults; (port, frame) for each that leaves."""
+        """Process one frame, without sockets and faults; returns (port, frame) for each output."""
         with self.writing():
             return self.process_locked(port, frame)
 
     def process_locked(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """The same under writing()."""
+        """The same, under writing()."""
         self._commit()
         used = self._lib.nf_process(
             ctypes.c_uint32(port), frame, ctypes.c_uint32(len(frame)), self._out, ctypes.c_uint32(CAPTURED_BYTES)
@@ -149,7 +149,7 @@ class Dataplane:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Between packets: everything written inside takes effect at once, at the end."""
+        """Hold packets: everything written inside takes effect at once, at the end."""
         self._lib.nf_lock()
         try:
             yield
@@ -165,10 +165,10 @@ class Dataplane:
     # ---- tables: all under writing() --------------------------------------------------------------------------
 
     def insert(self, table: int, value: Sequence[int], mask: Sequence[int], priority: int, chosen: Chosen) -> int:
-        """Add an entry; its handle. Values and masks in key order (of a range: its ends).
+        """Add an entry; returns its handle. Values and masks in key order (of a range: its ends).
 
         Raises:
-            SwitchMemoryError: there is no memory for it.
+            SwitchMemoryError: out of memory.
         """
         self._dirty.add(table)
         described = self._program.tables[table]
@@ -213,19 +213,19 @@ class Dataplane:
         return int(self._lib.nf_table_idle(ctypes.c_uint32(table), ctypes.c_uint32(handle)))
 
     def member(self, profile: int, handle: int, chosen: Chosen) -> None:
-        """Make or change member `handle` (from 1) of an action profile.
+        """Add or change member `handle` (from 1) of an action profile.
 
         Raises:
-            SwitchMemoryError: there is no memory for a new one.
+            SwitchMemoryError: out of memory.
         """
         done = self._lib.nf_member(ctypes.c_uint32(profile), ctypes.c_uint32(handle), *self._action(chosen))
         _require(done, "a member of an action profile")
 
     def choice(self, profile: int, handle: int, members: Sequence[tuple[int, int | None]]) -> None:
-        """Let group `handle` (from 1) choose among (member, port that it depends on); one of weight w stands w times.
+        """Set the choices of group `handle` (from 1): (member, port that it watches); weight w means w repetitions.
 
         Raises:
-            SwitchMemoryError: there is no memory for that, which cannot be without members.
+            SwitchMemoryError: out of memory; impossible without members.
         """
         handles = (ctypes.c_uint32 * max(1, len(members)))(*(member for member, _ in members))
         ports = [NO_PORT if port is None else port for _, port in members]
@@ -236,10 +236,10 @@ class Dataplane:
         _require(done, "a group of an action profile")
 
     def value_set(self, index: int, members: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
-        """Set what a parser value set holds: (value, mask) pairs in words.
+        """Set the members of a parser value set: (value, mask) pairs in words.
 
         Raises:
-            SwitchMemoryError: there is no memory for them.
+            SwitchMemoryError: out of memory.
         """
         size = len(members[0][0]) if members else 0
         flat = [word for value, mask in members for word in (*value, *mask)]
@@ -264,7 +264,7 @@ class Dataplane:
         self._lib.nf_meter_set(cell, ctypes.c_uint32(index), _rates(rates))
 
     def set_entry_meter(self, table: int, handle: int, rates: Sequence[int] | None) -> None:
-        """The same of an entry's direct meter."""
+        """The same for an entry's direct meter."""
         cell = self._lib.nf_table_meter(ctypes.c_uint32(table), ctypes.c_uint32(handle))
         self._lib.nf_meter_set(cell, ctypes.c_uint32(0), _rates(rates))
 
@@ -276,7 +276,7 @@ class Dataplane:
         self._set_marked(self._lib.nf_meter(ctypes.c_uint32(meter)), index, marked)
 
     def entry_marked(self, table: int, handle: int) -> Marked:
-        """The same of an entry's direct meter."""
+        """The same for an entry's direct meter."""
         return self._marked(self._lib.nf_table_meter(ctypes.c_uint32(table), ctypes.c_uint32(handle)), 0)
 
     def set_entry_marked(self, table: int, handle: int, marked: Marked) -> None:
@@ -307,20 +307,20 @@ class Dataplane:
     # ---- replication ------------------------------------------------------------------------------------------
 
     def group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
-        """Set a multicast group's (egress port, instance) pairs; none removes it.
+        """Set a multicast group's (egress port, instance) pairs; no pairs remove it.
 
         Raises:
-            SwitchMemoryError: there is no memory for them.
+            SwitchMemoryError: out of memory.
         """
         _require(self._lib.nf_group(ctypes.c_uint32(group), *_replicas(replicas)), "a multicast group")
 
     def session(
         self, session: int, replicas: Sequence[tuple[int, int]] | None, group: int = 0, bytes_: int = 0
     ) -> None:
-        """Set a clone session's replicas, multicast group (0: none) and length to cut to (0: whole); None removes it.
+        """Set a clone session's replicas, multicast group (0: none) and truncated length (0: whole); None removes it.
 
         Raises:
-            SwitchMemoryError: there is no memory for the replicas.
+            SwitchMemoryError: out of memory.
         """
         done = self._lib.nf_session(
             ctypes.c_uint32(session),
@@ -334,11 +334,11 @@ class Dataplane:
     # ---- to the controller ------------------------------------------------------------------------------------
 
     def cpu_port(self, port: int) -> None:
-        """What leaves by this port goes to the controller; 0 for none."""
+        """Set the port whose output goes to the controller; 0 for none."""
         self._lib.nf_cpu_port(ctypes.c_uint32(port))
 
     def inject(self, port: int, frame: bytes) -> None:
-        """A frame as if it had come in by a port; what leaves goes out by the ports. Under writing()."""
+        """Process a frame as if it had arrived at a port; output goes out by the ports. Under writing()."""
         self._commit()
         self._lib.nf_inject(ctypes.c_uint32(port), frame, ctypes.c_uint32(len(frame)))
 
@@ -348,14 +348,14 @@ class Dataplane:
         return list(_records(self._out, used, 3))
 
     def port_stats(self, number: int) -> dict[str, int]:
-        """What a port counted and its link did, by PORT_STATS."""
+        """A port's counters and its link's, by PORT_STATS."""
         out = (ctypes.c_uint64 * len(PORT_STATS))()
         with self.writing():
             self._lib.nf_port_stats(ctypes.c_uint32(number), out)
         return dict(zip(PORT_STATS, map(int, out), strict=True))
 
     def losses(self) -> dict[str, int]:
-        """What the program lost, by LOSSES."""
+        """The program's losses, by LOSSES."""
         out = (ctypes.c_uint64 * len(LOSSES))()
         with self.writing():
             self._lib.nf_losses(out)
@@ -369,11 +369,11 @@ class Dataplane:
             return {**self.losses(), "ports": {str(number): self.port_stats(number) for number in ports}}
 
     def time_program(self, frames: np.ndarray, ports: Sequence[int], generation_at: int, rounds: int) -> float:
-        """Nanoseconds that the program takes per frame, without ports.
+        """Measure the program's time per frame in nanoseconds, without ports.
 
         Args:
-            frames: uint8, shape (frames, bytes). They go through in their order, `rounds` times, and each time the
-                32-bit number at `generation_at` is one higher.
+            frames: uint8, shape (frames, bytes). Processed in order, `rounds` times; each round increments the 32-bit
+                number at `generation_at`.
         """
         count, size = frames.shape
         with self.writing():
@@ -388,7 +388,7 @@ class Dataplane:
         return float(spent / (count * rounds))
 
     def time_sums(self, frames: np.ndarray, payload_at: int, vectors: int, rounds: int) -> float:
-        """Nanoseconds per frame to turn its elements to host order and add them up in one of `vectors` sums."""
+        """Nanoseconds per frame to convert its elements to host order and add them to one of `vectors` sums."""
         count, size = frames.shape
         sums = np.zeros((vectors, (size - payload_at) // 4), np.uint32)
         with self.writing():
@@ -404,7 +404,7 @@ class Dataplane:
         return float(spent / (count * rounds))
 
     def activity(self) -> int:
-        """Grows while packets arrive; 0 when closed."""
+        """A number that grows while packets arrive; 0 when closed."""
         with self._closing:
             return 0 if self._closed else int(self._lib.nf_activity())
 
@@ -415,7 +415,7 @@ def _require(done: int, what: str) -> None:
 
 
 def _records(buffer: ctypes.Array[ctypes.c_char], used: int, numbers: int) -> Iterator[tuple[Any, ...]]:
-    """What lies one behind the other in the first `used` bytes: 32-bit numbers, the last one a size, and so many bytes."""
+    """Consecutive records in the first `used` bytes: 32-bit numbers, the last one a size, and as many bytes."""
     laid, head, at = memoryview(buffer), struct.Struct(f"={numbers}I"), 0
     while at < used:
         *known, size = head.unpack_from(laid, at)
@@ -438,7 +438,7 @@ def _array(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
 
 
 def _load_fresh(library: Path) -> ctypes.CDLL:
-    """dlopen gives the same instance for the same file: through a private descriptor it is another file each time."""
+    """Load a fresh instance: dlopen returns the same one for the same file, but a private descriptor is another file."""
     try:
         fd = os.memfd_create(library.name)
         try:

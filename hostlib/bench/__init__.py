@@ -1,1 +1,1 @@
-"""Measurements: all-reduces, kernels, devices, and a checkup of this host."""
+"""Benchmarks of all-reduces, kernels and devices, and a checkup of this host."""

@@ -1,4 +1,4 @@
-"""`hostlib bench`: how fast mechanisms sum, as nccl-tests measures and prints it. Torch-free but for the launching."""
+"""`hostlib bench`: all-reduce performance, measured and printed as in nccl-tests. Torch-free except for the launch."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ LARGEST_BYTES = 4 << 30
 DEFAULT_SIZES = "64K,1M,16M"
 DEFAULT_WORLD_SIZE = 4
 LOCAL = "local"
-TRANSPORT = "gloo"  # of messages between the ranks that are started
+TRANSPORT = "gloo"  # transports of messages between the ranks
 
 
 @dataclass(frozen=True, slots=True)
 class RankOptions:
-    """What each rank is told; see BenchOptions."""
+    """The options of each rank; see BenchOptions."""
 
     mechanisms: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -66,18 +66,18 @@ class RankOptions:
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What is measured, and where.
+    """What to measure, and where.
 
     Attributes:
         sizes: of a tensor, bytes.
         iterations: all-reduces that are timed together; None for as many as take about a quarter of a second.
-        repeats: how often that is timed.
+        repeats: number of timed measurements.
         hosts: `local` or `netns:N`.
-        rate: of each link of netns, as `100mbit`; None for as fast as it goes.
-        controller: of a fabric that runs already; None to start one.
+        rate: of each link of netns, as `100mbit`; None for unlimited.
+        controller: of a running fabric; None to start one.
 
     Raises:
-        HostlibError: something that does not exist, or does not go together.
+        HostlibError: an unknown name, or options that contradict each other.
     """
 
     mechanisms: tuple[str, ...]
@@ -112,7 +112,7 @@ class BenchOptions:
                 finite = " and finite" if number == math.inf else ""
                 raise HostlibError(f"--{name} must be above 0{finite}, not {number}")
         if self.warm_up < 0:
-            raise HostlibError(f"--warm-up must not be negative, not {self.warm_up}")
+            raise HostlibError(f"--warm-up must be at least 0, not {self.warm_up}")
         largest_item = max(ITEM_BYTES[dtype] for dtype in self.dtypes)
         for size in self.sizes:
             if not largest_item <= size <= LARGEST_BYTES:
@@ -130,7 +130,7 @@ class BenchOptions:
         if self.rate is not None:
             units.bandwidth(self.rate)
             if count is None:
-                raise HostlibError("--bandwidth is of the links of network namespaces: it needs --on netns")
+                raise HostlibError("--bandwidth sets the rate of links between network namespaces: it needs --on netns")
         if self.controller is not None and count is not None:
             raise HostlibError("network namespaces have a fabric of their own: --controller goes with --on loopback")
         if not self.faults.flags:
@@ -141,8 +141,8 @@ class BenchOptions:
         past = [name for name in self.mechanisms if not find(name).needs_fabric]
         if past:
             raise HostlibError(
-                f"{options}: it is the embedded switch that loses, repeats, holds back and damages, and "
-                f"{', '.join(past)} would not pass it: leave out one or the other"
+                f"{options}: only the embedded switch loses, repeats, delays and damages packets, and "
+                f"{', '.join(past)} would not use it: leave out one or the other"
             )
 
     @property
@@ -172,10 +172,10 @@ class Row:
         time_us: of one all-reduce on the slowest rank, the median over the repeats; `fastest_us` and `slowest_us` are
             the extremes of the repeats.
         algbw_gbytes_per_s: size over time, 10^9 bytes per second.
-        busbw_gbytes_per_s: algbw * 2 (n - 1) / n: what each link would carry if a ring did it.
+        busbw_gbytes_per_s: algbw * 2 (n - 1) / n: what each link carries in a ring.
         wrong: elements, on whichever rank has the most, that differ from the exact sum by more than docs/protocol.md
             allows; all of a rank whose bits differ from the others'.
-        retransmits: of all ranks, while the clock ran: packets of the slot protocol, or TCP segments.
+        retransmits: of all ranks, during the timed part: packets of the slot protocol, or TCP segments.
     """
 
     mechanism: str
@@ -242,7 +242,7 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
 
 
 def _by_place(mechanisms: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Those whose hosts' links lead to the same: the fabric; the fabric with ranks' messages; a bridge."""
+    """Group mechanisms by the links that they need: the fabric; the fabric with ranks' messages; a bridge."""
 
     def kind(name: str) -> tuple[bool, bool]:
         return find(name).needs_fabric, find(name).sends_messages
@@ -255,7 +255,7 @@ def _by_place(mechanisms: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 
 def parse_sizes(sizes: str | None, first: str | None, last: str | None, factor: int) -> tuple[int, ...]:
-    """From a list `64K,1M`, or from `first` to `last`, each `factor` times the one before.
+    """Parse a list `64K,1M`, or a range from `first` to `last`, each `factor` times the one before.
 
     Raises:
         HostlibError: both or half of them are given, or they are not sizes (hostlib.text.units.size; M is 2^20, as in
@@ -264,7 +264,7 @@ def parse_sizes(sizes: str | None, first: str | None, last: str | None, factor: 
     if first is None and last is None:
         return tuple(dict.fromkeys(units.size(text) for text in (DEFAULT_SIZES if sizes is None else sizes).split(",")))
     if sizes is not None or first is None or last is None:
-        raise HostlibError("sizes are either a list, --size 64K,1M, or a range, --from 8 --to 16M")
+        raise HostlibError("give sizes either as a list (--size 64K,1M) or as a range (--from 8 --to 16M)")
     if factor < 2:
         raise HostlibError(f"--factor must be at least 2, not {factor}")
     size, end = units.size(first), units.size(last)
@@ -282,11 +282,11 @@ def describe_size(size: int) -> str:
     return f"{size // UNITS[unit]}{unit}"
 
 
-# ---- what a person sees -----------------------------------------------------------------------------------------
+# ---- output ----------------------------------------------------------------------------------------------------------
 
 
 class BenchProgress:
-    """What is being measured: a bar on a terminal, else a line for each."""
+    """Progress display: a bar on a terminal, else a line per measurement."""
 
     def __init__(self, console: Console, measurements: int) -> None:
         self._console = console
@@ -312,7 +312,7 @@ class BenchProgress:
 
 
 def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None:
-    """The table, and how to read it."""
+    """Print the table, and how to read it."""
     place = options.hosts if options.rate is None else f"{options.hosts}, {options.rate}"
     table = Table(title=f"all-reduce (sum), {options.ranks} ranks, {place}", title_justify="left", box=None)
     for name in ("mechanism", "size", "count", "type", "time", "spread", "algbw", "busbw", "#wrong", "again"):
@@ -337,7 +337,7 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
 
 
 def foot(options: BenchOptions) -> list[str]:
-    """What must be known to read the table."""
+    """Footnotes that explain the table."""
     n = options.ranks
     lines = [
         "time: the slowest rank's, median of the repeats; spread: between them; again: packets sent again by all ranks.",
@@ -363,12 +363,12 @@ def payload_limit_gbps(rate: str) -> float:
 
 
 def measurable(hosts: str = LOCAL) -> tuple[str, ...]:
-    """The mechanisms that the ranks that are started can run, where `hosts` says."""
+    """The mechanisms that ranks on these `hosts` can run."""
     return tuple(
         name for name, m in registered().items() if m.runs_with(TRANSPORT) and (hosts == LOCAL or not m.one_host)
     )
 
 
 def measurements(options: BenchOptions) -> int:
-    """How many rows there will be."""
+    """Number of rows of the table."""
     return len(options.mechanisms) * len(options.dtypes) * len(options.sizes)

@@ -29,8 +29,8 @@ from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "int32")}
-BLOCK = 1 << 16  # elements that are drawn, or looked at, at once
-INTEGERS = 1 << 24  # magnitudes of int32 tensors: 32 ranks' sum still fits
+BLOCK = 1 << 16  # elements that are generated, or checked, at once
+INTEGERS = 1 << 24  # magnitudes of int32 tensors: small enough for a sum over 32 ranks
 TARGET_S = 0.25
 MOST_ITERATIONS = 100
 
@@ -38,7 +38,7 @@ Report = Callable[[dict[str, Any]], None]
 
 
 def measure(options: RankOptions, here: LaunchEnvironment, report: Report) -> dict[str, Any]:
-    """Measure everything; {"rows": [...]}, the fields of hostlib.bench.allreduce.Row, the same on every rank.
+    """Do all measurements; {"rows": [...]}, the fields of hostlib.bench.allreduce.Row, the same on every rank.
 
     Raises:
         HostlibError: no controller, a missing rank, a silent switch.
@@ -71,7 +71,7 @@ def measure(options: RankOptions, here: LaunchEnvironment, report: Report) -> di
 
 
 class Measurement:
-    """One mechanism, type and size."""
+    """Measurement of one mechanism, type and size."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Measurement:
         self.bits = hashlib.sha256()
 
     def row(self) -> dict[str, Any]:
-        """What all ranks together say."""
+        """Combine the ranks' measurements."""
         for _ in range(self.options.warm_up):
             self._seconds(1)
         iterations = self.options.iterations or self._suitable()
@@ -110,7 +110,7 @@ class Measurement:
         return self._together(everybody)
 
     def _seconds(self, iterations: int) -> float:
-        """Time that so many all-reduces take here, after everybody is ready; filling the tensor does not count."""
+        """Time of a number of all-reduces on this rank, after a barrier; filling the tensor does not count."""
         seconds = 0.0
         dist.barrier()
         for _ in range(iterations):
@@ -122,7 +122,7 @@ class Measurement:
         return seconds
 
     def _suitable(self) -> int:
-        """How many make a measurement; rank 0 says."""
+        """Number of iterations for one measurement, chosen by rank 0."""
         found = [math.ceil(TARGET_S / max(self._seconds(1), 1e-6))]
         dist.broadcast_object_list(found)
         return max(1, min(found[0], MOST_ITERATIONS))
@@ -132,7 +132,7 @@ class Measurement:
         return engine["retransmits"] if engine is not None else tcp_retransmits(leave_out_port=self.here.port)
 
     def _sum_unit(self) -> float | None:
-        """Half a unit in the last place of 1, as sums are rounded on the way; None: in fixed point, by the switch."""
+        """Half a unit in the last place of 1 for sums in floating point; None for the switch's fixed point."""
         if not self.mechanism.sends_messages or not self.work.is_floating_point():
             return None
         library = isinstance(self.collective, GlooCollective)
@@ -160,7 +160,7 @@ class Measurement:
 
 
 def drawn(seed: int, rank: int, count: int, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]:
-    """A rank's tensor, which every rank can draw: start and elements of each block."""
+    """Generate a rank's tensor, which every rank can reproduce; yields start and elements of each block."""
     for start in range(0, count, BLOCK):
         size = min(BLOCK, count - start)
         generator = np.random.Generator(np.random.SFC64([seed, rank, start]))
@@ -172,12 +172,12 @@ def drawn(seed: int, rank: int, count: int, dtype: torch.dtype) -> Iterator[tupl
 
 
 def wrong_elements(result: Tensor, seed: int, world_size: int, sum_unit: float | None) -> int:
-    """How many elements of a sum are not what they must be: exact, or with real numbers within the bound.
+    """Count elements of a sum that are wrong: not exact, or for real numbers outside the error bound.
 
     Args:
-        sum_unit: of sums that were taken in floating point, half a unit in the last place of 1: each of the n - 1
-            additions may err by so much of the sum of magnitudes (Higham, Accuracy and Stability, 4.2). None: in fixed
-            point, n * 2^(e + h - 31). In both cases the result's own rounding comes on top.
+        sum_unit: for sums in floating point, half a unit in the last place of 1: each of the n - 1 additions may err by
+            that times the sum of magnitudes (Higham, Accuracy and Stability, 4.2). None: fixed point, with bound n *
+            2^(e + h - 31). In both cases the result's own rounding comes on top.
     """
     error = 0
     ranks = [drawn(seed, rank, result.numel(), result.dtype) for rank in range(world_size)]
@@ -199,13 +199,13 @@ def wrong_elements(result: Tensor, seed: int, world_size: int, sum_unit: float |
             allowed = relative / (1 - relative) * sum((v.abs() for v in values[1:]), values[0].abs())
         kind = torch.finfo(result.dtype)
         allowed = (allowed + kind.eps / 2 * total.abs()) * (1 + kind.eps) + kind.tiny * kind.eps
-        # What is not a number is not within any bound.
+        # NaN is outside any bound.
         error += int((~((mine.to(torch.float64) - total).abs() <= allowed)).sum())
     return error
 
 
 def main() -> None:
-    """This process's part, to its end."""
+    """Run this process's part."""
     from hostlib.launch.rank_main import run_part
 
     run_part("hostlib bench", lambda text, here, tell: measure(RankOptions.from_json(text), here, tell))

@@ -1,5 +1,7 @@
-"""CGDP's cost model beside what this machine does: workers of one host measure what a layer costs, and how long the
-backward pass takes with each chunk size. `python -m hostlib.bench.cgdp_rank` is one of them; `hostlib cgdp check` starts them.
+"""Compare CGDP's cost model with measurements on this machine.
+
+Workers on one host measure the cost of each layer, and the backward pass with each chunk size. `python -m
+hostlib.bench.cgdp_rank` is one worker; `hostlib cgdp check` starts them.
 """
 
 from __future__ import annotations
@@ -40,15 +42,15 @@ LEARNING_RATE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """What is measured.
+    """What to measure.
 
     Attributes:
-        shape: of one example; None for what the model says.
-        chunks: sizes.
+        shape: of one example; None for the model's own.
+        chunks: chunk sizes.
         batch: examples per worker.
 
     Raises:
-        RunError: a number that makes no sense.
+        RunError: a number is out of range.
     """
 
     model: str
@@ -77,7 +79,7 @@ class CheckOptions:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A chunk size's backward pass until the last sum is there, in seconds; size None: everything summed after it."""
+    """Backward pass with a chunk size until the last sum has arrived, in seconds; size None: all sums after it."""
 
     chunk: int | None
     chunks: int
@@ -86,17 +88,17 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """Of the prediction, as a part of what was measured."""
+        """Error of the prediction, relative to the measurement."""
         return self.predicted_s / self.measured_s - 1
 
 
 @dataclass(frozen=True, slots=True)
 class CostModelCheck:
-    """What came of it.
+    """Results of the comparison.
 
     Attributes:
         costs: of layers 1 to l.
-        rows: each chunk size, and the last: everything summed after the backward pass.
+        rows: each chunk size, and last: everything summed after the backward pass.
     """
 
     costs: list[LayerCost]
@@ -111,7 +113,7 @@ def check(options: CheckOptions) -> CostModelCheck:
         UnknownNameError, ModelError: there is no such model.
     """
     with torch.device("meta"):
-        load_model(options.model)  # What cannot be is one line, not each worker's.
+        load_model(options.model)  # Report impossible options once, not once per worker.
     measured = run_ranks(__name__, lambda rank: options.to_json(), options.workers, LocalHosts(), lambda event: None)
     costs = [LayerCost(**cost) for cost in measured["costs"]]
     rows = []
@@ -126,7 +128,7 @@ def check(options: CheckOptions) -> CostModelCheck:
 
 
 class NoSums:
-    """A collective that leaves tensors as they are: what remains of a step is the backward pass."""
+    """A collective that does nothing: what remains of a step is the backward pass."""
 
     def __init__(self) -> None:
         self.failures: list[dict[str, Any]] = []
@@ -173,8 +175,9 @@ class Worker:
         return HostAccumulating(context, Options(chunk=1))
 
     def measure(self) -> dict[str, float]:
-        """Median seconds of all that is measured, by name. Kinds of steps take turns, so that what disturbs the machine
-        disturbs all of them."""
+        """Median seconds of each measurement, by name. Kinds of steps alternate, so that disturbances affect all of
+        them.
+        """
         for number in range(WARM_UP + self._options.steps):
             if number == WARM_UP:
                 self._seconds.clear()
@@ -188,7 +191,7 @@ class Worker:
         self._seconds[name].append(ns / NS_PER_S)
 
     def _backward(self) -> None:
-        """What back-propagation takes, layer by layer, on all workers at the same time; then one sum of everything."""
+        """Measure back-propagation, layer by layer, on all workers at the same time; then one sum of everything."""
         dist.barrier()
         self._alone.step(self._inputs, self._inputs)
         times = self._alone.state.step
@@ -202,7 +205,7 @@ class Worker:
         self._note("afterwards", times.backward_end_ns - times.backward_begin_ns + summed_ns)
 
     def _layer_by_layer(self) -> None:
-        """What handing over, accumulation and broadcast take, of each layer alone."""
+        """Measure handing over, accumulation and broadcast of each layer alone."""
         self._together.cut(1)
         for number, part in enumerate(self._together.parts):
             before = self._sums.accumulation_ns, self._sums.broadcast_ns
@@ -222,7 +225,7 @@ class Worker:
 
 
 def work(options: CheckOptions, here: LaunchEnvironment) -> dict[str, Any]:
-    """One worker's part; the means of all."""
+    """Run one worker; returns the means over all workers."""
     torch.set_num_threads(1)
     with join_group(here, "check", options.deadline_s) as (rank_context, job):
         sums = create_collective(find("shm"), rank_context, "", job)
@@ -245,7 +248,7 @@ def work(options: CheckOptions, here: LaunchEnvironment) -> dict[str, Any]:
 
 
 def main() -> None:
-    """This process's part, to its end."""
+    """Run this process's part."""
     from hostlib.launch.rank_main import run_part
 
     run_part("hostlib cgdp check", lambda text, here, tell: work(CheckOptions.from_json(text), here))

@@ -1,4 +1,4 @@
-"""`hostlib doctor`: is this host fit for the packet engine, is there a fabric, and how are its jobs?"""
+"""`hostlib doctor`: check this host, the fabric, and its jobs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
         state: ok, warn (it works, slower than it could) or fail (it does not work).
-        remedy: what to change; empty when ok.
+        remedy: what to change; empty if ok.
     """
 
     name: str
@@ -41,11 +41,11 @@ class Check:
 
 
 def examine(controller: str, address: str, patience_s: float) -> list[Check]:
-    """Look at everything: this host, then the fabric, then each job and its ranks.
+    """Check this host, then the fabric, then each job and its ranks.
 
     Args:
         address: this host's IPv4 address towards the switch.
-        patience_s: without a heartbeat, or progress while others make some, for so long a rank is stalled.
+        patience_s: a rank is stalled after this time without a heartbeat, or without progress while others make some.
 
     Raises:
         HostlibError: no interface has the address.
@@ -57,7 +57,7 @@ def examine(controller: str, address: str, patience_s: float) -> list[Check]:
 
 
 def host(address: str) -> Iterator[Check]:
-    """Buffers, interface, segmentation, cores."""
+    """Check buffers, interface, segmentation and cores."""
     for name in ("rmem_max", "wmem_max"):
         yield _buffer(name)
     interface = _interface(address)
@@ -68,14 +68,14 @@ def host(address: str) -> Iterator[Check]:
     if cores >= 2:
         yield Check("cores", "ok", f"{cores}")
     else:
-        yield Check("cores", "warn", "1", "the packet engine wants one of its own: allow this process more")
+        yield Check("cores", "warn", "1", "the packet engine needs a core of its own: allow this process more")
 
 
 def _buffer(name: str) -> Check:
     size = int(Path("/proc/sys/net/core", name).read_text())
     if size >= BUFFER_BYTES:
         return Check(f"socket buffer {name}", "ok", f"{size} bytes")
-    remedy = f"sysctl -w net.core.{name}={BUFFER_BYTES}: else bursts may be lost and sent again"
+    remedy = f"sysctl -w net.core.{name}={BUFFER_BYTES}: otherwise bursts may be lost and retransmitted"
     return Check(f"socket buffer {name}", "warn", f"{size} bytes", remedy)
 
 
@@ -112,14 +112,14 @@ def _offloads(interface: str) -> Check:
 
 
 def _segmentation() -> Check:
-    """Whether a bundle of datagrams goes out in one call, and comes in in one."""
+    """Check whether a batch of datagrams is sent, and received, in one call."""
     try:
         received = _bundle()
     except OSError as error:
         return Check("UDP GSO and GRO", "warn", error.strerror or str(error), "Linux 5.0 or later has both")
     if received == SEGMENTS * SEGMENT_BYTES:
         return Check("UDP GSO and GRO", "ok", f"{SEGMENTS} datagrams in one call")
-    remedy = "datagrams are received singly here: a system call for each; Linux 5.0 or later can do better"
+    remedy = "each datagram is received with its own system call; Linux 5.0 or later receives batches"
     return Check("UDP GSO and GRO", "warn", f"{received} bytes of {SEGMENTS * SEGMENT_BYTES} in one call", remedy)
 
 
@@ -140,7 +140,7 @@ def _bundle() -> int:
 
 
 def fabric(controller: str, patience_s: float) -> Iterator[Check]:
-    """The controller, its switches, and every job's ranks."""
+    """Check the controller, its switches, and every job's ranks."""
     try:
         status = controller_status(controller)
     except HttpError as error:
@@ -187,9 +187,9 @@ def _rank(job: str, rank: dict[str, Any], furthest: int, patience_s: float) -> C
     if rank["state"] == "left":
         return Check(name, "ok", found)
     if rank["state"] == "lost" or rank["last_heartbeat_s"] > patience_s:
-        return Check(name, "fail", found, "its process is dead, stopped, or cut off from the controller: look there")
+        return Check(name, "fail", found, "its process is dead, stopped, or cut off from the controller: check it")
     if behind and rank["last_progress_s"] > patience_s:
-        return Check(name, "fail", found, "the others wait for it: look what its process does, and at its link")
+        return Check(name, "fail", found, "the others wait for it: check its process, and its link")
     return Check(name, "ok", found)
 
 
@@ -198,7 +198,7 @@ def _ranks(numbers: list[int]) -> str:
 
 
 def print_checks(checks: list[Check], console: Console) -> None:
-    """One line each."""
+    """Print one line for each check."""
     for check in checks:
         remedy = f" -> {check.remedy}" if check.remedy else ""
         line = f"[{STYLES[check.state]}]{check.state:<5}[/]{escape(f'{check.name}: {check.found}{remedy}')}"

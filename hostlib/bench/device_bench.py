@@ -1,7 +1,7 @@
-"""How fast a device's kernels are, against its own memory copies, and what a bucket costs beside the network.
+"""Performance of a device's kernels compared with its memory copies, and a bucket's overhead without the network.
 
-The kernels' rates count bytes that are read and written, as memcpy's does. A bucket goes the whole way of hostlib/
-device_sum.py, but for the network: its words are taken for the sum at once.
+Kernel rates count bytes read and written, as memcpy's does. A bucket takes the whole path through
+hostlib/staging/device_reduction.py, except for the network: its words are used as the sum.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ TENSOR_BYTES = 256 << 20
 BUCKET_BYTES = (1 << 20, 4 << 20, 25 << 20)
 WORLD_SIZE = 4
 CUT = BlockLayout(elements=256, slots=128, lanes=1)
-PASSES = 10  # timed together
+PASSES = 10  # launches that are timed together
 ROUNDS_MIN = 5
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, slots=True)
 class BucketTime:
-    """Medians, for one bucket of float32.
+    """Medians for one bucket of float32.
 
     Attributes:
-        asking_us: until the caller can go on.
+        asking_us: until the caller can continue.
         whole_us: until the result is in the bucket.
-        copies_us: the same bytes to pinned memory and back, and nothing else.
+        copies_us: only copying the same bytes to pinned memory and back.
     """
 
     bucket_bytes: int
@@ -53,7 +53,7 @@ class BucketTime:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFigures:
-    """What was measured on a device of that name."""
+    """Measurements on a device of that name."""
 
     name: str
     kernels: list[KernelRate]
@@ -61,7 +61,7 @@ class DeviceFigures:
 
 
 def measure_cuda(seconds: float, name: str = "cuda") -> DeviceFigures:
-    """A CUDA device's, for about so long; `cuda` is the current one.
+    """Measure a CUDA device for about `seconds`; `cuda` is the current one.
 
     Raises:
         HostlibError: there is none, or Triton is missing.
@@ -86,7 +86,7 @@ def measure_cuda(seconds: float, name: str = "cuda") -> DeviceFigures:
 
 
 def kernel_rates(device: Device, where: torch.device, tensor_bytes: int, seconds: float) -> list[KernelRate]:
-    """Of block_codes, quantise and dequantise, for every dtype; all of them and memcpy take turns."""
+    """Rates of block_codes, quantise and dequantise for every dtype; measurements alternate with memcpy."""
     stream = device.stream()
     passes: dict[tuple[str, str], tuple[Callable[[], object], int]] = {}
     plain = torch.randn(tensor_bytes // 4, device=where)
@@ -124,7 +124,7 @@ def kernel_rates(device: Device, where: torch.device, tensor_bytes: int, seconds
 
 
 def bucket_time(device: Device, where: torch.device, bucket_bytes: int, seconds: float) -> BucketTime:
-    """Of an average, in place."""
+    """Time of averaging a bucket in place."""
     sums = DeviceReduction(device, WORLD_SIZE, CUT, lambda codes: None)
     tensor = torch.randn(bucket_bytes // 4, device=where)
     stream, host = device.stream(), device.pinned(tensor.numel(), tensor.dtype)
@@ -147,12 +147,12 @@ def bucket_time(device: Device, where: torch.device, bucket_bytes: int, seconds:
         stream.copy(tensor, host)
         stream.mark().wait()
         copies.append(time.perf_counter_ns() - start_ns)
-    # The first pays for what is made once.
+    # The first one pays one-off costs.
     return BucketTime(bucket_bytes, *(statistics.median(times[1:]) / 1e3 for times in (asking, whole, copies)))
 
 
 def print_tables(figures: DeviceFigures, console: Console) -> None:
-    """A line per kernel and dtype, and one per bucket, under the device's name."""
+    """Print a line per kernel and dtype, and one per bucket, under the device's name."""
     memcpy = figures.kernels[0].memcpy_gb_s
     kernels = Table(title=f"{figures.name}; memcpy {memcpy:.1f} GB/s, read and written", title_justify="left")
     for heading in ("kernel", "type"):

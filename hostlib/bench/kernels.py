@@ -1,9 +1,9 @@
-"""How fast the kernels are, against memcpy: one core, no network.
+"""Performance of the CPU kernels compared with memcpy: one core, no network.
 
-Each pass goes over a tensor larger than the caches, packet by packet, as the engine does. The way out, `pack`, takes a
-block's exponent code one window before it packs the block (for int32 the whole tensor's, before the first packet). The
-way back, `unpack`, computes the check word of each packet before it writes the values. The packets lie in one batch of
-buffers that is used again and again, behind room for their headers, as the engine's do.
+Each pass goes over a tensor larger than the caches, packet by packet, as the engine does. The way out, `pack`, computes
+a block's exponent code one window before it packs the block (for int32 the whole tensor's, before the first packet).
+The way back, `unpack`, computes the check word of each packet before it writes the values. Packets are in one batch of
+reused buffers with room for headers, as the engine's are.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class KernelRate:
 
 
 def run(seconds: float, tensor_bytes: int = TENSOR_BYTES) -> list[KernelRate]:
-    """Rates of pack and unpack for every dtype.
+    """Measure pack and unpack for every dtype.
 
-    All passes and memcpy take turns until the time is up, and the CPU time of this thread is what counts: a busy machine
-    slows them alike, by the memory they share with its other work.
+    All passes and memcpy alternate until the time is up, and this thread's CPU time is measured: a busy machine slows
+    them alike, through the shared memory.
 
     Args:
-        seconds: for all of it, but no less than three rounds.
+        seconds: in total, but at least three rounds.
         tensor_bytes: of each tensor; below the size of the caches the rates are the caches'.
 
     Raises:
@@ -95,7 +95,7 @@ def run(seconds: float, tensor_bytes: int = TENSOR_BYTES) -> list[KernelRate]:
 
 
 def print_table(rates: list[KernelRate], console: Console) -> None:
-    """A line per kernel and dtype, under the CPU's name."""
+    """Print a line per kernel and dtype, under the CPU's name."""
     memcpy = rates[0].memcpy_gb_s if rates else 0.0
     table = Table(
         title=f"{cpu_name()}, one core, {_engine.kernels_name()} kernels; memcpy {memcpy:.1f} GB/s",

@@ -1,4 +1,4 @@
-"""A fabric of one's own: an embedded switch and a controller as processes that end with what started them."""
+"""A local fabric: an embedded switch and a controller as child processes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from hostlib.text import units
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What the embedded switch does to packets, per port and direction.
+    """Faults that the embedded switch injects, per port and direction.
 
     Attributes:
         delay: of every frame, as `emulation switch` takes it (2ms); None for none.
-        seed: of what is drawn.
+        seed: of the random choices.
     """
 
     loss: float = 0.0
@@ -46,11 +46,11 @@ class Faults:
 
     @property
     def flags(self) -> list[str]:
-        """The options that ask for something."""
+        """The options that request a fault."""
         return [f"--{name}" for name in ("loss", "duplicate", "reorder", "corrupt", "delay") if getattr(self, name)]
 
     def options(self) -> list[str]:
-        """Of `emulation switch`."""
+        """Options of `emulation switch`."""
         names = ("loss", "duplicate", "reorder", "corrupt", "seed")
         delay = ["--delay", self.delay] if self.delay else []
         return [word for name in names for word in (f"--{name}", str(getattr(self, name)))] + delay
@@ -58,10 +58,11 @@ class Faults:
 
 @contextmanager
 def local_fabric(hosts: Hosts, faults: Faults) -> Iterator[str]:
-    """A switch with a port for each host and its controller, for as long as the block runs; the controller's URL.
+    """Run a switch with a port for each host, and its controller, for the duration of the block; yields the
+    controller's URL.
 
     Raises:
-        FabricError: one of them did not start; the message is its own.
+        FabricError: one of them did not start; with its own message.
     """
     for left in Path(tempfile.gettempdir()).glob("netfold-fabric-*"):
         if orphaned(left.name):

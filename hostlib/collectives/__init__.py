@@ -1,1 +1,1 @@
-"""Collectives at work: what executes a mechanism's schedules on a rank."""
+"""Collectives: execute mechanisms' schedules on a rank."""

@@ -1,4 +1,4 @@
-"""The group that a run's processes form, and how they meet."""
+"""Form the process group of a run."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ STORE_GRACE_S = 30
 def join_group(
     here: LaunchEnvironment, purpose: str, deadline_s: float, servers: int = 0, own: int = 0, number: int = 0
 ) -> Iterator[tuple[RankContext, str]]:
-    """The group of all ranks, as long as the block runs, and a name for its job that begins with `purpose` and that no
-    other run has. Gloo is torch's default process group meanwhile and afterwards, unless there is one already; a server has
-    none.
+    """Join the group of all ranks for the duration of the block; yields the rank's context and a job name.
+
+    The job name begins with `purpose` and is unique to the run. Gloo becomes torch's default process group, and stays
+    it, unless there is one already; servers have no default process group.
 
     Args:
-        servers: how many processes, the last, serve and are no ranks.
-        own: how many of them, the last, are a strategy's own.
-        number: of this group among those that these processes have one after the other.
+        servers: how many processes, the last ones, serve and are not ranks.
+        own: how many of those, the last ones, belong to a strategy.
+        number: of this group, among the groups that these processes form one after the other.
 
     Raises:
-        HostlibError: what the block raises; torch's own errors become one that says which ranks are missing.
+        HostlibError: whatever the block raises; torch's own errors become one that names the missing ranks.
     """
     tcp_store = dist.TCPStore(
         here.host,
@@ -97,7 +98,7 @@ def join_group(
 
 
 def gloo_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float) -> Callable[[], Any]:
-    """What makes a Gloo of its own at each call; ranks that call it as often meet in the same ones."""
+    """Return a function that makes a new Gloo group at each call; the ranks' n-th calls meet in the same group."""
     calls, timeout = itertools.count(), timedelta(seconds=deadline_s)
     return lambda: dist.ProcessGroupGloo(dist.PrefixStore(f"collective{next(calls)}", store), rank, world_size, timeout)
 
@@ -105,8 +106,10 @@ def gloo_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float)
 def multicast_maker(
     context: RankContext, here: LaunchEnvironment, job: str, detectors: ExitStack
 ) -> Callable[[str, str], SwitchMulticast]:
-    """What makes a place among workers at each call, with heartbeats and messages of its own; see
-    RankContext.another_multicast.
+    """Return a function that joins a multicast job of the workers at each call, with heartbeats and messages of its
+    own.
+
+    See RankContext.another_multicast.
     """
     calls = itertools.count()
 
@@ -122,17 +125,17 @@ def multicast_maker(
 
 
 def nccl_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float) -> Callable[[], Any]:
-    """What makes an NCCL group, once, on the current CUDA device."""
+    """Return a function that makes one NCCL group on the current CUDA device."""
     timeout = timedelta(seconds=deadline_s)
     prefix = dist.PrefixStore("nccl", store)
     return lambda: dist.ProcessGroupNCCL(prefix, rank, world_size, timeout)  # type: ignore[arg-type]
 
 
 def meet(store: dist.Store, here: LaunchEnvironment, patience_s: float) -> None:
-    """Wait for all ranks, some of which may still be loading torch: from now on, the deadline holds.
+    """Wait until all ranks have started; some may still be loading torch. The deadline applies from here on.
 
     Raises:
-        RunError: some did not come; it says which.
+        RunError: some ranks did not start; the message names them.
     """
     keys = [f"here/{rank}" for rank in range(here.world_size)]
     try:
@@ -148,5 +151,5 @@ def meet(store: dist.Store, here: LaunchEnvironment, patience_s: float) -> None:
 
 
 def _unwrapped(error: Exception, detector: FailureDetector, waited_s: float) -> HostlibError:
-    """torch turns a future's exception into a RuntimeError that quotes it."""
+    """Recover netfold's error from torch's RuntimeError, which only quotes its text."""
     return quoted(str(error)) or detector.explain(waited_s, lambda: RunError(first_line(error)))

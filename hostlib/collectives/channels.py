@@ -1,4 +1,4 @@
-"""This host's executors of a mechanism, and its place where the switch multicasts."""
+"""This host's executors of a mechanism, and its endpoint for the switch's multicast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def channels(
     fabric: SwitchSum | None = None,
     multicast: MulticastTransport | None = None,
 ) -> list[MechanismExecutor]:
-    """This host's runtimes of a mechanism, which share the all-reduces; with a fabric, whose order is one, only one."""
+    """This host's executors of a mechanism, which share the all-reduces; a fabric has one order, hence one executor."""
     count = channel_count(mechanism, context)
     return [
         MechanismExecutor(
@@ -28,14 +28,14 @@ def channels(
 
 
 def channel_count(mechanism: Mechanism, context: RankContext) -> int:
-    """How many all-reduces each of a mechanism's hosts is at."""
+    """How many all-reduces each host of a mechanism executes at a time."""
     return max(1, min(mechanism.channels, context.transport.channels))
 
 
 def join_multicast(
     mechanism: Mechanism, context: RankContext, controller: str, job: str, address: str
 ) -> SwitchMulticast | None:
-    """This host's place where the switch multicasts what a mechanism's hosts have summed; None where it does not.
+    """Join the switch's multicast of what a mechanism's hosts have summed; None if the mechanism has none.
 
     Raises:
         JoinError: see hostlib.fabric.job_client.

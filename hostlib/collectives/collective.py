@@ -1,4 +1,4 @@
-"""What every collective does, whatever it goes by."""
+"""The interface of collectives."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from torch import Tensor
 
 
 class Collective(Protocol):
-    """Sums tensors over the ranks. Every rank must ask for the same ones in the same order."""
+    """Sums tensors over the ranks. All ranks must request the same tensors in the same order."""
 
     def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
         """Sum or average a tensor in place; the future holds it, or a HostlibError."""
         ...
 
     def stats(self) -> dict[str, int] | None:
-        """The packet engine's counters, when there is one."""
+        """The packet engine's counters; None without an engine."""
         ...
 
     @property
     def failures(self) -> list[dict[str, Any]]:
-        """What is known of each failure of the fabric."""
+        """One record for each failure of the fabric."""
         ...
 
     def close(self, graceful: bool = True) -> None: ...
 
 
 def chunks(elements: int, elements_per_packet: int) -> int:
-    """Slots that the switch completes for one all-reduce: the prologue and the packets (docs/protocol.md)."""
+    """Slots that the switch completes for one all-reduce: prologue and packets (docs/protocol.md)."""
     return 0 if elements == 0 else 1 + -(-elements // elements_per_packet)

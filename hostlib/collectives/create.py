@@ -1,4 +1,4 @@
-"""A rank's collective, by its mechanism."""
+"""Create a rank's collective for a mechanism."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def create_collective(
     fallback: str = DEFAULT_FALLBACK,
     lanes: int = 1,
 ) -> ScheduledCollective | LibraryCollective:
-    """A mechanism for a group of ranks; joins the controller's job when it needs the switch.
+    """Create a mechanism's collective for a group of ranks; joins the controller's job if it needs the switch.
 
     Raises:
         JoinError: see hostlib.fabric.job_client.
-        UnknownNameError: no such fallback.
-        HostlibError: a library yardstick whose library is not here.
+        UnknownNameError: there is no such fallback.
+        HostlibError: the mechanism is a library's, and the library is missing.
         RunError: the mechanism needs servers, and the group has none.
     """
     if mechanism.servers > context.servers:

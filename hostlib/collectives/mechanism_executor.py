@@ -1,4 +1,4 @@
-"""One host of a mechanism: its schedule is executed for one tensor after the other, the same ones on every host."""
+"""Execute one host's part of a mechanism's schedules, tensor after tensor, in the same order on every host."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hostlib.schedules.checker import check
 from hostlib.schedules.schedule import FabricUse, Operation, Schedule, piece_bounds, server, worker
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
-HEADER_TAG = 1 << 20  # of what servers are told; pieces have the tags below
+HEADER_TAG = 1 << 20  # the tag of messages to servers; pieces have the tags below
 CHANNEL_TAGS = 2 * HEADER_TAG
-DTYPES = (torch.float32, torch.int32)  # that travel
-END = -1  # instead of a number of elements
-MOST_PARTS = 256  # schedules that a host keeps its part of
+DTYPES = (torch.float32, torch.int32)  # the dtypes of messages
+END = -1  # sent instead of a number of elements
+MOST_PARTS = 256  # schedules whose parts a host caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class HostPart:
     """One host's part of a schedule.
 
     Attributes:
-        pieces: of the tensor.
-        streams: by piece, in which the switch multicasts it.
+        pieces: number of pieces of the tensor.
+        streams: piece -> the stream in which the switch multicasts it.
     """
 
     pieces: int
@@ -41,10 +41,11 @@ class MechanismExecutor:
 
     Args:
         host: a worker's rank, or world size + a server's number.
-        transport: what point-to-point messages go by.
-        switch: what the switch's operations go to; None when the schedule has none, or it only multicasts:
-        multicast: then they go there.
-        channel: of the all-reduces numbered 0, 1, 2, ..., this one does those whose number modulo `channels` is this.
+        transport: carries point-to-point messages.
+        switch: executes the switch's sums; None if the schedule has none.
+        multicast: executes the switch's multicasts of hosts' sums; None if the schedule has none.
+        channel: of the all-reduces numbered 0, 1, 2, ..., this executor does those with number modulo `channels` ==
+            channel.
 
     Raises:
         ScheduleError: the mechanism is not an all-reduce, or cannot run here.
@@ -72,7 +73,7 @@ class MechanismExecutor:
         self.only_fabric = schedule.needs_fabric and schedule.fabric_use is not FabricUse.MULTICAST
         self._hosts = {worker(rank): rank for rank in range(world_size)}
         self._hosts |= {server(number): world_size + number for number in range(len(schedule.servers))}
-        self._parts: dict[tuple[int, int], HostPart] = {}  # the latest used last
+        self._parts: dict[tuple[int, int], HostPart] = {}  # in order of use, the latest last
         self._node = next(node for node, number in self._hosts.items() if number == host)
         self._executor = ScheduleExecutor(
             mechanism.name,
@@ -82,14 +83,14 @@ class MechanismExecutor:
             switch,
             multicast,
             server=host >= world_size,
-            # A server's go to all at the same time, so that no worker is behind the others.
+            # A server sends to all workers at the same time, so that no worker falls behind the others.
             in_turn=host < world_size and transport.shares_link,
             behind_switch=schedule.fabric_use is FabricUse.TO_SERVER,
         )
 
     @property
     def servers(self) -> range:
-        """The hosts that are servers of their own."""
+        """The hosts that only serve."""
         return range(self._world_size, len(self._hosts))
 
     def allreduce(self, tensor: Tensor, average: bool) -> None:
@@ -97,7 +98,7 @@ class MechanismExecutor:
         self.finish(self.begin(tensor, average))
 
     def begin(self, tensor: Tensor, average: bool) -> Playing:
-        """Do the operations up to the first that might wait: later tensors' can follow before `finish`."""
+        """Start the operations up to the first that might block: later tensors may be begun before `finish`."""
         flat = tensor.view(-1)
         if flat.numel() == 0:
             return self._executor.begin((), (), average)
@@ -107,7 +108,7 @@ class MechanismExecutor:
         return self._executor.begin(part.operations, pieces, average, part.streams)
 
     def finish(self, playing: Playing) -> None:
-        """The remaining operations. All-reduces are finished in the order in which they were begun."""
+        """Do the remaining operations. All-reduces are finished in the order in which they were begun."""
         header: list[Pending] = []
         if self._host == 0 and playing.pieces and not self.only_fabric:
             count = sum(piece.numel() for piece in playing.pieces)
@@ -119,7 +120,7 @@ class MechanismExecutor:
                 piece.div_(self._world_size)
 
     def _part(self, layout: tuple[int, int]) -> HostPart:
-        """Built once for all tensors that are cut and dealt out alike."""
+        """This host's part, built once for all tensors with the same layout."""
         part = self._parts.pop(layout, None)
         if part is None:
             schedule = self._mechanism.schedule(self._world_size, *layout)
@@ -131,14 +132,17 @@ class MechanismExecutor:
         return part
 
     def _streams(self, schedule: Schedule) -> dict[int, int]:
-        """By piece; a server has a stream for each channel, workers have one each."""
+        """Piece -> its stream: a server has a stream for each channel, a worker has one."""
         servers = bool(self.servers)
         sources = schedule.multicast_sources
         return {piece: self._channel if servers else self._hosts[node] for piece, node in sources.items()}
 
     def serve(self) -> None:
-        """A server's all-reduces, one after the other, until all workers have closed their executors. Of those that the
-        switch sums it is told nothing: hostlib/fabric/aggregation_server.py answers packets, whatever tensors they are of."""
+        """Do a server's all-reduces, one after the other, until all workers have closed their executors.
+
+        All-reduces that the switch sums are not announced to a server: hostlib/fabric/aggregation_server.py answers
+        packets, whatever tensors they belong to.
+        """
         header = torch.empty(2, dtype=torch.int64)
         while True:
             self._executor.receive(header, 0, HEADER_TAG).wait()
@@ -146,12 +150,12 @@ class MechanismExecutor:
             if count == END:
                 break
             self.allreduce(torch.empty(count, dtype=DTYPES[kind]), average=False)
-        # What they share must not go before the last of them has everything.
+        # Shared resources must stay until the last worker has everything.
         for rank in range(1, self._world_size):
             self._executor.receive(header, rank, HEADER_TAG).wait()
 
     def close(self) -> None:
-        """There will be no more from this worker."""
+        """Announce that this worker will start no more all-reduces."""
         settle(self._tell_servers(END, 0))
         self._executor.close()
 

@@ -1,8 +1,10 @@
-"""Execute one host's list of a schedule on real tensors: pieces to and from its peers by messages, the switch's part
-through the packet engine. What the switch only multicasts are words of a host's, which that host has summed.
+"""Execute one host's operations of a schedule on real tensors.
 
-Any schedule: a mechanism's (hostlib/collectives/mechanism_executor.py), or a strategy's own messages, whose pieces have
-sizes of their own.
+Pieces go to and from peers as messages, the switch's sums through the packet engine. What the switch only multicasts is
+a host's own sum.
+
+Any schedule works: a mechanism's (hostlib/collectives/mechanism_executor.py), or a strategy's own messages, whose
+pieces have sizes of their own.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from hostlib.schedules.schedule import Compute, Operation, Receive, Send, descri
 from hostlib.transport.send_queue import SendQueue
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
-SEGMENT_BYTES = 1 << 20  # of a message: while one is added, the next come
-SEGMENTS_AHEAD = 8  # at least so many are asked for before they are needed
+SEGMENT_BYTES = 1 << 20  # of a message: one segment is added while the next ones arrive
+SEGMENTS_AHEAD = 8  # at least this many segments are requested before they are needed
 
 
 class SwitchSum(Protocol):
@@ -34,10 +36,10 @@ class SwitchSum(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operation on one segment of its piece; the switch cuts pieces by itself.
+    """An operation on one segment of its piece; the switch segments pieces itself.
 
     Attributes:
-        fresh: nothing has been done to the segment before: what comes may come into its place.
+        fresh: nothing has touched the segment yet, so a message may be received in place.
     """
 
     operation: Operation
@@ -48,17 +50,17 @@ class Step:
 
 @dataclass(slots=True)
 class Playing:
-    """A list under way.
+    """A list of operations in progress.
 
     Attributes:
-        streams: by piece, in which the switch multicasts it.
-        steps: those that remain.
-        unasked: of them, those whose messages have not been asked for.
-        most: messages that are asked for at a time.
-        coming: what has been asked for, and where it comes.
+        streams: piece -> the stream in which the switch multicasts it.
+        steps: the remaining ones.
+        unasked: remaining steps whose messages have not been requested.
+        most: maximum number of requested messages.
+        coming: the requested messages, and their buffers.
         sending: by piece and segment.
-        in_switch: its number of each piece that was handed to it.
-        multicasts: by piece, what comes from the switch; None before that was asked for.
+        in_switch: piece -> its number in the switch, for pieces handed to it.
+        multicasts: piece -> its multicast, once requested.
     """
 
     pieces: Sequence[Tensor]
@@ -74,19 +76,19 @@ class Playing:
 
 
 class ScheduleExecutor:
-    """One host's lists, one after the other.
+    """One host's lists of operations, one after the other.
 
     Args:
         name: of the schedules, for errors.
-        hosts: number of every node that is a host.
-        transport: what point-to-point messages go by.
-        first_tag: of the messages; piece p's have this plus p.
-        switch: what the switch's sums go to; None where there are none.
-        multicast: what the switch multicasts goes there; None where there is nothing.
-        server: whether this host is a server: it takes a piece from several hosts at a time.
-        in_turn: messages leave for one host after the other.
-        behind_switch: a server has its sums from the switch: no messages are exchanged with it.
-        compute: works on a piece for so many ns; None where schedules have no such operations.
+        hosts: node -> number, for every node that is a host.
+        transport: carries point-to-point messages.
+        first_tag: tag of piece 0's messages; piece p's is first_tag + p.
+        switch: executes the switch's sums; None if there are none.
+        multicast: executes the switch's multicasts; None if there are none.
+        server: this host is a server: it receives a piece from several hosts at a time.
+        in_turn: send to one host after the other.
+        behind_switch: servers get their sums from the switch: no messages are exchanged with them.
+        compute: occupies a piece for a number of ns; None if the schedules have no such operations.
     """
 
     def __init__(
@@ -115,12 +117,12 @@ class ScheduleExecutor:
         streams: Mapping[int, int] | None = None,
         ahead: bool = False,
     ) -> Playing:
-        """Do the operations up to the first that might wait: later lists can follow before `finish`.
+        """Start the operations up to the first that might block: later lists may be begun before `finish`.
 
         Args:
             pieces: flat and contiguous.
-            average: whether the switch's sums are to be divided by the number of ranks.
-            ahead: messages, too, leave now, and all that are to come are asked for: where no other list's are in the way.
+            average: divide the switch's sums by the number of ranks.
+            ahead: also send messages now and request all that are expected; only if no other list is in progress.
         """
         steps = list(self._steps(operations, pieces))
         most = segments_ahead(operations, 1 + max((step.segment for step in steps), default=0))
@@ -135,10 +137,10 @@ class ScheduleExecutor:
         return playing
 
     def finish(self, playing: Playing) -> None:
-        """The remaining operations. Lists are finished in the order in which they were begun.
+        """Do the remaining operations. Lists are finished in the order in which they were begun.
 
         Raises:
-            ScheduleError: an operation is none that a host can do.
+            ScheduleError: an operation that a host cannot do.
             RunError, RuntimeError: a message did not come through.
         """
         self._expect(playing)
@@ -157,7 +159,7 @@ class ScheduleExecutor:
                 playing.sending[piece, step.segment].append(self.send(step.part, self._hosts[peer], piece))
             case Receive(peer, piece, reduce) if self._by_message(peer):
                 message, got = playing.coming.popleft()
-                # What is on its way must not change.
+                # A piece must not change while it is being sent.
                 settle([*playing.sending.pop((piece, step.segment), []), message])
                 if reduce:
                     step.part.add_(got)
@@ -177,7 +179,7 @@ class ScheduleExecutor:
                 raise ScheduleError(f"{self._name}: a host cannot {describe(operation)}")
 
     def _ask(self, playing: Playing) -> None:
-        """For what comes next. With Gloo, a message leaves when its receiver has asked for it."""
+        """Request the next messages. With Gloo, a message leaves when its receiver has asked for it."""
         while playing.unasked and len(playing.coming) < playing.most:
             step = playing.unasked.popleft()
             match step.operation:
@@ -186,8 +188,9 @@ class ScheduleExecutor:
                     playing.coming.append((self.receive(into, self._hosts[peer], piece), into))
 
     def _expect(self, playing: Playing) -> None:
-        """Ask for what is to come from the switch: else its source would wait. It cannot be there before all that this
-        host contributes to it has left."""
+        """Request what the switch multicasts, so that its source need not wait. It cannot arrive before all of this
+        host's contributions to it have left.
+        """
         if playing.multicasts is not None:
             return
         playing.multicasts = {}
@@ -219,23 +222,26 @@ class ScheduleExecutor:
         return _segments(piece) if by_message else (piece,)
 
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
-        """A message among those of the schedules."""
+        """Send a message outside the schedules."""
         return (self._queue or self._transport).send(tensor, host, self._first_tag + tag)
 
     def receive(self, tensor: Tensor, host: int, tag: int) -> Pending:
-        """A message among those of the schedules."""
+        """Receive a message outside the schedules."""
         return self._transport.receive(tensor, host, self._first_tag + tag)
 
     def close(self) -> None:
-        """There will be no more."""
+        """End: no more lists follow."""
         if self._queue is not None:
             self._queue.close()
 
 
 def in_turns(operations: Iterable[Operation], serves: bool) -> Iterator[list[Operation]]:
-    """What goes segment by segment: a server receives a piece from several hosts, or else all but the first would wait
-    with links of their own idle. Any other operation goes by itself: a worker that waits for two at a time may hold up
-    those that one of them waits for."""
+    """Group the operations that are executed segment by segment.
+
+    A server receives a piece from several hosts at once, or else all but the first would wait with idle links. Every
+    other operation stands alone: a worker that waits for two peers at a time may hold up a peer that one of them waits
+    for.
+    """
     together: list[Operation] = []
     for operation in operations:
         if together and not (serves and _joins(operation, together)):
@@ -254,8 +260,9 @@ def _joins(operation: Operation, together: list[Operation]) -> bool:
 
 
 def segments_ahead(operations: Iterable[Operation], longest: int) -> int:
-    """How many segments a host asks for before it needs them: two of each host that sends to it, and all of two
-    operations. With less, hosts whose pieces are long could wait for each other in a circle.
+    """How many segments a host requests before it needs them: two per host that sends to it, and all of two operations.
+
+    With fewer, hosts with long pieces could wait for each other in a circle.
 
     Args:
         longest: segments of the longest piece.

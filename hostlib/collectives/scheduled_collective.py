@@ -1,4 +1,4 @@
-"""A mechanism at work on this rank's tensors: what the torch backend and the DDP hook call."""
+"""A mechanism's collective on this rank, used by the torch backend and the DDP hook."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import refuse
 
 DEFAULT_FALLBACK = "ring"
-TEND_S = 0.1  # how often an idle rank looks whether another has found the fabric dead
+TEND_S = 0.1  # how often an idle rank checks whether another one has found the fabric dead
 
 
 @dataclass(slots=True)
 class RunningRequest:
-    """A request on its way over the ranks."""
+    """A request in progress over the ranks."""
 
     request: ReduceRequest
     playing: Playing
@@ -43,13 +43,13 @@ class RunningRequest:
 
 
 class ScheduledCollective:
-    """A mechanism of ours: its schedule, begun by the caller and finished by a thread, in issue order.
+    """Collective of a mechanism with a schedule: begun by the caller and finished by a thread, in issue order.
 
-    With servers there are several such threads (see `channels`). What is on a device, and what comes after it until that
-    has begun, another thread begins.
+    With servers there are several such threads (see `channels`). Requests on a device, and those that follow until they
+    have begun, are begun by another thread.
 
     Args:
-        fallback: the mechanism that sums what the switch does not, after it failed.
+        fallback: the mechanism that sums when the switch has failed.
         lanes: see hostlib.fabric.aggregation.
     """
 
@@ -79,15 +79,15 @@ class ScheduledCollective:
             )
         self._switch = self._fabric or self._multicast
         self._executors = channels(mechanism, context, self._fabric, self._multicast)
-        # What goes through the switch alone needs no detour over float32.
+        # Tensors that only the switch sums need no detour over float32.
         self._native = self._fabric is not None and self._executors[0].only_fabric
-        # Codes are agreed on for a whole tensor: they are the engine's only where it gets whole tensors.
+        # Codes are agreed for a whole tensor, so they match the engine's only if it gets whole tensors.
         self._cut: BlockLayout | None = None
         if self._fabric is not None and self._native and mechanism.schedule(context.world_size).pieces == 1:
-            place = self._fabric.session.place  # the first, which is every rank's; later ones come at different moments
+            place = self._fabric.session.place  # the first one, which is the same on every rank
             self._cut = BlockLayout(place.elements, place.pools[0].slots, len(place.pools))
         self._devices: dict[Device, DeviceReduction] = {}
-        self._codes: Any = None  # Gloo for the devices' codes: another thread's than the executor's
+        self._codes: Any = None  # Gloo group for the devices' codes: it is used by another thread than the executor's
         self._starting = SerialExecutor("start")
         self._begun = 0
         self._asked: list[queue.SimpleQueue[RunningRequest | None]] = [queue.SimpleQueue() for _ in self._executors]
@@ -115,7 +115,7 @@ class ScheduledCollective:
             if self._native:
                 dtype = tensor.dtype
             work = None if device is not None else host_request(tensor, dtype, average, future)
-            # In the order of the switch's stream, which is that of this lock.
+            # Numbered in the order of the switch's stream, which this lock defines.
             with self._lock:
                 if self._closing:
                     raise RunError("this collective is closed")
@@ -139,16 +139,16 @@ class ScheduledCollective:
                 self._devices[device] = DeviceReduction(device, self._context.world_size, self._cut, self._agree)
             return self._devices[device].ask(tensor, dtype, average, future)
         except HostlibError as error:
-            self._broken = error  # The other ranks went on.
+            self._broken = error  # The other ranks went on without it.
             raise
 
     def _agree(self, codes: Tensor) -> None:
-        """The maximum over the ranks, of codes as DeviceReduction has them."""
+        """Maximum of codes over the ranks; codes as in DeviceReduction."""
         if self._codes is None:
             self._codes = self._context.another_gloo()
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]
-        # Gloo has no int16; positive float16 are in the order of their bits.
+        # Gloo has no int16; positive float16 numbers sort like their bits.
         self._codes.allreduce([codes.view(torch.float16)], options).wait()
 
     def _start(self, go_on: Callable[[Callable[[ReduceRequest], None]], None], since: float, future: Any) -> None:
@@ -184,7 +184,10 @@ class ScheduledCollective:
             asked.request.refuse(error)
 
     def _guarded(self, since: float, do: Callable[[], None]) -> Exception | None:
-        """What went wrong. All but a refused sum breaks the stream: the ranks are no longer where the others are."""
+        """Return the exception that `do` raised.
+
+        Any exception but a refused sum breaks the stream: this rank is no longer in step with the others.
+        """
         try:
             do()
             return None
@@ -201,11 +204,11 @@ class ScheduledCollective:
 
     @property
     def failures(self) -> list[dict[str, Any]]:
-        """What is known of each failure of the fabric; see SwitchAggregation."""
+        """One record for each failure of the fabric; see SwitchAggregation."""
         return self._switch.failures if self._switch is not None else []
 
     def close(self, graceful: bool = True) -> None:
-        """End. `graceful`: stay until the other ranks have what they asked for, too."""
+        """Close the collective. `graceful`: wait until the other ranks have the results they asked for."""
         with self._lock:
             self._closing = True
         if self._switch is not None and not graceful:

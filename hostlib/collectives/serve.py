@@ -1,4 +1,4 @@
-"""A server's part of a mechanism."""
+"""Run a server of a mechanism."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hostlib.transport.transport import MulticastTransport
 
 
 def serve(mechanism: Mechanism, context: RankContext, controller: str, job: str, address: str, lanes: int = 1) -> None:
-    """A server's part, until all workers have closed their collectives.
+    """Serve until all workers have closed their collectives.
 
     Args:
-        controller, job, address, lanes: as for the workers' collectives; for what goes through the switch.
+        controller, job, address, lanes: as for the workers' collectives; for traffic through the switch.
 
     Raises:
         JoinError: see hostlib.fabric.job_client.
@@ -49,6 +49,6 @@ def _serve_channels(mechanism: Mechanism, context: RankContext, multicast: Multi
     for thread in threads:
         thread.start()
     for _ in threads:
-        # Those that are left when one failed wait for what may never come.
+        # After a failure, the other executors may wait for messages that never come.
         if (error := ended.get()) is not None:
             raise error

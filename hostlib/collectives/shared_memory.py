@@ -1,7 +1,7 @@
-"""Sums on one host: every rank's values lie in shared memory, and each rank adds a share of them, in the ranks' order.
+"""Sum on one host in shared memory: ranks write their values, and each rank adds a share of them, in rank order.
 
-Messages say when, memory carries what: Gloo's barrier stands between writing and adding, and between adding and reading.
-A rank that dies is found out as in any other collective. The memory has no name: whoever is killed, nothing is left.
+Gloo's barrier separates writing from adding, and adding from reading. A dead rank is detected as in any other
+collective. The memory has no name, so killed processes leave nothing behind.
 
 Source: "Involving CPUs into Multi-GPU Deep Learning", section 3.1 (accumulation on the host is done in parallel).
 """
@@ -29,14 +29,14 @@ from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import refuse
 
 CLOSE_S = 2.0
-AREA_BYTES = 4 << 20  # of each rank: larger tensors go in parts
+AREA_BYTES = 4 << 20  # per rank: larger tensors are summed in parts
 
 
 class SharedMemoryCollective:
-    """Ranks of one host add each other's tensors. float16 and bfloat16 are added as float32.
+    """Sums the tensors of one host's ranks in shared memory. float16 and bfloat16 are added as float32.
 
     Attributes:
-        accumulation_ns, broadcast_ns: how long values were on their way to the sum, and the sum back, so far.
+        accumulation_ns, broadcast_ns: total time from values to sums, and from sums back to tensors.
 
     Raises:
         HostlibError: the ranks are not on one host, or it has no such memory.
@@ -104,7 +104,7 @@ class SharedMemoryCollective:
             share /= ranks
 
     def _meet(self) -> None:
-        # Nobody writes the next values before all have read this sum: they meet in between.
+        # The barrier in between ensures that all ranks have read this sum before the next values are written.
         self._context.gloo.barrier().wait()
 
     def stats(self) -> dict[str, int] | None:
@@ -115,9 +115,9 @@ class SharedMemoryCollective:
 
 
 def shared_areas(context: RankContext) -> list[Tensor]:
-    """One area of uint8 for each rank's values and, the last, one for their sum, in memory that all ranks share.
+    """Map one area of uint8 for each rank's values and, last, one for their sum, in memory that all ranks share.
 
-    Rank 0 makes it, the others find it among rank 0's open files.
+    Rank 0 creates the memory; the others open it through rank 0's file descriptors.
 
     Raises:
         HostlibError: see SharedMemoryCollective.
@@ -133,16 +133,16 @@ def shared_areas(context: RankContext) -> list[Tensor]:
         elsewhere = [rank for rank, (host, _, _) in enumerate(everybody) if host != everybody[0][0]]
         if elsewhere:
             raise RunError(
-                f"shm is for ranks of one host (and one network namespace), and rank {elsewhere[0]} is on another than "
+                f"shm is for ranks of one host (and one network namespace), but rank {elsewhere[0]} is not on that of "
                 "rank 0; legal are the mechanisms that send messages: see `hostlib mechanisms`"
             )
-        mapped, why = None, "memfd_create(2) is Linux's"
+        mapped, why = None, "memfd_create(2) needs Linux"
         if everybody[0][2] >= 0:
             try:
                 mapped = _mapped(everybody[0][1], everybody[0][2], size)
             except OSError as error:
                 why = f"rank {context.rank} cannot map it: {error.strerror}"
-        # Rank 0 keeps it open until all have it; and nobody waits for one that has not.
+        # Rank 0 keeps it open until all ranks have tried to map it; if one of them failed, all raise.
         if not all(there for (there,) in _gathered(context, [mapped is not None])) or mapped is None:
             raise RunError(f"shm has no shared memory here: {why if mapped is None else 'another rank cannot map it'}")
     return list(torch.frombuffer(mapped, dtype=torch.uint8).split(AREA_BYTES))
@@ -154,7 +154,7 @@ def _mapped(process: int, number: int, size: int) -> mmap.mmap:
 
 
 def _gathered(context: RankContext, mine: list[int]) -> list[list[int]]:
-    """What each rank says."""
+    """Gather the ranks' numbers: one list per rank."""
     values = torch.tensor(mine, dtype=torch.int64)
     everybody = [torch.empty_like(values) for _ in range(context.world_size)]
     context.gloo.allgather([everybody], [values]).wait()
@@ -162,8 +162,11 @@ def _gathered(context: RankContext, mine: list[int]) -> list[list[int]]:
 
 
 def _host() -> int:
-    """A number that processes of one host have in common. Network namespaces are hosts of their own here, as they are
-    where netfold emulates some; and process ids mean something within one namespace alone."""
+    """Return a number that the processes of one host have in common.
+
+    Network namespaces count as hosts, because netfold emulates hosts with them; and process ids are only valid within a
+    host.
+    """
     namespaces = [os.stat(f"/proc/self/ns/{kind}").st_ino for kind in ("net", "pid") if os.path.exists("/proc/self/ns")]
     boot = Path("/proc/sys/kernel/random/boot_id")
     return zlib.crc32(f"{boot.read_text() if boot.exists() else ''}{namespaces}".encode())

@@ -25,10 +25,10 @@ CLOSE_S = 2.0
 
 
 def library_collective(mechanism: Mechanism, context: RankContext) -> LibraryCollective:
-    """The yardstick of a name.
+    """Create the collective of a library yardstick.
 
     Raises:
-        HostlibError: its library is not here.
+        HostlibError: its library is missing.
     """
     require_library(mechanism, context.transport.name)
     if mechanism.one_host:
@@ -41,7 +41,7 @@ def library_collective(mechanism: Mechanism, context: RankContext) -> LibraryCol
 
 
 def require_library(mechanism: Mechanism, transport: str) -> None:
-    """Raises HostlibError: the mechanism is a library's own, and that is not here."""
+    """Check that a yardstick's library is here. Raises HostlibError: it is missing."""
     mechanism.require_transport(transport)
     if mechanism.device is None:
         return
@@ -53,7 +53,7 @@ def require_library(mechanism: Mechanism, transport: str) -> None:
 
 
 class GlooCollective:
-    """Gloo's all-reduce, as it is."""
+    """Gloo's own all-reduce."""
 
     elements_per_packet = 0
 
@@ -117,7 +117,9 @@ class GlooCollective:
 
 
 class TransportCollective:
-    """The all-reduce of the library that messages go by, such as MPI's: begun by the caller, waited for by one thread, in the order of asking."""
+    """The all-reduce of the message library, such as MPI's. The caller begins it; one thread waits for it, in issue
+    order.
+    """
 
     elements_per_packet = 0
 
@@ -162,7 +164,7 @@ class TransportCollective:
 
 
 class NcclCollective:
-    """NCCL's all-reduce of CUDA tensors, as it is: of what goes wrong, its own watchdog tells, and ends the process."""
+    """NCCL's own all-reduce of CUDA tensors. On errors, NCCL's watchdog reports and ends the process."""
 
     elements_per_packet = 0
 
@@ -175,7 +177,7 @@ class NcclCollective:
         try:
             wire_dtype(tensor, average)
             if tensor.device.type != "cuda":
-                raise HostlibError(f"nccl sums CUDA tensors alone, and this one is on {tensor.device.type.upper()}")
+                raise HostlibError(f"nccl only sums CUDA tensors, but this one is on {tensor.device.type.upper()}")
             options = dist.AllreduceOptions()
             options.reduceOp = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM  # type: ignore[assignment]
             work = self._nccl.allreduce([tensor], options)

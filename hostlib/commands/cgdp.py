@@ -13,6 +13,7 @@ import click
 from rich.table import Table
 
 from hostlib.errors import RunError
+from hostlib.models.zoo.catalogue import require_known
 from hostlib.strategies.builtin.cgdp.cost_model import (
     ACCUMULATION_GB_S,
     BROADCAST_GB_S,
@@ -271,6 +272,7 @@ def check(
     from hostlib.bench.cgdp_rank import check as measure
     from hostlib.models.loading import image_shape
 
+    require_known(model)
     options = CheckOptions(model, parse_chunks(wanted, 0), image_shape(model, shape), workers, batch, steps)
     with StatusLine(f"{workers} workers measure {model}"):
         done = measure(options)

@@ -19,9 +19,9 @@ from hostlib.train.command_line import (
     RESPELLED,
     print_result,
     train_options,
-    train_options_of,
     write_result,
 )
+from hostlib.train.options import TrainOptions
 from hostlib.train.progress import TrainingProgress
 
 
@@ -43,7 +43,7 @@ def train(result: Path | None, as_json: bool, progress: bool | None, **options: 
     for file in (result, options["save"]):
         if file is not None and not os.access(Path(file).absolute().parent, os.W_OK):
             raise RunError(f"cannot write {file}: its folder does not exist or is not writable")
-    asked = train_options_of(options)
+    asked = TrainOptions(**options)
     if asked.profile is not None:
         Path(asked.profile).mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True)

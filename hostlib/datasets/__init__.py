@@ -1,1 +1,1 @@
-"""Data sets and who gets which batch."""
+"""Data sets, and each rank's batches."""

@@ -1,4 +1,4 @@
-"""Images with their labels, and who has which of them when."""
+"""Data sets split for training and testing, and each rank's batches."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PIXEL_MAX = 16.0
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Examples to train and to test with.
+    """Training and test examples.
 
-    Images are float32 (N, channels, height, width) in -1..1 and labels int64 (N,); of a language, tokens int64 (N, T) and
-    the ones that follow them, int64 (N, T).
+    Images are float32 (N, channels, height, width) in -1..1 and labels int64 (N,). For language models, tokens are
+    int64 (N, T) and labels the tokens that follow them, int64 (N, T).
     """
 
     train_images: Tensor
@@ -33,7 +33,8 @@ class Split:
 
 
 def digits(seed: int) -> Split:
-    """scikit-learn's digits: 1,797 real images of 8x8 pixels (from the UCI repository), which come with the package.
+    """Load scikit-learn's digits: 1,797 real images of 8x8 pixels (from the UCI repository), which come with the
+    package.
 
     A stratified split, 80 % for training; the same for the same seed.
 
@@ -51,7 +52,7 @@ def digits(seed: int) -> Split:
 
 
 def _table() -> np.ndarray:
-    """float32 (N, 65): 64 pixels from 0 to 16, and the label.
+    """Read the digits: float32 (N, 65), 64 pixels from 0 to 16, and the label.
 
     Read from scikit-learn's own file: importing the package loads SciPy, which takes every rank another second.
     """
@@ -71,7 +72,7 @@ def _read(path: Path) -> np.ndarray:
 
 
 def batches(examples: int, batch_size: int, rank: int, world_size: int, seed: int, epoch: int) -> Iterator[Tensor]:
-    """This rank's batches of one epoch, as indices; every rank gets equally many, the rest of the epoch is left out.
+    """This rank's batches of one epoch, as indices; all ranks get equally many, and the remainder is left out.
 
     Args:
         batch_size: per rank.

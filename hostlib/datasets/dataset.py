@@ -1,4 +1,4 @@
-"""What `--data` says: which data set, from which folder. Torch-free; hostlib.datasets.batches has them."""
+"""Parse `--data`: which data set, from which folder. Torch-free; hostlib.datasets.batches loads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hostlib.text.name_options import option_value
 
 SYNTHETIC_EXAMPLES = 320
 
-# Shape of one example, and classes, of what is read rather than made.
+# Shape of one example, and classes, of data sets that are read from files.
 READ = {"digits": ((1, 8, 8), 10), "mnist": ((1, 28, 28), 10), "cifar10": ((3, 32, 32), 10)}
 LEGAL = ("digits", "mnist:FOLDER", "cifar10:FOLDER", "synthetic", "synthetic:examples=N")
 
@@ -19,8 +19,8 @@ class Dataset:
     """A data set.
 
     Attributes:
-        folder: where its files are; empty for one without.
-        examples: how many are made of synthetic data, a fifth of them to test with.
+        folder: of its files; empty for a data set without files.
+        examples: number of synthetic examples, a fifth of them for testing.
     """
 
     name: str
@@ -29,21 +29,21 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Of one example; None where the model decides."""
+        """Shape of one example; None if the model determines it."""
         return READ[self.name][0] if self.name in READ else None
 
     @property
     def classes(self) -> int | None:
-        """How many there are; None where the model decides."""
+        """Number of classes; None if the model determines it."""
         return READ[self.name][1] if self.name in READ else None
 
 
 def parse_dataset(text: str) -> Dataset:
-    """`digits`, `mnist:FOLDER`, `cifar10:FOLDER`, `synthetic` or `synthetic:examples=N`.
+    """Parse `digits`, `mnist:FOLDER`, `cifar10:FOLDER`, `synthetic` or `synthetic:examples=N`.
 
     Raises:
         UnknownNameError: there is no such data set.
-        RunError: its folder or its number is missing, or it has none.
+        RunError: its folder or number is missing or superfluous.
     """
     name, _, rest = text.partition(":")
     if name in ("mnist", "cifar10"):
@@ -56,7 +56,7 @@ def parse_dataset(text: str) -> Dataset:
             raise UnknownNameError("option of synthetic", option, ["examples"])
         examples = option_value("synthetic:examples", int, number)
         if examples < 5:
-            raise RunError(f"synthetic:examples must be at least 5, of which one is to test with, not {examples}")
+            raise RunError(f"synthetic:examples must be at least 5 (a fifth is for testing), not {examples}")
         return Dataset(name, examples=examples)
     if name not in ("digits", "synthetic") or rest:
         raise UnknownNameError("data set", text, LEGAL)

@@ -1,4 +1,4 @@
-"""MNIST and CIFAR-10 from the files in which they are published."""
+"""Read MNIST and CIFAR-10 from their published files."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ IDX_UNSIGNED_BYTE = 8
 CIFAR_HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
 CIFAR_SHAPE = (3, 32, 32)
 CIFAR_BYTES = 3 * 32 * 32
-CIFAR_FOLDERS = ("", "cifar-10-batches-py", "cifar-10-batches-bin")  # as its archives have them
+CIFAR_FOLDERS = ("", "cifar-10-batches-py", "cifar-10-batches-bin")  # names in its archives
 CIFAR_BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 CLASSES = 10
 
 
 def mnist(folder: str) -> Split:
-    """MNIST from its four idx files, gzipped or not. Images float32 (N, 1, 28, 28).
+    """Read MNIST from its four idx files, gzipped or not. Images float32 (N, 1, 28, 28).
 
     Raises:
-        RunError: a file is missing, or is not one of MNIST's; says where they are published.
+        RunError: a file is missing, or is not one of MNIST's; the message says where they are published.
     """
     parts: list[Tensor] = []
     for part in ("train", "t10k"):
@@ -46,10 +46,10 @@ def mnist(folder: str) -> Split:
 
 
 def cifar10(folder: str) -> Split:
-    """CIFAR-10 from its version for Python or its binary version. Images float32 (N, 3, 32, 32).
+    """Read CIFAR-10 from its Python or its binary version. Images float32 (N, 3, 32, 32).
 
     Raises:
-        RunError: a file is missing, or is not one of CIFAR-10's; says where they are published.
+        RunError: a file is missing, or is not one of CIFAR-10's; the message says where they are published.
     """
     parts = [_cifar_batch(_cifar_path(Path(folder), name)) for name in CIFAR_BATCHES]
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts[:-1], strict=True))
@@ -57,7 +57,7 @@ def cifar10(folder: str) -> Split:
 
 
 def _images(pixels: np.ndarray) -> Tensor:
-    """0 to 255 as float32 from -1 to 1."""
+    """Scale 0..255 to float32 in -1..1."""
     return torch.from_numpy(pixels.astype(np.float32)).div_(BYTE_MAX / 2).sub_(1)
 
 
@@ -84,7 +84,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _idx_path(folder: Path, name: str, kind: str) -> Path:
-    # What unpacks them may have made a full stop of the hyphen.
+    # Some unpackers replace the hyphen by a full stop.
     for candidate in (f"{name}-{kind}", f"{name}-{kind}.gz", f"{name}.{kind}", f"{name}.{kind}.gz"):
         if (folder / candidate).is_file():
             return folder / candidate
@@ -92,14 +92,14 @@ def _idx_path(folder: Path, name: str, kind: str) -> Path:
 
 
 def _idx(path: Path, dimensions: int) -> np.ndarray:
-    """uint8, of so many dimensions.
+    """Read an idx file: uint8, with `dimensions` dimensions.
 
     Source: the description of the format beside MNIST: two zeros, type, dimensions, extents (big-endian), elements.
     """
     content = _bytes(path)
     start = 4 + 4 * dimensions
     if len(content) < start or content[:4] != bytes((0, 0, IDX_UNSIGNED_BYTE, dimensions)):
-        raise RunError(f"{path} is no idx file of bytes in {dimensions} dimensions")
+        raise RunError(f"{path} is not an idx file of bytes with {dimensions} dimensions")
     shape = np.frombuffer(content, ">u4", dimensions, offset=4)
     expected = start + int(np.prod(shape, dtype=np.uint64))
     if len(content) != expected:
@@ -119,7 +119,7 @@ def _cifar_path(folder: Path, name: str) -> Path:
 
 
 def _cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 (N, 3, 32, 32), labels (N,)."""
+    """Read a batch: images uint8 (N, 3, 32, 32), labels (N,)."""
     pixels, labels = _binary(path) if path.suffix == ".bin" else _pickled(path)
     _require_fit(path.parent, path.name, pixels, labels)
     return pixels.reshape(-1, *CIFAR_SHAPE), labels
@@ -129,22 +129,22 @@ def _binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
     content = _bytes(path)
     if len(content) % (1 + CIFAR_BYTES):
         raise RunError(
-            f"{path} has {len(content)} bytes, no multiple of the {1 + CIFAR_BYTES} of an image with its label"
+            f"{path} has {len(content)} bytes, not a multiple of {1 + CIFAR_BYTES}, the size of an image with its label"
         )
     rows = np.frombuffer(content, np.uint8).reshape(-1, 1 + CIFAR_BYTES)
     return rows[:, 1:], rows[:, 0]
 
 
 def _pickled(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The version for Python: a dictionary with b"data", uint8 (N, 3072), and b"labels", a list."""
+    """Read the Python version: a dictionary with b"data", uint8 (N, 3072), and b"labels", a list."""
     content = _bytes(path)
     try:
         batch = _Plain(io.BytesIO(content), encoding="bytes").load()
         pixels, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"])
-    except Exception as error:  # a damaged pickle raises nearly anything
-        raise RunError(f"{path} is no batch of CIFAR-10: {type(error).__name__}: {error}") from error
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        raise RunError(f"{path} is not a batch of CIFAR-10: {type(error).__name__}: {error}") from error
     if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != CIFAR_BYTES or labels.ndim != 1:
-        raise RunError(f"{path} is no batch of CIFAR-10: its data is {pixels.dtype} of shape {pixels.shape}")
+        raise RunError(f"{path} is not a batch of CIFAR-10: its data is {pixels.dtype} of shape {pixels.shape}")
     return pixels, labels
 
 
@@ -152,7 +152,7 @@ _RECONSTRUCT = np.empty(0).__reduce__()[0]
 
 
 class _Plain(pickle.Unpickler):
-    """Makes arrays of NumPy, and calls nothing else: a pickle is a program, and these come from anywhere."""
+    """Unpickler that only creates NumPy arrays: a pickle can run code, and these files are untrusted."""
 
     LEGAL: ClassVar = {
         ("numpy", "dtype"): np.dtype,

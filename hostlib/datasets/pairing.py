@@ -1,4 +1,4 @@
-"""A run's model and its data, which have to fit each other."""
+"""Match a run's model and data set."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hostlib.models.inspection import dtype_of, input_of, output_shape
 from hostlib.models.loading import describe, load_model
 from hostlib.models.zoo.catalogue import is_factory
 
-# Statistics of one example alone: those of a batch would differ from rank to rank (hostlib.models.small says more).
+# Normalise each example by itself: batch statistics would differ between ranks (see hostlib.models.small).
 NORM = "group"
 
 
 def load_fitting(text: str, data: Dataset) -> nn.Module:
-    """A model for a data set, freshly initialised; a network of the zoo is made for its images and its classes.
+    """Build a model for a data set, freshly initialised; a zoo network is adapted to its images and classes.
 
     Raises:
-        UnknownNameError: no such model.
-        ModelError: it is not to be had for such data; says what is legal.
+        UnknownNameError: there is no such model.
+        ModelError: the model does not fit the data; the message says what is legal.
     """
     if data.shape is None or data.classes is None:
         return load_model(text, norm=NORM)
     described = f"{data.name} has images of {describe(data.shape)} in {data.classes} classes"
-    legal = "--data synthetic is whatever a model takes"
+    legal = "--data synthetic fits any model"
     try:
         model = load_model(text, data.shape, classes=data.classes, norm=NORM)
     except ModelError as error:
@@ -36,25 +36,25 @@ def load_fitting(text: str, data: Dataset) -> nn.Module:
     try:
         outputs = output_shape(model, data.shape)
     except ContentsError:
-        return model  # the first step will tell
+        return model  # cannot be inspected; the first step will show whether it fits
     except ModelError as error:
         raise ModelError(f"{text} does not fit: {error}; {described}, {legal}") from error
     if len(outputs) != 1 or outputs[0] < data.classes:
-        raise ModelError(f"{text} does not fit: it hands on {describe(outputs)} numbers; {described}, {legal}")
+        raise ModelError(f"{text} does not fit: it returns {describe(outputs)} numbers; {described}, {legal}")
     return model
 
 
 def shape_for(data: Dataset, model: nn.Module) -> tuple[int, ...]:
-    """Of one example that the model gets of the data set."""
+    """Shape of one example as the model gets it."""
     return data.shape or input_of(model)
 
 
 def load_data(data: Dataset, model: nn.Module, seed: int) -> Split:
-    """The data set, split for training and testing; synthetic data is of the model's input and classes.
+    """Load the data set, split for training and testing; synthetic data has the model's input shape and classes.
 
     Raises:
         RunError: its files, or scikit-learn, are missing or damaged.
-        ModelError: the model does not take what it says it takes.
+        ModelError: the model rejects the input shape that it declares.
     """
     if data.name == "digits":
         return digits(seed)
@@ -72,7 +72,7 @@ def _synthetic(model: nn.Module, examples: int, seed: int) -> Split:
     try:
         classes: int = getattr(model, "classes", None) or output_shape(model, shape)[-1]
     except ContentsError as error:
-        raise ModelError(f"{error}; an attribute classes of the model's says how many there are") from error
+        raise ModelError(f"{error}; set the model's attribute classes to their number") from error
     if dtype_of(model) == torch.int64:
         return synthetic_tokens(shape[0], classes, examples, seed)
     return synthetic_images(shape, classes, examples, seed)

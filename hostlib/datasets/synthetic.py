@@ -1,4 +1,4 @@
-"""Data of any shape that can be learnt, made from a seed."""
+"""Learnable synthetic data of any shape, generated from a seed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from torch import Tensor
 
 from hostlib.datasets.batches import TEST_EVERY, Split
 
-COARSE = 4  # pixels of a class's picture in each direction
+COARSE = 4  # width and height of a class's pattern
 NOISE = 0.5
-SURPRISE = 0.1  # of all tokens, those that follow no rule
+SURPRISE = 0.1  # share of tokens that follow no rule
 
 
 def synthetic_images(shape: tuple[int, ...], classes: int, examples: int, seed: int) -> Split:
-    """Each class has a coarse picture, and its examples are that with noise. float32 (N, *shape).
+    """Generate images: each class has a coarse pattern, and its examples add noise. float32 (N, *shape).
 
-    Labels take turns, so that all of a few classes are there; of more classes than examples, the first.
+    Labels are assigned in turn, so all classes occur if there are at least as many examples.
     """
     source = torch.Generator().manual_seed(seed)
     labels = torch.arange(examples) % classes
@@ -33,7 +33,9 @@ def _pictures(shape: tuple[int, ...], count: int, source: torch.Generator) -> Te
 
 
 def synthetic_tokens(length: int, vocabulary: int, examples: int, seed: int) -> Split:
-    """Each token has one that follows it, but for some surprises. int64 (N, length), and the same one further on."""
+    """Generate tokens: each has a fixed successor, except for some noise. int64 (N, length), and the same shifted by
+    one.
+    """
     source = torch.Generator().manual_seed(seed)
     following = torch.randperm(vocabulary, generator=source)
     tokens = torch.randint(vocabulary, (examples, length + 1), generator=source)

@@ -1,1 +1,1 @@
-"""A host's end of the switches: jobs, aggregation, multicast, servers, and what to do when a switch dies."""
+"""A host's use of the switches: jobs, aggregation, multicast, servers, and failover."""

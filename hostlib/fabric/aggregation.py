@@ -1,10 +1,11 @@
-"""The switch's part of a mechanism: the packet engine in a job of the controller, and what happens when it fails.
+"""In-network aggregation on a rank: the packet engine in a controller's job, and failover.
 
-When the switch gives no results though every rank waits for them, the ranks agree on what each of them already has
-(the engine keeps every slot's last result, and no rank can be more than one use of a slot ahead), and finish the rest
-over the hosts: the same integers under the same exponents, so the same bits. Once all ranks have joined a new job on
-the fabric, they go back to it together, between two tensors. Source: shared design, "Failure semantics";
-docs/failures.md.
+If the switch returns no results though every rank waits for them, the ranks agree on what each of them already has.
+(The engine keeps every slot's last result, and no rank can be more than one use of a slot ahead.) They sum the rest
+over the hosts: the same integers under the same exponents, hence the same bits.
+
+Once all ranks have joined a new job on the fabric, they return to it together, between two tensors. Source: shared
+design, "Failure semantics"; docs/failures.md.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from hostlib.fabric.job_client import FabricSession, Place, join, require_contro
 from hostlib.schedules.schedule import FabricUse
 from hostlib.transport.rank_context import RankContext
 
-# The controller's (docs/topology.md).
+# The controller's policies (docs/topology.md).
 POLICIES = {FabricUse.SUM: "sum", FabricUse.VIA_SERVER: "server", FabricUse.TO_SERVER: "server"}
 
 LOG = logging.getLogger(__name__)
@@ -50,13 +51,13 @@ HostSum = Callable[[Tensor], None]
 
 @dataclass(slots=True)
 class Summing:
-    """One tensor on its way.
+    """One tensor in progress.
 
     Attributes:
-        ticket: the engine's; None when the engine has not got it, or no longer.
-        openings: per lane, the code this rank gave its opening blocks; -1 if it gave none.
-        done: per block, whether the result is in its place; None before the engine had it.
-        over: it was done when the fabric failed; `wrong` if its sum was refused.
+        ticket: the engine's; None if the engine does not have the tensor.
+        openings: per lane, the code that this rank gave its opening blocks; -1 if none.
+        done: per block, whether the result is in place; None before the engine had the tensor.
+        over: it was complete when the fabric failed; `wrong` if its sum was refused.
     """
 
     number: int
@@ -70,7 +71,7 @@ class Summing:
 
     @property
     def touched(self) -> bool:
-        """Whether some of its values are sums already."""
+        """Whether some of its values have already been replaced by sums."""
         return self.done is not None and bool(self.done.any())
 
 
@@ -80,7 +81,7 @@ def _described(blocks: tuple[int, ...]) -> str:
 
 
 def configure(engine: Engine, place: Place, answered_by_server: bool = False) -> None:
-    """A new stream of an engine, in the place that the controller gave it.
+    """Configure a new stream of an engine for the place that the controller assigned.
 
     Args:
         answered_by_server: results come from the job's server, not from the switch.
@@ -100,12 +101,13 @@ def configure(engine: Engine, place: Place, answered_by_server: bool = False) ->
 
 
 class SwitchAggregation:
-    """This rank's end of the fabric. `begin` may be called by any thread, all else by one.
+    """This rank's use of the fabric. `begin` may be called by any thread, everything else by one thread.
 
     Args:
         sum_by_hosts: sums an int32 tensor over all ranks in place, without the fabric.
-        use: what the switch does; with a server, somebody runs hostlib.fabric.aggregation_server.serve() for the same job.
-        lanes: sockets, threads and pools of slots that share a tensor.
+        use: what the switch does; with a server, some process runs hostlib.fabric.aggregation_server.serve() for the
+            same job.
+        lanes: sockets, threads and slot pools that share a tensor.
 
     Raises:
         JoinError: see hostlib.fabric.job_client.
@@ -135,8 +137,8 @@ class SwitchAggregation:
         self._failures: list[Failure] = []
         self._refused: dict[
             int, str
-        ] = {}  # by failure, why this rank does not come back; written by the thread that joins
-        require_controller(controller)  # Nobody there is an error at once; a switch that is coming is waited for.
+        ] = {}  # failure -> why this rank does not return to the fabric; written by the joining thread
+        require_controller(controller)  # Fail at once if no controller answers; wait for a switch that starts.
         self.session = self._join(job, context.deadline_s)
         self._configure()
 
@@ -159,10 +161,10 @@ class SwitchAggregation:
         )
 
     def _join_again(self, job: str, blocks: tuple[int, ...], cancelled: threading.Event) -> FabricSession:
-        """A place where tensors are cut into the same blocks, so that the weights stay the same bit for bit.
+        """Join a new job in which tensors are cut into the same blocks, so that the weights stay the same bit for bit.
 
         Raises:
-            OtherBlocksError: they would not be; all ranks see that.
+            OtherBlocksError: the blocks would differ; all ranks see that.
             JoinError: see hostlib.fabric.job_client.
         """
         session = self._join(job, self._context.deadline_s, cancelled)
@@ -170,17 +172,17 @@ class SwitchAggregation:
             return session
         session.leave()
         refused = (
-            f"the fabric came back with {_described(session.place.blocks)}, and was left with {_described(blocks)}: "
-            "the weights would not be the same; the run goes on over the hosts"
+            f"the fabric came back with {_described(session.place.blocks)}, but began with {_described(blocks)}: "
+            "results would differ, so the run continues over the hosts"
         )
         self._refused[len(self._failures) - 1] = refused
         LOG.warning("rank %d: %s", self._context.rank, refused)
         raise OtherBlocksError(refused)
 
-    # ---- one tensor ----------------------------------------------------------------------------------------------
+    # ---- one tensor -------------------------------------------------------------------------------------------------
 
     def begin(self, values: Tensor, average: bool) -> int:
-        """Start to sum a flat contiguous tensor over the ranks, in place; its number, for `finish`."""
+        """Start to sum a flat contiguous tensor over the ranks, in place; returns its number, for `finish`."""
         with self._lock:
             self._begun += 1
             summing = Summing(self._begun, values.detach(), average)
@@ -191,11 +193,11 @@ class SwitchAggregation:
             return summing.number
 
     def finish(self, number: int) -> None:
-        """Wait for a tensor that was begun; numbers in order.
+        """Wait for a tensor that was begun; numbers must be given in order.
 
         Raises:
-            MissingRankError, RunError: a rank is gone, or stays away.
-            OverflowError: the sum of int32 tensors may not fit; nothing was summed.
+            MissingRankError, RunError: a rank is gone, or does not join the all-reduce.
+            OverflowError: the sum of int32 tensors might overflow; nothing was summed.
         """
         summing = self._summing[number]
         since = time.monotonic()
@@ -208,7 +210,7 @@ class SwitchAggregation:
         self._complete(number)
 
     def _step(self, summing: Summing, since: float) -> bool:
-        """Wait a little, or sum by other means; whether the tensor is done."""
+        """Wait a moment, or sum over the hosts; returns whether the tensor is done."""
         if summing.error is not None:
             raise summing.error
         if summing.over:
@@ -226,10 +228,10 @@ class SwitchAggregation:
         self._completed = number
         self._context.detector.publish(completed=number)
 
-    # ---- failure -------------------------------------------------------------------------------------------------
+    # ---- failure ----------------------------------------------------------------------------------------------------
 
     def tend(self) -> None:
-        """Called while nothing is being waited for: another rank may have found the switch dead."""
+        """Call while idle: joins the failover if another rank has found the switch dead."""
         if self._in_fabric and failures_seen(self._context) > len(self._failures):
             self._fail_over()
 
@@ -239,7 +241,7 @@ class SwitchAggregation:
             return
         silent_s, stats = self.engine.silent(), self.engine.stats()
         if stats["spoiled"] > self._spoiled:
-            self._fail_over()  # A damaged contribution is in a sum: it will never come out right.
+            self._fail_over()  # A damaged contribution has been added to a sum, which can never be right.
             return
         over = self._patience.is_over(silent_s, stats)
         heartbeats = self._context.detector.heartbeats()[: self._context.world_size]
@@ -253,7 +255,7 @@ class SwitchAggregation:
         if away:
             which = f"rank {away[0]} is" if len(away) == 1 else f"ranks {', '.join(map(str, away))} are"
             return RunError(
-                f"{which} alive but did not come to all-reduce {number}: the others waited {silent_s:.0f} s "
+                f"{which} alive but did not join all-reduce {number}: the others waited {silent_s:.0f} s "
                 "(does every rank reduce the same tensors?)"
             )
         place = self.session.place
@@ -263,7 +265,7 @@ class SwitchAggregation:
         )
 
     def _fail_over(self) -> None:
-        """Leave the fabric, together with all other ranks: every result that one of them has, all have afterwards."""
+        """Leave the fabric together with all other ranks: every result that one rank has, all ranks get."""
         began, silent_s = time.monotonic(), self.engine.silent()
         with self._lock:
             self.engine.halt()
@@ -299,7 +301,7 @@ class SwitchAggregation:
         mine = positions[wanted] == latest[wanted]
         owner = torch.from_numpy(np.where(mine, self._context.rank, self._context.world_size))
         self._reduce(owner, dist.ReduceOp.MIN)
-        # Whoever owns a result gives it, everybody else adds zeros.
+        # The owner of a result contributes it; all others add zeros.
         owned = words[wanted] * (owner.numpy() == self._context.rank)[:, None].astype(np.int32)
         shared = torch.from_numpy(owned)
         self._reduce(shared, dist.ReduceOp.SUM)
@@ -313,10 +315,12 @@ class SwitchAggregation:
         options.reduceOp = how
         self._context.gloo.allreduce([tensor], options).wait()
 
-    # ---- over the hosts, and back --------------------------------------------------------------------------------
+    # ---- over the hosts, and back -----------------------------------------------------------------------------------
 
     def _finish_by_hosts(self, summing: Summing) -> bool:
-        """Sum what is left of a tensor over the hosts, or find that all ranks can go back; whether it is done."""
+        """Sum the rest of a tensor over the hosts, or return to the fabric if all ranks can; returns whether it is
+        done.
+        """
         place, values, world_size = self.session.place, summing.values, self._context.world_size
         openings = summing.openings or [-1] * len(place.pools)
         codes = _engine.own_codes(values, place.elements, place.pools[0].slots, openings)
@@ -333,7 +337,7 @@ class SwitchAggregation:
         if session is not None and not absent and newest == -oldest:
             self._return(session)
             return False
-        # From here on no rank can go back before this tensor is done.
+        # No rank can return to the fabric before this tensor is done.
         codes = agreed[:-3].numpy().astype(np.uint16)
         if values.dtype == torch.int32 and len(codes) and _engine.may_overflow(int(codes.max()), world_size):
             raise SumOverflow(f"the sum of {world_size} int32 tensors of such values may not fit int32")
@@ -344,7 +348,7 @@ class SwitchAggregation:
         return True
 
     def _return(self, session: FabricSession) -> None:
-        """All ranks are in a new job: from this tensor on, through the fabric again."""
+        """Return to the fabric, starting with this tensor: all ranks are in a new job."""
         assert self._returning is not None
         self._returning.adopted()
         self._returning = None
@@ -361,15 +365,15 @@ class SwitchAggregation:
         self._spoiled = stats["spoiled"]
         self._failures[-1] = replace(self._failures[-1], returned=True)
 
-    # ---- the end -------------------------------------------------------------------------------------------------
+    # ---- the end ----------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Stay until every rank has what this one has: it may be the only one that kept a result another lost."""
+        """Wait until every rank has this rank's results: it may hold the only copy of one that another rank lost."""
         wait_until_all_have(self._context, self._completed, self.tend)
 
     @property
     def failures(self) -> list[dict[str, Any]]:
-        """What is known of each failure of the switch; see hostlib.fabric.failover.Failure."""
+        """One record for each failure of the switch; see hostlib.fabric.failover.Failure."""
         refused = self._refused
         return [replace(each, refused=refused.get(n)).as_json() for n, each in enumerate(self._failures)]
 
@@ -378,11 +382,11 @@ class SwitchAggregation:
         self.engine.cancel()
 
     def stats(self) -> dict[str, int]:
-        """The engine's counters, and the gradient bits per second while something was under way."""
+        """The engine's counters, and gradient bits per second while tensors were in progress."""
         return with_goodput(self.engine.stats(), 32 * self.session.place.elements)
 
     def close(self) -> None:
-        """Give the place in the fabric back."""
+        """Give up the place in the fabric."""
         self.engine.halt()
         if self._returning is not None:
             self._returning.close()

@@ -1,4 +1,4 @@
-"""A server's end of the fabric: it answers what the switch has summed."""
+"""A server of a job on the fabric: it answers the switch's sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hostlib.transport.rank_context import RankContext
 
 
 class FabricServer:
-    """The server of a controller's job. When the workers have found the fabric dead, it goes with them to the next one.
+    """The server of a controller's job. If the workers fail over to a new job, it follows them.
 
     Raises:
         JoinError: see hostlib.fabric.job_client.
@@ -64,7 +64,7 @@ class FabricServer:
 
     def _follow(self) -> None:
         while not self._ended.wait(LOOK_S):
-            failures = failures_seen(self._context)  # The workers have gone to another job.
+            failures = failures_seen(self._context)  # The workers have moved to another job.
             if failures > self._failures:
                 self._failures = failures
                 self._leave_for(f"{self._job}.{failures}")
@@ -79,12 +79,12 @@ class FabricServer:
         self._returning = Returning(self.session, lambda cancelled: self._join(job, cancelled))
 
     def stats(self) -> dict[str, int]:
-        """Counters of packets, over all lanes."""
+        """Packet counters, over all lanes."""
         each = [lane.stats() for lane in self._lanes]
         return {name: sum(stats[name] for stats in each) for name in each[0]}
 
     def close(self) -> None:
-        """Stop answering, and give the place back."""
+        """Stop answering, and give up the place."""
         self._ended.set()
         self._thread.join()
         for lane in self._lanes:

@@ -1,5 +1,5 @@
-"""What a rank does when the switch dies, whatever it had of it: how long it waits, what it keeps of each failure, when all
-are through, and how it comes back. Source: docs/failures.md.
+"""Failover: how long a rank waits for a dead switch, what it records of each failure, when all ranks are through, and
+how it returns to the fabric. Source: docs/failures.md.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from hostlib.errors import JoinError
 from hostlib.fabric.job_client import FabricSession
 from hostlib.transport.rank_context import RankContext
 
-LOOK_S = 0.05  # how often a host that waits looks around
-PATIENCE_S = 2.0  # without anything from the switch that should come: it is taken for dead
-PATIENCE_REFUSED_S = 0.3  # the same, when the system says that nobody listens at the switch's address
+LOOK_S = 0.05  # polling interval of a waiting host
+PATIENCE_S = 2.0  # silence after which the switch counts as dead
+PATIENCE_REFUSED_S = 0.3  # the same, if the system reports that no process listens at the switch's address
 REJOIN_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failure of the switch, as runs report it.
+    """A failure of the switch, as runs report it.
 
     Attributes:
-        after: all-reduces that were complete.
-        lost_ms: from the last sign of the switch until the hosts went on.
-        agreement_ms: of them, how long the hosts took to agree on what each has.
-        by_hosts: tensors, or messages, that the hosts have brought since.
-        returned: whether the hosts have gone back to the switch.
-        refused: why they did not, where the switch that came back was another; None else.
+        after: number of completed all-reduces.
+        lost_ms: from the last packet of the switch until the hosts continued.
+        agreement_ms: share of lost_ms in which the hosts agreed on what each has.
+        by_hosts: tensors, or messages, that the hosts have carried since.
+        returned: whether the hosts have returned to the switch.
+        refused: why they did not, if the switch came back with another configuration; else None.
     """
 
     after: int
@@ -42,7 +42,7 @@ class Failure:
 
     @classmethod
     def seen(cls, after: int, silent_s: float, began: float) -> Failure:
-        """After so much silence; `began`: to agree, as time.monotonic() has it."""
+        """Record a failure after a silence; `began`: when the agreement started, as time.monotonic()."""
         took_s = time.monotonic() - began
         return cls(after, round(1e3 * (silent_s + took_s), 1), round(1e3 * took_s, 1))
 
@@ -55,7 +55,7 @@ class Patience:
     """How long the switch may be silent.
 
     Args:
-        patience_s: where nothing says that it is gone.
+        patience_s: limit if nothing indicates that the switch is gone.
     """
 
     def __init__(self, patience_s: float) -> None:
@@ -63,11 +63,11 @@ class Patience:
         self._refused = 0
 
     def begin_again(self, stats: Mapping[str, int]) -> None:
-        """With another switch."""
+        """Start again with another switch."""
         self._refused = stats["refused"]
 
     def refused(self, silent_s: float, stats: Mapping[str, int]) -> bool:
-        """Whether nobody has listened at the switch's address since it last was heard of.
+        """Whether the switch's address has refused packets ever since the switch was last heard of.
 
         Args:
             stats: the packet engine's.
@@ -82,22 +82,23 @@ class Patience:
 
 
 def failures_seen(context: RankContext) -> int:
-    """How many failures of the switch some worker has found."""
+    """The number of switch failures that some worker has found."""
     heartbeats = context.detector.heartbeats()[: context.world_size]
     return max((each.failures for each in heartbeats if each is not None), default=0)
 
 
 def announce_failure(context: RankContext, count: int) -> None:
-    """Tell the others at once of this host's `count`-th."""
+    """Announce this host's failure number `count` to the others at once."""
     context.detector.publish(failures=count)
     context.detector.exchange()
 
 
 def wait_until_all_have(context: RankContext, completed: int, tend: Callable[[], None]) -> None:
-    """Stay until every worker has completed as many: what one lacks, this host may be the only one to have.
+    """Wait until every worker has completed as many tensors: this host may hold the only copy of what another one
+    lacks.
 
     Args:
-        tend: called now and then.
+        tend: called periodically.
     """
     give_up = time.monotonic() + context.deadline_s
     while time.monotonic() < give_up:
@@ -111,21 +112,22 @@ def wait_until_all_have(context: RankContext, completed: int, tend: Callable[[],
 
 
 def with_goodput(stats: Mapping[str, int], payload_bits: int) -> dict[str, int]:
-    """An engine's counters, and the bits per second while something was under way; `payload_bits`: of a packet."""
+    """An engine's counters, and bits per second while tensors were in progress; `payload_bits`: of one packet."""
     bits = payload_bits * stats["chunks"]
     return {**stats, "goodput_bit_s": round(1e9 * bits / stats["busy_ns"]) if stats["busy_ns"] else 0}
 
 
 class OtherBlocksError(JoinError):
-    """The fabric's packets or slots are not those that a run began with."""
+    """The fabric's packet or slot configuration differs from the one that the run began with."""
 
 
 class Returning:
-    """A thread that leaves a dead job, and joins a new one as soon as the controller has a fabric again, unless that would
-    be another fabric.
+    """A thread that leaves a dead job and joins a new one as soon as the controller has a fabric again.
+
+    It does not join a fabric with another configuration.
 
     Attributes:
-        session: the place in the new job; None while there is none, or no longer.
+        session: the place in the new job; None until it is joined, and after it was lost.
     """
 
     def __init__(self, left: FabricSession, join_again: Callable[[threading.Event], FabricSession]) -> None:
@@ -149,16 +151,16 @@ class Returning:
             while session.alive():
                 if self._cancelled.wait(REJOIN_EVERY_S):
                     return
-            # The fabric was gone again before all ranks had come to use it.
+            # The fabric failed again before all ranks had returned to it.
             self.session = None
             session.leave()
 
     def adopted(self) -> None:
-        """The session is another's from now on."""
+        """Hand over the session to a new owner."""
         self._cancelled.set()
 
     def close(self) -> None:
-        """Give up, and give the place back."""
+        """Stop joining, and give up the place."""
         self._cancelled.set()
         self._thread.join(timeout=5)
         if self.session is not None:

@@ -23,12 +23,12 @@ HEARTBEAT_S = 5.0
 REQUEST_S = 30.0
 RETRY_S = 0.5
 START_ONE = "start one with `controller start`, or name it with --controller"
-LEAVE_S = 0.5  # How long a cancelled join waits for its place to be given back.
+LEAVE_S = 0.5  # how long a cancelled join waits until its place has been given up
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A range of slots of the job's own, one for each UDP port that a rank joined with."""
+    """A range of slots of the job, one for each UDP port that a rank joined with."""
 
     first_slot: int
     slots: int
@@ -36,7 +36,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where another member of the job is.
+    """Address of another member of the job.
 
     Attributes:
         udp_ports: one for each pool.
@@ -50,17 +50,17 @@ class Ends:
         return cls(answer["address"], tuple(answer["udp_ports"]))
 
     def end(self, pool: int) -> tuple[str, int]:
-        """Of one pool's packets."""
+        """Where to send one pool's packets."""
         return self.address, self.udp_ports[pool]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the controller says of this rank's place; see docs/protocol.md for slots and epochs.
+    """A rank's place as assigned by the controller; see docs/protocol.md for slots and epochs.
 
     Attributes:
-        rank: RANK_ALL of a server.
-        server: of the job; None where the switches do all.
+        rank: RANK_ALL for a server.
+        server: of the job; None if the switches do everything.
         workers: by rank, for the server only.
     """
 
@@ -79,8 +79,10 @@ class Place:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """What says how a tensor is cut into blocks, which are quantised each by itself: elements of a packet, and slots of
-        each pool, since the first blocks of all slots share a code."""
+        """What determines how a tensor is cut into separately quantised blocks.
+
+        Elements of a packet, and slots of each pool, because the first blocks of all slots share a code.
+        """
         return self.elements, *(pool.slots for pool in self.pools)
 
     @classmethod
@@ -98,13 +100,13 @@ class Place:
 
 
 class FabricSession:
-    """Membership in one job, of a rank or its server, kept alive by a thread. A dead controller is no reason to stop training."""
+    """A rank's or server's membership in one job, kept alive by a thread. Training continues if the controller dies."""
 
     def __init__(self, url: str, place: Place, position: Callable[[], int]) -> None:
         self.place = place
         self._url = url
         self._verify = needs_certificates(url)
-        # A later life of the job, which this rank may have joined too, is another session's.
+        # Another session may have joined a later life of the same job.
         self._epoch = {"epoch": place.epoch}
         self._position = position
         self._ended = threading.Event()
@@ -114,13 +116,13 @@ class FabricSession:
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_S):
             with contextlib.suppress(httpx.HTTPError):
-                # 404 when the job is over, since a switch was started anew: who needs the fabric notices otherwise.
+                # 404 if the job is over because a switch was restarted; a user of the fabric notices that by itself.
                 beat = {"position": self._position()}
                 where = f"{self._url}/heartbeat"
                 httpx.post(where, json=beat, params=self._epoch, timeout=HEARTBEAT_S, verify=self._verify)
 
     def alive(self) -> bool:
-        """Whether the controller still has this place; a controller that does not answer is no reason to doubt it."""
+        """Whether the controller still has this place; true if the controller does not answer."""
         try:
             answer = httpx.get(self._url, timeout=HEARTBEAT_S, verify=self._verify)
             return answer.status_code == 200 and answer.json().get("epoch") == self.place.epoch
@@ -128,7 +130,7 @@ class FabricSession:
             return True
 
     def leave(self) -> None:
-        """Give the place back, if the controller is there to take it."""
+        """Give up the place, if the controller answers."""
         self._ended.set()
         with contextlib.suppress(httpx.HTTPError):
             httpx.delete(self._url, params=self._epoch, timeout=HEARTBEAT_S, verify=self._verify)
@@ -148,19 +150,19 @@ def join(
     cancelled: threading.Event | None = None,
     patient: bool = False,
 ) -> FabricSession:
-    """Join a job and wait until every rank has.
+    """Join a job and wait until every rank has joined.
 
     Args:
         rank: None for the job's server.
-        address, udp_ports: where this rank's packets come from; a pool of slots for each port.
-        position: how far in its stream the rank is, for heartbeats.
+        address, udp_ports: source of this rank's packets; a slot pool for each port.
+        position: returns the rank's position in its stream, for heartbeats.
         slots: of each pool, a power of two; None for the controller's default.
         policy: what the switches do (docs/topology.md); None for the controller's default.
-        cancelled: set by another thread, it ends the waiting.
-        patient: go on asking when no controller answers, when its switch is down, and when the job ended meanwhile.
+        cancelled: an event that ends the wait when another thread sets it.
+        patient: keep trying if no controller answers, its switch is down, or the job ended in the meantime.
 
     Raises:
-        JoinError: no controller answers, it refused, the others did not come in time, or `cancelled` was set.
+        JoinError: no controller answers, it refused, the others did not join in time, or `cancelled` was set.
     """
     controller = controller.rstrip("/")
     body: dict[str, Any] = {"world_size": world_size, "address": address, "udp_ports": list(udp_ports)}
@@ -178,7 +180,7 @@ def join(
 
 
 class _Again(Exception):
-    """What a patient rank asks again after."""
+    """An error after which a patient rank tries again."""
 
     def __init__(self, refused: JoinError) -> None:
         super().__init__()
@@ -187,7 +189,7 @@ class _Again(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Joining:
-    """One call of `join`: what it sends, and for how long."""
+    """State of one call of `join`: its request, and its deadline."""
 
     controller: str
     job: str
@@ -208,7 +210,7 @@ class _Joining:
         return "the server" if self.rank is None else f"rank {self.rank}"
 
     def place(self) -> dict[str, Any]:
-        """The controller's answer when all ranks have joined."""
+        """The controller's answer once all ranks have joined."""
         patience_s = max(1.0, min(self.deadline_s, REQUEST_S))
         with httpx.Client(timeout=patience_s, verify=needs_certificates(self.url)) as client:
             while True:
@@ -235,7 +237,7 @@ class _Joining:
         return answer
 
     def _ask(self, client: httpx.Client, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Raises _Again, from a JoinError, for what may be better next time."""
+        """Send a request. Raises _Again, from a JoinError, for errors that may be temporary."""
         try:
             response = client.request(method, self.url, json=body)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
@@ -263,7 +265,7 @@ class _Joining:
 
 
 def _unless(cancelled: threading.Event, joining: _Joining) -> dict[str, Any]:
-    """`joining.place()`, in a thread that a controller which does not answer cannot keep us waiting for."""
+    """Run `joining.place()` in a thread, so that a controller that does not answer cannot block cancellation."""
     future: Future[dict[str, Any]] = Future()
 
     def work() -> None:
@@ -282,7 +284,7 @@ def _unless(cancelled: threading.Event, joining: _Joining) -> dict[str, Any]:
 
 
 def require_controller(controller: str) -> None:
-    """Fail early when nobody answers. Costs the controller nothing: all ranks of a job ask at once.
+    """Fail early if no controller answers. Cheap for the controller: all ranks of a job ask at once.
 
     Raises:
         JoinError: see `join`.

@@ -1,8 +1,8 @@
-"""A host's words through the switch to all others: the packet engine's streams in a job of the controller.
+"""Multicast a host's data through the switch to all other hosts: the packet engine's streams in a controller's job.
 
-Nothing is summed and nothing quantised, so tensors of any type arrive bit for bit. A stream has one source; a job has
-a stream for each channel of its server, or one for each worker. When the switch fails, sources send to every receiver
-what it lacks, and all that follows, as ordinary messages: the same bits. Source: docs/failures.md.
+Nothing is summed or quantised, so tensors of any type arrive bit for bit. A stream has one source; a job has a stream
+for each channel of its server, or one for each worker. If the switch fails, sources send to every receiver what it
+lacks, and all that follows, as ordinary messages with the same bits. Source: docs/failures.md.
 """
 
 from __future__ import annotations
@@ -35,50 +35,50 @@ from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import Pending, settle
 
 AHEAD = 8  # messages past the switch that a source sends before it waits for the first of them
-FIRST_TAG = 1 << 24  # of messages past the switch; those of schedules have the tags below
+FIRST_TAG = 1 << 24  # tag of messages past the switch; those of schedules have lower tags
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Who sends in a job's streams, by number: hosts, numbered as peers are."""
+    """The source of each of a job's streams, by number: hosts, numbered as peers are."""
 
     world_size: int
     sources: tuple[int, ...]
 
     @classmethod
     def of_server(cls, world_size: int, channels: int) -> Streams:
-        """Of the first server, a stream for each channel."""
+        """Streams of the first server, one for each channel."""
         return cls(world_size, (world_size,) * channels)
 
     @classmethod
     def of_workers(cls, world_size: int) -> Streams:
-        """One of each worker."""
+        """Streams of the workers, one for each."""
         return cls(world_size, tuple(range(world_size)))
 
     @property
     def policy(self) -> str:
-        """The controller's (docs/topology.md)."""
+        """The controller's policy (docs/topology.md)."""
         return "chunk" if self.sources[0] == self.world_size else "peers"
 
     @property
     def slots(self) -> int:
-        """Of each stream, a power of two."""
+        """Slots of each stream, a power of two."""
         return slots_of_stream(len(self.sources))
 
     def receivers(self, stream: int) -> list[int]:
-        """The ranks that a stream is for."""
+        """The ranks that receive a stream."""
         return [rank for rank in range(self.world_size) if rank != self.sources[stream]]
 
 
 @dataclass(slots=True)
 class StreamMessage:
-    """One of a stream, from this host or to it.
+    """A message of a stream, from or to this host.
 
     Attributes:
         number: in its stream, from 0.
-        end: behind its last chunk in the stream.
-        ticket: the engine's; None of one that goes past the switch:
-        past: then it comes by this.
+        end: position in the stream after its last chunk.
+        ticket: the engine's; None for a message past the switch.
+        past: the transport's message, if it goes past the switch.
     """
 
     number: int
@@ -90,11 +90,11 @@ class StreamMessage:
 
 @dataclass(slots=True)
 class StreamState:
-    """One stream.
+    """State of one stream.
 
     Attributes:
         count, end: messages and chunks so far.
-        messages: which some receiver may lack, where this host is the source; else which this host lacks.
+        messages: at the source: those that some receiver may lack; at a receiver: those that it lacks.
         leaving: the latest messages past the switch, one for each receiver.
     """
 
@@ -113,15 +113,15 @@ class StreamState:
 
 
 class EmptyMessage:
-    """A message without a value: it is here."""
+    """A message without values, complete at once."""
 
     def wait(self) -> None:
-        """It has come."""
+        """Return at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """What `receive` gives."""
+    """The handle that `receive` returns."""
 
     multicast: SwitchMulticast
     stream: int
@@ -133,10 +133,10 @@ class Coming:
 
 
 class SwitchMulticast:
-    """This host's end of a job's streams. Messages of a stream come in the order in which they are sent.
+    """This host's end of a job's streams. Messages of a stream arrive in the order in which they are sent.
 
     Attributes:
-        failures: what is known of the switch's, once it has failed.
+        failures: one record for each failure of the switch.
 
     Raises:
         JoinError: see hostlib.fabric.job_client.
@@ -161,8 +161,8 @@ class SwitchMulticast:
         self._failed, self._ended, self._cancelled = threading.Event(), threading.Event(), threading.Event()
         self._broken: HostlibError | None = None
         self._failures: list[Failure] = []
-        require_controller(controller)  # Nobody there is an error at once; a switch that is coming is waited for.
-        # Signs of life may be of a job before; nobody is through with joining before all have begun.
+        require_controller(controller)  # Fail at once if no controller answers; wait for a switch that starts.
+        # Heartbeats may belong to an earlier job; no host completes its join before all have started theirs.
         context.detector.publish(submitted=0, completed=0, failures=0)
         context.detector.exchange()
         self.session = self._join(controller, job, address)
@@ -204,7 +204,7 @@ class SwitchMulticast:
 
     @property
     def stream(self) -> int:
-        """The first whose source this host is."""
+        """The first stream whose source is this host."""
         return self._streams.sources.index(self._context.rank)
 
     def _is_mine(self, stream: int) -> bool:
@@ -218,14 +218,14 @@ class SwitchMulticast:
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
-        """While nobody else is at the streams. Raises HostlibError: they are broken."""
+        """Hold the lock on the streams. Raises HostlibError: they are broken."""
         with self._lock:
             if self._broken is not None:
                 raise self._broken
             yield
 
     def send(self, stream: int, values: Tensor) -> None:
-        """Send a flat contiguous tensor. It may change at once: what is sent is a copy."""
+        """Send a flat contiguous tensor; it is copied, so it may change at once."""
         if values.numel() == 0:
             return
         line = self._lines[stream]
@@ -245,7 +245,7 @@ class SwitchMulticast:
             message.ticket = self._multicaster.send(stream, message.values)
 
     def receive(self, stream: int, values: Tensor) -> Pending:
-        """Let the stream's next message, as large as the tensor, come into it."""
+        """Receive the stream's next message, which has the tensor's size, into the tensor."""
         if values.numel() == 0:
             return EmptyMessage()
         line = self._lines[stream]
@@ -260,10 +260,10 @@ class SwitchMulticast:
             return Coming(self, stream, message)
 
     def _wait(self, stream: int, message: StreamMessage) -> None:
-        """Until a message is here.
+        """Wait until a message has arrived.
 
         Raises:
-            MissingRankError, RunError: a rank is gone, or stays away.
+            MissingRankError, RunError: a rank is gone, or does not send.
             Cancelled: see `cancel`.
         """
         position, moved = self._multicaster.position, time.monotonic()
@@ -282,7 +282,7 @@ class SwitchMulticast:
         return message.ticket is not None and self._multicaster.wait(message.ticket, within_s)
 
     def complete(self) -> None:
-        """What began together here has all been received: everybody counts the same."""
+        """Count what began together as received; all hosts count alike."""
         with self._lock:
             self._completed += 1
             self._context.detector.publish(completed=self._completed)
@@ -302,14 +302,14 @@ class SwitchMulticast:
             raise self._context.detector.explain(stalled_s, lambda: self._nobody_missing(source, stalled_s))
 
     def _has_sent_more(self, source: int) -> bool:
-        """Than is here of it."""
+        """Whether the source has sent more than has arrived here."""
         sign = self._context.detector.heartbeats()[source]
         with self._lock:
             here = sum(self._complete(line) for line in self._lines if line.source == source)
         return sign is not None and sign.submitted > here
 
     def _complete(self, line: StreamState) -> int:
-        """How many messages of a stream are here."""
+        """Number of messages of a stream that have arrived."""
         while line.messages and self._is_here(line.messages[0]):
             line.messages.popleft()
         return line.count - len(line.messages)
@@ -322,7 +322,7 @@ class SwitchMulticast:
         )
 
     def _follow(self) -> None:
-        """Leave the switch, when this host or another has found it dead."""
+        """Leave the switch once this host or another one has found it dead."""
         while not self._ended.wait(LOOK_S):
             signs = self._context.detector.heartbeats()
             if self._failed.is_set() or any(sign is not None and sign.failures for sign in signs):
@@ -349,7 +349,7 @@ class SwitchMulticast:
                         self._receive_past(stream, message)
 
     def _tell_sources(self) -> Callable[[int, StreamMessage], list[int]]:
-        """Every receiver says how many messages of each stream it has; which ranks lack a message of this host's."""
+        """Exchange how many messages of each stream have arrived; returns which ranks lack a message of this host."""
         transport = self._context.transport
         under_way: list[Pending] = []
         counts: dict[tuple[int, int], Tensor] = {}
@@ -380,27 +380,27 @@ class SwitchMulticast:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Stay until every worker has what this host sent: nobody else can repeat it."""
+        """Wait until every worker has what this host sent: no other host can repeat it."""
         wait_until_all_have(self._context, self._completed, self.tend)
 
     @property
     def failures(self) -> list[dict[str, Any]]:
-        """What is known of the switch's; see hostlib.fabric.failover.Failure."""
+        """One record for each failure of the switch; see hostlib.fabric.failover.Failure."""
         return [failure.as_json() for failure in self._failures]
 
     def cancel(self) -> None:
-        """Make everybody who waits raise Cancelled."""
+        """Make all waiting calls raise Cancelled."""
         self._cancelled.set()
 
     def tend(self) -> None:
-        """Nothing is to be done while nothing is waited for."""
+        """Do nothing: an idle host has nothing to tend."""
 
     def stats(self) -> dict[str, int]:
-        """The engine's counters, and the bits of messages per second while something was under way."""
+        """The engine's counters, and bits per second of messages while some were in progress."""
         return with_goodput(self._multicaster.stats(), 8 * self._chunk_bytes)
 
     def close(self) -> None:
-        """Give the place in the fabric back."""
+        """Give up the place in the fabric."""
         self._cancelled.set()
         self._ended.set()
         self._thread.join(LOOK_S * 10)

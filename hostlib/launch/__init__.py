@@ -1,1 +1,1 @@
-"""How the ranks of a run are started, watched and stopped."""
+"""Start, watch and stop the ranks of a run."""

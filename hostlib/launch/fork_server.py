@@ -1,7 +1,7 @@
-"""A process that has loaded torch once and forks whoever is to run: that takes milliseconds, and the memory of one.
+"""A process that has loaded torch once and forks others from it, in milliseconds and with shared memory.
 
-Orders come in files (memfd, so they are of any size), each with those that a child gets, as packets on its standard input;
-answers, and what children say that get no output of their own, go out as JSON lines.
+Requests come as packets on its standard input, with the file descriptors for the child; the request itself is a memfd,
+so it may be of any size. Answers, and the output of children without output files of their own, go out as JSON lines.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from hostlib.system.network_namespace import CLONE_NEWNET
 from hostlib.system.process import NAMESPACES, die_with_parent
 
 START_S, ANSWER_S = 120.0, 10.0
-# A library that starts threads when it is loaded cannot be forked.
+# A process whose libraries started threads must not be forked.
 SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-ORDER = b"o"  # what goes with the files of one
+ORDER = b"o"  # size of the message that carries the file descriptors
 MOST_FILES = 3
 PR_SET_NAME = 15
-FAILED = 70  # exit status after an exception that is none of ours
+FAILED = 70  # exit status after an unexpected exception
 
 Event = dict[str, Any]
 
 
 @dataclass(slots=True)
 class ForkServer:
-    """The end of whoever has processes forked.
+    """Client of the fork server.
 
     Attributes:
-        ended: pid -> exit status; below 0 the signal that killed it.
+        ended: pid -> exit status; negative: the signal that killed it.
     """
 
     process: subprocess.Popen[bytes]
@@ -65,15 +65,16 @@ class ForkServer:
         output: int | None = None,
         name: str = "",
     ) -> int:
-        """Start `main()` of a module in a network namespace; its pid.
+        """Start `main()` of a module in a network namespace; returns its pid.
 
         Args:
-            netns: its name, or a path that leads to it; None for this process's own.
-            errors, output: descriptors, of what its standard error and output are; None: its output is heard by `events`.
-            name: what `ps -o comm` calls it, 15 characters at most.
+            netns: its name, or a path to it; None for this process's own.
+            errors, output: file descriptors for its standard error and output. Without `output`, `events` returns what
+                it prints.
+            name: the process name that `ps -o comm` shows, at most 15 characters.
 
         Raises:
-            RunError: whoever forks is gone, could not load what it was told to, or does not answer.
+            RunError: the fork server is gone, could not import a module, or does not answer.
         """
         self._wait()
         order = {"module": module, "environment": environment, "netns": netns, "name": name}
@@ -84,35 +85,35 @@ class ForkServer:
                 file.flush()
                 socket.send_fds(self.orders, [ORDER], [file.fileno(), *outputs])
         except (BrokenPipeError, ConnectionResetError):
-            raise RunError(f"the process that forks others is gone: status {self.process.wait()}") from None
+            raise RunError(f"the fork server is gone: status {self.process.wait()}") from None
         except OSError as error:
-            raise RunError(f"the process that forks others cannot be told to: {error.strerror}") from error
+            raise RunError(f"cannot send to the fork server: {error.strerror}") from error
         return int(self._answer(ANSWER_S)["pid"])
 
     def _wait(self) -> None:
-        """Until it has loaded everything: its starter may do other things meanwhile."""
+        """Wait until it has loaded its modules, so that its starter can do other things first."""
         if not self._ready:
             self._answer(START_S)
             self._ready = True
 
     def events(self, seconds: float) -> list[Event]:
-        """What children said, waiting so long for news."""
+        """Return the children's events, waiting up to `seconds` for new ones."""
         self.listen(seconds)
         events, self._events = self._events, []
         return events
 
     def listen(self, seconds: float) -> None:
-        """Hear of ends, and of what is for `events`, waiting so long for news.
+        """Read the server's messages, waiting up to `seconds`: exit statuses, and events for `events`.
 
         Raises:
-            RunError: whoever forks is gone.
+            RunError: the fork server is gone.
         """
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], seconds)[0]:
             return
         chunk = os.read(self.process.stdout.fileno(), 1 << 16)
         if not chunk:
-            raise RunError(f"the process that forks others ended with status {self.process.wait()}")
+            raise RunError(f"the fork server ended with status {self.process.wait()}")
         *lines, self._heard = (self._heard + chunk).split(b"\n")
         for line in lines:
             message = json.loads(line)
@@ -121,14 +122,14 @@ class ForkServer:
             elif "event" in message:
                 self._events.append(message)
             else:
-                self.ended.pop(message.get("pid", 0), None)  # numbers come again
+                self.ended.pop(message.get("pid", 0), None)  # pids are reused
                 self._answers.append(message)
 
     def _answer(self, within_s: float) -> Event:
         give_up = time.monotonic() + within_s
         while not self._answers:
             if time.monotonic() > give_up:
-                raise RunError(f"the process that forks others says nothing within {within_s:.0f} s")
+                raise RunError(f"the fork server did not answer within {within_s:.0f} s")
             self.listen(0.1)
         answer = self._answers.pop(0)
         if "error" in answer:
@@ -138,14 +139,15 @@ class ForkServer:
 
 @contextmanager
 def fork_server(*modules: str, folder: Path | None = None) -> Iterator[ForkServer]:
-    """One, for as long as the block runs, which loads while its starter goes on; what it forked ends with it.
+    """Run a fork server for the duration of the block. It loads its modules in the background; its children end with
+    it.
 
     Args:
-        modules: that it loads, for all.
-        folder: where it runs.
+        modules: what it imports for all children.
+        folder: its working directory.
 
     Raises:
-        ModuleNotFoundError: torch, which all of them load, is not installed.
+        ModuleNotFoundError: torch, which all of them import, is not installed.
     """
     require_installed("torch")
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -163,7 +165,7 @@ def fork_server(*modules: str, folder: Path | None = None) -> Iterator[ForkServe
         try:
             yield ForkServer(process, mine)
         finally:
-            process.kill()  # Whether or not it has loaded everything by now; the kernel ends what it forked.
+            process.kill()  # It may still be loading. The kernel ends its children.
             process.wait()
             process.stdout.close()
 
@@ -172,7 +174,7 @@ def fork_server(*modules: str, folder: Path | None = None) -> Iterator[ForkServe
 
 
 def say(**fields: object) -> None:
-    """A line for whoever has processes forked; whole, as long as it is short."""
+    """Write one JSON line to the client; atomic as long as it is short."""
     os.write(sys.stdout.fileno(), json.dumps(fields).encode() + b"\n")
 
 
@@ -190,7 +192,7 @@ def _reap(*_: object) -> None:
 def _be(order: Event, outputs: list[int], parent: int) -> None:
     die_with_parent()
     if os.getppid() != parent:
-        return  # It died before.
+        return  # It has already died.
     os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -209,14 +211,14 @@ def _be(order: Event, outputs: list[int], parent: int) -> None:
 
 
 def _orders() -> Iterator[tuple[Event, list[int]]]:
-    """What to fork, and what its output goes to, as long as somebody asks."""
+    """Yield requests and the children's file descriptors until the client closes the socket."""
     with socket.socket(fileno=os.dup(0)) as asked:
         while True:
             there, files, _, _ = socket.recv_fds(asked, len(ORDER), MOST_FILES)
             if not there:
                 return
             with os.fdopen(files[0], "rb") as order:
-                order.seek(0)  # Its writer is at the end of it.
+                order.seek(0)  # The writer's position is at the end of the file.
                 yield json.load(order), files[1:]
 
 
@@ -227,10 +229,10 @@ def _give_up(why: str) -> NoReturn:
 
 def main() -> None:
     starter, *modules = sys.argv[1:]
-    # Here, and not between fork and exec: what Python does there loses a Ctrl-C.
+    # Here, and not between fork and exec: Python's hooks there would lose a Ctrl-C.
     die_with_parent()
     if os.getppid() != int(starter):
-        return  # It died before.
+        return  # It has already died.
     for module in modules:
         try:
             importlib.import_module(module)
@@ -238,13 +240,13 @@ def main() -> None:
             _give_up(f"{module} cannot be loaded: {error}")
     threads = psutil.Process().num_threads()
     if threads != 1:
-        _give_up(f"what is loaded started threads, {threads} in all: this process must not be forked")
+        _give_up(f"loaded modules started threads ({threads} in all): this process must not be forked")
     signal.signal(signal.SIGCHLD, _reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     forker = os.getpid()
     say(ready=True)
     for order, outputs in _orders():
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # A child's end is told after its start.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # A child's end is reported after its start.
         pid = os.fork()
         if pid == 0:
             try:

@@ -1,4 +1,4 @@
-"""Where ranks run: on this machine as it is, or each in a network namespace of its own behind a shaped link."""
+"""Where ranks run: directly on this machine, or each in its own network namespace behind a shaped link."""
 
 from __future__ import annotations
 
@@ -34,16 +34,18 @@ LARGEST_WORLD = 32
 
 
 class Hosts(Protocol):
-    """Where ranks run, and where the fabric does."""
+    """Where the ranks and the fabric run."""
 
     def space(self, rank: int | None) -> str | None:
-        """The network namespace of a rank, or (None) of the fabric and of where ranks meet; None: this process's."""
+        """Network namespace of a rank, or (None) of the fabric and the torch store; returns None for this process's
+        own.
+        """
         ...
 
     def environment(self, rank: int) -> dict[str, str]: ...
 
     def address(self, rank: int) -> str:
-        """Where the rank's packets come from."""
+        """The source address of the rank's packets."""
         ...
 
     def switch_ports(self) -> list[str]:
@@ -51,22 +53,22 @@ class Hosts(Protocol):
         ...
 
     def fabric(self, ready: dict[str, Any]) -> dict[str, Any]:
-        """What a topology (docs/topology.md) says of that switch's ports, and of who is there.
+        """Topology section (docs/topology.md) that describes the switch's ports and hosts to the controller.
 
         Args:
-            ready: the switch's ready file.
+            ready: the contents of the switch's ready file.
         """
         ...
 
     @property
     def control_address(self) -> str:
-        """Where the controller listens, and the ranks' torch store."""
+        """The address where the controller and the ranks' torch store listen."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LocalHosts:
-    """Processes on this machine, which meet on loopback."""
+    """Processes on this machine, connected over loopback."""
 
     def space(self, rank: int | None) -> str | None:
         return None
@@ -90,16 +92,16 @@ class LocalHosts:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceHosts:
-    """Host i (from 1) in a namespace, with two interfaces: h<i>, its link, and `control`.
+    """Host i (from 1) in its own namespace, with two interfaces: h<i>, its link, and `control`.
 
-    The other ends are in the namespace `middle`: s<i>, for a switch or a bridge to take, and a bridge of the control
+    The other ends are in the namespace `middle`: s<i>, which a switch or a bridge takes, and a bridge for the control
     network.
 
     Attributes:
-        spaces: of the hosts, in order.
-        rate: of each link in each direction, as tc(8) takes it (100mbit); None for as fast as it goes.
+        spaces: the hosts' namespaces, in order.
+        rate: of each link in each direction, as tc(8) takes it (100mbit); None for unlimited.
         switched: the links lead to the embedded switch; otherwise to a bridge.
-        messages: also what ranks send each other goes by the links to the switch.
+        messages: messages between ranks also use the links to the switch.
     """
 
     middle: str
@@ -110,14 +112,14 @@ class NamespaceHosts:
 
     @property
     def ends(self) -> list[str]:
-        """The links' other ends."""
+        """The far ends of the links."""
         return [f"s{n}" for n in range(1, len(self.spaces) + 1)]
 
     def space(self, rank: int | None) -> str | None:
         return self.middle if rank is None else self.spaces[rank]
 
     def environment(self, rank: int) -> dict[str, str]:
-        # What goes through the switch by itself has Gloo only to say when to begin and who is there.
+        # With in-network mechanisms, Gloo only carries rendezvous and heartbeats.
         return {"GLOO_SOCKET_IFNAME": "control" if self.switched and not self.messages else f"h{rank + 1}"}
 
     def address(self, rank: int) -> str:
@@ -125,7 +127,7 @@ class NamespaceHosts:
 
     def switch_ports(self) -> list[str]:
         ports = [word for n, end in enumerate(self.ends, start=1) for word in ("--port", f"{n}={end}")]
-        # The switch keeps to the rate by itself: a qdisc would wake the kernel, and the rank, for every single frame.
+        # The switch shapes the traffic itself: a qdisc would wake the kernel, and the rank, for every single frame.
         return ports if self.rate is None else [*ports, "--bandwidth", self.rate]
 
     def fabric(self, ready: dict[str, Any]) -> dict[str, Any]:
@@ -146,10 +148,10 @@ class NamespaceHosts:
 
 @contextmanager
 def namespace_hosts(count: int, rate: str | None) -> Iterator[NamespaceHosts]:
-    """So many hosts, for as long as the block runs; what killed processes left of theirs is removed first.
+    """Make hosts in namespaces for the duration of the block, after removing what killed processes left behind.
 
     Args:
-        rate: of each link in each direction, as tc(8) takes it (100mbit); None for as fast as it goes.
+        rate: of each link in each direction, as tc(8) takes it (100mbit); None for unlimited.
 
     Raises:
         NamespaceError: they cannot be made; it needs root.
@@ -169,7 +171,7 @@ def namespace_hosts(count: int, rate: str | None) -> Iterator[NamespaceHosts]:
 
 
 def _cable(kernel: IPRoute, spaces: tuple[str, ...]) -> None:
-    """In the middle: a bridge of the control network, and an end of each host's link."""
+    """In the middle namespace: make the bridge of the control network, and one end of each host's link."""
     control = bridge(kernel, "control")
     set_up(kernel, "control", CONTROL_ADDRESS, 24)
     for n, host in enumerate(spaces, start=1):
@@ -178,7 +180,7 @@ def _cable(kernel: IPRoute, spaces: tuple[str, ...]) -> None:
 
 
 def _configure(kernel: IPRoute, n: int, rate: str | None) -> None:
-    """In host n's namespace."""
+    """Configure the interfaces in host n's namespace."""
     set_up(kernel, "control", f"{CONTROL}.{n}", 24)
     index = set_up(kernel, f"h{n}", f"{DATA}.{n}", 24, mac_text(link_mac(n)))
     kernel.route("add", dst=FABRIC_ADDRESS, dst_len=32, oif=index)
@@ -187,10 +189,10 @@ def _configure(kernel: IPRoute, n: int, rate: str | None) -> None:
 
 
 def to_switch(hosts: NamespaceHosts, messages: bool = False) -> NamespaceHosts:
-    """The links, for packet sockets: each frame alone, as it would be on a wire.
+    """Prepare the links for packet sockets: each frame by itself, as on a wire.
 
     Args:
-        messages: what ranks send each other goes there, too.
+        messages: messages between ranks also use these links.
     """
     _segments(hosts, 1)
     return replace(hosts, switched=True, messages=messages)
@@ -198,7 +200,7 @@ def to_switch(hosts: NamespaceHosts, messages: bool = False) -> NamespaceHosts:
 
 @contextmanager
 def to_bridge(hosts: NamespaceHosts) -> Iterator[NamespaceHosts]:
-    """The links, all on one bridge of the kernel's, for as long as the block runs."""
+    """Connect the links to one kernel bridge for the duration of the block."""
     _segments(hosts, UNSEGMENTED)
     with_tables(hosts.middle, lambda kernel: _bridge(kernel, hosts))
     try:
@@ -229,14 +231,14 @@ def _segments(hosts: NamespaceHosts, most: int) -> None:
 
 
 def parse_hosts(text: str) -> int | None:
-    """How many namespaces `netns:N` asks for; None for `local`.
+    """Number of namespaces that `netns:N` asks for; None for `local`.
 
     Raises:
-        HostlibError: neither of both.
+        HostlibError: the text is neither.
     """
     if text == "local":
         return None
     kind, _, count = text.partition(":")
     if kind != "netns" or not (count.isdecimal() and count.isascii()) or not 1 <= int(count) <= LARGEST_WORLD:
-        raise HostlibError(f"hosts {text!r} are neither local nor netns:N, with N in 1..{LARGEST_WORLD}")
+        raise HostlibError(f"--hosts must be local or netns:N, with N in 1..{LARGEST_WORLD}, not {text!r}")
     return int(count)

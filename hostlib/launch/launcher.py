@@ -1,6 +1,6 @@
-"""Start the ranks of a run, watch over them, and leave nothing behind.
+"""Start the ranks of a run, watch them, and leave nothing behind.
 
-They are forked from one process that has loaded what they need (hostlib/launch/fork_server.py).
+Ranks are forked from one process that has already imported what they need (hostlib/launch/fork_server.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hostlib.launch.hosts import Hosts
 
 OPTIONS_VARIABLE = "NETFOLD_RANK_OPTIONS"
 STORE = "hostlib.transport.rendezvous"
-BESIDES = (STORE, "hostlib.launch.rank_main")  # what every process needs, loaded once for all
+BESIDES = (STORE, "hostlib.launch.rank_main")  # what every rank needs, imported once for all
 LAST_LINES = 20
 LOOK_S = 0.1
 STOP_S, GONE_S = 3.0, 5.0
@@ -34,7 +34,7 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Child:
-    """One rank's or server's process, and the last lines it said on standard error."""
+    """A rank's or server's process, and the last lines it wrote to standard error."""
 
     name: str
     pid: int
@@ -44,11 +44,11 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """None while it runs; below 0 the signal that killed it."""
+        """Exit status; None while it runs, negative: the signal that killed it."""
         return self.forks.ended.get(self.pid)
 
     def fate(self) -> str | None:
-        """Why it ended other than well; None while it runs or after it ended well."""
+        """Why it failed; None while it runs or after it ended well."""
         status = self.status
         if status is None or status == 0:
             return None
@@ -61,7 +61,7 @@ class Child:
         return f"{self.name}: {message}"
 
     def hear_out(self, within_s: float) -> None:
-        """What it said before it ended."""
+        """Read what is left of its standard error."""
         for thread in self.listeners:
             thread.join(within_s)
 
@@ -79,20 +79,20 @@ def run_ranks(
     servers: int = 0,
     forks: ForkServer | None = None,
 ) -> dict[str, Any]:
-    """Run a module's `main()` once for each rank, on its host; the result that one of them reports.
+    """Run a module's `main()` once for each rank, on the rank's host; returns the result that one of them reports.
 
-    It finds its surroundings as under torchrun, and its options in OPTIONS_VARIABLE. What it writes to standard
-    output is events, one JSON object per line; {"event": "result", "result": {...}} is the last.
+    Ranks get the environment that torchrun would set, and their options in OPTIONS_VARIABLE. They write events to
+    standard output, one JSON object per line; {"event": "result", "result": {...}} is the last.
 
     Args:
-        options: what each rank is told.
-        report: called with the events, but for the result, as they come.
-        servers: so many processes more, the last, which serve and are no ranks.
-        forks: whoever forks them; None for one of their own.
+        options: rank -> its options.
+        report: called with each event but the result.
+        servers: number of additional processes, the last ones, which serve and are not ranks.
+        forks: the fork server to use; None for a new one.
 
     Raises:
         RunError: a rank died; the others have been stopped.
-        HostlibError: a rank failed with it, as MissingRankError; likewise.
+        HostlibError: a rank's own error, as MissingRankError; the others have been stopped.
     """
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     children: list[Child] = []
@@ -122,7 +122,7 @@ def run_ranks(
 
 @contextmanager
 def _store(forks: ForkServer, hosts: Hosts) -> Iterator[int]:
-    """The port of a torch store that all ranks reach, in a process of its own, for as long as the block runs.
+    """Run a torch store that all ranks can reach, in its own process, for the duration of the block; yields its port.
 
     Raises:
         RunError: it could not be opened.
@@ -204,7 +204,7 @@ def _watch(
             take(events.get(timeout=LOOK_S))
         forks.listen(0)
         if any(child.fate() is not None for child in children):
-            # One that was killed explains all the others' errors; give it a moment to show.
+            # A killed rank explains the other ranks' errors; wait a moment for its exit status.
             _listen(forks, children, within_s=0.3)
             fates = [
                 ((child.status or 0) >= 0, fate.endswith(ENDED_EARLY), fate, rank)
@@ -226,27 +226,27 @@ def _watch(
 
 
 def _same_error(record: Any, line: str) -> HostlibError:
-    """A rank's error, of its type and with its fields, in the launcher's words."""
+    """Rebuild a rank's error, with its type and fields, under the launcher's message."""
     try:
         return from_json(record).restated(line)
-    except ValueError:  # It was killed, or ended otherwise than by an error of ours.
+    except ValueError:  # It was killed, or failed with an error that is not netfold's.
         return RunError(line)
 
 
 def _listen(forks: ForkServer, children: list[Child], within_s: float) -> None:
-    """Hear of their ends, until all have ended."""
+    """Collect the children's exit statuses until all have ended."""
     give_up = time.monotonic() + within_s
     while time.monotonic() < give_up and any(child.status is None for child in children):
         forks.listen(LOOK_S)
 
 
 def _stop(forks: ForkServer, children: list[Child]) -> None:
-    with suppress(RunError):  # The one that forks is gone, and they with it.
+    with suppress(RunError):  # The fork server is gone, and its children with it.
         for number, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, GONE_S)):
             for child in children:
                 if child.status is None:
                     child.kill(number)
-                    child.kill(signal.SIGCONT)  # One that is stopped would not end otherwise.
+                    child.kill(signal.SIGCONT)  # A stopped process (SIGSTOP) only ends by SIGKILL.
             _listen(forks, children, patience_s)
     for child in children:
         child.hear_out(within_s=2)

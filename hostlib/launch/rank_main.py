@@ -1,4 +1,4 @@
-"""Entry points of one rank's process."""
+"""Entry points of a rank's process."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ Part = Callable[[str, "LaunchEnvironment", Tell], dict[str, Any]]
 
 
 def run_part(command: str, part: Part) -> None:
-    """`python -m` of a module that only a command starts, once for each rank.
+    """Run one rank: the entry point of a module that only a command starts.
 
     Args:
-        part: of the options' text, the surroundings and what events are told to; returns the result.
+        command: the user's command, for the error message.
+        part: takes the options' text, the launch environment and a function that reports events; returns the result.
     """
     run_to_its_end(lambda: _part(command, part))
 
 
 def run_to_its_end(command: Callable[[], object]) -> None:
-    """A command as all of this process."""
+    """Run a command as the whole of this process."""
     end_with(command, HostlibError, at_once=True)
-    # Gloo's threads may still wait for a peer that is gone: nothing of this process is needed any more.
+    # Gloo's threads may still wait for a peer that is gone, so exit without Python's cleanup.
     sys.stdout.flush()
     os._exit(0)
 
@@ -41,10 +42,10 @@ def _part(command: str, part: Part) -> None:
     from hostlib.transport.launch_environment import LaunchEnvironment
 
     here = LaunchEnvironment.from_environment()
-    # Taken out: where it is long, no program that this process starts could have it in its environment.
+    # Removed from the environment: a very long one would keep this process from starting other programs.
     options = os.environ.pop("NETFOLD_RANK_OPTIONS", None)
     if options is None:
-        raise RunError(f"this is one rank of `{command}`: run that")
+        raise RunError(f"this module is one rank of `{command}`; run that command instead")
 
     def tell(event: dict[str, Any]) -> None:
         if here.rank == 0:
@@ -53,7 +54,7 @@ def _part(command: str, part: Part) -> None:
     try:
         result = part(options, here, tell)
     except HostlibError as error:
-        # Beside the line for a person: what the launcher raises is of the same type.
+        # In addition to the line for people: the launcher raises an error of the same type.
         click.echo(json.dumps({"event": "failed", "error": error.as_json()}))
         raise
     tell({"event": "result", "result": result})

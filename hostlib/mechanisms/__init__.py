@@ -1,1 +1,1 @@
-"""Mechanisms by name; `builtin/` has one file for each."""
+"""The mechanisms by name; `builtin/` has one file for each."""

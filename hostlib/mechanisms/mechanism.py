@@ -1,4 +1,4 @@
-"""The mechanisms by name: what hostlib/mechanisms/builtin/ and other people's packages register, with its options."""
+"""Look up mechanisms by name and options: those of hostlib/mechanisms/builtin/ and of other distributions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hostlib.system.plugins import Broken, Registry, load_registry
 from hostlib.text.name_options import option_values
 from hostlib.transport.transport_registry import start_line
 
-GROUP = "netfold.mechanisms"  # of the entry points of other people's packages
+GROUP = "netfold.mechanisms"  # the entry-point group for other distributions
 DEFAULT_MECHANISM = "inagg+mcast"
 SERVER_CHANNELS = 4
 
@@ -29,7 +29,7 @@ class Mechanism:
     """A registered mechanism with its options.
 
     Attributes:
-        name: as it was asked for, options included.
+        name: as the user gave it, options included.
         chosen: the options that differ from their defaults.
     """
 
@@ -60,19 +60,19 @@ class Mechanism:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """What may follow its name, by option."""
+        """Its options by name."""
         return self.spec.options
 
     def schedule(self, world_size: int, size: int = 0, turn: int = 0) -> Schedule:
-        """Its schedule for so many ranks.
+        """Build the mechanism's schedule for a number of ranks.
 
         Args:
-            size: of the tensor in bytes, for mechanisms that cut it by that.
-            turn: the tensor's number, for those that deal tensors out; see `layout`.
+            size: of the tensor in bytes, for mechanisms that split it by size.
+            turn: the tensor's number, for mechanisms that assign tensors in turn; see `layout`.
 
         Raises:
-            HostlibError: a library yardstick has none.
-            ScheduleError: an option does not fit the world size, or what it makes is no schedule.
+            HostlibError: a library yardstick has no schedule.
+            ScheduleError: an option does not fit the world size, or the schedule function fails.
         """
         if self.build is None:
             raise HostlibError(f"{self.what} and has no schedule")
@@ -91,8 +91,11 @@ class Mechanism:
         return replace(made, mechanism=self.name, fabric_use=self.fabric_use if made.needs_fabric else None)
 
     def layout(self, world_size: int, size: int = 0, turn: int = 0) -> tuple[int, int]:
-        """What of a tensor's size and turn its schedule depends on: tensors of one layout have one schedule. Whom tensors are
-        dealt out to, ranks or as many as an option says, have them in turns, so these begin again after all of them.
+        """Map a tensor's size and turn to what the schedule depends on: tensors with equal layouts have equal
+        schedules.
+
+        Tensors are assigned in turn to as many nodes as there are ranks, or as an option says; turns repeat after that
+        many.
         """
         if self.build is None:
             return 0, 0
@@ -103,12 +106,12 @@ class Mechanism:
 
     @property
     def what(self) -> str:
-        """What it is, where it has no schedule."""
+        """What it is, if it has no schedule."""
         return f"{self.name} is " + ("a sum in shared memory" if self.one_host else "a library's own collective")
 
     @property
     def servers(self) -> int:
-        """How many of its servers have hosts of their own."""
+        """Number of its servers that have hosts of their own."""
         return len(self._small().servers) if self.build is not None else 0
 
     @property
@@ -116,26 +119,26 @@ class Mechanism:
         return self.build is None or self._small().runs_on_hosts
 
     def runs_with(self, transport: str) -> bool:
-        """Whether ranks run it whose tensors are on the CPU and whose messages go by this."""
+        """Whether ranks with CPU tensors can run it over this transport."""
         return self.runs_on_hosts and self.transport in (None, transport) and self.device is None
 
     def require_ranks(self, transport: str) -> None:
-        """That ranks run it whose tensors are on the CPU and whose messages go by this.
+        """Check that ranks with CPU tensors can run it over this transport.
 
         Raises:
             ScheduleError: it can only be simulated.
-            HostlibError: it is a library's own that is not there, or has no use for such tensors.
+            HostlibError: it is a library's own, and the library is missing or does not take such tensors.
         """
         self.require_hosts()
         self.require_transport(transport)
         if self.device is not None:
             raise HostlibError(
-                f"{self.name} sums {self.device.upper()} tensors alone, and those of these ranks are on the CPU; "
+                f"{self.name} only sums {self.device.upper()} tensors, but these ranks' are on the CPU; "
                 f"legal: torch.distributed's backend netfold with NETFOLD_MECHANISM={self.name} (docs/torch.md)"
             )
 
     def require_transport(self, transport: str) -> None:
-        """Raises HostlibError: it is a library's own, which is not there where messages go by this."""
+        """Check that a library's mechanism is available over this transport. Raises HostlibError: it is not."""
         if self.transport is not None and self.transport != transport:
             raise HostlibError(
                 f"{self.name} is a library's own collective, for ranks that the library started; legal: "
@@ -143,9 +146,9 @@ class Mechanism:
             )
 
     def require_hosts(self) -> None:
-        """Raises ScheduleError: it can only be simulated."""
+        """Check that hosts can run it. Raises ScheduleError: it can only be simulated."""
         if not self.runs_on_hosts:
-            undeclared, many = "it declares no use of the switch", "there the fabric is at work for one server or none"
+            undeclared, many = "it declares no use of the switch", "on hosts the fabric works for one server or none"
             why = undeclared if self.fabric_use is None else many
             raise ScheduleError(f"{self.name} cannot run on hosts: {why}; it can be simulated")
 
@@ -160,14 +163,15 @@ class Mechanism:
 
     @property
     def sends_messages(self) -> bool:
-        """Whether its hosts send each other messages, beside what goes through the fabric's program."""
+        """Whether its hosts exchange messages in addition to the fabric's packets."""
         return not self.needs_fabric or self.fabric_use is FabricUse.MULTICAST
 
     @property
     def channels(self) -> int:
-        """How many all-reduces a host is at, dealt out in turns; 0 where the fabric takes them all as one stream.
+        """How many all-reduces a host has in progress, dealt out in turn; 0 if the fabric takes them all as one stream.
 
-        While a server waits for one tensor, others are on the links; between workers they would only hold each other up.
+        While a server waits for one tensor, others use the links; between workers, concurrent tensors would only delay
+        each other.
         """
         if not self.sends_messages:
             return 0
@@ -175,7 +179,7 @@ class Mechanism:
 
     @property
     def fabric_use(self) -> FabricUse | None:
-        """What it declares to want of the switches, with these options."""
+        """The declared use of the switches, with these options."""
         declared = self.spec.fabric_use
         if declared is None or isinstance(declared, FabricUse):
             return declared
@@ -187,13 +191,13 @@ class Mechanism:
 
 @cache
 def _small(spec: MechanismSpec, chosen: tuple[tuple[str, Any], ...]) -> Schedule:
-    """A schedule of few workers, but as many as the options want: servers, racks."""
+    """A schedule with few workers, but enough for the options' servers or racks."""
     workers = max([2, *(value for _, value in chosen if type(value) is int)])
     return Mechanism(spec.name, spec, dict(chosen)).schedule(workers)
 
 
 def _require_sound(spec: MechanismSpec) -> None:
-    """That its schedule is one, and does what it declares.
+    """Check that a specification's schedule is an all-reduce and matches its declaration.
 
     Raises:
         HostlibError: it is not, or does not.
@@ -217,7 +221,7 @@ def _require_sound(spec: MechanismSpec) -> None:
 
 @cache
 def registry() -> Registry[MechanismSpec]:
-    """Whatever is registered, and what could not be."""
+    """The registered mechanisms and those that could not be registered."""
     return load_registry(builtin, GROUP, MechanismSpec, _require_sound)
 
 
@@ -227,18 +231,18 @@ def registered() -> dict[str, Mechanism]:
 
 
 def broken_mechanisms() -> tuple[Broken, ...]:
-    """What was to be a mechanism and is none."""
+    """The mechanisms that could not be registered."""
     return registry().broken
 
 
 @cache
 def find(name: str) -> Mechanism:
-    """A mechanism by its name and options: `ring`, or `ps:servers=4:assign=even`.
+    """Find a mechanism by its name and options: `ring`, or `ps:servers=4:assign=even`.
 
     Raises:
-        UnknownNameError: there is no such mechanism or option; names the legal ones.
-        SpecError: there is one, but not as it must be; names its file.
-        HostlibError: an option's value is not of its kind.
+        UnknownNameError: there is no such mechanism or option; the message lists the legal ones.
+        SpecError: its declaration is invalid; the message names its file.
+        HostlibError: an option's value has the wrong type.
     """
     plain, *words = name.split(":")
     spec = registry().find("mechanism", plain)
@@ -247,7 +251,7 @@ def find(name: str) -> Mechanism:
 
 
 def find_fallback(name: str) -> Mechanism:
-    """A mechanism of the ranks' alone.
+    """Find a mechanism that needs neither switch nor servers.
 
     Raises:
         UnknownNameError: there is no such mechanism, or it needs a switch or servers.

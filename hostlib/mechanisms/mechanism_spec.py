@@ -1,4 +1,4 @@
-"""What a mechanism's file says of it."""
+"""The declaration of a mechanism in its file."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from hostlib.schedules.schedule import FabricUse, Schedule
 from hostlib.system.plugins import require_name
 from hostlib.text.name_options import is_kind
 
-ARGUMENTS = ("world_size", "size", "turn")  # what a schedule function gets; its other parameters are options
+ARGUMENTS = ("world_size", "size", "turn")  # arguments of a schedule function; its other parameters are options
 
 FabricUseOfOptions = Callable[[Mapping[str, Any]], FabricUse | None]
 
 
 @dataclass(frozen=True, slots=True)
 class MechanismSpec:
-    """A mechanism; a file of hostlib/mechanisms/builtin/, or an entry point of `netfold.mechanisms`, has one as SPEC.
+    """Declaration of a mechanism: SPEC in a file of hostlib/mechanisms/builtin/, or an entry point of
+    `netfold.mechanisms`.
 
     Attributes:
         name: what `--mechanism` takes.
-        summary: what it does, in a line.
-        schedule: takes `world_size`, and may take `size` (of the tensor, in bytes) and `turn` (the tensor's number). Its
-            keyword-only parameters are options, which follow the name: `ps:servers=4:assign=even`. None for a library's
-            own, and where no messages carry the values.
-        fabric_use: what it wants of the switches, or a function of all its options that says so; None where it has no
+        summary: what it does, in one line.
+        schedule: takes `world_size`, and may take `size` (of the tensor, in bytes) and `turn` (the tensor's number).
+            Its keyword-only parameters are options, which follow the name: `ps:servers=4:assign=even`. None for a
+            library's own all-reduce, and if no messages carry the values.
+        fabric_use: what it needs of the switches, or a function of all its options that returns it; None if it has no
             switch, or can only be simulated. Checked against the schedule.
-        transport: what ranks' messages must go by for a library's own to be there; None for anything.
-        device: the type of device that a library's own takes tensors of; None for any.
+        transport: the transport that a library's own all-reduce requires; None for any.
+        device: the type of device of the tensors that a library's own all-reduce takes; None for any.
         one_host: whether all ranks must be on one host.
 
     Raises:
-        SpecError: a field is not of its kind.
+        SpecError: a field has the wrong type.
     """
 
     name: str
@@ -60,7 +61,7 @@ class MechanismSpec:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """What may follow its name, by option."""
+        """Its options by name."""
         if self.schedule is None:
             return {}
         return {name: each for name, each in parameters(self.schedule).items() if name not in ARGUMENTS}
@@ -68,7 +69,7 @@ class MechanismSpec:
 
 @cache
 def parameters(schedule: Callable[..., Schedule]) -> Mapping[str, inspect.Parameter]:
-    """Of a schedule function. Looked at once: there is a schedule for every tensor."""
+    """Parameters of a schedule function, cached because there is a schedule for every tensor."""
     return inspect.signature(schedule, eval_str=True).parameters
 
 

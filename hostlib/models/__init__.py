@@ -1,1 +1,1 @@
-"""Networks: the zoo, small ones, users' own, and what their layers are."""
+"""Neural networks: the zoo, small ones, users' own, and the inspection of their layers."""

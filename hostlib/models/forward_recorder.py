@@ -1,4 +1,4 @@
-"""Sees the layers of a model's forward pass: modules by hooks, pools and attention that are mere functions by a mode."""
+"""Record the layers of a model's forward pass: modules by hooks, functional pools and attention by a dispatch mode."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAP = {2, 3}  # height and width of (N, C, H, W)
 
 
 def kind_of(module: nn.Module) -> Kind | None:
-    """What a module counts as; None for one that does not, though others in it may."""
+    """The kind of layer of a module; None for one that is not a layer, though its submodules may be."""
     for classes, kind in KINDS:
         if isinstance(module, classes):
             return kind
@@ -48,7 +48,7 @@ def kind_of(module: nn.Module) -> Kind | None:
 
 @dataclass(slots=True)
 class Seen:
-    """A layer that the forward pass came by. Called several times, its work adds up, and its last output is its output.
+    """A layer in the forward pass. If it is called several times, its FLOPs add up, and its last output counts.
 
     Attributes:
         module: None for a function.
@@ -69,17 +69,17 @@ class Seen:
 
 
 class Watch(TorchFunctionMode):
-    """Watches while it is entered."""
+    """Context manager that records layers while it is entered."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self._layers: dict[str, Seen] = {}
-        self._functions: dict[str, list[Seen]] = {}  # by the layer that was called before them
+        self._functions: dict[str, list[Seen]] = {}  # functions, by the layer called before them
         self._last = ""
         self._inside: list[str] = []
         self._names: Counter[str] = Counter()
         self._handles: list[Any] = []
-        whole = ""  # a layer, such as attention, whose modules are parts of it
+        whole = ""  # the layer, such as attention, whose submodules are being called
         for path, module in model.named_modules():
             if whole and path.startswith(f"{whole}."):
                 continue
@@ -101,7 +101,7 @@ class Watch(TorchFunctionMode):
             handle.remove()
 
     def in_order(self) -> Iterator[Seen]:
-        """What was called: modules in the order in which they were made, functions after the module called before."""
+        """The recorded layers: modules in order of construction, functions after the module called before them."""
         yield from self._functions.get("", ())
         for path, seen in self._layers.items():
             if seen.calls:
@@ -148,7 +148,7 @@ class Watch(TorchFunctionMode):
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """The tensors in it, from left to right."""
+    """The tensors in a nested value, from left to right."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, dict):
@@ -165,7 +165,7 @@ def _over_a_map(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def _function_flops(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> int:
     inputs = _tensors((args, kwargs))
     if FUNCTIONS[name] == "attention":
-        # Every query with every key, then their weights with the values.
+        # Every query times every key, then their weights times the values.
         query, key, value = inputs[:3]
         return 2 * query.numel() * key.shape[-2] + 2 * output.numel() * value.shape[-2]
     if name == "mean" or name.startswith("adaptive"):
@@ -178,7 +178,7 @@ def _volume(kernel: Any, dimensions: int) -> int:
 
 
 def _flops(seen: Seen, inputs: Tensor, output: Tensor) -> int:
-    """Two for a multiplication with its addition; one for each element of a pool's window."""
+    """Two FLOPs per multiply-add; one for each element of a pooling window."""
     module = seen.module
     if isinstance(module, _ConvNd):
         places = inputs if isinstance(module, _ConvTransposeNd) else output
@@ -196,7 +196,7 @@ def _flops(seen: Seen, inputs: Tensor, output: Tensor) -> int:
 
 
 def _attention_flops(module: nn.MultiheadAttention, inputs: Tensor, output: Tensor) -> int:
-    """Of tokens that look at each other: four projections, every query with every key, weights with values."""
+    """FLOPs of self-attention: four projections, every query times every key, weights times values."""
     places = output.numel() // module.embed_dim
     tokens = inputs.shape[1 if module.batch_first else 0] if inputs.dim() == 3 else inputs.shape[0]
     weights = sum(p.numel() for p in module.parameters() if p.dim() > 1)
@@ -204,7 +204,7 @@ def _attention_flops(module: nn.MultiheadAttention, inputs: Tensor, output: Tens
 
 
 def run(model: nn.Module, inputs: Tensor) -> Any:
-    """The model's forward pass without contents; the model stays as it is."""
+    """Run the model's forward pass on meta tensors; the model is not changed."""
     state: dict[str, Tensor] = {}
     seen: dict[int, Tensor] = {}
     for path, module in model.named_modules():
@@ -213,5 +213,5 @@ def run(model: nn.Module, inputs: Tensor) -> Any:
             seen.setdefault(id(tensor), tensor.detach().to("meta"))
             state[f"{path}.{name}" if path else name] = seen[id(tensor)]
     with torch.no_grad():
-        # Each tensor of each module is named once: torch's own tying leaves a module that is there twice without weights.
+        # Name each tensor of each module once: torch's own tying leaves a module that occurs twice without weights.
         return torch.func.functional_call(model, state, (inputs.to("meta"),), tie_weights=False)

@@ -1,4 +1,4 @@
-"""A model's layers, from one forward pass of tensors without contents: no weights are allocated, nothing is computed."""
+"""Inspect a model's layers by one forward pass on meta tensors: no weights are allocated and nothing is computed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from hostlib.models.layer_info import LayerInfo
 from hostlib.models.loading import describe, image_shape, load_without_weights
 
 DEFAULT_INPUT = (3, 224, 224)
-EXAMPLES = 2  # a batch normalisation refuses a single one
+EXAMPLES = 2  # batch normalisation rejects a single example
 
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """A model without its weights.
+    """A model without weights.
 
     Attributes:
         input: shape of one example.
-        classes: how many it tells apart: the width of what it hands on.
+        classes: number of classes: the width of its output.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Inspected:
 
 
 def load(text: str, shape: tuple[int, ...] | None = None) -> Inspected:
-    """A model of the zoo, or of `package.module:factory`, looked at.
+    """Build and inspect a model of the zoo, or of `package.module:factory`.
 
     Args:
         shape: of one example, see image_shape() [the model's attribute input_shape, or DEFAULT_INPUT].
 
     Raises:
-        UnknownNameError: there is none of that name.
-        ModelError: no model is made, or it does not take such input.
+        UnknownNameError: there is no such model.
+        ModelError: the factory fails, or the model rejects such input.
     """
     shape = image_shape(text, shape)
     model = load_without_weights(text, shape)
@@ -60,45 +60,43 @@ def load(text: str, shape: tuple[int, ...] | None = None) -> Inspected:
     except ContentsError:
         raise  # no other input would help
     except ModelError as error:
-        raise ModelError(
-            f"{error}; --input, or an attribute input_shape of the model's, says which it takes"
-        ) from error
+        raise ModelError(f"{error}; give its input shape with --input or the model's attribute input_shape") from error
     return Inspected(text, layers, shape, outputs.shape[-1])
 
 
 def layers_of(model: nn.Module, inputs: Tensor) -> tuple[LayerInfo, ...]:
-    """The layers that count, in the order in which the model makes them. The model stays as it is.
+    """The layers that count, in the order in which the model constructs them. The model is not changed.
 
     Args:
         inputs: a batch on any device; only its shape and dtype matter.
 
     Raises:
-        ModelError: the model does not take it, or decides by what is in its tensors.
+        ModelError: the model rejects the input, or depends on the values in its tensors.
     """
     return _traced(model, inputs)[0]
 
 
 def output_shape(model: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of what the model hands on for one example of a shape.
+    """The shape of the model's output for one example.
 
     Raises:
-        ModelError: it does not take such input.
+        ModelError: the model rejects such input.
     """
     return tuple(_outputs(model, example(model, shape)).shape[1:])
 
 
 def input_of(model: nn.Module) -> tuple[int, ...]:
-    """The shape of one example: what the model says, or DEFAULT_INPUT."""
+    """The shape of one example: the model's attribute input_shape, or DEFAULT_INPUT."""
     return tuple(getattr(model, "input_shape", DEFAULT_INPUT))
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
-    """Of its input: what the model's attribute input_dtype says, or float32."""
+    """The input's dtype: the model's attribute input_dtype, or float32."""
     return getattr(model, "input_dtype", torch.float32)
 
 
 def example(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
-    """A batch without contents, of examples of a shape."""
+    """A meta tensor with a batch of examples of a shape."""
     return torch.empty(EXAMPLES, *shape, dtype=dtype_of(model), device="meta")
 
 
@@ -111,14 +109,14 @@ def _traced(model: nn.Module, inputs: Tensor) -> tuple[tuple[LayerInfo, ...], Te
 
 
 def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
-    """What the model hands on; of several tensors the first."""
+    """The model's output; the first if there are several."""
     try:
         outputs = run(model, inputs)
-    except Exception as error:  # it may be the user's: anything can be
+    except Exception as error:  # the model may be the user's and raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        if "meta tensor" in str(error).lower():  # torch's words for contents that are not there
+        if "meta tensor" in str(error).lower():  # torch's wording for the missing values of a meta tensor
             raise ContentsError(
-                f"the model decides by what is in its tensors, and is looked at without: {reason}"
+                f"the model's forward pass depends on values in its tensors, which inspection does not have: {reason}"
             ) from error
         described = f"{describe(tuple(inputs.shape[1:]))} ({str(inputs.dtype).removeprefix('torch.')})"
         raise ModelError(f"the model does not take an input of {described}: {reason}") from error
@@ -126,7 +124,7 @@ def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
         try:
             outputs = next(iter(outputs.values() if isinstance(outputs, dict) else outputs))
         except (TypeError, StopIteration):
-            raise ModelError(f"the model hands on a {type(outputs).__name__}, not a tensor") from None
+            raise ModelError(f"the model returns a {type(outputs).__name__}, not a tensor") from None
     return outputs
 
 
@@ -134,12 +132,12 @@ Owned = tuple[Seen, dict[str, nn.Parameter]]
 
 
 def _owners(model: nn.Module) -> dict[int, str]:
-    """The name of each trained parameter, by identity; a shared one's first."""
+    """The name of each trained parameter, by identity; a shared parameter's first name."""
     return {id(p): name for name, p in model.named_parameters() if p.requires_grad}
 
 
 def _joined(seen: Iterable[Seen], names: dict[int, str]) -> list[Owned]:
-    """Layers with the parameters that are their own; a normalisation is part of the convolution made before it."""
+    """Layers with their own parameters; a normalisation belongs to the convolution constructed before it."""
     free = dict(names)
     layers: list[Owned] = []
     before: dict[str, nn.Parameter] | None = None
@@ -156,7 +154,7 @@ def _joined(seen: Iterable[Seen], names: dict[int, str]) -> list[Owned]:
 
 
 def _parameters(layer: Seen) -> Iterator[nn.Parameter]:
-    """Of a layer that is taken as a whole, also those of the modules in it."""
+    """Parameters of a layer, including those of its submodules if it counts as a whole."""
     assert layer.module is not None
     return layer.module.parameters(recurse=layer.kind != "other")
 
@@ -176,7 +174,7 @@ def _numbered(owned: Iterable[Owned], examples: int, uses: Counter[int]) -> Iter
 
 
 def _matrix(seen: Seen, uses: Counter[int]) -> tuple[int, int] | None:
-    """(outputs, inputs) of a fully connected layer's trained weights, if nothing else uses them."""
+    """(outputs, inputs) of a fully connected layer's trained weights, if no other layer uses them."""
     module: Any = seen.module
     if seen.kind != "fc" or not module.weight.requires_grad or uses[id(module.weight)] != 1:
         return None

@@ -1,4 +1,4 @@
-"""A network's layers as the training strategies see them: what each has to learn, hands on and costs. Torch-free."""
+"""A network's layers as the training strategies see them: parameters, output sizes and FLOPs. Torch-free."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ Kind = Literal["conv", "pool", "fc", "embedding", "attention", "norm", "other"]
 
 @dataclass(frozen=True, slots=True)
 class LayerInfo:
-    """One layer that counts, in the order in which the model makes them.
+    """One layer that counts, in the order in which the model constructs them.
 
-    Convolutions, pools and fully connected layers count, and what they are in other families (embeddings, attention);
-    flattening, dropout, activations, sums and concatenations do not. A normalisation by batch or groups belongs to the
-    convolution made before it; one without, or by layer, counts itself ("norm"), as does whatever else learns ("other").
+    Convolutions, pools and fully connected layers count, and their equivalents in other families (embeddings,
+    attention). Flattening, dropout, activations, sums and concatenations do not. Batch or group normalisation belongs
+    to the convolution constructed before it. Without one, or by layer, it counts itself ("norm"), as does any other
+    layer with parameters ("other").
 
     Attributes:
         index: from 1, over the layers that count.
-        name: the module's, as named_modules() has it.
-        params: trained elements, those of its bias and its normalisation included; 0 for a pool.
-        output: elements that it hands on, of one example.
+        name: the module's, as in named_modules().
+        params: number of trained elements, with bias and normalisation; 0 for a pool.
+        output: elements of its output for one example.
         flops: multiplications and additions of one example's forward pass.
-        matrix: (outputs M, inputs N) of a fully connected layer's weights, if nothing else uses them; None for others.
-        members: names of the parameters (named_parameters()) that are its own.
+        matrix: (outputs M, inputs N) of a fully connected layer's weights, if no other layer uses them; None for
+            others.
+        members: names of its own parameters, as in named_parameters().
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""Models by name: one of the zoo's, or what a function of the user's returns."""
+"""Load models by name: from the zoo, or from a user's function."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from hostlib.models.zoo.catalogue import ENTRIES, NAMES, SMALL, SMALL_INPUT, req
 
 
 def load_model(text: str, shape: tuple[int, ...] | None = None, **wishes: Any) -> nn.Module:
-    """A model, freshly initialised from torch's seed; under torch.device("meta") without weights.
+    """Build a model, freshly initialised from torch's seed; without weights under torch.device("meta").
 
     Args:
         text: a network of the zoo with its options, `resnet50:norm=group`, or `package.module:factory`.
-        shape: of one example; a network is made for it, and for images of 8x8 pixels may have a version of its own
-            (hostlib.models.small). Of a factory's model it decides nothing.
-        wishes: options of the zoo's, which give way to those of `text` and are dropped where a network has none such.
+        shape: of one example; a zoo network is built for it, and may have its own version for images of 8x8 pixels
+            (hostlib.models.small). Ignored for a factory's model.
+        wishes: options for zoo networks; those in `text` take precedence, and options that a network does not have are
+            dropped.
 
     Raises:
-        UnknownNameError: there is none of that name, or it has no such option.
-        ModelError: the factory is not there, fails, or makes something else.
-        HostlibError: the network cannot be made so.
+        UnknownNameError: there is no such network, or it has no such option.
+        ModelError: the factory does not exist, fails, or returns something else.
+        HostlibError: the network cannot be built with these options.
     """
     plain, _, attribute = text.partition(":")
     require_known(text)
@@ -41,20 +42,20 @@ def load_model(text: str, shape: tuple[int, ...] | None = None, **wishes: Any) -
         legal = options_of(name)
         try:
             return build(name, **{**{k: v for k, v in wishes.items() if k in legal}, **chosen})
-        except RuntimeError as error:  # torch's: sizes beyond its integers, or no memory
-            raise ModelError(f"{text} cannot be made: {_first_line(error)}") from error
+        except RuntimeError as error:  # from torch: sizes beyond its integers, or out of memory
+            raise ModelError(f"{text} cannot be built: {_first_line(error)}") from error
     factory = _factory(text, plain, attribute)
     try:
         made = factory()
-    except (Exception, SystemExit) as error:  # it is the user's: anything can be
-        raise ModelError(f"{text} makes no model: {_first_line(error)}") from error
+    except (Exception, SystemExit) as error:  # the user's function may raise anything
+        raise ModelError(f"{text} does not build a model: {_first_line(error)}") from error
     if not isinstance(made, nn.Module):
-        raise ModelError(f"{text} makes a {type(made).__name__}, not a torch.nn.Module")
+        raise ModelError(f"{text} returns a {type(made).__name__}, not a torch.nn.Module")
     return made
 
 
 def _sizes(name: str, shape: tuple[int, ...]) -> dict[str, int]:
-    """The options that make a network for examples of a shape."""
+    """The options that adapt a network to examples of a shape."""
     usual = ENTRIES[name].input
     if len(shape) != len(usual):
         raise ModelError(f"{name} takes {_what(usual)}, not {describe(shape)}")
@@ -70,11 +71,11 @@ def _what(shape: tuple[int, ...]) -> str:
 
 
 def load_without_weights(text: str, shape: tuple[int, ...] | None = None) -> nn.Module:
-    """As load_model(), on the meta device; with weights first, where a factory needs numbers.
+    """As load_model(), on the meta device; with real weights first if a factory needs their values.
 
     Raises:
-        UnknownNameError: there is none of that name, or it has no such option.
-        ModelError: the factory is not there, fails, or makes something else.
+        UnknownNameError: there is no such network, or it has no such option.
+        ModelError: the factory does not exist, fails, or returns something else.
     """
     try:
         with torch.device("meta"):
@@ -86,15 +87,15 @@ def load_without_weights(text: str, shape: tuple[int, ...] | None = None) -> nn.
 
 
 def _factory(text: str, module: str, attribute: str) -> Callable[[], Any]:
-    # An installed command does not look where it was started.
+    # An installed command does not search its working directory.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:  # importing runs the user's code
-        raise ModelError(f"{text} makes no model: {_first_line(error)}") from error
+        raise ModelError(f"{text} does not build a model: {_first_line(error)}") from error
     if not callable(found):
-        raise ModelError(f"{text} makes no model: it is a {type(found).__name__}, not a function")
+        raise ModelError(f"{text} does not build a model: it is a {type(found).__name__}, not a function")
     return found  # type: ignore[no-any-return]
 
 
@@ -105,7 +106,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def describe(shape: tuple[int, ...]) -> str:
-    """(3, 224, 224) as 3x224x224."""
+    """Format (3, 224, 224) as 3x224x224."""
     return "x".join(map(str, shape))
 
 

@@ -1,5 +1,7 @@
-"""Models for the digits, which are small grey images: LeNet and VGG's are small enough for two cores, ResNet-18 is of a size that people
-train. Their layers are of unlike sizes, as those of larger ones are.
+"""Models for the digits, which are small grey-scale images.
+
+LeNet and VGG are small enough for two cores; ResNet-18 has a realistic size. Their layers differ in size, as those of
+larger models do.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class LeNet(nn.Module):
 class SmallVGG(nn.Module):
     """VGG's pattern (pairs of 3x3 convolutions, then pooling) for 8x8 input. float32 (N, 1, 8, 8) -> (N, 10).
 
-    Source: Simonyan and Zisserman 2014, table 1.
+    Source: Simonyan and Zisserman 2014, table 1; initial weights: He et al. 2015, "Delving Deep into Rectifiers".
     """
 
     input_shape = SMALL_INPUT
@@ -69,15 +71,21 @@ class SmallVGG(nn.Module):
         self.classifier = nn.Sequential(
             nn.Flatten(), nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, CLASSES)
         )
+        # With torch's default, a signal loses five sixths of its variance in each of nine layers, and nothing is learnt.
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.features(x))  # type: ignore[no-any-return]
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and the way around them. float32 (N, C, H, W) -> (N, width, H / stride, W / stride).
+    """Two 3x3 convolutions and a shortcut. float32 (N, C, H, W) -> (N, width, H / stride, W / stride).
 
-    Source: He et al. 2015, figure 5, left; the way around is a 1x1 convolution where shapes differ (option B).
+    Source: He et al. 2015, figure 5, left; the shortcut is a 1x1 convolution where shapes differ (option B).
     """
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
@@ -102,13 +110,13 @@ class BasicBlock(nn.Module):
 class ResNet18(nn.Module):
     """ResNet-18, 11.2 million parameters. float32 (N, 1, 8, 8) or (N, 1, 32, 32) -> (N, 10).
 
-    The stem is the one for small images (a 3x3 convolution, no pooling); smaller ones are enlarged to 32x32, because
-    the last stage has an eighth of the input's width, and on a single pixel eight of nine weights of each 3x3 kernel
-    would never get a gradient.
+    The stem is the one for small images (a 3x3 convolution, no pooling). Images of 8x8 are enlarged to 32x32: the last
+    stage has an eighth of the input's width, and on a single pixel eight of nine weights of each 3x3 kernel would never
+    get a gradient.
 
-    GroupNorm instead of BatchNorm: running statistics would differ between the ranks, or have to be broadcast in every
-    forward pass, so that either the ranks' weights were no longer bit for bit the same or communication came in that
-    no mechanism carries; and statistics over a rank's few images are poor (Wu and He 2018, figure 1).
+    GroupNorm instead of BatchNorm: running statistics would either differ between ranks, so that weights would not be
+    identical bit for bit, or have to be broadcast in every forward pass, outside of any mechanism. Also, statistics
+    over a rank's few images are poor (Wu and He 2018, figure 1).
 
     Source: He et al. 2015, table 1 (blocks 2, 2, 2, 2) and section 4.2 (the stem).
     """
@@ -139,10 +147,10 @@ MODELS: dict[str, Callable[[], nn.Module]] = {"lenet": LeNet, "resnet18": ResNet
 
 
 def build_model(name: str) -> nn.Module:
-    """A model by name, freshly initialised from torch's seed.
+    """Build a model by name, freshly initialised from torch's seed.
 
     Raises:
-        UnknownNameError: no such model.
+        UnknownNameError: there is no such model.
     """
     if name not in MODELS:
         raise UnknownNameError("model", name, MODELS)

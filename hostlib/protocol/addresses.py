@@ -1,7 +1,7 @@
-"""Addresses of netfold's own: the fabric's, switches' and hosts'.
+"""Addresses that netfold assigns: the fabric's, switches' and hosts'.
 
-The ranges are locally administered (IEEE 802, bit 1 of the first byte) or private (RFC 1918); p4/ has none of them: a
-program learns them from its controller.
+The ranges are locally administered (IEEE 802, bit 1 of the first byte) or private (RFC 1918). p4/ has none of them: a
+program gets them from its controller.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _UDP_HOSTS, _LINK_HOSTS = 0x0200_0001_0000, 0x024E_4600_0000
 
 
 def fabric_address(switch: int = 0) -> str:
-    """Of a tree's switch, by its place; the root is 0."""
+    """IPv4 address of a switch of a tree, by its number; the root is 0."""
     return str(IPv4Address(FABRIC_ADDRESS) - switch)
 
 
@@ -26,15 +26,15 @@ def fabric_endpoint(switch: int = 0) -> str:
 
 
 def udp_host_mac(port: int) -> int:
-    """The MAC address that the embedded switch's UDP port gives to its host in rebuilt headers."""
+    """The MAC address that the embedded switch's UDP port uses for its host in rebuilt headers."""
     return _UDP_HOSTS | port
 
 
 def link_mac(number: int) -> int:
-    """Of the interface of host `number`, from 1, of a network that netfold makes."""
+    """MAC address of the interface of host `number`, from 1, in a network that netfold makes."""
     return _LINK_HOSTS + number
 
 
 def mac_text(mac: int) -> str:
-    """As people and the kernel write it: 02:00:00:00:00:01."""
+    """Format a MAC address: 02:00:00:00:00:01."""
     return mac.to_bytes(6, "big").hex(":")

@@ -1,7 +1,7 @@
-"""Block floating point in numpy: the oracle that hostlib/native/block_float/kernels.cpp must equal bit for bit.
+"""Block floating point in numpy: the reference that hostlib/native/block_float/kernels.cpp must equal bit for bit.
 
-A dtype goes by its name: "float32", "float16", "bfloat16" or "int32". numpy has no bfloat16; its arrays here are the
-uint16 of its bits.
+A dtype is given by name: "float32", "float16", "bfloat16" or "int32". numpy has no bfloat16; its arrays here are uint16
+with its bits.
 
 Source: docs/protocol.md, "Numbers".
 """
@@ -27,12 +27,12 @@ STORED: dict[str, type[np.generic]] = {
 
 
 def widened(dtype: str, x: np.ndarray) -> np.ndarray:
-    """Floats of any of the types as float32, exactly."""
+    """Convert floats of any of the types to float32, exactly."""
     return (x.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else x.astype(np.float32)
 
 
 def narrowed(dtype: str, x: np.ndarray) -> np.ndarray:
-    """float32 rounded to nearest even into one of the types. A NaN must be quiet, with an empty payload."""
+    """Round float32 to nearest even into one of the types. A NaN must be quiet, with an empty payload."""
     if dtype == "bfloat16":
         wide = x.view(np.uint32).astype(np.uint64)
         return ((wide + 0x7FFF + (wide >> 16 & 1)) >> 16).astype(np.uint16)
@@ -41,7 +41,7 @@ def narrowed(dtype: str, x: np.ndarray) -> np.ndarray:
 
 
 def headroom(world_size: int) -> int:
-    """ceil(log2(world size)): bits that a sum of so many needs more than its parts."""
+    """ceil(log2(world size)): bits that a sum over all ranks needs more than its terms."""
     return (world_size - 1).bit_length()
 
 
@@ -60,12 +60,12 @@ def block_code(dtype: str, x: np.ndarray) -> int:
 
 
 def may_overflow(code: int, world_size: int) -> bool:
-    """Whether the sum of so many tensors of a magnitude code might not fit int32."""
+    """Whether the sum of `world_size` tensors with a magnitude code might overflow int32."""
     return code != constants.EXPONENT_ZERO and code - constants.EXPONENT_BIAS + headroom(world_size) > 31
 
 
 def quantise(dtype: str, x: np.ndarray, code: int, world_size: int) -> np.ndarray:
-    """Values (E,) -> int32 (E,) under an agreed code; int32 as they are."""
+    """Values (E,) -> int32 (E,) under an agreed code; int32 values unchanged."""
     if dtype == "int32":
         return x.copy()
     x = widened(dtype, x)
@@ -91,7 +91,7 @@ def dequantise(dtype: str, total: np.ndarray, code: int, world_size: int, averag
         return narrowed(dtype, special.astype(np.float32))
     shift = (code - constants.EXPONENT_BIAS) + headroom(world_size) - SUM_BITS
     with np.errstate(over="ignore", under="ignore"):
-        # First to float32, then scaled, then divided: in that order the engine rounds.
+        # To float32 first, then scaled, then divided: the engine rounds in that order.
         scaled = np.ldexp(total.astype(np.float32).astype(np.float64), shift).astype(np.float32)
         return narrowed(dtype, scaled / np.float32(world_size) if average else scaled)
 
@@ -111,12 +111,12 @@ def pack(dtype: str, x: np.ndarray, elements: int, code: int, world_size: int) -
 
 
 def unpack(dtype: str, wire: np.ndarray, count: int, code: int, world_size: int, average: bool) -> np.ndarray:
-    """The way back: uint8 (4 E,) -> the first `count` values."""
+    """Inverse of pack: uint8 (4 E,) -> the first `count` values."""
     return dequantise(dtype, wire.view(">i4")[:count].astype(np.int32), code, world_size, average)
 
 
 def error_bound(code: int, world_size: int) -> float:
-    """How far the sum of blocks of floats may be from the exact one before it is rounded to its own type.
+    """Error bound of a sum of float blocks, before it is rounded to its own type.
 
     Raises:
         ValueError: the code of a block with NaN or Inf.
@@ -136,20 +136,20 @@ def allreduce(
     dtype: str = "float32",
     lanes: int = 1,
 ) -> np.ndarray:
-    """What every rank must end with.
+    """Reference result of an all-reduce on every rank.
 
     Args:
-        tensors: one of each rank, shape (N,), stored as STORED[dtype].
+        tensors: one per rank, shape (N,), stored as STORED[dtype].
         elements: per packet.
-        slots: of each lane; so many blocks share a prologue's code.
+        slots: of each lane; as many blocks share a prologue's code.
         average: divide by the number of ranks; floats only.
         dtype: by name.
-        lanes: the tensor's B chunks go in as many contiguous ranges; lane i sums chunks [i B // lanes,
-            (i + 1) B // lanes) as a tensor of its own.
+        lanes: the tensor's B chunks are split into as many contiguous ranges; lane i sums chunks [i B // lanes, (i + 1)
+            B // lanes) as a tensor of its own.
 
     Raises:
-        OverflowError: the sum of int32 tensors may not fit int32.
-        ValueError: the average of int32 tensors.
+        OverflowError: the sum of int32 tensors might overflow int32.
+        ValueError: an average of int32 tensors was requested.
     """
     if average and dtype == "int32":
         raise ValueError("int32 tensors can be summed, not averaged")

@@ -1,6 +1,7 @@
 """The aggregation header in Python: pack, unpack, check word.
 
-Its fields and their layout are hostlib/protocol/header_fields.py and constants.py, generated from p4/common/protocol.p4.
+Its fields and their layout are in hostlib/protocol/header_fields.py and constants.py, generated from
+p4/common/protocol.p4.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 from hostlib.protocol import constants
 from hostlib.protocol.header_fields import HeaderFields
 
-ELEMENTS = 256  # per packet of `controller start`
+ELEMENTS = 256  # the default of `controller start`, per packet
 VALUE_BYTES = 4
-FRAME_HEADERS = 14 + 20 + 8 + constants.HEADER_BYTES  # Ethernet, IPv4, UDP, and ours
+FRAME_HEADERS = 14 + 20 + 8 + constants.HEADER_BYTES  # Ethernet, IPv4, UDP, aggregation header
 
 _HEADER = struct.Struct(constants.HEADER_FORMAT)
 _MASK = 0xFFFFFFFF
@@ -44,7 +45,7 @@ class Header(HeaderFields):
 
 
 def doubled(code: int) -> int:
-    """A 16-bit exponent code as `next_exponent` carries it: twice, so that damage shows."""
+    """A 16-bit exponent code as `next_exponent` carries it: twice, so that damage is detected."""
     return code << 16 | code
 
 
@@ -52,7 +53,7 @@ def check_word(header: Header, elements: np.ndarray, ranks: int = 1) -> int:
     """The check word that a packet with these contents must carry.
 
     Args:
-        header: of which HeaderFields.position_check covers a part.
+        header: HeaderFields.position_check covers a part of it.
         elements: int32, shape (E,).
         ranks: how many contributions the elements are the sum of.
 
@@ -64,5 +65,7 @@ def check_word(header: Header, elements: np.ndarray, ranks: int = 1) -> int:
 
 
 def frame_bytes() -> tuple[int, int]:
-    """Bytes of values in a frame of the slot protocol, and of the frame (without preamble and checksum)."""
+    """Bytes of values in a frame of the slot protocol, and of the whole frame (without preamble and frame check
+    sequence).
+    """
     return VALUE_BYTES * ELEMENTS, VALUE_BYTES * ELEMENTS + FRAME_HEADERS

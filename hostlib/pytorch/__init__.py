@@ -1,1 +1,1 @@
-"""What PyTorch sees: a torch.distributed backend and a DDP communication hook."""
+"""PyTorch integration: a torch.distributed backend and a DDP communication hook."""

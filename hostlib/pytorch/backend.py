@@ -1,8 +1,8 @@
-"""`torch.distributed` backend "netfold": sums and averages by a mechanism, everything else by Gloo.
+"""The `torch.distributed` backend "netfold": sums and averages with a mechanism, everything else with Gloo.
 
-Importing this module registers it; docs/torch.md says what it does and how it is set up. Environment:
-NETFOLD_MECHANISM (default inagg+mcast), NETFOLD_FALLBACK (ring), NETFOLD_LANES (1), NETFOLD_CONTROLLER (URL),
-NETFOLD_DEADLINE_S (30), NETFOLD_ADDRESS (this host's address towards the switch).
+Importing this module registers it; docs/torch.md describes its behaviour and setup. Environment: NETFOLD_MECHANISM
+(default inagg+mcast), NETFOLD_FALLBACK (ring), NETFOLD_LANES (1), NETFOLD_CONTROLLER (URL), NETFOLD_DEADLINE_S (30),
+NETFOLD_ADDRESS (this host's address towards the switch).
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ Number = TypeVar("Number", int, float)
 
 
 def _mechanism(text: str) -> Mechanism:
-    """What NETFOLD_MECHANISM says: a mechanism, or one behind a strategy that leaves sums to whoever calls for them.
+    """Parse NETFOLD_MECHANISM: a mechanism, alone or after a strategy that leaves gradients to the caller.
 
     Raises:
-        RunError: another strategy; names the legal ones.
+        RunError: another strategy; the message lists the legal ones.
         HostlibError: see choose.
     """
     strategy, _ = parts_of(text)
     if not strategy.spec.only_timing:
         legal = ", ".join(sorted(name for name, each in registered_strategies().items() if each.spec.only_timing))
         raise RunError(
-            f"{strategy.name} is no matter of a backend, which sums what it is handed: it is for `hostlib train`; "
+            f"{strategy.name} needs `hostlib train`: a backend only sums the tensors it is given; "
             f"legal here are {legal}"
         )
     return choose(text).mechanism
 
 
 class NetfoldProcessGroup(dist.ProcessGroup):
-    """A process group whose all-reduce and reduce-scatter go through a mechanism.
+    """A process group whose all-reduce and reduce-scatter use a mechanism.
 
     Raises:
-        HostlibError: unknown mechanism or fallback, a library's that is not here, a number in the environment that makes no sense, another store
-            than torch's TCP store, or the controller cannot be joined.
+        HostlibError: an unknown mechanism or fallback, a missing library, an illegal number in the environment, a store
+            other than torch's TCP store, or a job that cannot be joined.
     """
 
     def __init__(self, store: dist.Store, rank: int, world_size: int, timeout: timedelta) -> None:
@@ -74,16 +74,16 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         mechanism = _mechanism(os.environ.get("NETFOLD_MECHANISM", DEFAULT_MECHANISM))
         require_library(mechanism, "gloo")
         host, port = _endpoint(store)
-        # What is not below goes to Gloo: as this group's backend, and (see PASSED_ON) as a group of its own.
+        # Everything not defined below goes to Gloo: as this group's backend, and (see PASSED_ON) as a group of its own.
         gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
         self._gloo = dist.ProcessGroup(store, rank, world_size)
         for group in (self, self._gloo):
             for device in DEVICES:
                 group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        # The collective's thread sends in its own order, so it has a Gloo of its own.
+        # The collective's thread sends in its own order, so it has a Gloo group of its own.
         another_gloo = gloo_maker(store, rank, world_size, deadline_s)
-        # The store is this group's alone: so are the names in it, and this one is like no other group's.
+        # The store belongs to this group alone, so its keys are unique, and this group's name is, too.
         if rank == 0:
             store.set("netfold/job", f"torch-{uuid.uuid4().hex[:12]}")
         job = store.get("netfold/job").decode()
@@ -117,25 +117,25 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:
         return NAME
 
-    # ---- through the mechanism -----------------------------------------------------------------------------------
+    # ---- collectives of the mechanism -------------------------------------------------------------------------------
 
     def allreduce(  # type: ignore[override]
         self, tensors: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        """SUM and AVG of one tensor."""
+        """Sum or average one tensor (SUM, AVG)."""
         if len(tensors) != 1:
             raise HostlibError(f"all-reduce takes one tensor per call, not {len(tensors)}")
         return self.allreduce_coalesced(tensors, opts)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
-        """SUM and AVG of several tensors, each by itself, with one work for all."""
+        """Sum or average several tensors, each by itself (SUM, AVG), with one work handle."""
         average = _averages("all-reduce", opts)
         return self._work([self._sum("all-reduce", tensor, average) for tensor in tensors], lambda: tensors)
 
     def reduce_scatter(  # type: ignore[override]
         self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None
     ) -> dist.Work:
-        """SUM and AVG of a list of tensors, one for each rank; each rank keeps its own. Sizes may differ."""
+        """Sum or average a list of tensors, one for each rank; each rank keeps its own (SUM, AVG). Sizes may differ."""
         if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) != self.size():
             raise HostlibError(f"reduce-scatter takes one output, and as many inputs as ranks ({self.size()})")
         average = _averages("reduce-scatter", opts)
@@ -146,13 +146,13 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         return self._work([total], lambda: [keep()])
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
-        """SUM and AVG of a tensor of as many equal shares as ranks; each rank keeps its own."""
+        """Sum or average a tensor of equal shares, one for each rank; each rank keeps its own (SUM, AVG)."""
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        """Several of them, with one work for all."""
+        """As reduce_scatter_single for several tensors, with one work handle."""
         average = _averages("reduce-scatter", opts)
         sums, keeps = [], []
         for output, whole in zip(outputs, inputs, strict=True):
@@ -164,14 +164,14 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             keeps.append(keep)
         return self._work(sums, lambda: [keep() for keep in keeps])
 
-    # Their names before torch 2.13.
+    # The names of these methods before torch 2.13.
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
 
     def _share(
         self, output: Tensor, whole: Tensor, first: int, size: int, average: bool
     ) -> tuple[Future[Tensor], Callable[[], Tensor]]:
-        """The fabric has no reduce-scatter: the sum of a copy, of which this rank keeps its share."""
+        """Sum a copy of which this rank keeps its share: the fabric has no reduce-scatter."""
         if output.numel() != size or output.dtype != whole.dtype:
             raise HostlibError(
                 f"reduce-scatter: the output has {output.numel()} elements of {output.dtype}; "
@@ -199,10 +199,10 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             sums = [nothing]
         return Reduction(sums, finish)
 
-    # ---- the end -------------------------------------------------------------------------------------------------
+    # ---- shutdown ---------------------------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """Leave the controller's job, when the other ranks have what they asked for."""
+        """Leave the controller's job once the other ranks have the results they asked for."""
         self._leave(graceful=True)
 
     def abort(self) -> None:
@@ -216,8 +216,8 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             self._detector.close()
 
 
-# What Python classes may override, torch 2.13 calls with the interpreter's lock held when they do not; and Gloo, whose
-# threads need that lock to let go of a tensor, then waits for ever. So these are passed on here, without the lock.
+# torch 2.13 calls methods that a Python class does not override with the interpreter's lock held. Gloo, whose threads
+# need that lock to release a tensor, then blocks forever. So these are passed on here, without the lock.
 PASSED_ON = (
     "allgather",
     "all_gather_single_coalesced",
@@ -249,9 +249,9 @@ _open: weakref.WeakSet[NetfoldProcessGroup] = weakref.WeakSet()
 
 @atexit.register
 def _leave_all() -> None:
-    """A script that ends without `destroy_process_group` gives its places back, too."""
+    """Leave the controller's jobs at exit, for scripts that end without `destroy_process_group`."""
     for group in list(_open):
-        # Nobody waits any more for what is still under way.
+        # Nobody waits any more for operations in progress.
         over = group._last is None or group._last.done()
         with contextlib.suppress(HostlibError):
             group._leave(graceful=over)
@@ -261,7 +261,7 @@ def _averages(what: str, opts: Any) -> bool:
     operation = dist.ReduceOp.SUM if opts is None else opts.reduceOp.op
     if operation not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
         name = str(operation).rpartition(".")[2]
-        raise HostlibError(f"{what}: backend netfold sums and averages, it has no {name} (legal: SUM, AVG)")
+        raise HostlibError(f"{what}: backend netfold does not support {name} (legal: SUM, AVG)")
     return bool(operation == dist.ReduceOp.AVG)
 
 
@@ -278,7 +278,7 @@ def _number(name: str, default: Number) -> Number:
 
 
 def _endpoint(store: dist.Store) -> tuple[str, int]:
-    """Host and port of the torch store, where the ranks' heartbeats are, too."""
+    """Host and port of the torch store, which also holds the ranks' heartbeats."""
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     if not isinstance(store, dist.TCPStore):

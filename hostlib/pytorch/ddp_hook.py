@@ -1,9 +1,9 @@
-"""A DDP communication hook: each bucket is averaged by a mechanism while the backward pass goes on.
+"""A DDP communication hook that averages each bucket with a mechanism while the backward pass goes on.
 
-Source: torch.distributed.algorithms.ddp_comm_hooks, whose form this has: (state, bucket) -> Future.
+Source: torch.distributed.algorithms.ddp_comm_hooks, for the signature (state, bucket) -> Future.
 """
 
-# No postponed annotations here: DDP inspects the hook's.
+# No postponed annotations here: DDP inspects those of the hook.
 import time
 from dataclasses import dataclass, field
 
@@ -18,11 +18,11 @@ from hostlib.pytorch.step_times import StepTimes
 
 @dataclass(slots=True)
 class HookState:
-    """What the hook keeps.
+    """State of the hook.
 
     Attributes:
         buckets: sizes (elements) of the buckets it was given.
-        step: when the buckets of the last backward pass were under way.
+        step: when the buckets of the last backward pass were in flight.
     """
 
     collective: Collective
@@ -39,7 +39,7 @@ def average_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Fut
     gradients = bucket.buffer()
     if bucket.index() == 0:
         state.step = StepTimes()
-        # Runs when all gradients are computed, and before DDP's own, which is queued later, waits for the buckets.
+        # Runs once all gradients are computed, before DDP's own callback, which is queued later, waits for the buckets.
         Variable._execution_engine.queue_callback(state.step.backward_ended)
     state.buckets.append(gradients.numel())
     span = state.step.begin(bucket.index(), gradients.nbytes)

@@ -1,4 +1,4 @@
-"""A sum over the ranks that a caller may wait for."""
+"""A handle for a sum over the ranks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ Future = torch.futures.Future
 
 
 class Reduction(dist.Work):
-    """Sums under way: a torch.distributed.Work. Unlike torch's own work over a future, waiting for it raises what went
-    wrong, and can be interrupted.
+    """Sums in progress, as a torch.distributed.Work.
+
+    Unlike torch's own work over a future, `wait` raises the original error and can be interrupted.
 
     Args:
-        sums: the collective's futures, in the order in which they were asked for.
-        finish: makes the result of them, once all are there.
+        sums: the collective's futures, in issue order.
+        finish: computes the result once all sums are complete.
     """
 
     def __init__(self, sums: list[Future[Tensor]], finish: Callable[[], list[Tensor]]) -> None:
@@ -39,39 +40,39 @@ class Reduction(dist.Work):
         self._result.add_done_callback(lambda _: self._ended.set())
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Until the sums are there, in the tensors' place; True.
+        """Wait until the sums have replaced the tensors' values; returns True.
 
         Args:
-            timeout: for so long; None for the deadline that the ranks have agreed on.
+            timeout: None for the deadline that the ranks have agreed on.
 
         Raises:
-            HostlibError: what went wrong, or the timeout passed.
-            OverflowError: int32 sums that might overflow, on every rank.
+            HostlibError: the sum failed, or the timeout passed.
+            OverflowError: int32 sums might overflow; raised on every rank.
         """
         seconds = timeout.total_seconds() if timeout else None  # torch's "no timeout" is 0
         if not self._ended.wait(seconds):
-            raise RunError(f"the sum did not end within {seconds:g} s")
+            raise RunError(f"the sum was not complete within {seconds:g} s")
         for one in self._sums:
-            one.value()  # The error itself: the result's future has only its text.
-        self._result.wait()  # From here on the caller's stream waits for the device's result; the caller does not.
+            one.value()  # Raise the error itself: the result's future has only its text.
+        self._result.wait()  # Make the caller's stream, not the caller, wait for the device's result.
         return True
 
     def is_completed(self) -> bool:
-        """Whether waiting would return, or raise, at once."""
+        """Whether `wait` would return, or raise, at once."""
         return self._ended.is_set()
 
     def get_future(self) -> Future[list[Tensor]]:
-        """torch's, of the summed tensors."""
+        """Return torch's future of the summed tensors."""
         return self._result
 
     def result(self) -> list[Tensor]:
-        """The summed tensors. Raises what `wait` does."""
+        """Return the summed tensors. Raises what `wait` raises."""
         self.wait()
         return self._result.value()
 
 
 def require_summable(what: str, tensor: Tensor) -> None:
-    """Raises HostlibError: a mechanism does not take such tensors, whatever their dtype; it begins with `what`."""
+    """Check that mechanisms can sum a tensor, whatever its dtype. Raises HostlibError, with `what` as the subject."""
     if tensor.layout != torch.strided:
         raise HostlibError(f"{what}: backend netfold sums dense tensors, not {tensor.layout}: use .to_dense()")
     try:

@@ -1,6 +1,6 @@
-"""When gradients travel: how much of it the backward pass hides, and a Chrome trace that shows it. Torch-free.
+"""Measure how much communication the backward pass hides, and write a Chrome trace that shows it. Torch-free.
 
-All times are time.perf_counter_ns(). docs/torch.md says what is measured, and what is not.
+All times are time.perf_counter_ns(). docs/torch.md describes what is measured and what is not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CATEGORY = "communication"
 
 @dataclass(slots=True)
 class Span:
-    """One bucket on its way: from the moment its gradients are there until their average is."""
+    """One bucket in flight: from when its gradients are ready until their average is available."""
 
     bucket: int
     size_bytes: int
@@ -33,10 +33,10 @@ class Span:
 
 @dataclass(slots=True)
 class StepTimes:
-    """One step of training on this rank.
+    """One training step on this rank.
 
     Attributes:
-        backward_end_ns: when the last gradient was computed; 0 while it is not.
+        backward_end_ns: when the last gradient was computed; 0 before that.
     """
 
     backward_begin_ns: int = 0
@@ -47,13 +47,13 @@ class StepTimes:
         self.backward_end_ns = time.perf_counter_ns()
 
     def begin(self, bucket: int, size_bytes: int) -> Span:
-        """A bucket that begins its way now."""
+        """Start a bucket's span now."""
         self.spans.append(Span(bucket, size_bytes, time.perf_counter_ns()))
         return self.spans[-1]
 
     @property
     def communication_ns(self) -> int:
-        """How long at least one bucket was under way: the union of the spans."""
+        """Time during which at least one bucket was in flight: the union of the spans."""
         total = end = 0
         for span in sorted(self.spans, key=lambda span: span.begin_ns):
             total += max(0, span.done_ns - max(span.begin_ns, end))
@@ -62,12 +62,12 @@ class StepTimes:
 
     @property
     def exposed_ns(self) -> int:
-        """From the end of the backward computation until all buckets were done: what the optimiser waits for."""
+        """Time from the end of the backward pass until all buckets were done, which the optimiser waits for."""
         return max(0, max((span.done_ns for span in self.spans), default=0) - self.backward_end_ns)
 
 
 def summary(steps: Iterable[tuple[int, int]]) -> dict[str, float]:
-    """Figures of many steps, from each one's communication and exposed time (nanoseconds)."""
+    """Summarise many steps, given each one's communication and exposed time (nanoseconds)."""
     known = list(steps)
     return {
         "communication_ms_median": round(statistics.median(c for c, _ in known) / NS_PER_MS, 3),
@@ -77,19 +77,19 @@ def summary(steps: Iterable[tuple[int, int]]) -> dict[str, float]:
 
 
 def write_trace(exported: Path, path: Path, rank: int, marks: dict[str, int], steps: list[StepTimes]) -> None:
-    """Add a rank's spans to a trace that torch.profiler exported, and write the two as one file.
+    """Add a rank's spans to a trace that torch.profiler exported, and write both as one file.
 
-    They are asynchronous events: several buckets are under way at the same time, which no thread's row could show.
+    They are asynchronous events: several buckets are in flight at the same time, which no thread's row could show.
 
     Args:
-        marks: name of a range in the trace -> when it was entered; they tell the offset between the two clocks.
+        marks: name of a range in the trace -> when it was entered; they give the offset between the two clocks.
 
     Source: Chrome's "Trace Event Format", section "Async Events".
     """
     trace = json.loads(exported.read_text())
     events = trace["traceEvents"]
     entered = [event for event in events if event.get("ph") == "X" and event.get("name") in marks]
-    # The stamp is taken just before the range is entered, so the smallest difference is the truest.
+    # The timestamp is taken just before the range is entered, so the smallest difference is the most accurate.
     offset_us = min(event["ts"] - marks[event["name"]] / NS_PER_US for event in entered)
     pid = os.getpid()
     for event in events:

@@ -1,1 +1,1 @@
-"""Schedules: the operations, their checker and drawer."""
+"""Schedules: their operations, and how to check and draw them."""

@@ -1,8 +1,8 @@
 """Symbolic execution of a schedule: does every worker end with every contribution exactly once, and can it deadlock?
 
-Values are multisets of contributions. As the host runtime has it, a send does not wait, and is over when its receiver
-takes the message; a piece that is being sent is not changed. So a receive takes its message, waits for what is still
-under way of that piece, and adds or copies.
+Values are multisets of contributions. As on hosts, a send does not block and is complete when its receiver takes the
+message; a piece does not change while it is being sent. So a receive takes its message, waits until all sends of that
+piece are complete, and then adds or copies.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check(schedule: Schedule) -> None:
                 run.moved = True
     for node, operations in todo.items():
         if operations:
-            raise ScheduleError(f"{schedule.mechanism}: deadlock: {node} waits for ever to {describe(operations[0])}")
+            raise ScheduleError(f"{schedule.mechanism}: deadlock: {node} waits forever to {describe(operations[0])}")
     for (sender, receiver, piece), messages in run.wires.items():
         if messages:
             raise ScheduleError(f"{schedule.mechanism}: piece {piece} from {sender} is never received by {receiver}")
@@ -52,14 +52,14 @@ def check(schedule: Schedule) -> None:
 
 @dataclass(slots=True)
 class Execution:
-    """Where every node is.
+    """State of the symbolic execution.
 
     Attributes:
-        values: of a node's piece.
+        values: of each node's pieces.
         wires: messages by sender, receiver and piece.
-        under_way: how many messages of a node's piece have not been taken.
-        taken: what a node has taken and may not yet use.
-        moved: whether something has happened.
+        under_way: number of messages of a node's piece that have not been taken.
+        taken: messages that a node has taken but may not use yet.
+        moved: whether anything has happened.
     """
 
     schedule: Schedule
@@ -75,7 +75,7 @@ class Execution:
                 self.values[worker(rank), piece] = Counter({rank: 1})
 
     def step(self, node: str, operation: Operation) -> bool:
-        """Do one operation if it can be done now, or as much of it as can."""
+        """Do one operation, or as much of it as is possible now; returns whether it is complete."""
         mine = node, operation.piece
         match operation:
             case Send(peer, _):

@@ -1,4 +1,4 @@
-"""Whether a schedule's operations are what it declares to want of the switches."""
+"""Check that a schedule's operations match its declared use of the switches."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from hostlib.schedules.schedule import FabricUse, Receive, Schedule, Send, is_ho
 
 
 def require_fit(schedule: Schedule) -> None:
-    """That hosts and switches can do together what is declared.
+    """Check that hosts and switches can do what the schedule declares.
 
     Raises:
-        ScheduleError: it declares one use of the switches, and its operations are another's or none.
+        ScheduleError: the operations match another use of the switches, or none.
     """
     declared = schedule.fabric_use
     if declared is None or (found := recognise(schedule)) is declared:
         return
-    instead = "no use of the switch that hosts know" if found is None else f"{found.name}: {found.value}"
+    instead = "no use of the switch that hosts support" if found is None else f"{found.name}: {found.value}"
     raise ScheduleError(
         f"{schedule.mechanism}: declares the fabric's use {declared.name} ({declared.value}), "
         f"but its operations are {instead}"
@@ -23,7 +23,9 @@ def require_fit(schedule: Schedule) -> None:
 
 
 def recognise(schedule: Schedule) -> FabricUse | None:
-    """What the operations want of the switches; None for nothing, or for what hosts and switches cannot do together."""
+    """Infer the use of the switches from the operations; None for no use, or one that hosts and switches do not
+    support.
+    """
     if not schedule.needs_fabric:
         return None
     servers = set(schedule.servers)

@@ -1,4 +1,4 @@
-"""A schedule of one switch where there is a tree of them: sums are taken, and multicasts replicated, at every level."""
+"""Convert a schedule for one switch to a tree of switches: sums and multicasts at every level."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hostlib.topology.switch_tree import SwitchTree
 
 
 def spread(schedule: Schedule, tree: SwitchTree, switch_of: Mapping[str, str]) -> Schedule:
-    """What the one switch does, done by the switches of a tree, as the fabric does it (docs/topology.md).
+    """Replace the one switch's operations by those of a tree of switches, as the fabric does them (docs/topology.md).
 
-    The sum is taken where all workers meet: at the lowest switch that has all of them below or, with servers, at the
-    root, where these are. What workers have the switch pass on as it is goes by the root, unsummed: such a schedule
-    stays what it is.
+    The sum is taken where all workers meet: at the lowest switch that has all of them below it or, with servers, at the
+    root, where the servers are. What the switch only forwards goes through the root unsummed; schedules that only do
+    that are returned unchanged.
 
     Args:
-        switch_of: the switch that each worker is on.
+        switch_of: the switch of each worker.
     """
     operations = schedule.nodes.get(SWITCH, ())
     passed_on = any(isinstance(each, Receive) and each.peer.startswith("worker") for each in operations)
@@ -53,7 +53,7 @@ def spread(schedule: Schedule, tree: SwitchTree, switch_of: Mapping[str, str]) -
 
 
 def _members(tree: SwitchTree, switch_of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """By switch that has workers below: the workers on it, and the switches below it that have some."""
+    """Switch with workers below it -> the workers on it, and the switches below it that have workers."""
     members: dict[str, list[str]] = {name: [] for name in tree.above}
     for node, switch in switch_of.items():
         members[switch].append(node)
@@ -65,7 +65,7 @@ def _members(tree: SwitchTree, switch_of: Mapping[str, str]) -> dict[str, tuple[
 
 
 def _place(node: str) -> tuple[str, int]:
-    """Names in the order of their numbers."""
+    """Sort key that orders names by their numbers."""
     plain = node.rstrip("0123456789")
     return plain, int(node[len(plain) :] or 0)
 

@@ -1,6 +1,6 @@
-"""A collective as data: which piece of the tensor goes from whom to whom, and where it is summed.
+"""A collective as data: which piece of the tensor goes from which node to which, and where it is summed.
 
-In the spirit of MSCCL's programs. A schedule is read by the host runtime, the checker and the drawer; nobody but the
+Similar to MSCCL's programs. The host runtime, the checker, the simulator and the drawer read schedules; only the
 mechanism's own file knows which mechanism it is.
 """
 
@@ -13,21 +13,21 @@ from functools import partial
 
 from hostlib.errors import OperationError
 
-SWITCH = "switch"  # the one of a star; of a tree (hierarchy.py) each has its own name
+SWITCH = "switch"  # the switch of a star; in a tree (hierarchy.py) each switch has its own name
 
 
 def worker(rank: int) -> str:
-    """The node name of a rank."""
+    """Node name of a rank."""
     return f"worker{rank}"
 
 
 def server(number: int) -> str:
-    """The node name of a parameter server with a host of its own."""
+    """Node name of a parameter server with a host of its own."""
     return f"server{number}"
 
 
 def is_host(node: str) -> bool:
-    """Whether a node is a worker or a server; else it is a switch."""
+    """Whether a node is a worker or a server; otherwise it is a switch."""
     return node.startswith(("worker", "server"))
 
 
@@ -41,7 +41,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """Wait for a piece from a peer; add it to one's own (`reduce`) or take it over."""
+    """Wait for a piece from a peer; add it to the local one (`reduce`) or replace that."""
 
     peer: str
     piece: int
@@ -66,7 +66,7 @@ class Multicast:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """At a host: work on a piece for so long; a host works on one at a time, in the order of their coming."""
+    """At a host: work on a piece for some time; a host works on one piece at a time, first come, first served."""
 
     piece: int
     duration_ns: int
@@ -77,7 +77,7 @@ OPERATIONS: tuple[type[Operation], ...] = (Send, Receive, Aggregate, Multicast, 
 
 
 class FabricUse(Enum):
-    """What a schedule wants of the switches, of what hosts and switches can do together."""
+    """A use of the switches that hosts and switches support together."""
 
     SUM = "the switch sums and multicasts"
     VIA_SERVER = "the switch sums for a server, whose result it multicasts"
@@ -89,11 +89,11 @@ Require = Callable[[str, object], None]  # of a node's operations
 
 
 class Lists(Mapping[str, tuple[Operation, ...]]):
-    """Each node's list, made when it is asked for: of a thousand workers one may be all that is wanted.
+    """Each node's list of operations, built on demand: of a thousand workers, one may be all that is needed.
 
     Args:
-        makers: of each node's operations.
-        require: called with a node and its operations before anybody gets them; raises what is wrong with them.
+        makers: node -> function that makes its operations.
+        require: called with a node and its operations before they are returned; raises if they are invalid.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], Iterable[Operation]]], require: Require | None = None) -> None:
@@ -101,7 +101,7 @@ class Lists(Mapping[str, tuple[Operation, ...]]):
         self._require = require
 
     def required(self, require: Require) -> Lists:
-        """The same lists, checked by this."""
+        """The same lists, checked by `require`."""
         return Lists(self._makers, require)
 
     def __getitem__(self, node: str) -> tuple[Operation, ...]:
@@ -121,7 +121,7 @@ class Lists(Mapping[str, tuple[Operation, ...]]):
 
 
 class Symmetry(Enum):
-    """How worker r's list follows from worker 0's, where it does: whoever plays one has played them all.
+    """How worker r's list follows from worker 0's, so that executing one list covers all workers.
 
     ROTATION: ranks and pieces are shifted by r, modulo the world size and the number of pieces.
     XOR: ranks and pieces are combined with r by exclusive or.
@@ -134,19 +134,19 @@ class Symmetry(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Every node's ordered list of operations for one tensor. Sends do not wait; everything else does.
+    """Every node's ordered list of operations for one tensor. Sends do not block; all other operations do.
 
     Attributes:
-        pieces: how many parts the tensor is split into, as evenly as its size allows; the first ones are larger.
-        nodes: operations by node name; workers are worker0..worker{n-1}, and what is neither a worker nor a server
+        pieces: number of parts that the tensor is split into, as evenly as its size allows; the first ones are larger.
+        nodes: operations by node name. Workers are worker0..worker{n-1}; a node that is neither a worker nor a server
             is a switch.
-        symmetry: of the workers' lists; only without other nodes.
-        fabric_use: what it declares to want of the switches, where hosts are to run it; None where it only can be
-            simulated, or has no switch. `hostlib.schedules.fabric_use.require_fit` holds it to its operations.
+        symmetry: of the workers' lists; only if there are no other nodes.
+        fabric_use: declared use of the switches, for schedules that hosts run; None if it can only be simulated, or has
+            no switch. `hostlib.schedules.fabric_use.require_fit` compares it with the operations.
 
     Raises:
-        OperationError: a node's operations are none, or name a piece or a node that there is not. Of `Lists`, when a
-            node's is asked for.
+        OperationError: a node's operations are invalid, or name a piece or node that does not exist. With `Lists`,
+            raised when the node's list is requested.
     """
 
     mechanism: str
@@ -170,12 +170,12 @@ class Schedule:
 
     @property
     def needs_fabric(self) -> bool:
-        """Whether switches have something to do in it."""
+        """Whether the schedule has switches."""
         return not all(map(is_host, self.nodes))
 
     @property
     def multicast_sources(self) -> dict[int, str]:
-        """By piece, the host that has it multicast to all other workers; empty if that is not all that the switch does."""
+        """Piece -> the host whose copy is multicast to all other workers; empty if the switch does anything else."""
         workers = {worker(rank) for rank in range(self.world_size)}
         operations = iter(self.nodes.get(SWITCH, ()))
         sources = {}
@@ -191,7 +191,7 @@ class Schedule:
 
     @property
     def runs_on_hosts(self) -> bool:
-        """Whether hosts can do it: there the fabric is at work for one server or none."""
+        """Whether hosts can run it: on hosts, the fabric works for one server or none."""
         return not self.needs_fabric or (self.fabric_use is not None and len(self.servers) <= 1)
 
     @property
@@ -201,7 +201,7 @@ class Schedule:
 
 
 def _require_operations(mechanism: str, pieces: int, nodes: Collection[str], node: str, operations: object) -> None:
-    """Raises OperationError: these are not a node's operations on so many pieces."""
+    """Check a node's operations. Raises OperationError."""
     if not isinstance(operations, tuple):
         raise OperationError(
             f"{mechanism}: the operations of {node} must be a tuple, not a {type(operations).__name__}"
@@ -228,15 +228,15 @@ def _error_of(operation: object, pieces: int, nodes: Collection[str]) -> str | N
         return "must say True or False for reduce"
     for peer in peers:
         if not isinstance(peer, str) or peer not in nodes:
-            return f"names {peer!r}, which is no node of the schedule"
+            return f"names {peer!r}, which is not a node of the schedule"
     return None
 
 
 def image(schedule: Schedule, operation: Operation, rank: int) -> Operation:
-    """What worker `rank` does where worker 0 does `operation`, by the schedule's symmetry.
+    """Return what worker `rank` does where worker 0 does `operation`, by the schedule's symmetry.
 
     Raises:
-        ValueError: it has none, or the operation is a switch's.
+        ValueError: the schedule has no symmetry, or the operation is a switch's.
     """
 
     def turned(number: int, count: int) -> int:
@@ -252,7 +252,7 @@ def image(schedule: Schedule, operation: Operation, rank: int) -> Operation:
 
 
 def piece_bounds(elements: int, pieces: int) -> list[tuple[int, int]]:
-    """[start, end) of every piece of a tensor; pieces may be empty."""
+    """Bounds [start, end) of every piece of a tensor; pieces may be empty."""
     small, larger = divmod(elements, pieces)
     bounds, start = [], 0
     for piece in range(pieces):
@@ -275,7 +275,7 @@ def link_elements(schedule: Schedule, elements: int) -> dict[str, tuple[int, int
 
 
 def describe(operation: Operation) -> str:
-    """One operation in words."""
+    """Describe one operation in words."""
     match operation:
         case Send(peer, piece):
             return f"send piece {piece} to {peer}"

@@ -1,4 +1,4 @@
-"""Which parameter server sums which piece of a tensor.
+"""Assign the pieces of a tensor to parameter servers.
 
 Source: "How to Train your DNN", section 9.1 (whole variables and even parts); "Poseidon", section 4.1 (pairs of 2 MB).
 """
@@ -17,7 +17,7 @@ PAIR_BYTES = 2_000_000
 
 
 def placement(servers: int, assign: Assign, size: int, turn: int) -> tuple[int, ...]:
-    """The server of each piece.
+    """Return the server of each piece.
 
     Args:
         assign: `whole`: each tensor on one server, round robin, as TensorFlow assigns variables; `even`: a part of each
@@ -46,12 +46,12 @@ def with_servers(
     of_server: Callable[[int, tuple[str, ...], tuple[int, ...]], Iterable[Operation]],
     of_switch: Callable[[tuple[str, ...], tuple[int, ...]], Iterable[Operation]] | None = None,
 ) -> Schedule:
-    """The schedule of workers that are all alike, of servers, and of the switch, if it has a part in it.
+    """Build a schedule from identical workers, servers, and the switch if it takes part.
 
     Args:
-        owners: see placement; the operations' makers are called with it.
-        of_server: is called with its number and all workers' names, too.
-        of_switch: is called with all workers' names, too.
+        owners: see placement; passed to the functions that make operations.
+        of_server: also takes the server's number and all workers' names.
+        of_switch: also takes all workers' names.
     """
     workers = tuple(worker(rank) for rank in range(world_size))
     makers: dict[str, Callable[[], Iterable[Operation]]] = dict.fromkeys(workers, partial(of_worker, owners))

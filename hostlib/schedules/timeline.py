@@ -1,6 +1,6 @@
-"""A schedule as a timeline: who sends which piece to whom in which step, when every message takes one step.
+"""A schedule as a timeline: who sends which piece to whom in which step, if every message takes one step.
 
-A node sends one message per step and takes in one per step; a multicast counts as one that is sent.
+A node sends one message and receives one message per step; a multicast counts as one sent message.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hostlib.system.plot_file import new_figure, require_drawable, save
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One that is under way during a step (from 1).
+    """A message that is sent during a step (from 1).
 
     Attributes:
-        reduce: the receiver adds it to what it has.
+        reduce: the receiver adds it to its piece.
     """
 
     step: int
@@ -31,10 +31,10 @@ class Message:
 
 
 def timeline(schedule: Schedule) -> list[Message]:
-    """The messages of a schedule that `hostlib.schedules.checker.check` has passed, by step."""
+    """Messages, by step, of a schedule that `hostlib.schedules.checker.check` has accepted."""
     todo = {node: deque(operations) for node, operations in schedule.nodes.items()}
-    clock: dict[str, int] = defaultdict(int)  # until when a node's list is done
-    sent: dict[str, int] = defaultdict(int)  # the last step in which it sends
+    clock: dict[str, int] = defaultdict(int)  # the step until which a node's list is done
+    sent: dict[str, int] = defaultdict(int)  # the last step in which a node sends
     taken: dict[str, int] = defaultdict(int)
     wires: dict[tuple[str, str, int], deque[int]] = defaultdict(deque)
     messages: list[Message] = []
@@ -72,7 +72,7 @@ def timeline(schedule: Schedule) -> list[Message]:
 
 
 def table(schedule: Schedule) -> Table:
-    """A row for each step, a column for each node."""
+    """Table with a row for each step and a column for each node."""
     messages = timeline(schedule)
     drawn = Table("step", *schedule.nodes, title_justify="left", show_lines=True)
     for step in range(1, 1 + max((message.step for message in messages), default=0)):
@@ -87,10 +87,10 @@ def table(schedule: Schedule) -> Table:
 
 
 def picture(schedule: Schedule, path: Path) -> None:
-    """Draw it to a file: a line for each node, an arrow for each message, a colour for each piece.
+    """Draw the timeline to a file: a line for each node, an arrow for each message, a colour for each piece.
 
     Raises:
-        HostlibError: not a kind of file that can be drawn, or matplotlib is not there.
+        HostlibError: the file's kind cannot be drawn, or matplotlib is missing.
     """
     require_drawable(path)
     from matplotlib import colormaps

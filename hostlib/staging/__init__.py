@@ -1,1 +1,1 @@
-"""Tensors on their way between a device, the host's memory and the packet engine."""
+"""Staging of tensors between a device, the host's memory and the packet engine."""

@@ -1,4 +1,4 @@
-"""hostlib.staging.device for CUDA: torch's streams and events, and the Triton kernels."""
+"""hostlib.staging.device for CUDA, with torch's streams and events and the Triton kernels."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ except ImportError as absent:
         f"sums of CUDA tensors need Triton, which every CUDA build of torch brings: pip install triton ({absent})"
     ) from absent
 
-URGENT = -1  # of a stream: before the caller's own
+URGENT = -1  # stream priority: higher than the caller's streams
 
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """CUDA's errors, and Triton's, in one line: they come late, from whatever call is next."""
+    """Report CUDA's and Triton's errors in one line; they surface late, in whatever call comes next."""
     try:
         yield
     except HostlibError:
@@ -33,7 +33,7 @@ def _reported() -> Iterator[None]:
 
 
 class CudaEvent:
-    """Source: cudaEventBlockingSync: a thread that waits sleeps."""
+    """A CUDA event with cudaEventBlockingSync: a waiting thread sleeps."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self.event = torch.cuda.Event(blocking=True)
@@ -88,7 +88,7 @@ class CudaStream:
 
 
 class CudaDevice:
-    """One GPU. torch's allocators know which copies still use pinned memory, and which streams a tensor's."""
+    """One GPU. torch's allocators track which copies use pinned memory, and which streams use a tensor."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

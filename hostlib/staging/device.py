@@ -1,7 +1,7 @@
-"""What the sums of tensors on a device need of it: streams, events, pinned memory, and the fused kernels.
+"""The interface to a device: streams, events, pinned memory, and the fused kernels.
 
-hostlib/staging/cuda.py has it for CUDA. All that a Stream is asked to do happens later, in the order in which it was asked;
-only Event.wait() waits.
+hostlib/staging/cuda.py implements it for CUDA. All calls on a Stream are asynchronous and executed in order; only
+Event.wait() blocks.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 
 
 class DeviceEvent(Protocol):
-    """What a stream had been asked to do at one moment."""
+    """The point in a stream at which it was recorded."""
 
     def wait(self) -> None:
-        """Sleep until it is done.
+        """Sleep until the stream has reached it.
 
         Raises:
             HostlibError: the device failed.
@@ -26,28 +26,28 @@ class DeviceEvent(Protocol):
 
 
 class Stream(Protocol):
-    """Work in order, beside all that the caller's own streams do.
+    """A queue of work that runs beside the caller's own streams.
 
     Values are flat and contiguous; codes are int16, one per block of `elements` values, with SPECIAL_CODE for
-    EXPONENT_SPECIAL; words are int32. hostlib/protocol/block_float.py says what the kernels compute, bit for bit.
+    EXPONENT_SPECIAL; words are int32. hostlib/protocol/block_float.py defines what the kernels compute, bit for bit.
     """
 
     def use(self) -> AbstractContextManager[Any]:
-        """Make it torch's current stream: for a future's result, whose readers then wait for the stream."""
+        """Make it torch's current stream: for setting a future's result, whose readers then wait for the stream."""
         ...
 
     def after(self, event: Any) -> None:
-        """What follows waits for an event of this device; the caller does not."""
+        """Let later work wait for an event of this device; the caller does not wait."""
         ...
 
     def mark(self) -> DeviceEvent: ...
 
     def keep(self, tensor: Tensor) -> None:
-        """A tensor's memory is not given to others before all of this is done."""
+        """Keep a tensor's memory from being reused until all work so far is done."""
         ...
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
-        """Memory of the device, for this stream alone."""
+        """Allocate device memory for this stream only."""
         ...
 
     def copy(self, into: Tensor, source: Tensor) -> None: ...
@@ -62,20 +62,20 @@ class Stream(Protocol):
 
 
 class Device(Protocol):
-    """Where a tensor is."""
+    """The device that holds a tensor."""
 
     def now(self) -> Any:
-        """An event: what the caller's current stream has been asked to do so far."""
+        """Record an event in the caller's current stream."""
         ...
 
     def stream(self) -> Stream:
-        """A new one."""
+        """Create a stream."""
         ...
 
     def pinned(self, count: int, dtype: torch.dtype) -> Tensor:
-        """Host memory that the device copies to and from by itself; free again when its copies are done."""
+        """Allocate pinned host memory, which is reused once its copies are done."""
         ...
 
     def future(self) -> torch.futures.Future[Any]:
-        """One whose readers wait on the device for what completed it."""
+        """Create a future whose readers wait on the device for the work that completed it."""
         ...

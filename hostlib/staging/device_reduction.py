@@ -1,9 +1,11 @@
-"""Sums of tensors on a device, so that its own work goes on: three side streams, pinned memory, fused kernels.
+"""Sum tensors on a device without blocking its other work: three side streams, pinned memory, fused kernels.
 
-A tensor of floats that goes through the switch is quantised on the device. What the engine agrees on block by block,
-with each packet for a later one, is agreed on beforehand and at once here: the same codes, hence the same words and the
-same bits as for a tensor in the host's memory (docs/adr/0009-a-device-agrees-on-its-codes-ahead.md). It goes in pieces,
-so that quantising, copying, sending and scaling back overlap. All other sums take a copy in pinned memory.
+A tensor of floats that goes through the switch is quantised on the device. The engine agrees on each block's code in an
+earlier packet; here all codes are agreed on at once beforehand. The codes are the same, hence the same words and bits
+as for a tensor in host memory (docs/adr/0009-a-device-agrees-on-its-codes-ahead.md).
+
+Tensors go in pieces, so that quantising, copying, sending and scaling back overlap. All other sums use a copy in pinned
+memory.
 """
 
 from __future__ import annotations
@@ -21,23 +23,24 @@ from hostlib.staging.request import ReduceRequest
 from hostlib.transport.refusals import refuse
 
 PIECE_BYTES = 2 << 20  # of words
-PIECES = 32  # between device and switch at a time: what pinned memory this takes at most, for all tensors
-AHEAD = 3  # pieces that are being quantised while one is handed to the engine
+PIECES = 32  # in flight between device and switch, for all tensors: limits the pinned memory
+AHEAD = 3  # pieces that are quantised while one is handed to the engine
 
 Future = torch.futures.Future
 
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """How the packet engine cuts a tensor: blocks of `elements`; of each lane's part of them the first `slots` share a
-    code (hostlib/native/blocks.h)."""
+    """How the packet engine cuts a tensor: into blocks of `elements`; in each lane's part, the first `slots` blocks
+    share a code (hostlib/native/blocks.h).
+    """
 
     elements: int
     slots: int
     lanes: int
 
     def share_openings(self, codes: Tensor) -> None:
-        """Codes of a whole tensor's blocks, int16 (blocks,): the largest of those that share one, in each of them."""
+        """Replace the codes of blocks that share one by their maximum; codes of a whole tensor, int16 (blocks,)."""
         blocks = len(codes)
         for lane in range(self.lanes):
             first, end = lane * blocks // self.lanes, (lane + 1) * blocks // self.lanes
@@ -48,11 +51,11 @@ class BlockLayout:
 
 @dataclass(slots=True)
 class Asked:
-    """A tensor of the device, to be summed.
+    """A device tensor to be summed.
 
     Attributes:
-        flat: its values, contiguous; in its own memory where they are.
-        left: requests without a result.
+        flat: its values, contiguous; in place if they already are.
+        left: number of requests without a result.
     """
 
     tensor: Tensor
@@ -65,13 +68,13 @@ class Asked:
 class DeviceReduction:
     """One device's side of a collective.
 
-    Its streams wait for nothing but what comes before in the same tensor. One looks at tensors, as the caller's stream
-    has them ready; the next makes words of them; the last takes the results back: where a tensor is not yet computed,
-    those before it go on.
+    A stream only waits for earlier work on the same tensor. The first stream inspects tensors as soon as the caller's
+    stream has them ready; the second quantises them; the third copies results back. So a tensor that is not yet
+    computed does not delay those before it.
 
     Args:
-        cut: the engine's; None where it sums something else than words.
-        agree: maximum of codes over all ranks, in place.
+        cut: the engine's layout; None if it does not sum words.
+        agree: computes the maximum of codes over all ranks, in place.
     """
 
     def __init__(
@@ -84,13 +87,13 @@ class DeviceReduction:
     def ask(
         self, tensor: Tensor, wire_dtype: torch.dtype, average: bool, future: Future[Tensor]
     ) -> Callable[[Callable[[ReduceRequest], None]], None]:
-        """Begin with a tensor, behind what the caller's current stream has been asked to do.
+        """Start to sum a tensor, after the work in the caller's current stream.
 
         Args:
-            wire_dtype: the dtype that it is summed in where no words are made of it.
+            wire_dtype: the dtype that it is summed in if it is not quantised to words.
 
         Returns:
-            What goes on with it, in another thread: called with what takes requests, in order.
+            The continuation, to be run in another thread; it is called with a function that takes requests, in order.
         """
         self._look.after(self._device.now())
         self._keep(tensor)
@@ -112,7 +115,7 @@ class DeviceReduction:
         return go_on
 
     def _keep(self, tensor: Tensor) -> None:
-        """Its memory is another stream's."""
+        """Keep its memory from being reused: it belongs to another stream."""
         for stream in (self._look, self._up, self._down):
             stream.keep(tensor)
 
@@ -125,7 +128,7 @@ class DeviceReduction:
         self._keep(flat)
         return flat
 
-    # ---- words ---------------------------------------------------------------------------------------------------
+    # ---- words ------------------------------------------------------------------------------------------------------
 
     def _ask_words(self, cut: BlockLayout, asked: Asked) -> Callable[[Callable[[ReduceRequest], None]], None]:
         blocks = -(-asked.flat.numel() // cut.elements)
@@ -144,7 +147,7 @@ class DeviceReduction:
         return go_on
 
     def _send(self, cut: BlockLayout, asked: Asked, agreed: Tensor, give: Callable[[ReduceRequest], None]) -> None:
-        """Quantise and hand over piece by piece."""
+        """Quantise a tensor and hand it over piece by piece."""
         up, down = (self._uploaded(stream, agreed) for stream in (self._up, self._down))
         blocks = max(1, PIECE_BYTES // (4 * cut.elements))
         pieces = range(0, len(agreed), blocks)
@@ -161,7 +164,7 @@ class DeviceReduction:
     def _piece(
         self, cut: BlockLayout, asked: Asked, up: Tensor, down: Tensor, first: int
     ) -> tuple[DeviceEvent, ReduceRequest]:
-        """A piece from block `first` on. up, down: its agreed codes, for either way."""
+        """Quantise the piece that begins at block `first`. up, down: its agreed codes, for either direction."""
         values = asked.flat[first * cut.elements : (first + len(up)) * cut.elements]
         count, world_size = values.numel(), self._world_size
         words, host = self._up.empty(count, torch.int32), self._device.pinned(count, torch.int32)
@@ -188,7 +191,7 @@ class DeviceReduction:
         return there
 
     def _delivered(self, asked: Asked) -> None:
-        """One more result is on its way to the tensor; of the last one, the future tells."""
+        """Note that a result's copy to the tensor has been queued; the last one completes the future."""
         asked.left -= 1
         if asked.left > 0 or asked.future.done():
             return

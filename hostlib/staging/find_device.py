@@ -1,4 +1,4 @@
-"""Which device a tensor is on. What a kind of device needs is loaded with the first such tensor."""
+"""Find a tensor's device. Support for a kind of device is loaded with its first tensor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _found: dict[torch.device, Device] = {}
 
 
 def device_of(tensor: Tensor) -> Device | None:
-    """The device that a tensor is on; None for the host's memory.
+    """The device that a tensor is on; None for host memory.
 
     Raises:
         HostlibError: neither CPU nor CUDA, or Triton is missing.
@@ -23,7 +23,7 @@ def device_of(tensor: Tensor) -> Device | None:
     if kind != "cuda":
         raise HostlibError(f"tensors on {kind.upper()} cannot be summed; legal: CPU and CUDA")
     if tensor.device not in _found:
-        # Triton is loaded for the first CUDA tensor, not before.
+        # Load Triton with the first CUDA tensor, not before.
         from hostlib.staging.cuda import CudaDevice
 
         _found[tensor.device] = CudaDevice(tensor.device)

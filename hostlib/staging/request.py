@@ -1,4 +1,4 @@
-"""What is given to be summed: a tensor, or part of one, in the host's memory."""
+"""Requests to sum a tensor, or part of one, in host memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.transport.refusals import refuse
 
-# What is summed, and the dtype it travels in.
+# dtypes that are summed, and the dtype that each travels in
 DTYPES = {
     torch.float32: torch.float32,
     torch.float16: torch.float32,
@@ -23,12 +23,12 @@ DTYPES = {
 
 @dataclass(slots=True)
 class ReduceRequest:
-    """Part of a tensor, in the host's memory.
+    """Part of a tensor in host memory, to be summed.
 
     Attributes:
-        values: what is to be summed over the ranks, in place.
-        deliver: called when it is; raises HostlibError if it gets no further.
-        refuse: called otherwise, and after a `deliver` that raised.
+        values: summed over the ranks, in place.
+        deliver: called with the result in place; raises HostlibError if it cannot be passed on.
+        refuse: called on failure, and after a `deliver` that raised.
     """
 
     values: Tensor
@@ -51,7 +51,7 @@ def wire_dtype(tensor: Tensor, average: bool) -> torch.dtype:
 
 
 def host_request(tensor: Tensor, dtype: torch.dtype, average: bool, future: torch.futures.Future[Any]) -> ReduceRequest:
-    """A tensor in the host's memory; itself where it has that dtype and is contiguous."""
+    """Request for a tensor in host memory; without a copy if it has that dtype and is contiguous."""
     with torch.no_grad():
         work = tensor.detach().to(dtype, memory_format=torch.contiguous_format).contiguous()
 

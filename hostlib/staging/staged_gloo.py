@@ -1,7 +1,8 @@
-"""What torch's Gloo takes from the host's memory alone, for tensors on a device: by way of pinned memory.
+"""Stage CUDA tensors through pinned memory for Gloo's CPU-only operations.
 
-Source: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp: it copies CUDA tensors itself in all-reduce, broadcast,
-reduce, all-gather, gather, scatter and all-to-all, and hands others' addresses to its sockets as they are.
+Source: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp. Gloo copies CUDA tensors itself in all-reduce, broadcast,
+reduce, all-gather, gather, scatter and all-to-all. In other operations it passes their addresses to its sockets
+unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from hostlib.staging.find_device import device_of
 
-# What is received into, among a call's arguments.
+# The arguments that each operation receives into.
 RECEIVED: dict[str, tuple[int, ...]] = {
     "send": (),
     "recv": (0,),
@@ -26,7 +27,7 @@ RECEIVED: dict[str, tuple[int, ...]] = {
 
 
 class StagedWork(dist.Work):
-    """Gloo's work; what it received is in the device's tensors once somebody has waited for it."""
+    """Gloo's work; `wait` copies what was received to the device's tensors."""
 
     def __init__(self, work: Any, received: list[tuple[Tensor, Tensor]]) -> None:
         super().__init__()
@@ -36,7 +37,7 @@ class StagedWork(dist.Work):
         done = self._work.wait() if timeout is None else self._work.wait(timeout)
         while self._received:
             tensor, host = self._received.pop()
-            # On the caller's stream, like all that the caller does with it afterwards.
+            # On the caller's stream, before its later work.
             tensor.detach().copy_(host.view(tensor.shape), non_blocking=True)
         return bool(done)
 
@@ -48,7 +49,7 @@ class StagedWork(dist.Work):
 
 
 def staged(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Call one of RECEIVED; with tensors on a device, by way of the host. Waits until those to be sent are computed."""
+    """Call one of RECEIVED, staging device tensors through the host. Blocks until tensors to be sent are computed."""
     received: list[tuple[Tensor, Tensor]] = []
     through_host = False
 

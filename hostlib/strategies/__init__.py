@@ -1,1 +1,1 @@
-"""Training strategies by name; `builtin/` has one folder for each."""
+"""The training strategies by name; `builtin/` has one folder for each."""

@@ -1,6 +1,6 @@
-"""What a strategy makes of a model's trace: what workers compute, what is summed, and which messages are its own.
+"""Plans: a strategy applied to a model's trace. What workers compute, what is summed, and which messages are its own.
 
-The simulator plays plans in virtual time, the emulation with real bytes. Whatever the mechanism does not sum is an
+The simulator executes plans in virtual time, the emulation with real bytes. Whatever the mechanism does not sum is an
 exchange: a schedule, as mechanisms have them, whose pieces have sizes of their own. Torch-free.
 """
 
@@ -22,13 +22,13 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """Where a strategy is at work.
+    """The environment of a strategy.
 
     Attributes:
-        choice: strategy and mechanism as they are called.
-        layers: of the model; empty where all that is known is a trace.
+        choice: strategy and mechanism, as the user named them.
+        layers: of the model; empty if only a trace is known.
         batch: examples of one worker and iteration.
-        servers: the hosts of the strategy's own servers, as schedules call them.
+        servers: node names of the hosts of the strategy's own servers.
     """
 
     choice: str
@@ -39,10 +39,10 @@ class PlanContext:
     servers: tuple[str, ...]
 
     def known_layers(self) -> tuple[LayerInfo, ...]:
-        """Raises HostlibError: nothing is known of them."""
+        """The model's layers. Raises HostlibError: they are unknown."""
         if not self.layers:
             raise HostlibError(
-                f"{self.choice} needs layers' kinds, matrices and outputs, which a trace does not tell: "
+                f"{self.choice} needs layers' kinds, matrices and outputs, which a trace does not contain: "
                 "name a model (simulation run --help lists them) instead of a file"
             )
         return self.layers
@@ -50,7 +50,7 @@ class PlanContext:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Messages of a strategy's own.
+    """A strategy's own messages.
 
     Attributes:
         sizes: of the schedule's pieces, in bytes.
@@ -64,7 +64,7 @@ class Exchange:
         return sum(self.sizes)
 
     def scaled(self, factor: float) -> Exchange:
-        """With pieces so many times as large, in whole values, none without."""
+        """The same exchange with its pieces' sizes times a factor, rounded to whole values; no piece becomes empty."""
         return replace(
             self, sizes=tuple(FLOAT_BYTES * max(1, round(size * factor / FLOAT_BYTES)) for size in self.sizes)
         )
@@ -72,7 +72,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class GradientExchange:
-    """Gradients that an exchange brings to all workers, instead of the mechanism; it begins when the last is ready."""
+    """Gradients that an exchange carries instead of the mechanism; it begins when the last of them is ready."""
 
     parameters: tuple[str, ...]
     exchange: Exchange
@@ -83,11 +83,11 @@ class Plan:
     """One iteration.
 
     Attributes:
-        trace: what workers compute; its gradients are summed by the mechanism, but for those that are carried.
-        blocking: exchanges between the passes: a worker begins with the backward pass when those are over that it takes
-            part in.
-        chunks: gradients that are summed in one piece each, in this order, when the last of them is ready; what is in
-            none is summed as it is ready.
+        trace: what workers compute; the mechanism sums its gradients, except for those that an exchange carries.
+        blocking: exchanges between the passes: a worker begins its backward pass once those that it takes part in are
+            complete.
+        chunks: groups of gradients that are each summed in one piece, in this order, when the last one is ready;
+            gradients in no chunk are summed when they are ready.
     """
 
     trace: Trace
@@ -104,12 +104,12 @@ class Plan:
         return bool(self.exchanges)
 
     def scaled(self, factor: float) -> Plan:
-        """With so many times the bytes."""
+        """The same plan with all bytes times a factor."""
         trace = self.trace if factor == 1 else self.trace.scale_sizes(factor)
         return replace(self, trace=trace).with_exchanges_scaled(factor)
 
     def with_exchanges_scaled(self, factor: float) -> Plan:
-        """Likewise, but for what the mechanism sums."""
+        """The same plan with all bytes but those that the mechanism sums times a factor."""
         if factor == 1:
             return self
         return replace(
@@ -127,7 +127,7 @@ def everybody_to_everybody(name: str, workers: int, size: int, by_switch: bool =
     names = [worker(rank) for rank in range(workers)]
     nodes: dict[str, tuple[Operation, ...]] = {}
     for rank, node in enumerate(names):
-        # Beginning with the next one: not everybody sends to one at once.
+        # Each starts with its successor, so that the workers do not all send to one host at once.
         others = [(rank + step) % workers for step in range(1, workers)]
         sends = [Send(SWITCH, rank)] if by_switch else [Send(names[other], rank) for other in others]
         comes = [Receive(SWITCH if by_switch else names[other], other, False) for other in reversed(others)]
@@ -146,7 +146,7 @@ def everybody_to_everybody(name: str, workers: int, size: int, by_switch: bool =
 
 
 def by_server(name: str, workers: int, server: str, up: int, down: int) -> Exchange:
-    """Each worker's piece to a server, which may be a worker as well and then has one for all."""
+    """Each worker's piece to a server and back; a server that is a worker as well also has its own piece."""
     names = [worker(rank) for rank in range(workers)]
     nodes: dict[str, tuple[Operation, ...]] = {
         node: (Send(server, rank), Receive(server, workers, False)) for rank, node in enumerate(names)
@@ -160,7 +160,7 @@ def by_server(name: str, workers: int, server: str, up: int, down: int) -> Excha
 
 
 def sync_exchange(name: str, workers: int, rank: int, server: str, size: int, compute_ns: int) -> Exchange:
-    """One worker's piece to a server, which works on it, one at a time, and sends back as much."""
+    """One worker's piece to a server, which processes one at a time and sends back as many bytes."""
     nodes: dict[str, tuple[Operation, ...]] = {worker(other): () for other in range(workers)}
     nodes[worker(rank)] = (Send(server, 0), Receive(server, 0, False))
     nodes[server] = (Receive(worker(rank), 0, False), Compute(0, compute_ns), Send(worker(rank), 0))
@@ -168,7 +168,7 @@ def sync_exchange(name: str, workers: int, rank: int, server: str, size: int, co
 
 
 def sync_exchange_of_all(name: str, workers: int, server: str, size: int, compute_ns: int) -> Exchange:
-    """All workers' pieces to a server, which works on all at once, and sends each as much back."""
+    """All workers' pieces to a server, which processes them together and sends back as many bytes to each."""
     names = [worker(rank) for rank in range(workers)]
     nodes: dict[str, tuple[Operation, ...]] = {
         node: (Send(server, rank), Receive(server, rank, False)) for rank, node in enumerate(names)
@@ -182,7 +182,7 @@ def sync_exchange_of_all(name: str, workers: int, server: str, size: int, comput
 
 
 def at_the_host(name: str, workers: int, size: int, compute_ns: int) -> Exchange:
-    """Each worker's piece to the host that all share, which is that long at it: no message carries anything."""
+    """Each worker's piece to the host that all share, which works on it for that time; no messages."""
     nodes = {worker(rank): (Compute(0, compute_ns),) for rank in range(workers)}
     return Exchange(Schedule(name, workers, 1, nodes), (size,))
 
@@ -191,7 +191,7 @@ def at_the_host(name: str, workers: int, size: int, compute_ns: int) -> Exchange
 
 
 def head(trace: Trace, last: str) -> Trace:
-    """The trace up to a layer, as if the others were somewhere else."""
+    """The trace up to a layer, without the layers after it."""
     names = [layer.name for layer in trace.layers]
     layers = trace.layers[: names.index(last) + 1]
     kept = {layer.name for layer in layers}
@@ -206,7 +206,7 @@ def head(trace: Trace, last: str) -> Trace:
 
 
 def tail_ns(trace: Trace, last: str) -> int:
-    """What the layers behind one compute, both passes together."""
+    """Computing time of the layers after a layer, both passes together."""
     names = [layer.name for layer in trace.layers]
     return sum(layer.forward_ns + layer.backward_ns for layer in trace.layers[names.index(last) + 1 :])
 
@@ -217,7 +217,7 @@ def gradients(trace: Trace) -> tuple[str, ...]:
 
 
 def pausing(trace: Trace, chunks: Iterable[tuple[str, ...]], pause_ns: int) -> Trace:
-    """The trace of workers that stop for so long whenever they have all gradients of a chunk, before any of it leaves."""
+    """A trace in which workers pause whenever all gradients of a chunk are ready, before they are sent."""
     step = {name: number for number, name in enumerate(gradients(trace))}
     last = list(accumulate((max(step[name] for name in chunk) for chunk in chunks), max))
     late_ns = {name: pause_ns * bisect_right(last, number) for name, number in step.items()}
@@ -235,14 +235,14 @@ def pausing(trace: Trace, chunks: Iterable[tuple[str, ...]], pause_ns: int) -> T
 def by_layers(
     trace: Trace, context: PlanContext, how: Callable[[int, LayerInfo], Exchange | None], with_bias: bool = True
 ) -> Plan:
-    """Fully connected layers' gradients carried by exchanges, all others summed.
+    """Plan in which exchanges carry fully connected layers' gradients and the mechanism sums all others.
 
     Args:
-        how: a layer's exchange, by its number from the last on; None for what the mechanism is to sum.
-        with_bias: whether an exchange brings the bias's gradient, too.
+        how: a layer's exchange, by its number, counted from the last layer; None for the mechanism.
+        with_bias: whether an exchange also carries the bias's gradient.
 
     Raises:
-        HostlibError: nothing is known of the layers.
+        HostlibError: the layers are unknown.
     """
     carried = []
     sizes = {p.name: p.bytes for p in trace.parameters}
@@ -257,16 +257,16 @@ def by_layers(
 
 
 def factors(layer: LayerInfo, context: PlanContext, by_switch: bool = False) -> Exchange:
-    """A layer's sufficient factors from everybody to everybody."""
+    """Exchange of a layer's sufficient factors between all workers."""
     return everybody_to_everybody(layer.name, context.workers, factor_bytes(layer, context.batch), by_switch)
 
 
 def factor_bytes(layer: LayerInfo, batch: int) -> int:
-    """Of a worker's sufficient factors: an input and an output's gradient for each vector that passes through."""
+    """Bytes of a worker's sufficient factors: an input and an output's gradient for each vector that passes through."""
     return FLOAT_BYTES * vectors(layer, batch) * sum(layer.matrix or ())
 
 
 def vectors(layer: LayerInfo, batch: int) -> int:
-    """How many pass through a fully connected layer: one for each example, or for each token of one."""
+    """Number of vectors that pass through a fully connected layer: one for each example, or for each of its tokens."""
     outputs, _ = layer.matrix or (layer.output, 0)
     return batch * max(1, layer.output // outputs)

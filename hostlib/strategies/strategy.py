@@ -1,4 +1,4 @@
-"""The strategies by name: what hostlib/strategies/builtin/ and other people's packages register. Torch-free."""
+"""Look up strategies by name: those of hostlib/strategies/builtin/ and of other distributions. Torch-free."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from hostlib.traces.trace import Trace
 if TYPE_CHECKING:
     from hostlib.strategies.trainer import Trainer, TrainerContext
 
-GROUP = "netfold.strategies"  # of the entry points of other people's packages
+GROUP = "netfold.strategies"  # the entry-point group for other distributions
 DEFAULT_STRATEGY = "wfbp"
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A registered strategy with its options; see StrategySpec for what it says of itself.
+    """A registered strategy with its options; see StrategySpec for its properties.
 
     Attributes:
-        name: as it was asked for, options included.
-        options: a value of its specification's options.
+        name: as the user gave it, options included.
+        options: an instance of its specification's options.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Strategy:
 
     @property
     def mechanism(self) -> str:
-        """What it sums with when nothing else is said."""
+        """The mechanism that it sums with by default."""
         return self.spec.mechanism
 
     @property
@@ -70,51 +70,51 @@ class Strategy:
 
     @property
     def servers(self) -> int:
-        """How many processes of its own it has, beside workers and the mechanism's servers."""
+        """Number of its own processes, in addition to workers and the mechanism's servers."""
         return 0 if self.spec.servers is None else self.spec.servers(self.options)
 
     @property
     def needs_fabric(self) -> bool:
-        """Whether its own messages go through the fabric's program."""
+        """Whether its own messages use the fabric's program."""
         return self.spec.needs_fabric is not None and self.spec.needs_fabric(self.options)
 
     @property
     def colocated(self) -> bool:
-        """Whether its servers live where workers do."""
+        """Whether its servers live on the workers' hosts."""
         return self.spec.colocated is not None and self.spec.colocated(self.options)
 
     def trainer(self, context: TrainerContext) -> Trainer:
-        """A rank's steps."""
+        """Make a rank's trainer."""
         return self.spec.trainer(context, self.options)
 
     def serve(self, context: TrainerContext, number: int) -> None:
-        """What its server of a number does, until the workers have ended."""
+        """Run its server of a number until the workers have ended."""
         if self.spec.serve is None:
             raise HostlibError(f"{self.name} has no servers")
         self.spec.serve(context, number, self.options)
 
     def refusal(self, mechanism: Mechanism) -> str | None:
-        """Why it does not go with a mechanism; None when it does."""
+        """Why it cannot be combined with a mechanism; None if it can."""
         return None if self.spec.refusal is None else self.spec.refusal(mechanism)
 
     def plan(self, trace: Trace, context: PlanContext) -> Plan:
-        """What it makes of a model's trace.
+        """Apply it to a model's trace.
 
         Raises:
-            HostlibError: more would have to be known of the model.
+            HostlibError: it needs to know more about the model.
         """
         return self.spec.plan(trace, context, self.options)
 
 
 def _require_sound(spec: StrategySpec) -> None:
-    """Raises HostlibError: there is no such mechanism, or its options' defaults are refused."""
+    """Check a specification. Raises HostlibError: its mechanism does not exist, or its default options are refused."""
     find(spec.mechanism)
     spec.options()
 
 
 @cache
 def registry() -> Registry[StrategySpec]:
-    """Whatever is registered, and what could not be."""
+    """The registered strategies and those that could not be registered."""
     return load_registry(builtin, GROUP, StrategySpec, _require_sound)
 
 
@@ -124,18 +124,18 @@ def registered_strategies() -> dict[str, Strategy]:
 
 
 def broken_strategies() -> tuple[Broken, ...]:
-    """What was to be a strategy and is none."""
+    """The strategies that could not be registered."""
     return registry().broken
 
 
 @cache
 def find_strategy(name: str) -> Strategy:
-    """A strategy by its name and options: `hybcomm`, or `ralp:split=fc6`.
+    """Find a strategy by its name and options: `hybcomm`, or `ralp:split=fc6`.
 
     Raises:
-        UnknownNameError: there is no such strategy or option; names the legal ones.
-        SpecError: there is one, but not as it must be; names its file.
-        HostlibError: an option's value is not of its kind.
+        UnknownNameError: there is no such strategy or option; the message lists the legal ones.
+        SpecError: its declaration is invalid; the message names its file.
+        HostlibError: an option's value has the wrong type.
     """
     plain, *words = name.split(":")
     spec = registry().find("strategy", plain)
@@ -143,7 +143,7 @@ def find_strategy(name: str) -> Strategy:
 
 
 def describe_options(strategy: Strategy) -> list[str]:
-    """Each of its options with its default and what else is legal; see hostlib.text.name_options.describe_option."""
+    """Each option with its default and legal values; see hostlib.text.name_options.describe_option."""
     kinds, keyword = strategy.spec.kinds, inspect.Parameter.KEYWORD_ONLY
     return [
         describe_option(inspect.Parameter(f.name, keyword, default=f.default, annotation=kinds[f.name]))
@@ -153,14 +153,14 @@ def describe_options(strategy: Strategy) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What `--mechanism` says: a strategy and a mechanism."""
+    """The value of `--mechanism`: a strategy and a mechanism."""
 
     strategy: Strategy
     mechanism: Mechanism
 
     @property
     def servers(self) -> int:
-        """Processes beside the workers: the mechanism's servers, then the strategy's."""
+        """Number of processes beside the workers: the mechanism's servers, then the strategy's."""
         return self.mechanism.servers + self.strategy.servers
 
     @property
@@ -169,7 +169,7 @@ class Choice:
 
     @property
     def server_hosts(self) -> tuple[str, ...]:
-        """Where each server lives, as schedules call it. A strategy's may share the hosts of the mechanism's."""
+        """Node name of each server's host. A strategy's servers may share the hosts of the mechanism's."""
         theirs, own = self.mechanism.servers, self.strategy.servers
         shared = self.strategy.shares_workers_hosts and self.mechanism.chosen.get("colocated")
         if shared or self.strategy.colocated:
@@ -179,21 +179,21 @@ class Choice:
 
     @property
     def hosts(self) -> int:
-        """How many hosts servers have beside the workers'."""
+        """Number of hosts that servers use in addition to the workers'."""
         return len({host for host in self.server_hosts if host.startswith("server")})
 
     def require_workers(self, workers: int) -> None:
-        """Raises HostlibError: servers are to share hosts with more workers than there are."""
+        """Check the number of workers. Raises HostlibError: servers share hosts with more workers than there are."""
         sharing = len([host for host in self.server_hosts if host.startswith("worker")])
         if sharing > workers:
             raise HostlibError(f"{self}: {sharing} servers cannot share the hosts of {workers} workers")
 
     def plan(self, trace: Trace, layers: tuple[LayerInfo, ...], workers: int, batch: int) -> Plan:
-        """What one iteration of a model is.
+        """Plan one iteration of a model.
 
         Args:
-            layers: of the model; empty where they are not known.
-            batch: examples of a worker.
+            layers: of the model; empty if they are unknown.
+            batch: examples of one worker.
 
         Raises:
             HostlibError: see Strategy.plan and require_workers.
@@ -209,7 +209,7 @@ class Choice:
 
 
 def parts_of(text: str) -> tuple[Strategy, str]:
-    """The strategy that a text names, and the mechanism's name, which may be nobody's; see choose.
+    """The strategy that a text names, and the name of the mechanism, which may not exist; see choose.
 
     Raises:
         HostlibError: see find_strategy.
@@ -224,11 +224,11 @@ def parts_of(text: str) -> tuple[Strategy, str]:
 
 
 def choose(text: str) -> Choice:
-    """`ring`, `bsp/ring`, or `ralp`: a bare mechanism means wfbp, a bare strategy its paper's mechanism.
+    """Parse `ring`, `bsp/ring`, or `ralp`: a bare mechanism means wfbp, a bare strategy its paper's mechanism.
 
     Raises:
-        UnknownNameError: no such strategy or mechanism.
-        HostlibError: an option that cannot be, or the two do not go together; names the legal ones.
+        UnknownNameError: there is no such strategy or mechanism.
+        HostlibError: an option is impossible, or the two cannot be combined; the message lists legal ones.
     """
     strategy, name = parts_of(text)
     mechanism = find(name)
@@ -239,5 +239,5 @@ def choose(text: str) -> Choice:
 
 
 def _is_strategy(plain: str) -> bool:
-    """Whether a bare name is a strategy's, even of one that is broken."""
+    """Whether a bare name is a strategy's, even a broken one's."""
     return registry().knows(plain) and plain not in registered()

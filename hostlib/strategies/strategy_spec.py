@@ -1,4 +1,4 @@
-"""What a strategy's package says of it. Torch-free."""
+"""The declaration of a strategy in its package. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,37 +20,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """Of a strategy whose name nothing may follow."""
+    """Options of a strategy without any."""
 
 
 @dataclass(frozen=True, slots=True)
 class StrategySpec:
-    """A strategy; a module of hostlib/strategies/builtin/, or an entry point of `netfold.strategies`, has one as SPEC.
+    """Declaration of a strategy: SPEC in a module of hostlib/strategies/builtin/, or an entry point of
+    `netfold.strategies`.
 
     All functions take the strategy's options last.
 
     Attributes:
         name: what `--mechanism` takes before its slash.
-        summary: what it does, in a line.
-        plan: what it makes of a model's trace.
-        trainer: a rank's steps. It imports what needs torch when it is called.
+        summary: what it does, in one line.
+        plan: applies it to a model's trace.
+        trainer: makes a rank's trainer. Imports torch only when it is called.
         mechanism: what a bare strategy sums with, its paper's.
-        options: a frozen dataclass of what may follow the name, `name:option=value`, each with a default.
-        exact: its steps are those of one process that has all ranks' examples, rounding apart. Where they are by intent
-            not, its weights are still the same on every rank.
-        own_messages: not all of it goes by the mechanism.
-        only_timing: all that it decides is when sums are called for. Where PyTorch's own wrappers call for them
-            (hostlib/pytorch/backend.py) that is the caller's matter, and the strategy may be named there.
-        servers: how many processes it has beside workers and the mechanism's servers.
-        serve: what its server of a number does, until the workers have ended.
-        shares_hosts: its servers live on the hosts of the mechanism's, where those have any.
-        shares_workers_hosts: also where those are the workers'.
+        options: a frozen dataclass of the options after the name, `name:option=value`, each with a default.
+        exact: its steps equal those of one process with all ranks' examples, except for rounding. Otherwise its weights
+            are still the same on every rank.
+        own_messages: not all of its messages use the mechanism.
+        only_timing: it only decides when sums are requested. The torch backend (hostlib/pytorch/backend.py) accepts
+            such strategies, because there the caller requests them.
+        servers: number of its processes in addition to workers and the mechanism's servers.
+        serve: runs its server of a number until the workers have ended.
+        shares_hosts: its servers live on the hosts of the mechanism's servers, if those have their own.
+        shares_workers_hosts: as shares_hosts, also if those are the workers' hosts.
         colocated: its servers live with the workers, whatever the mechanism.
-        needs_fabric: whether its own messages go through the fabric's program.
-        refusal: why it cannot go with a mechanism; None when it can. Takes no options.
+        needs_fabric: whether its own messages use the fabric's program.
+        refusal: why it cannot be combined with a mechanism; None if it can. Takes no options.
 
     Raises:
-        SpecError: a field is not of its kind.
+        SpecError: a field has the wrong type.
     """
 
     name: str
@@ -87,7 +88,7 @@ class StrategySpec:
 
     @property
     def kinds(self) -> dict[str, Any]:
-        """Of what may follow the name."""
+        """Option -> type."""
         return typing.get_type_hints(self.options)
 
 

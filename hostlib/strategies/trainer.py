@@ -1,4 +1,4 @@
-"""What every strategy gets, and what it gives: a rank's surroundings and its trainer."""
+"""The interface of strategies: a rank's context and its trainer."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from hostlib.transport.transport import MulticastTransport, Transport
 
 @dataclass(frozen=True, slots=True)
 class TrainerContext:
-    """A rank's, or a strategy's server's, surroundings.
+    """The context of a rank, or of a strategy's server.
 
     Attributes:
-        model: freshly made: with the same weights on every rank and server.
+        model: freshly initialised, with the same weights on every rank and server.
         loss: of outputs and labels, a mean over the examples.
-        optimiser: makes one of parameters; every rank's is to have the same gradients.
-        collective: the mechanism at work; None on a strategy's server.
+        optimiser: makes an optimiser for given parameters; every rank's must get the same gradients.
+        collective: the mechanism's; None on a strategy's server.
         batch_size: examples of a rank in a step.
         bucket_mb: DDP's bucket size in MiB.
-        example: one example as the model takes it, in a batch of its own.
+        example: a batch of one example.
         controller: its URL.
         address: this host's IPv4 address towards the switch.
     """
@@ -52,22 +52,22 @@ class TrainerContext:
         return self.collective
 
     def another_transport(self) -> Transport:
-        """See RankContext.another_transport: every rank and every server of the strategy makes as many."""
+        """See RankContext.another_transport: all ranks and servers of the strategy make equally many."""
         assert self.rank_context.another_transport is not None, "only a strategy's hosts have messages of their own"
         return self.rank_context.another_transport()
 
     def another_multicast(self) -> MulticastTransport:
-        """See RankContext.another_multicast: every rank makes as many."""
+        """See RankContext.another_multicast: all ranks make equally many."""
         assert self.rank_context.another_multicast is not None, "only a strategy's hosts have messages of their own"
         return self.rank_context.another_multicast(self.controller, self.address)
 
 
 class Trainer(Protocol):
-    """One rank's steps.
+    """One rank's training steps.
 
     Attributes:
-        state: which buckets there were, and when those of the last step were under way.
-        notes: what is to be said of the run beside its figures, for the result.
+        state: the buckets, and when those of the last step were in flight.
+        notes: remarks for the run's result.
     """
 
     state: HookState
@@ -76,20 +76,20 @@ class Trainer(Protocol):
     def notes(self) -> dict[str, Any]: ...
 
     def step(self, inputs: Tensor, labels: Tensor) -> float:
-        """Forward and backward pass over this rank's examples, synchronisation, and the update; this rank's loss."""
+        """Forward and backward pass over this rank's examples, synchronisation and update; returns its loss."""
         ...
 
     def whole(self) -> nn.Module:
-        """The whole model with its present weights, the same on every rank. All ranks ask at the same time."""
+        """The whole model with its current weights, the same on every rank. All ranks must call it together."""
         ...
 
     def close(self, graceful: bool = True) -> None:
-        """There will be no more steps. Not `graceful`: something failed, and nobody is to be waited for."""
+        """End after the last step. Not `graceful`: after a failure, without waiting for other ranks."""
         ...
 
 
 class DataParallel:
-    """What trainers share whose ranks each have the whole model."""
+    """Base of trainers whose ranks each have the whole model."""
 
     def __init__(self, context: TrainerContext) -> None:
         self.context = context
@@ -105,4 +105,4 @@ class DataParallel:
         return self.model
 
     def close(self, graceful: bool = True) -> None:
-        """Nothing of its own is to be ended: whoever made the collective closes it."""
+        """Do nothing: the collective's creator closes it."""

@@ -1,1 +1,1 @@
-"""What every room needs of the operating system: processes, namespaces, interfaces, exit codes."""
+"""Operating-system helpers: processes, namespaces, interfaces, exit codes."""

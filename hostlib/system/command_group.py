@@ -1,9 +1,9 @@
-"""A command whose subcommands are the modules of a folder, loaded when they are asked for.
+"""A command group whose subcommands are the modules of a folder, imported on demand.
 
 A module has:
 
-- COMMANDS: its commands; a module without helps the others.
-- PLACE: where they come in the order in which people meet commands, a number; those without come last, by the alphabet.
+- COMMANDS: its commands; a module without it only holds helpers.
+- PLACE: a number that orders commands in the help; modules without it come last, alphabetically.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import click
 
 from hostlib.system.command import write_help_text
 
-WHOLE = 1000  # letters: no sentence is that long
+WHOLE = 1000  # characters: more than any sentence has
 
 
 class Group(click.Group):
-    """A group whose list of commands has the whole first sentence of each."""
+    """A group whose help shows each command's whole first sentence."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
@@ -37,13 +37,13 @@ class Group(click.Group):
 
 
 class FolderGroup(Group):
-    """The commands of a package's modules.
+    """A group of the commands of a package's modules.
 
-    A command is looked for in the module of its name first, so that one alone is loaded.
+    A command is first looked up in the module of its own name, so that only that module is imported.
 
     Args:
-        package: of the commands.
-        also: packages of more commands. Of two with one name, the first counts.
+        package: the package of commands.
+        also: packages with further commands. If two commands share a name, the first one counts.
     """
 
     def __init__(self, *args: Any, package: ModuleType, also: Sequence[ModuleType] = (), **options: Any) -> None:
@@ -62,7 +62,7 @@ class FolderGroup(Group):
 
     @cached_property
     def _modules(self) -> dict[str, str]:
-        """Each one's whole name."""
+        """Module name -> its fully qualified name."""
         return {
             module.name: f"{package.__name__}.{module.name}"
             for package in (*reversed(self._also), self._package)
@@ -71,7 +71,7 @@ class FolderGroup(Group):
 
     @cached_property
     def _all(self) -> dict[str, click.Command]:
-        """In order; commands of one module as it has them."""
+        """All commands in order; those of one module in its own order."""
         modules = sorted(self._modules, key=lambda name: (getattr(self._loaded(name), "PLACE", math.inf), name))
         return {name: command for module in modules for name, command in self._commands_of(module).items()}
 
@@ -85,7 +85,7 @@ class FolderGroup(Group):
 def program(
     package: ModuleType, cls: type[FolderGroup] = FolderGroup, **options: Any
 ) -> Callable[[Callable[[], None]], click.Group]:
-    """What makes a function, whose docstring is the first page, a program with the commands of a package.
+    """Decorate a function, whose docstring is the help's first page, as a program with the commands of a package.
 
     Args:
         options: of the group.

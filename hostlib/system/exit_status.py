@@ -1,4 +1,4 @@
-"""How a command ends: with one line for what went wrong, and the exit code that says which it was."""
+"""End commands with one line per error and an exit code."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ FAILED, INTERRUPTED = 1, 130
 def end_with(
     command: Callable[[], object], *errors: type[Exception], at_once: bool | Callable[[], bool] = False
 ) -> None:
-    """Run a command; what goes wrong with it becomes one line and an exit code: also what the system refuses, such as a
-    full disk. With `--json`, standard output gets {"error": "..."} as well.
+    """Run a command; turn its errors into one line and an exit code.
+
+    This includes system errors, such as a full disk. With `--json`, standard output gets {"error": "..."} as well.
 
     Args:
-        errors: netfold's own, which end it with exit code 1.
-        at_once: end without Python's own end, or whether to, asked when it has failed. Threads of a library may still wait
-            for a peer that is gone.
+        errors: netfold's own error types, which exit with code 1.
+        at_once: exit without running Python's cleanup, or a function to be asked after a failure. Needed when library
+            threads may still wait for a peer that is gone.
 
     Raises:
-        SystemExit: it did not end well, unless `at_once`.
+        SystemExit: the command failed and `at_once` is false.
     """
     code = 0
     try:
@@ -44,7 +45,7 @@ def end_with(
         code = found
     if code and (at_once() if callable(at_once) else at_once):
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError):  # nobody reads it any more
+            with contextlib.suppress(OSError):  # the reader is gone
                 stream.flush()
         os._exit(code)
     if code:
@@ -77,7 +78,7 @@ def _exit_code(error: BaseException, errors: tuple[type[Exception], ...]) -> int
         if line is not None:
             _say(line)
         return None if line is None else FAILED
-    if isinstance(error, BrokenPipeError):  # as click has it: `... | head` had enough
+    if isinstance(error, BrokenPipeError):  # as click does: `... | head` has read enough
         _write_no_more()
         return FAILED
     if isinstance(error, OSError):
@@ -114,5 +115,5 @@ def _one_line(message: str) -> str:
 
 
 def _write_no_more() -> None:
-    """What is still to be written would fail again when Python ends."""
+    """Discard buffered output, which would fail again when Python exits."""
     sys.stdout = io.StringIO()

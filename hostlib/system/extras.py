@@ -1,10 +1,10 @@
-"""What netfold's extras bring: who needs something that is not installed is told which extra has it."""
+"""Optional dependencies: which of netfold's extras installs a missing module."""
 
 from __future__ import annotations
 
 import importlib.util
 
-# Module -> the distribution that it comes with, and the extra (pyproject.toml) that installs that.
+# Module -> the distribution that contains it, and the extra (pyproject.toml) that installs it.
 EXTRAS = {
     "torch": ("torch", "train"),
     "sklearn": ("scikit-learn", "train"),
@@ -32,7 +32,7 @@ class NotInstalledError(ModuleNotFoundError):
 
 
 def what_to_install(error: ModuleNotFoundError) -> str | None:
-    """In a line; None where no extra has the module."""
+    """Say in one line which extra to install; None if no extra has the module."""
     modules = error.modules if isinstance(error, NotInstalledError) else ((error.name or "").partition(".")[0],)
     if not EXTRAS.keys() >= set(modules):
         return None
@@ -43,10 +43,10 @@ def what_to_install(error: ModuleNotFoundError) -> str | None:
 
 
 def require_installed(*modules: str) -> None:
-    """For whoever has other processes load them.
+    """Check that modules are installed before another process is asked to import them.
 
     Raises:
-        NotInstalledError: these of them are not there.
+        NotInstalledError: some of them are not.
     """
     absent = tuple(module for module in modules if importlib.util.find_spec(module) is None)
     if absent:

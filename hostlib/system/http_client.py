@@ -1,4 +1,4 @@
-"""Asking a controller by HTTP."""
+"""HTTP client for the controller."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ TIMEOUT_S = 10.0
 
 
 class HttpError(HostlibError):
-    """Nobody answers, or not as a controller does."""
+    """No answer, or not one of a netfold controller."""
 
 
 class RefusedError(HttpError):
-    """A controller's answer is no.
+    """The controller refused a request.
 
     Attributes:
-        status: HTTP's.
+        status: the HTTP status code.
     """
 
     def __init__(self, status: int, detail: str) -> None:
@@ -28,16 +28,16 @@ class RefusedError(HttpError):
 
 
 def needs_certificates(url: str) -> bool:
-    """Loading them takes longer than asking a controller without encryption."""
+    """Whether TLS certificates are needed; loading them takes longer than a request without encryption."""
     return not url.startswith("http://")
 
 
 def decoded(response: httpx.Response) -> dict[str, Any]:
-    """The JSON object that an answer holds.
+    """Decode the JSON object in a response.
 
     Raises:
-        RefusedError: the answer is no.
-        HttpError: it is not a controller's.
+        RefusedError: the controller refused the request.
+        HttpError: the response is not a controller's.
     """
     try:
         body = dict(response.json())
@@ -49,11 +49,11 @@ def decoded(response: httpx.Response) -> dict[str, Any]:
 
 
 def get(controller: str, path: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """What a controller's GET answers.
+    """GET a path of a controller.
 
     Raises:
-        RefusedError: the answer is no.
-        HttpError: nobody answers, or not as a controller does.
+        RefusedError: the controller refused the request.
+        HttpError: no answer, or not one of a netfold controller.
     """
     url = controller.rstrip("/") + path
     try:
@@ -63,7 +63,7 @@ def get(controller: str, path: str, timeout_s: float = TIMEOUT_S) -> dict[str, A
 
 
 def controller_status(controller: str) -> dict[str, Any]:
-    """What GET /status says: switches, their counters, and jobs.
+    """GET /status: switches, their counters, and jobs.
 
     Raises:
         HttpError: see `get`.

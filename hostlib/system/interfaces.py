@@ -1,4 +1,4 @@
-"""This machine's network interfaces, as far as a rank must tell a controller of them."""
+"""This machine's network interfaces: addresses, MTU and offloads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import struct
 from ipaddress import IPv4Address
 
-# Source: netdevice(7), linux/sockios.h, linux/if_arp.h, linux/ethtool.h; an ifreq is a name of 16 bytes and a union of 24.
+# Source: netdevice(7), linux/sockios.h, linux/if_arp.h, linux/ethtool.h. An ifreq is a 16-byte name and a 24-byte union.
 SIOCGIFCONF = 0x8912
 SIOCGIFHWADDR = 0x8927
 SIOCGIFMTU = 0x8921
@@ -19,8 +19,9 @@ MOST_ADDRESSES = 1024
 
 
 def mac_of(address: str) -> str | None:
-    """The MAC (aa:bb:cc:dd:ee:ff) of the Ethernet interface that has an IPv4 address; None on loopback, on an interface
-    without MACs, and when no interface has it.
+    """The MAC (aa:bb:cc:dd:ee:ff) of the Ethernet interface with an IPv4 address.
+
+    None on loopback, on an interface without a MAC, and if no interface has the address.
     """
     if IPv4Address(address).is_loopback:
         return None
@@ -35,8 +36,8 @@ def mac_of(address: str) -> str | None:
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that has an IPv4 address; None when none has it."""
-    # SIOCGIFCONF also lists an interface's further addresses; SIOCGIFADDR knows the first alone.
+    """The interface with an IPv4 address; None if there is none."""
+    # SIOCGIFCONF also lists an interface's additional addresses; SIOCGIFADDR only gives the first one.
     listed = array.array("B", bytes(MOST_ADDRESSES * IFREQ_BYTES))
     where, size = listed.buffer_info()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
@@ -50,14 +51,14 @@ def interface_of(address: str) -> str | None:
 
 
 def mtu_of(interface: str) -> int:
-    """Bytes of the largest IP packet that an interface sends whole."""
+    """The MTU of an interface, in bytes of an IP packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         answer = fcntl.ioctl(asking, SIOCGIFMTU, struct.pack("16s24x", interface.encode()))
     return int(struct.unpack_from("i", answer, 16)[0])
 
 
 def offload(interface: str, command: int) -> bool | None:
-    """Whether an offload is on; None when the interface does not say.
+    """Whether an offload is on; None if the interface does not report it.
 
     Args:
         command: ETHTOOL_GGSO or ETHTOOL_GGRO.

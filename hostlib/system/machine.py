@@ -1,4 +1,4 @@
-"""What this machine is."""
+"""Facts about this machine: CPU, cores, memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 
 
 def cpu_name() -> str:
-    """The CPU's name as Linux gives it (psutil has none); else what Python knows."""
+    """The CPU's name from /proc/cpuinfo (psutil has none); else Python's."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -20,17 +20,17 @@ def cpu_name() -> str:
 
 
 def usable_cores() -> int:
-    """How many CPUs this process may use."""
+    """Number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def memory_gib() -> float:
-    """All the memory there is."""
+    """Total memory in GiB."""
     return round(psutil.virtual_memory().total / 2**30, 1)
 
 
 def cpu_seconds() -> tuple[float, float]:
-    """Of all cores since the start: busy ones, and all."""
+    """CPU seconds of all cores since boot: busy, and total."""
     times = psutil.cpu_times()
     total = times.user + times.nice + times.system + times.idle + times.iowait + times.irq + times.softirq + times.steal
     return total - times.idle - times.iowait, total

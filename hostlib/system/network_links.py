@@ -1,4 +1,4 @@
-"""The kernel's links of a network namespace, made over netlink: cables, bridges, addresses, rates."""
+"""Create and configure a namespace's network links over netlink: veths, bridges, addresses, rates."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 MTU = 1500
 FRAME_BYTES = 14 + MTU
-QUEUE_BYTES = 1 << 20  # that wait at each end of a link
-BURST_S, BURST_FRAMES = 0.001, 10  # what may leave a link at once, the larger of both
-UNSEGMENTED = 65535  # the most segments of a packet that a veth takes whole
+QUEUE_BYTES = 1 << 20  # queue length at each end of a link
+BURST_S, BURST_FRAMES = 0.001, 10  # burst size of a shaped link, the larger of both
+UNSEGMENTED = 65535  # the most segments of one packet that a veth passes on unsplit
 SIOCETHTOOL, ETHTOOL_STXCSUM = 0x8946, 0x17
 Returned = TypeVar("Returned")
 
 
 @contextmanager
 def tables() -> Iterator[IPRoute]:
-    """The kernel's tables of this thread's network namespace.
+    """Open the kernel's routing tables of this thread's network namespace.
 
     Raises:
-        NamespaceError: the kernel refused something.
+        NamespaceError: the kernel refused an operation.
     """
     from pyroute2 import IPRoute, NetlinkError  # it takes its time to import, and few have use for it
 
@@ -38,14 +38,14 @@ def tables() -> Iterator[IPRoute]:
         with IPRoute() as kernel:
             yield kernel
     except NetlinkError as error:
-        raise NamespaceError(f"the kernel refused to make the network: {error}") from error
+        raise NamespaceError(f"the kernel refused to set up the network: {error}") from error
 
 
 def with_tables(space: str | None, do: Callable[[IPRoute], Returned]) -> Returned:
-    """Call `do` with the kernel's tables of a namespace (None: of this one).
+    """Call `do` with the kernel's tables of a namespace (None: the current one).
 
     Raises:
-        NamespaceError: the kernel refused something, or there is no such namespace.
+        NamespaceError: the kernel refused an operation, or there is no such namespace.
     """
 
     def run() -> Returned:
@@ -56,7 +56,7 @@ def with_tables(space: str | None, do: Callable[[IPRoute], Returned]) -> Returne
 
 
 def index_of(kernel: IPRoute, name: str) -> int:
-    """Raises NamespaceError: there is no such interface."""
+    """Index of an interface. Raises NamespaceError: there is no such interface."""
     found = kernel.link_lookup(ifname=name)
     if not found:
         raise NamespaceError(f"there is no network interface {name}")
@@ -64,7 +64,7 @@ def index_of(kernel: IPRoute, name: str) -> int:
 
 
 def veth(kernel: IPRoute, name: str, peer: str, peer_space: str | int | None = None, **options: Any) -> None:
-    """A cable with an end here and one in another namespace (a name, or a process's pid); this end is up."""
+    """Create a veth pair, one end here and one in another namespace (a name, or a process's pid); this end is up."""
     other: dict[str, Any] = {"ifname": peer, "mtu": MTU}
     if peer_space is not None:
         other["net_ns_pid" if isinstance(peer_space, int) else "net_ns_fd"] = peer_space
@@ -73,7 +73,7 @@ def veth(kernel: IPRoute, name: str, peer: str, peer_space: str | int | None = N
 
 
 def set_up(kernel: IPRoute, name: str, address: str, prefix_bits: int, mac: str | None = None) -> int:
-    """Give an interface its addresses; its index."""
+    """Give an interface its addresses and set it up; returns its index."""
     index = index_of(kernel, name)
     if mac is not None:
         kernel.link("set", index=index, address=mac)
@@ -83,20 +83,20 @@ def set_up(kernel: IPRoute, name: str, address: str, prefix_bits: int, mac: str 
 
 
 def bridge(kernel: IPRoute, name: str) -> int:
-    """A bridge of the kernel's; its index."""
+    """Create a kernel bridge; returns its index."""
     kernel.link("add", ifname=name, kind="bridge")
     return index_of(kernel, name)
 
 
 def limit_segments(kernel: IPRoute, name: str, most: int) -> None:
-    """How many segments may leave as one packet: 1 is each frame alone, as it would be on a wire."""
+    """Limit the segments that leave as one packet: 1 sends each frame by itself, as on a wire."""
     kernel.link("set", index=index_of(kernel, name), gso_max_segs=most)
 
 
 def as_on_a_wire(kernel: IPRoute, name: str) -> None:
-    """Let every frame leave alone and with its checksums, as a switch behind a packet socket has to see it.
+    """Send every frame by itself and with its checksums, as a switch behind a packet socket must see it.
 
-    A veth would pass several segments on as one, and leave TCP's and UDP's checksum to a network card that is not there.
+    A veth would otherwise pass several segments on as one packet, and leave TCP and UDP checksums to a network card.
     """
     limit_segments(kernel, name, 1)
     off = array.array("B", struct.pack("II", ETHTOOL_STXCSUM, 0))
@@ -105,10 +105,10 @@ def as_on_a_wire(kernel: IPRoute, name: str) -> None:
 
 
 def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_bytes: int = QUEUE_BYTES) -> None:
-    """Let so much leave an interface, and so much wait: a token bucket, tc-tbf(8).
+    """Limit an interface's rate and queue with a token bucket, tc-tbf(8).
 
     Raises:
-        HostlibError: a rate of less than a byte per second.
+        HostlibError: the rate is less than a byte per second.
     """
     rate = round(rate_bits_s / 8)
     if rate < 1:
@@ -118,7 +118,7 @@ def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_bytes: int = QUE
 
 
 def unshape(kernel: IPRoute, name: str) -> None:
-    """Take the bucket away."""
+    """Remove the rate limit."""
     from pyroute2.netlink.rtnl import TC_H_ROOT
 
     kernel.tc("del", index=index_of(kernel, name), parent=TC_H_ROOT)

@@ -1,4 +1,4 @@
-"""Network namespaces of our own, with veth pairs: where real packets go without touching the machine's network."""
+"""Network namespaces with veth pairs, so that real packets do not touch the machine's network."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Returned = TypeVar("Returned")
 
 
 class NamespaceError(HostlibError):
-    """A namespace could not be made or entered."""
+    """A namespace that could not be made or entered."""
 
 
 @contextmanager
 def namespace(purpose: str, name: str = "") -> Iterator[str]:
-    """A namespace without IPv6, whose loopback is up; its own name, which begins with netfold-PURPOSE-PID.
+    """Make a namespace without IPv6, with loopback up; yields its name, which begins with netfold-PURPOSE-PID.
 
     Raises:
-        NamespaceError: none can be made; it needs root.
+        NamespaceError: it cannot be made; it needs root.
     """
     space = f"netfold-{purpose}-{os.getpid()}-{name or secrets.token_hex(2)}"
     try:
@@ -42,15 +42,15 @@ def namespace(purpose: str, name: str = "") -> Iterator[str]:
 
 
 def make_namespace(space: str) -> None:
-    """A namespace without IPv6, whose loopback is up.
+    """Make a namespace without IPv6, with loopback up.
 
     Raises:
         NamespaceError: it cannot be made; it needs root.
     """
-    from pyroute2 import IPRoute, netns  # it takes its time to import, and few have use for it
+    from pyroute2 import IPRoute, netns  # slow to import, and rarely needed
 
     def configure() -> None:
-        # Nothing but what we send is to be heard there.
+        # Only our own packets are to be heard there.
         Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
         with IPRoute() as kernel:
             kernel.link("set", index=1, state="up")  # lo
@@ -63,7 +63,7 @@ def make_namespace(space: str) -> None:
 
 
 def delete_namespace(space: str) -> None:
-    """If it is there."""
+    """Delete a namespace if it exists."""
     from pyroute2 import netns
 
     with contextlib.suppress(OSError):
@@ -71,7 +71,7 @@ def delete_namespace(space: str) -> None:
 
 
 def sweep() -> list[str]:
-    """Remove the namespaces of processes that were killed before they could; which."""
+    """Remove the namespaces of processes that were killed before they could; returns their names."""
     left = [entry.name for entry in Path(NAMESPACES).glob("netfold-*") if orphaned(entry.name)]
     for space in left:
         delete_namespace(space)
@@ -79,17 +79,17 @@ def sweep() -> list[str]:
 
 
 def orphaned(name: str) -> bool:
-    """Whether something called netfold-PURPOSE-PID-... was made by a process that is gone."""
+    """Whether a namespace called netfold-PURPOSE-PID-... was made by a process that has ended."""
     maker = re.fullmatch(r"netfold-[a-z]+-(\d+)-\w+", name)
     return maker is not None and not psutil.pid_exists(int(maker[1]))
 
 
 @contextmanager
 def veths(count: int, purpose: str, mtu: int = 1500) -> Iterator[str]:
-    """A namespace with veth pairs s1-h1, s2-h2, ..., up and silent; its name, which begins with netfold-PURPOSE.
+    """Make a namespace with veth pairs s1-h1, s2-h2, ..., up and silent; yields its name, netfold-PURPOSE-...
 
     Raises:
-        NamespaceError: no namespace can be made; it needs root.
+        NamespaceError: it cannot be made; it needs root.
     """
     with namespace(purpose) as space:
         inside(space, lambda: _cable(count, mtu))
@@ -108,13 +108,13 @@ def _cable(count: int, mtu: int) -> None:
 
 
 def inside(space: str, do: Callable[[], Returned]) -> Returned:
-    """Call `do` in a namespace, in a thread that ends there; sockets that it opens stay in it.
+    """Call `do` in a namespace, in a temporary thread; sockets that it opens stay in that namespace.
 
     Args:
-        space: its name, or a path that leads to it (/proc/PID/ns/net).
+        space: its name, or a path to it (/proc/PID/ns/net).
 
     Raises:
-        NamespaceError: there is no such namespace, or it may not be entered.
+        NamespaceError: there is no such namespace, or permission is denied.
         Exception: whatever `do` raises.
     """
     found: list[Returned] = []

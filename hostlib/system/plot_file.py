@@ -1,4 +1,4 @@
-"""Pictures in files: tried before the work whose outcome they show."""
+"""Plot files: checked before the work whose results they show."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ENDINGS = (".pdf", ".png", ".svg")
 
 
 def require_drawable(path: Path | None) -> None:
-    """See to it that a picture can be drawn there; None is none.
+    """Check that a plot can be written to a path; None is accepted.
 
     Raises:
-        HostlibError: its ending, its folder, or matplotlib is missing.
+        HostlibError: the file's ending is unknown, its folder does not exist, or matplotlib is missing.
     """
     if path is None:
         return
@@ -34,7 +34,7 @@ def require_drawable(path: Path | None) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty one, in inches, without a display."""
+    """An empty figure, in inches, that needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -44,10 +44,10 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Any, path: Path) -> None:
-    """The same picture is the same file.
+    """Save a figure; the same figure gives the same bytes.
 
     Raises:
-        HostlibError: it cannot be written.
+        HostlibError: the file cannot be written.
     """
     try:
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)

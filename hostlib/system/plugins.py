@@ -1,6 +1,6 @@
-"""What registers itself: a folder's modules and other people's packages, each with a SPEC.
+"""Registries of a folder's modules and other distributions' entry points, each with a SPEC.
 
-One that cannot be registered is one line, which names its file or distribution; all others are there nevertheless.
+One that cannot be registered is reported in one line that names its file or distribution; the others still work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hostlib.errors import HostlibError, SpecError, UnknownNameError
 
 
 class Named(Protocol):
-    """A specification."""
+    """A specification with a name."""
 
     @property
     def name(self) -> str: ...
@@ -30,11 +30,11 @@ Spec = TypeVar("Spec", bound=Named)
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """What could not be registered.
+    """An entry that could not be registered.
 
     Attributes:
-        names: that people may ask for it by.
-        line: what is to be mended, and where.
+        names: names that refer to it.
+        line: what to fix, and where.
     """
 
     names: tuple[str, ...]
@@ -43,19 +43,19 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Registry(Generic[Spec]):
-    """What is registered, by name, and what could not be."""
+    """Registered specifications by name, and the broken ones."""
 
     specs: dict[str, Spec]
     broken: tuple[Broken, ...]
 
     def find(self, kind: str, name: str) -> Spec:
-        """A specification by its name.
+        """Find a specification by its name.
 
         Args:
-            kind: what it is of, for the error.
+            kind: what is looked up, for the error.
 
         Raises:
-            SpecError: it is there, but could not be registered.
+            SpecError: it exists, but could not be registered.
             UnknownNameError: there is none of this name.
         """
         if name in self.specs:
@@ -65,7 +65,7 @@ class Registry(Generic[Spec]):
         raise UnknownNameError(kind, name, self.specs)
 
     def knows(self, name: str) -> bool:
-        """Whether there is one of this name, registered or broken."""
+        """Whether the name exists, registered or broken."""
         return name in self.specs or self._broken(name) is not None
 
     def _broken(self, name: str) -> Broken | None:
@@ -77,8 +77,8 @@ class Source:
     """Where a specification may come from.
 
     Attributes:
-        origin: how it is called in errors.
-        load: the specification; raises whatever its author did not think of.
+        origin: what errors call it.
+        load: returns the specification; may raise anything.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Source:
 
 
 def require_name(name: object, summary: object) -> None:
-    """Raises SpecError: nothing can be asked for by this name, or nothing is said of it."""
+    """Check a name and its summary. Raises SpecError: the name is not usable, or the summary is missing."""
     if not isinstance(name, str) or not name or any(mark in ":/," or mark.isspace() for mark in name):
         raise SpecError(f"name must be text without spaces, commas, colons and slashes, not {name!r}")
     if not isinstance(summary, str) or not summary or "\n" in summary:
@@ -97,11 +97,11 @@ def require_name(name: object, summary: object) -> None:
 def load_registry(
     package: ModuleType, group: str, kind: type[Spec], require: Callable[[Spec], None] = lambda spec: None
 ) -> Registry[Spec]:
-    """All specifications of a kind.
+    """Load all specifications of a kind.
 
     Args:
-        package: whose modules have one each, as SPEC.
-        group: of the entry points of other packages: a SPEC, or a module that has one.
+        package: its modules have one specification each, as SPEC.
+        group: the entry-point group of other distributions: a SPEC, or a module that has one.
         require: raises HostlibError for one that must not be registered.
     """
     specs: dict[str, Spec] = {}
@@ -139,7 +139,7 @@ def _spec_of(source: Source, kind: type[Spec]) -> Spec:
 
 
 def _modules(package: ModuleType) -> Iterator[Source]:
-    """What lies in the package's folder, but for what is hidden or begins with an underscore."""
+    """The modules and folders in a package's folder, except hidden ones and those that begin with an underscore."""
     where = package.__name__.replace(".", "/")
     found = {path.name: path for folder in package.__path__ for path in Path(folder).iterdir()}
     for _, path in sorted(found.items()):
@@ -153,7 +153,7 @@ def _modules(package: ModuleType) -> Iterator[Source]:
 
 
 def _content(folder: Path) -> bool:
-    """Whether anything is in it but what Python left behind."""
+    """Whether a folder holds anything but Python's caches."""
     return any(path.name != "__pycache__" for path in folder.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""Processes: who they are, how they are started and waited for, how they end."""
+"""Start, identify, wait for and stop processes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from hostlib.errors import HostlibError
 
 START_S = 90.0
 STOP_S = 10.0
-KILLED_S = 10.0  # until what was killed is gone, on a busy machine
+KILLED_S = 10.0  # until killed processes are gone, on a busy machine
 POLL_S = 0.02
-NAMESPACES = "/run/netns"  # by name
+NAMESPACES = "/run/netns"  # names of the signals
 PR_SET_PDEATHSIG = 1
 
 
 class StartError(HostlibError):
-    """A process did not get as far as it should.
+    """A process that failed to start or to become ready.
 
     Attributes:
-        reason: its own last words, where it had any.
+        reason: the last line it wrote, if any.
     """
 
     def __init__(self, message: str, reason: str = "") -> None:
@@ -38,15 +38,16 @@ class StartError(HostlibError):
         self.reason = reason or message
 
 
-# ---- who they are --------------------------------------------------------------------------------------------------
+# ---- identity ------------------------------------------------------------------------------------------------------
 
 
 def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None when there is no such process (or a dead one that
-    nobody has waited for). With the pid it names a process for good: pids are used again.
+    """When a process started, in clock ticks since boot; None if there is no such process, or only a zombie.
 
-    Not psutil's create_time(): that is a float of seconds since 1970, which moves when the clock is set, so that another
-    process may read another number for the same process.
+    Pids are reused; pid and start time together identify a process for good.
+
+    Not psutil's create_time(): that is a float of seconds since 1970, which moves when the clock is set, so another
+    process may read a different number for the same process.
 
     Source: proc(5), /proc/[pid]/stat, fields 3 and 22.
     """
@@ -59,7 +60,7 @@ def start_time(pid: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process, told from a later one with the same pid."""
+    """A process, distinguished from a later one with the same pid."""
 
     pid: int
     start_time: int
@@ -74,7 +75,7 @@ class Process:
         return start_time(self.pid) == self.start_time
 
     def stop(self, patience_s: float = STOP_S) -> bool:
-        """SIGTERM, and SIGKILL when that does not help; whether it was alive."""
+        """Send SIGTERM, then SIGKILL if it does not end; returns whether it was alive."""
         if not self.alive:
             return False
         with contextlib.suppress(ProcessLookupError):
@@ -85,18 +86,19 @@ class Process:
         return True
 
     def gone_within(self, seconds: float) -> bool:
-        """Wait for its end, which somebody else brings about; whether it came."""
+        """Wait for its end without signalling it; returns whether it ended."""
         give_up = time.monotonic() + seconds
         while self.alive and time.monotonic() < give_up:
             time.sleep(POLL_S)
         return not self.alive
 
 
-# ---- starting them -------------------------------------------------------------------------------------------------
+# ---- starting --------------------------------------------------------------------------------------------------------
 
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """In a new process: get this signal when the parent dies, however it dies. One that is dead already sends none.
+    """Call in a new process: have the kernel send it this signal when its parent dies. A parent that is already dead
+    sends none.
 
     Source: prctl(2), PR_SET_PDEATHSIG.
     """
@@ -104,30 +106,30 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def dying_with_us(number: signal.Signals = signal.SIGKILL) -> list[str]:
-    """What stands before a command that is to get this signal when the process that starts it dies.
+    """Command prefix that has the started process get this signal when its parent dies.
 
-    Not a preexec_fn: Python would call its hooks around the fork, and a Ctrl-C that comes in one of them is lost.
+    Not a preexec_fn: Python would run its hooks around the fork, and a Ctrl-C during one of them is lost.
     """
     return ["setpriv", "--pdeathsig", number.name.removeprefix("SIG")]
 
 
 def inside_namespace(space: str | None) -> list[str]:
-    """What stands before a command that is to run in a network namespace.
+    """Command prefix that runs a command in a network namespace.
 
     Args:
-        space: its name, or a path that leads to it; None for this process's own.
+        space: its name, or a path to it; None for this process's own.
     """
     return [] if space is None else ["nsenter", f"--net={Path(NAMESPACES, space)}"]
 
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """A process that was started, and says in a file when it is ready.
+    """A process that was started and announces in a file that it is ready.
 
     Attributes:
-        what: it is, in messages.
-        ready: JSON, or a socket. JSON with another process's "pid" is not this one's.
-        log: what it says, from `begin` on.
+        what: what messages call it.
+        ready: the file: JSON, or a socket. JSON with another process's "pid" is ignored.
+        log: its output, from offset `begin` on.
     """
 
     what: str
@@ -137,13 +139,13 @@ class Starting:
     begin: int = 0
 
     def wait(self, within_s: float = START_S, cancelled: threading.Event | None = None) -> dict[str, Any]:
-        """What the file says when it is there; of a socket nothing.
+        """Wait until the process is ready; returns what its file says (nothing for a socket).
 
         Args:
-            cancelled: set by another thread, it ends the waiting.
+            cancelled: an event that ends the wait when another thread sets it.
 
         Raises:
-            StartError: the process ended, takes too long, or `cancelled` was set; it is left as it is.
+            StartError: the process ended, takes too long, or `cancelled` was set; the process is left alone.
         """
         stop, give_up = cancelled or threading.Event(), time.monotonic() + within_s
         while (described := self._described()) is None:
@@ -153,7 +155,7 @@ class Starting:
             if time.monotonic() > give_up:
                 raise StartError(f"{self.what} was not ready within {within_s:.0f} s; see {self.log}")
             if stop.wait(POLL_S):
-                raise StartError(f"{self.what} is not waited for any more")
+                raise StartError(f"waiting for {self.what} was cancelled")
         return described
 
     def _described(self) -> dict[str, Any] | None:
@@ -163,7 +165,7 @@ class Starting:
             return {}
         try:
             described = dict(json.loads(self.ready.read_text()))
-        except FileNotFoundError:  # It was an earlier one's, which has just ended.
+        except FileNotFoundError:  # Left by an earlier process, which has just ended.
             return None
         return described if described.get("pid", self.child.pid) == self.child.pid else None
 
@@ -184,18 +186,18 @@ def start(
     dies_by: signal.Signals | None = signal.SIGKILL,
     folder: Path | None = None,
 ) -> Starting:
-    """Start a process, in a session of its own.
+    """Start a process in a session of its own.
 
     Args:
         ready: the file that it writes when it is ready.
-        log: the file that its standard output and error go to, behind what is there or instead of it.
-        what: it is, in messages.
+        log: the file for its standard output and error; `append` keeps what is there.
+        what: what messages call it.
         space: the network namespace that it runs in, as inside_namespace takes it.
-        dies_by: the signal it gets when this process dies; None: it outlives it.
-        folder: where it runs.
+        dies_by: the signal it gets when this process dies; None: it outlives this process.
+        folder: its working directory.
 
     Raises:
-        StartError: a program that is needed is not there.
+        StartError: a required program is not on PATH.
     """
     enter = ([] if dies_by is None else dying_with_us(dies_by)) + inside_namespace(space)
     with log.open("ab" if append else "wb") as lines:
@@ -227,10 +229,11 @@ def start_and_wait_ready(
     dies_by: signal.Signals | None = signal.SIGKILL,
     folder: Path | None = None,
 ) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
-    """Start a process and wait until it is ready; it, and what it says of itself. See `start` and Starting.
+    """Start a process and wait until it is ready; returns it and the contents of its ready file. See `start` and
+    Starting.
 
     Raises:
-        StartError: it did not start; nothing of it is left.
+        StartError: it did not start; nothing is left running.
     """
     starting = start(command, ready, log, what=what, append=append, space=space, dies_by=dies_by, folder=folder)
     try:
@@ -251,7 +254,8 @@ def running(
     dies_by: signal.Signals = signal.SIGKILL,
     folder: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A process that is ready, for as long as the block runs; what it says of itself. See `start` and Starting.
+    """Run a process for the duration of the block, once it is ready; yields the contents of its ready file. See
+    `start`.
 
     Raises:
         StartError: it did not start.
@@ -264,7 +268,7 @@ def running(
 
 
 def stop(child: subprocess.Popen[Any], patience_s: float = STOP_S) -> None:
-    """SIGTERM to a child, and SIGKILL when that does not help."""
+    """Send SIGTERM to a child, then SIGKILL if it does not end."""
     if child.poll() is not None:
         return
     child.terminate()
@@ -275,11 +279,11 @@ def stop(child: subprocess.Popen[Any], patience_s: float = STOP_S) -> None:
         child.wait()
 
 
-# ---- what they leave -----------------------------------------------------------------------------------------------
+# ---- files -----------------------------------------------------------------------------------------------------------
 
 
 def write_whole(path: Path, content: Any) -> None:
-    """Write JSON so that a reader, or a crash, sees the old file or the new one."""
+    """Write JSON atomically: a reader, or a crash, sees either the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(json.dumps(content) + "\n")

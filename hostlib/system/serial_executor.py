@@ -1,4 +1,4 @@
-"""A thread that does jobs in the order in which they are given."""
+"""A thread that runs jobs in the order in which they are submitted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Job = Callable[[], None]
 
 
 class SerialExecutor:
-    """The thread begins with the first job. Jobs do not raise."""
+    """Runs jobs in a thread of its own, which starts with the first job. Jobs must not raise."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -29,19 +29,19 @@ class SerialExecutor:
 
     @property
     def idle(self) -> bool:
-        """Whether everything given so far is done."""
+        """Whether all submitted jobs are done."""
         with self._lock:
             return self._submitted == self._done
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-            del job  # And what it holds, while nothing follows.
+            del job  # Also frees what the job holds while the thread waits for the next one.
             with self._lock:
                 self._done += 1
 
     def close(self, patience_s: float) -> None:
-        """No more jobs: do those that were given, and end."""
+        """Finish the submitted jobs, then end the thread."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join(timeout=patience_s)

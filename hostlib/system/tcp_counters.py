@@ -1,4 +1,4 @@
-"""Bytes that this process's TCP connections have carried, from the kernel's own count."""
+"""Byte counts of this process's TCP connections, from the kernel."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# struct tcp_info of linux/tcp.h: tcpi_total_retrans, 32 bits; tcpi_bytes_received, tcpi_bytes_sent (what was sent again
-# counts again) and, after it, tcpi_bytes_retrans, all 64 bits. Not tcpi_bytes_acked: an acknowledgement may be 40 ms behind.
+# struct tcp_info of linux/tcp.h: tcpi_total_retrans, 32 bits; tcpi_bytes_received, tcpi_bytes_sent (which includes
+# retransmissions) and, after it, tcpi_bytes_retrans, all 64 bits. Not tcpi_bytes_acked: an acknowledgement may be 40 ms
+# late.
 RETRANSMITS_OFFSET, BYTES_RECEIVED_OFFSET, BYTES_SENT_OFFSET = 100, 128, 200
 TCP_INFO_BYTES = 216
 
@@ -30,7 +31,7 @@ class ByteCounts:
 
 
 def tcp_bytes(leave_out_port: int) -> ByteCounts:
-    """Payload bytes of all TCP connections of this process, but for those of one port (the torch store's).
+    """Payload bytes of all TCP connections of this process, except those of one port (the torch store's).
 
     Source: tcp(7), TCP_INFO.
     """
@@ -43,7 +44,7 @@ def tcp_bytes(leave_out_port: int) -> ByteCounts:
 
 
 def tcp_retransmits(leave_out_port: int) -> int:
-    """Segments that those connections sent again."""
+    """Segments that those connections retransmitted."""
     return sum(struct.unpack_from("=I", info, RETRANSMITS_OFFSET)[0] for info in _tcp_infos(leave_out_port))
 
 
@@ -59,5 +60,5 @@ def _tcp_infos(leave_out_port: int) -> Iterator[bytes]:
                     continue
                 info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
         except OSError:
-            continue  # Closed meanwhile, or listening.
+            continue  # Closed in the meantime, or a listening socket.
         yield info

@@ -1,4 +1,4 @@
-"""Files that somebody names: what has no end, or is nested without one, is refused."""
+"""Read users' files, refusing endless or endlessly nested ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MOST_BYTES = 64 << 20
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """All of a file.
+    """Read a file.
 
     Raises:
-        OSError: it cannot be read, or has more than so many bytes, as /dev/zero has.
+        OSError: it cannot be read, or has more than `most` bytes, as /dev/zero has.
     """
     with path.open("rb") as file:
         if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
@@ -28,20 +28,20 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """All of a file in UTF-8, its lines ended by newlines.
+    """Read a UTF-8 file; line ends become newlines.
 
     Raises:
         OSError: as read_bytes().
-        UnicodeDecodeError: it is something else.
+        UnicodeDecodeError: it is not UTF-8.
     """
     return read_bytes(path).decode("utf-8").replace("\r\n", "\n")
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What JSON says.
+    """Parse JSON.
 
     Raises:
-        ValueError: it is none, or nested too deeply to be read.
+        ValueError: it is not JSON, or nested too deeply.
     """
     try:
         return json.loads(text)

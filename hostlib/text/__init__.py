@@ -1,1 +1,1 @@
-"""Text that people write and read: quantities with units, names with options."""
+"""Parsing and formatting of quantities with units and names with options."""

@@ -1,4 +1,4 @@
-"""Options behind a name: `ps:servers=4:colocated` is ps with two."""
+"""Options after a name: `ps:servers=4:colocated` is `ps` with two options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ YES_NO = {"yes": True, "no": False}
 
 
 def describe_option(parameter: inspect.Parameter) -> str:
-    """`assign=whole|even|pairs`, the default first."""
+    """Format an option for the help: `assign=whole|even|pairs`, the default first."""
     legal = _legal(parameter.annotation)
     default = next((word for word, value in YES_NO.items() if value is parameter.default), str(parameter.default))
     return f"{parameter.name}={'|'.join([default, *(word for word in legal if word != default)])}"
@@ -26,15 +26,15 @@ def _legal(kind: Any) -> tuple[str, ...]:
 
 
 def option_values(plain: str, words: list[str], kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """What `option=value` (or `option`, for yes) behind a name says.
+    """Parse the options after a name: `option=value`, or `option` for yes.
 
     Args:
         plain: the name without options.
-        kinds: of the legal options; see option_value.
+        kinds: option -> type; see option_value.
 
     Raises:
         UnknownNameError: there is no such option.
-        HostlibError: a value is not of its kind.
+        HostlibError: a value is not of its type, or an option is given twice.
     """
     chosen = {}
     for word in words:
@@ -42,20 +42,20 @@ def option_values(plain: str, words: list[str], kinds: Mapping[str, Any]) -> dic
         if option not in kinds:
             raise UnknownNameError(f"option of {plain}", option, kinds)
         if option in chosen:
-            raise HostlibError(f"{plain}:{option} is there twice: say it once")
+            raise HostlibError(f"{plain}:{option} is given twice")
         chosen[option] = option_value(f"{plain}:{option}", kinds[option], value if equals else "yes")
     return chosen
 
 
 def option_value(what: str, kind: Any, text: str) -> Any:
-    """The value of an option's text.
+    """Convert an option's text to its value.
 
     Args:
         what: the option, for the error.
         kind: int, float, str, bool or a Literal of texts.
 
     Raises:
-        HostlibError: it is not of that kind; says which are legal.
+        HostlibError: the text is not of that type; the message lists the legal values.
     """
     if kind is str:
         return text
@@ -74,5 +74,5 @@ def option_value(what: str, kind: Any, text: str) -> Any:
 
 
 def is_kind(kind: Any) -> bool:
-    """Whether an option can be of it: see option_value."""
+    """Whether options may have this type: see option_value."""
     return kind in (int, float, str, bool) or typing.get_origin(kind) is Literal

@@ -11,12 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hostlib.errors import HostlibError
 from hostlib.text import units
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:  # generic in new versions of click alone
+    _ParamType = click.ParamType
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ def metavar(words: Words, param: click.Parameter) -> str | None:
     return words.metavar if isinstance(param, click.Option) else None
 
 
-class Value(click.ParamType[Any]):
+class Value(_ParamType):
     """A value of a text, which `parse` makes.
 
     Args:
@@ -93,7 +98,9 @@ class Whole(click.IntRange):
         return metavar(self.words, param)
 
     def _describe_range(self) -> str:
-        return "" if self.min is None and self.max is None else super()._describe_range()
+        if self.min is None:
+            return ""
+        return f"{self.min} or more" if self.max is None else f"{self.min} to {self.max}"
 
 
 class Finite(click.FloatRange):
@@ -101,8 +108,8 @@ class Finite(click.FloatRange):
 
     name = "number"
 
-    def __init__(self, words: Words, *args: Any, **limits: Any) -> None:
-        super().__init__(*args, **limits)
+    def __init__(self, words: Words) -> None:
+        super().__init__()
         self.words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -115,7 +122,7 @@ class Finite(click.FloatRange):
         return metavar(self.words, param)
 
     def _describe_range(self) -> str:
-        return "" if self.min is None and self.max is None else super()._describe_range()
+        return ""  # none has limits
 
 
 class Location(click.Path):

@@ -13,7 +13,7 @@ EVERY_S = 5.0
 
 
 class PlainProgress:
-    """How many of `total` are done. Without a terminal: a line at the beginning, every few seconds, and at the end."""
+    """How many of `total` are done. Without a terminal: a line for the first, every few seconds, and for the last."""
 
     def __init__(self, what: str, total: int, done: int = 0, console: Console | None = None) -> None:
         self._what, self._total, self._done = what, total, done
@@ -21,11 +21,10 @@ class PlainProgress:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
         self._task = self._bar.add_task(what, total=total, completed=done)
-        self._said_at = 0.0
+        self._said_at = -EVERY_S
 
     def __enter__(self) -> Callable[[], None]:
         self._bar.start()
-        self._say()
         return self._advance
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""Numbers with units, as people write them: 25gbit, 16MiB, 5us."""
+"""Parse quantities with units: 25gbit, 16MiB, 5us."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hostlib.errors import QuantityError
 PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 VALUE = "value"  # what a quantity is called whose option stands before it
 BANDWIDTHS = {f"{prefix}bit": factor for prefix, factor in PREFIXES.items()}
-# How others write them: 25Gbit/s, 25Gbps, 25Gb/s, 25G.
+# Common other spellings: 25Gbit/s, 25Gbps, 25Gb/s, 25G.
 SPELLINGS = {
     **BANDWIDTHS,
     **{f"{prefix}{ending}": factor for prefix, factor in PREFIXES.items() for ending in ("bit/s", "bps", "b/s")},
@@ -29,15 +29,18 @@ SIZES = {
     "mb": 10**6,
     "gb": 10**9,
 }
-TOO_MUCH = 2**63  # bits per second, bytes or nanoseconds
+TOO_MUCH = 2**63  # factors to bits per second, bytes or nanoseconds
 TIMES_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 
 def bandwidth(text: str, what: str = "bandwidth") -> float:
     """Bits per second, from `25gbit`.
 
+    Args:
+        what: what the message calls the quantity.
+
     Raises:
-        QuantityError: not of that form, or not above 0; it calls the number `what`.
+        QuantityError: the text is not a bandwidth, or not above 0.
     """
     number, unit = _split(text)
     if BYTES_PER_S.fullmatch(unit):
@@ -78,7 +81,7 @@ def throughput(text: str, what: str = "throughput") -> float:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The number, empty where there is none, and what follows it."""
+    """Split a text into its number (empty if there is none) and what follows it."""
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*(?:/s)?)\s*", text)
     return ("", "") if found is None else (found[1], found[2])
 

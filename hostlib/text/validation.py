@@ -1,4 +1,4 @@
-"""What pydantic finds wrong in somebody's file, in one line."""
+"""Report a pydantic validation error in one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 
 def first_error(error: ValidationError) -> str:
-    """The first of what was found: where, and what; as `[2].workers: Input should be a valid integer, not 'two'`."""
+    """Return the first error with its location, as `[2].workers: Input should be a valid integer, not 'two'`."""
     found = error.errors(include_url=False, include_context=False)[0]
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]).removeprefix(".")
     value = "" if found["type"] in ("missing", "json_invalid") else f", not {_short(found['input'])}"

@@ -1,1 +1,1 @@
-"""Networks as data: hosts, switches and the cables between them, declared once for simulation, emulation and controller."""
+"""Networks as data: hosts, switches and cables, declared once for simulation, emulation and controller."""

@@ -1,4 +1,4 @@
-"""A tree of switches by name: who is above whom."""
+"""A tree of switches by name."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class SwitchTree:
         return [name for name, parent in self.above.items() if parent == switch]
 
     def path(self, switch: str) -> list[str]:
-        """The switch and everything above it, up to the root."""
+        """The switch and its ancestors, up to the root."""
         found = [switch]
         while (parent := self.above[found[-1]]) is not None:
             found.append(parent)
         return found
 
     def towards(self, switch: str, there: str) -> str | None:
-        """The child of a switch that leads to another one; None where the way is up."""
+        """The child of a switch on the path to another switch; None if the path goes up."""
         path = self.path(there)
         return path[path.index(switch) - 1] if switch in path[1:] else None
 
     def levels(self) -> list[list[str]]:
-        """The root, what is below it, and so on."""
+        """The root, its children, and so on."""
         found = [[self.root]]
         while below := [child for name in found[-1] for child in self.children(name)]:
             found.append(below)

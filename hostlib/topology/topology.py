@@ -1,4 +1,4 @@
-"""What a network is made of: hosts, switches, and the cables between them. How it is made is said elsewhere."""
+"""Networks of hosts, switches and cables, independent of how they are realised."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from hostlib.topology.switch_tree import SwitchTree
 
 LONGEST_DELAY_NS = 3600 * 10**9
 QUEUE_FRAMES = 1000
-SWITCH_NAME = re.compile("[a-z][a-z0-9]{0,9}")  # It becomes part of an interface's, of which Linux takes 15 letters.
+SWITCH_NAME = re.compile("[a-z][a-z0-9]{0,9}")  # Part of an interface's name: at most 15 characters on Linux.
 RESERVED = ("control", "controller")
 
 
 class TopologyError(HostlibError):
-    """A network that cannot be, or that cannot be made this way."""
+    """An impossible network, or one that cannot be realised this way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """Between a host or switch (`lower`) and the switch above it (`upper`).
+    """A cable between a host or switch (`lower`) and the switch above it (`upper`).
 
     Attributes:
-        rate_bits_s: of frames, in each direction; None for as fast as it goes.
+        rate_bits_s: of frames, in each direction; None for unlimited.
         delay_ns: of a frame, in each direction.
         loss: probability that a frame is lost, in each direction.
-        queue: frames that may wait to leave at each end; more are dropped.
+        queue: frames that may wait at each end; more are dropped.
 
     Raises:
-        TopologyError: a number that no cable can have.
+        TopologyError: a value is out of range.
     """
 
     lower: str
@@ -44,13 +44,13 @@ class Cable:
     def __post_init__(self) -> None:
         where = f"link {self.lower}-{self.upper}"
         if self.rate_bits_s is not None and not 1 <= self.rate_bits_s < float("inf"):
-            raise TopologyError(f"{where}: a rate of {self.rate_bits_s} bit/s is not at least 1")
+            raise TopologyError(f"{where}: rate must be at least 1 bit/s, not {self.rate_bits_s}")
         if not 0 <= self.delay_ns <= LONGEST_DELAY_NS:
-            raise TopologyError(f"{where}: a delay of {self.delay_ns} ns is not in 0..{LONGEST_DELAY_NS}, an hour")
+            raise TopologyError(f"{where}: delay must be in 0..{LONGEST_DELAY_NS} ns (an hour), not {self.delay_ns}")
         if not 0.0 <= self.loss < 1.0:
             raise TopologyError(f"{where}: loss {self.loss} is not a probability in [0, 1)")
         if self.queue < 1:
-            raise TopologyError(f"{where}: a queue of {self.queue} frames is not at least 1")
+            raise TopologyError(f"{where}: queue must be at least 1 frame, not {self.queue}")
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("lower", "upper", "rate_bits_s", "delay_ns", "loss", "queue")}
@@ -58,7 +58,7 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A tree of switches with hosts on it: `worker0`, `worker1`, ... and `server0`, ..., which sum for others.
+    """A tree of switches with hosts on it: workers `worker0`, ... and parameter servers `server0`, ...
 
     Attributes:
         switches: their names, parents before their children.
@@ -77,11 +77,9 @@ class Topology:
 
     def __post_init__(self) -> None:
         if self.workers < 1 or self.servers < 0:
-            raise TopologyError(
-                f"{self.workers} workers and {self.servers} servers: at least 1 worker, no fewer than 0 servers"
-            )
+            raise TopologyError(f"at least 1 worker and 0 servers are needed, not {self.workers} and {self.servers}")
         if not self.switches:
-            raise TopologyError("0 switches are not in range: a tree has at least 1, the root")
+            raise TopologyError("at least 1 switch is needed, the root")
         for name in self.switches:
             if not SWITCH_NAME.fullmatch(name) or name in RESERVED:
                 raise TopologyError(
@@ -106,10 +104,10 @@ class Topology:
             if unknown is not None:
                 raise TopologyError(f"link {cable.lower}-{cable.upper}: there is no {unknown}; {self._nodes()}")
             if cable.upper not in switches:
-                raise TopologyError(f"link {cable.lower}-{cable.upper}: its upper end is no switch; {self._nodes()}")
+                raise TopologyError(f"link {cable.lower}-{cable.upper}: its upper end is not a switch; {self._nodes()}")
         repeated = first_repeated(cable.lower for cable in self.cables)
         if repeated is not None:
-            raise TopologyError(f"{repeated} has two links up; this is to be a tree, where each node has one")
+            raise TopologyError(f"{repeated} has two links up; in a tree each node has one")
 
     def _check_tree(self) -> None:
         if self.root in self._above:
@@ -138,12 +136,12 @@ class Topology:
 
     @property
     def tree(self) -> SwitchTree:
-        """Of the switches alone."""
+        """The tree of the switches."""
         above = {name: self._above[name].upper if name in self._above else None for name in self.switches}
         return SwitchTree(above)
 
     def above(self, name: str) -> Cable | None:
-        """The cable up; None for the root."""
+        """The cable above a node; None for the root."""
         return self._above.get(name)
 
     def switch_of(self, host: str) -> str:
@@ -151,17 +149,17 @@ class Topology:
         return self._above[host].upper
 
     def below(self, switch: str) -> list[Cable]:
-        """The cables down, in the order of the switch's ports."""
+        """The cables below a switch, in the order of its ports."""
         return list(self._below[switch])
 
     def dilated(self, factor: float) -> Topology:
-        """The same network in a time that runs `factor` times slower.
+        """The same network, slowed down by `factor`.
 
         Raises:
-            TopologyError: the factor is not above 0, or a number becomes impossible.
+            TopologyError: the factor is not above 0, or a value goes out of range.
         """
         if not 0 < factor < float("inf"):
-            raise TopologyError(f"a dilation of {factor} is not above 0")
+            raise TopologyError(f"dilation must be above 0, not {factor}")
         return replace(
             self,
             cables=tuple(
@@ -188,7 +186,7 @@ def host_names(workers: int, servers: int) -> tuple[str, ...]:
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
-    """The first that was there before."""
+    """The first name that occurs for the second time."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -1,7 +1,6 @@
-"""The kinds of topology by name: whatever module of hostlib/topology/builtin/ declares one.
+"""The kinds of topology by name: each module of hostlib/topology/builtin/ is one.
 
-A module has a NAME, a SUMMARY of a line, and a Table: the keys of its [topology] and, by its method, the network that they
-mean.
+A module has a NAME, a SUMMARY of one line, and a Table: the keys of its [topology] and a method that makes the network.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ class TopologyKind:
     """A kind of topology.
 
     Attributes:
-        name: what `kind` of a [topology] says.
-        summary: what it is, in a line.
-        table: the keys, and what they mean.
+        name: the value of `kind` in [topology].
+        summary: what it is, in one line.
+        table: its keys, and how they become a network.
 
     Raises:
-        SpecError: a field is not of its kind.
+        SpecError: a field has the wrong type.
     """
 
     name: str
@@ -44,21 +43,21 @@ class TopologyKind:
 
     @property
     def keys(self) -> list[str]:
-        """What its [topology] may say beside `kind`: its own, then those of every kind."""
+        """The keys of its [topology] other than `kind`: its own, then those of every kind."""
         return [name for name in keys_of(self.table) if name != "kind"]
 
 
 @cache
 def kinds() -> dict[str, TopologyKind]:
-    """All there are, by name.
+    """All kinds, by name.
 
     Raises:
-        TopologyError: a module is none; names it.
+        TopologyError: a module is invalid; the message names it.
     """
     found: dict[str, TopologyKind] = {}
     for info in pkgutil.iter_modules(builtin.__path__):
         module = importlib.import_module(f"{builtin.__name__}.{info.name}")
-        where = f"{module.__file__} is no kind of topology"
+        where = f"{module.__file__} is not a kind of topology"
         if not all(hasattr(module, name) for name in ("NAME", "SUMMARY", "Table")):
             raise TopologyError(f"{where}: it needs NAME, SUMMARY and Table")
         try:
@@ -72,16 +71,16 @@ def kinds() -> dict[str, TopologyKind]:
 
 
 def declare(table: Mapping[str, Any], workers: int, servers: int = 0, rate_bits_s: float | None = None) -> Topology:
-    """The network that a TOML table says (docs/topology.md), with so many hosts.
+    """Make the network of a TOML table (docs/topology.md) with given numbers of hosts.
 
     Args:
-        rate_bits_s: of a host's cable, where the table does not say.
+        rate_bits_s: of a host's cable, if the table does not set it.
 
     Raises:
         TopologyError: an unknown key, a value of the wrong type, or see Topology.
     """
     kind = table.get("kind", DEFAULT_KIND)
     if not isinstance(kind, str) or kind not in kinds():
-        raise TopologyError(f"topology: there is no kind {kind!r}; there are {', '.join(kinds())}")
+        raise TopologyError(f"topology: unknown kind {kind!r}; legal are {', '.join(kinds())}")
     model = validated(f"topology of kind {kind}", kinds()[kind].table, dict(table))
     return model.topology(workers, servers, rate_bits_s)

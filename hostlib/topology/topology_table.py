@@ -1,4 +1,4 @@
-"""The table [topology] of a TOML file: what all kinds have, and one line for each that cannot be."""
+"""The table [topology] of a TOML file: keys of all kinds, and validation with one-line errors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ else:
     import tomli as tomllib
 
 DEFAULT_KIND = "star"
-# Texts, in the words of whoever wrote the file, for what pydantic calls the types of errors.
+# pydantic's error types, in words that fit a TOML file.
 PHRASES = {
     "float_type": "is not a number",
     "int_type": "is not a whole number",
-    "string_type": "is not a text",
+    "string_type": "is not a string",
     "list_type": "is not a list",
     "model_type": "is not a table",
 }
@@ -44,7 +44,7 @@ DelayNs = Annotated[int, BeforeValidator(_delay)]
 
 
 class TableModel(BaseModel):
-    """A table of which every key is known."""
+    """A table without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -57,24 +57,24 @@ class Quality(TableModel):
     queue: int = QUEUE_FRAMES
 
     def options(self) -> dict[str, Any]:
-        """Those that are set, as Cable takes them."""
+        """The values that are set, as Cable takes them."""
         names = {"delay": "delay_ns", "loss": "loss", "queue": "queue"}
         return {argument: getattr(self, key) for key, argument in names.items() if key in self.model_fields_set}
 
 
 class TopologyTable(Quality):
-    """What the table of any kind of topology may have; a kind adds its own keys and says what they mean."""
+    """The table of any kind of topology; a kind adds its own keys and makes the network."""
 
     kind: str = DEFAULT_KIND
 
     def topology(self, workers: int, servers: int, rate_bits_s: float | None) -> Topology:
-        """The network with so many hosts.
+        """Make the network with given numbers of hosts.
 
         Args:
-            rate_bits_s: of a host's cable, where the table does not say.
+            rate_bits_s: of a host's cable, if the table does not set it.
 
         Raises:
-            TopologyError: it cannot be.
+            TopologyError: the network is impossible.
         """
         raise NotImplementedError
 
@@ -83,10 +83,10 @@ Model = TypeVar("Model", bound=TableModel)
 
 
 def validated(what: str, model: type[Model], table: Any) -> Model:
-    """A table as its model has it.
+    """Validate a table with its model.
 
     Raises:
-        TopologyError: the first thing that is wrong with it, in one line that begins with `what` or names it.
+        TopologyError: the first error, in one line that names the table or begins with `what`.
     """
     try:
         return model.model_validate(table)
@@ -94,7 +94,7 @@ def validated(what: str, model: type[Model], table: Any) -> Model:
         first = error.errors(include_url=False)[0]
         where, last = [str(part) for part in first["loc"]], str(first["loc"][-1]) if first["loc"] else ""
         if first["type"] == "extra_forbidden":
-            raise TopologyError(f"{what} has no {last!r}; it has {', '.join(keys_of(model))}") from None
+            raise TopologyError(f"{what} has no key {last!r}; legal are {', '.join(keys_of(model))}") from None
         if first["type"] == "missing":
             raise TopologyError(f"{what} has no {last}") from None
         if first["type"] == "value_error":
@@ -104,19 +104,19 @@ def validated(what: str, model: type[Model], table: Any) -> Model:
 
 
 def keys_of(model: type[TableModel]) -> Iterable[str]:
-    """Its own first, then those that others have, too."""
+    """Its own keys first, then those that all kinds have."""
     common = Quality.model_fields
     return sorted(model.model_fields, key=lambda name: name in common)
 
 
 def read_table(path: Path, tables: Iterable[str] = ()) -> dict[str, Any]:
-    """The table [topology] of a TOML file; empty when it has none.
+    """Read the table [topology] of a TOML file; empty if it has none.
 
     Args:
         tables: other keys that the file may have.
 
     Raises:
-        TopologyError: it cannot be read, that is no table, or it has a key that is none of these.
+        TopologyError: the file cannot be read, `topology` is not a table, or another key is unknown.
     """
     try:
         found = tomllib.loads(read_text(path))
@@ -126,7 +126,7 @@ def read_table(path: Path, tables: Iterable[str] = ()) -> dict[str, Any]:
         raise TopologyError(f"{path} is not a TOML file: {str(error).splitlines()[0]}") from error
     for key in found:
         if key not in ("topology", *tables):
-            raise TopologyError(f"{path}: there is no {key!r} in a network's file; there is topology")
+            raise TopologyError(f"{path}: unknown key {key!r}; legal is topology")
     table = found.get("topology", {})
     if not isinstance(table, dict):
         raise TopologyError(f"{path}: topology {table!r} is not a table ([topology])")

@@ -1,1 +1,1 @@
-"""Traces of training iterations: the format, recording, and reading torch.profiler's."""
+"""Traces of training iterations: file format, recording, and import from torch.profiler."""

@@ -1,9 +1,10 @@
-"""Traces of training from what torch.profiler (Kineto) writes, in Chrome's format.
+"""Import traces from the output of torch.profiler (Kineto), in Chrome's format.
 
-A gradient is ready when autograd accumulates it (`torch::autograd::AccumulateGrad`), on a GPU when the kernels launched
-until then are done. What autograd evaluates up to the gradients of one function and of those before it that have none
-is a layer; its forward operations have the same sequence numbers. The profiler must have recorded shapes
-(`record_shapes=True`): they are the parameters' sizes. Torch-free.
+A gradient is ready when autograd accumulates it (`torch::autograd::AccumulateGrad`); on a GPU, when the kernels
+launched until then are done. A layer is what autograd evaluates up to the gradients of one function, with preceding
+functions that have none. Its forward operations have the same sequence numbers.
+
+The profiler must have recorded shapes (`record_shapes=True`): they give the parameters' sizes. Torch-free.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FUNCTION = "autograd::engine::evaluate_function: "
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 STEP = "ProfilerStep#"
 BYTES = {"float": 4, "double": 8, "c10::half": 2, "c10::bfloat16": 2}
-MOST_BYTES = 1 << 30  # a profile of a long run
+MOST_BYTES = 1 << 30  # size limit, enough for a profile of a long run
 NS_PER_US = 1000
 
 
@@ -49,24 +50,24 @@ class _Span:
 
 @dataclass(slots=True)
 class _Group:
-    """A layer in the making, in the order of the backward pass."""
+    """A layer being assembled, in the order of the backward pass."""
 
     sequences: list[int] = field(default_factory=list)
     gradients: list[_Span] = field(default_factory=list)
 
 
 def import_profile(path: Path) -> Trace:
-    """The last whole step of a profile, as a trace.
+    """Import the last complete step of a profile as a trace.
 
     Raises:
-        KinetoError: something in it is malformed, or missing.
-        HostlibError: it cannot be read, or is no profile of training.
+        KinetoError: something in it is malformed or missing.
+        HostlibError: it cannot be read, or is not a profile of training.
     """
     spans = _in_last_step(_spans(path))
     backward = sorted((s for s in spans if s.name.startswith(FUNCTION) or s.name == ACCUMULATE), key=lambda s: s.start)
     groups = _groups(backward)
     if not groups:
-        raise HostlibError(f"{path}: no gradient is accumulated in it ({ACCUMULATE}): not a profile of training")
+        raise HostlibError(f"{path}: not a profile of training: no gradient is accumulated ({ACCUMULATE})")
     ready = _ready(spans, [span for group in groups for span in group.gradients])
     started = next(s.start for s in backward if s.name.startswith(FUNCTION))
     forward = _forward_us(spans, groups, started)
@@ -131,7 +132,7 @@ def _spans(path: Path) -> list[_Span]:
 
 
 def _in_last_step(spans: list[_Span]) -> list[_Span]:
-    """Those of the last step with gradients, as the profiler marked it; else from the last forward pass on."""
+    """Spans of the last step with gradients, as marked by the profiler; else from the last forward pass on."""
     steps = [s for s in spans if s.name.startswith(STEP) and s.category != "gpu_user_annotation"]
     for step in sorted(steps, key=lambda s: s.start, reverse=True):
         inside = [s for s in spans if step.start <= s.start < step.end or s.category == "kernel"]
@@ -150,20 +151,20 @@ def _in_last_step(spans: list[_Span]) -> list[_Span]:
 
 
 def _sequence(span: _Span) -> int | None:
-    """The number of a forward operation that autograd remembers."""
+    """The sequence number of a forward operation that autograd records."""
     number = span.args.get("Sequence number")
     return number if isinstance(number, int) and number >= 0 and not span.name.startswith(FUNCTION) else None
 
 
 def _groups(backward: list[_Span]) -> list[_Group]:
-    """What belongs together, in the order of the backward pass."""
+    """Group spans into layers, in the order of the backward pass."""
     groups: list[_Group] = []
     group, seen = _Group(), set()
     for span in backward:
         if span.name == ACCUMULATE:
             group.gradients.append(span)
         elif ACCUMULATE not in span.name:
-            # A view of a weight (TBackward0 of a linear layer) is between its gradients: the layer goes on.
+            # A view of a weight (TBackward0 of a linear layer) occurs between its gradients and does not end the layer.
             if group.gradients and not span.name.removeprefix(FUNCTION).startswith("TBackward"):
                 groups.append(group)
                 group = _Group()
@@ -218,5 +219,5 @@ def _bytes(path: Path, span: _Span) -> int:
         )
     kind = types[0] if types else "float"
     if kind not in BYTES:
-        raise KinetoError(str(path), span.index, "Input type", f"{kind!r} is none of {', '.join(BYTES)}")
+        raise KinetoError(str(path), span.index, "Input type", f"{kind!r} is not one of {', '.join(BYTES)}")
     return max(1, math.prod(shapes[0])) * BYTES[kind]

@@ -1,6 +1,7 @@
-"""A model's trace, recorded while it trains on random data: how long each layer computes and when each gradient is ready.
+"""Record a model's trace while it trains on random data: each layer's computing time and when each gradient is ready.
 
-By hooks: what DDP would see. On a GPU, times are those of CUDA events, so that launching runs ahead as it would.
+Uses hooks, so it sees what DDP would see. On a GPU, times come from CUDA events, so that launches can run ahead as
+usual.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class ProfileError(HostlibError):
 def profile(
     model: nn.Module, shape: tuple[int, ...], batch: int, iterations: int = 5, device: str = "cpu", kineto: bool = False
 ) -> Trace:
-    """Train some iterations and return the medians of their times.
+    """Train for some iterations and return the medians of their times.
 
     Args:
         shape: of one sample.
-        kineto: by torch.profiler and hostlib.traces.kineto, one iteration, instead of hooks.
+        kineto: use torch.profiler and hostlib.traces.kineto for one iteration instead of hooks.
 
     Raises:
-        ProfileError: the model does not take such input, or has no gradients.
+        ProfileError: the model rejects such input, or has no gradients.
     """
     if batch < 1 or iterations < 1 or any(extent < 1 for extent in shape):
         raise ProfileError(f"batch, iterations and shape must be at least 1, not {batch}, {iterations}, {shape}")
@@ -58,7 +59,7 @@ def profile(
 
 
 def _random(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
-    """Noise; of a model that takes tokens, the first two, which any vocabulary has."""
+    """Random noise; for a model that takes tokens, the first two tokens, which any vocabulary has."""
     kind = dtype_of(model)
     return torch.randn(*shape, dtype=kind) if kind.is_floating_point else torch.randint(2, shape, dtype=kind)
 
@@ -74,7 +75,7 @@ def _step(model: nn.Module, inputs: Tensor, between: Callable[[], None] = lambda
 
 
 class _Clock:
-    """Marks in one iteration; read when all is done. Seconds since the first mark."""
+    """Timestamps within one iteration, read at its end. Seconds since the first one."""
 
     def __init__(self, cuda: bool) -> None:
         self._cuda = cuda
@@ -89,7 +90,7 @@ class _Clock:
             self._marks.append((name, time.perf_counter()))
 
     def read(self) -> dict[str, float]:
-        """By name; of several with one name, the last."""
+        """Times by name; the last one of several with the same name."""
         first = self._marks[0][1]
         if self._cuda:
             torch.cuda.synchronize()
@@ -101,7 +102,7 @@ def _by_hooks(model: nn.Module, inputs: Tensor, iterations: int) -> Trace:
     layers = {name or "model": module for name, module in model.named_modules() if _is_layer(module)}
     owner: dict[str, str] = {}
     parameters: dict[str, nn.Parameter] = {}
-    for name, parameter in model.named_parameters():  # shared ones once
+    for name, parameter in model.named_parameters():  # shared parameters once
         module, _, short = name.rpartition(".")
         owner[f"{module or 'model'}/{short}"] = module or "model"
         parameters[f"{module or 'model'}/{short}"] = parameter
@@ -130,7 +131,7 @@ def _by_hooks(model: nn.Module, inputs: Tensor, iterations: int) -> Trace:
 
 
 def _is_layer(module: nn.Module) -> bool:
-    """Modules without any inside, and those with parameters of their own."""
+    """Whether a module has no submodules, or parameters of its own."""
     return not any(module.children()) or any(True for _ in module.parameters(recurse=False))
 
 
@@ -150,7 +151,7 @@ def _trace(
         before = ready
     times, previous = [], 0.0
     for index, layer in enumerate(called):
-        # What is computed between two layers counts with the second, the loss with the last.
+        # Computation between two layers counts with the second one, the loss with the last layer.
         end = at["backward"] if index == len(called) - 1 else at[f"forward {layer}"]
         times.append(Layer(layer, round((end - previous) * 1e9), backward_ns.get(layer, 0)))
         previous = end

@@ -1,12 +1,12 @@
-"""Traces: when which gradient of a model is ready, what is sent for it, and how long its layers compute.
+"""Traces: when each gradient of a model is ready, what is sent for it, and how long layers compute.
 
 The core is the five-attribute event of "How to Train your DNN", section 5: time, parameter, size, source device,
-destination device. Events whose source is a worker are the aggregation trace of that worker, their times relative to
-its first event; events whose source is a server are the distribution trace, whose order counts. Two more tables say
-what five attributes cannot: how long layers compute, and which variables there are besides the gradients.
+destination device. Events whose source is a worker are that worker's aggregation trace, with times relative to its
+first event. Events whose source is a server are the distribution trace, of which only the order counts. Two more tables
+hold what five attributes cannot: how long layers compute, and which variables there are beside the gradients.
 
-A trace is one text file of comma-separated tables, each under its name in brackets; `#` begins a comment. A file of
-events alone, without a name, is a trace as well.
+A trace is one text file of comma-separated tables, each under its name in brackets; `#` begins a comment. A file with
+only events, without a table name, is also a trace.
 
     [layers]
     layer,forward_s,backward_s
@@ -19,7 +19,7 @@ events alone, without a name, is a trace as well.
     0,conv1/weights,6912,worker0,server0
     0,conv1/weights,6912,server0,worker0
 
-No torch in here.
+Torch-free.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NS = 10**9
 
 
 class TraceError(HostlibError):
-    """A trace that cannot be; names file, line and field."""
+    """An invalid trace; names file, line and field."""
 
     def __init__(self, file: str, line: int, field: str, problem: str) -> None:
         self.file, self.line, self.field = file, line, field
@@ -54,7 +54,7 @@ class TraceError(HostlibError):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """How long a layer computes, in nanoseconds, for one batch."""
+    """A layer's computing times for one batch, in nanoseconds."""
 
     name: str
     forward_ns: int
@@ -63,7 +63,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A variable of a layer; one without a gradient is not `trained`, but counts where variables are numbered."""
+    """A variable of a layer; one without a gradient is not `trained`, but counts in the numbering of variables."""
 
     name: str
     bytes: int
@@ -73,7 +73,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something is ready to be sent: the five attributes."""
+    """The five-attribute event: a variable is ready to be sent."""
 
     time_ns: int
     parameter: str
@@ -112,7 +112,7 @@ class Trace:
 
     @property
     def lead_ns(self) -> int:
-        """Of the backward pass, what comes before the first gradient."""
+        """Time of the backward pass before the first gradient, in nanoseconds."""
         first = self.aggregation(self.workers[0])[0].parameter
         layer = next(p.layer for p in self.parameters if p.name == first)
         names = [each.name for each in self.layers]
@@ -120,13 +120,13 @@ class Trace:
 
     @property
     def bytes(self) -> int:
-        """Of all gradients."""
+        """Total bytes of all gradients."""
         return sum(p.bytes for p in self.parameters if p.trained)
 
     # ---- editing ----
 
     def scale_compute(self, factor: float, pattern: str = ".*") -> Trace:
-        """Compute times of the layers whose name fits `pattern` (a regular expression), times `factor`."""
+        """Multiply the computing times of layers whose name matches the regular expression `pattern` by a factor."""
         fits = _fitting(self.layers, pattern)
         layers = tuple(
             replace(each, forward_ns=round(each.forward_ns * factor), backward_ns=round(each.backward_ns * factor))
@@ -144,7 +144,7 @@ class Trace:
         )
 
     def scale_sizes(self, factor: float, pattern: str = ".*") -> Trace:
-        """Bytes of the parameters of fitting layers, times `factor`; no fewer than 1."""
+        """Multiply the bytes of the parameters of matching layers by a factor; at least 1 byte remains."""
         fits = _fitting(self.layers, pattern)
         sizes = {p.name: max(1, round(p.bytes * factor)) if p.layer in fits else p.bytes for p in self.parameters}
         return replace(
@@ -154,7 +154,7 @@ class Trace:
         )
 
     def add_layers(self, pattern: str, count: int) -> Trace:
-        """`count` copies of the fitting layers, each time all of them, behind the last of them."""
+        """Insert `count` copies of the group of matching layers after the last of them."""
         fits = _fitting(self.layers, pattern)
         owner = {p.name: p.layer for p in self.parameters}
 
@@ -168,7 +168,8 @@ class Trace:
             module = [(gap, e) for gap, e in gaps if owner[e.parameter] in fits]
             if not module:
                 return gaps
-            # Before the first of the module others may compute that send nothing: once, not with every copy.
+            # Other layers may compute, but send nothing, before the first matching one: their time counts once, not per
+            # copy.
             above = place[owner[gaps[start - 1][1].parameter]] if start else len(self.layers)
             between = self.layers[place[owner[module[0][1].parameter]] + 1 : above]
             others = sum(each.backward_ns for each in between if each.name not in fits) if start else 0
@@ -207,7 +208,7 @@ class Trace:
         )
 
     def _regapped(self, change: Callable[[list[tuple[int, Event]]], list[tuple[int, Event]]]) -> tuple[Event, ...]:
-        """The workers' events after a change of the times between them; then, if nothing was added, the servers'."""
+        """The workers' events after a change of their intervals; then, if nothing was added, the servers'."""
         events: list[Event] = []
         for worker in self.workers:
             mine = self.aggregation(worker)
@@ -226,7 +227,7 @@ def _fitting(layers: Sequence[Layer], pattern: str) -> set[str]:
     except re.error as error:
         raise HostlibError(f"{pattern!r} is not a regular expression: {error}") from None
     if not found:
-        raise HostlibError(f"no layer of the trace fits {pattern!r}")
+        raise HostlibError(f"no layer of the trace matches {pattern!r}")
     return found
 
 
@@ -234,7 +235,7 @@ T = TypeVar("T")
 
 
 def _behind(items: Iterable[T], fits: Callable[[T], bool], count: int, renamed: Callable[[T, int], T]) -> Iterator[T]:
-    """All items, with `count` renamed copies of the fitting ones behind the last of them."""
+    """All items, with `count` renamed copies of the matching ones after the last of them."""
     module = [item for item in items if fits(item)]
     for item in items:
         yield item
@@ -244,9 +245,9 @@ def _behind(items: Iterable[T], fits: Callable[[T], bool], count: int, renamed: 
 
 
 def synthesise(layers: Iterable[Layer], parameters: Iterable[Parameter]) -> Trace:
-    """A trace from compute times: a layer's gradients are ready when its backward pass is done.
+    """Make a trace from computing times: a layer's gradients are ready when its backward pass is done.
 
-    One worker, one server. What is not trained is numbered, but neither collected nor distributed.
+    It has one worker and one server. Untrained variables are numbered, but neither aggregated nor distributed.
     """
     layers, parameters = tuple(layers), tuple(parameters)
     for name, times in Counter([x.name for x in layers] + [p.name for p in parameters]).items():
@@ -256,7 +257,7 @@ def synthesise(layers: Iterable[Layer], parameters: Iterable[Parameter]) -> Trac
     now: int | None = None
     for layer in reversed(layers):
         mine = [p for p in parameters if p.layer == layer.name and p.trained]
-        # Relative to the first gradient: what comes before it is in the layers' times alone.
+        # Relative to the first gradient: earlier time is only in the layers' times.
         now = None if now is None and not mine else 0 if now is None else now + layer.backward_ns
         events += [Event(now or 0, p.name, p.bytes, "worker0", "server0") for p in mine]
     events += [Event(0, p.name, p.bytes, "server0", "worker0") for p in parameters if p.trained]
@@ -272,12 +273,12 @@ def as_json_object(trace: Trace) -> dict[str, Any]:
 
 
 def write(trace: Trace, path: Path) -> None:
-    """Write a trace; what is read again is the same."""
+    """Write a trace; reading the file gives an equal trace."""
     path.write_text(as_text(trace))
 
 
 def as_text(trace: Trace) -> str:
-    """A trace as its file's text."""
+    """Format a trace as its file's text."""
     lines = ["# netfold trace: times in seconds; docs/simulation.md", "[layers]", ",".join(COLUMNS["layers"])]
     lines += [f"{x.name},{_seconds(x.forward_ns)},{_seconds(x.backward_ns)}" for x in trace.layers]
     lines += ["[parameters]", ",".join(COLUMNS["parameters"])]
@@ -293,7 +294,7 @@ def _seconds(ns: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One line of a table, and where it is."""
+    """One line of a table, with its location."""
 
     file: str
     line: int
@@ -364,7 +365,7 @@ def read(path: Path) -> Trace:
 
 
 def _complete(file: str, text: str, rows: list[_Row], events: tuple[Event, ...]) -> None:
-    """Every recorded worker has every gradient once, the first at time 0."""
+    """Check that every recorded worker has every gradient once, the first at time 0."""
     recorded: dict[str, Counter[str]] = {}
     first: dict[str, tuple[int, _Row]] = {}
     for row, event in zip(rows, events, strict=True):
@@ -408,7 +409,7 @@ def _tables(file: str, text: str) -> dict[str, list[_Row]]:
             continue
         if len(cells) != len(columns):
             field = columns[len(cells)] if len(cells) < len(columns) else columns[-1]
-            raise TraceError(file, number, field, f"{len(columns)} fields are wanted, here are {len(cells)}")
+            raise TraceError(file, number, field, f"expected {len(columns)} fields, found {len(cells)}")
         tables[section].append(_Row(file, number, dict(zip(columns, cells, strict=True))))
     return tables
 
@@ -417,7 +418,7 @@ def _unique(rows: list[_Row], field: str) -> None:
     seen: set[str] = set()
     for row in rows:
         if row.values[field] in seen:
-            raise row.error(field, f"{row.values[field]!r} is there twice")
+            raise row.error(field, f"{row.values[field]!r} appears twice")
         seen.add(row.values[field])
 
 

@@ -1,1 +1,1 @@
-"""`hostlib train`: options, the loop, its progress, and how fast it converges."""
+"""`hostlib train`: its options, training loop, progress display, and convergence curves."""

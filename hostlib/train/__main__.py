@@ -1,4 +1,4 @@
-"""`python -m hostlib.train`: one rank of a training run, under torchrun or mpirun, or started by `hostlib train`."""
+"""`python -m hostlib.train`: one rank of a training run, started by torchrun, mpirun or `hostlib train`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """This process's part, to its end; under `hostlib train` events go out as JSON lines, else as people read them."""
+    """Run this rank; under `hostlib train` events are JSON lines, else text."""
     if "NETFOLD_RANK_OPTIONS" in os.environ:
         run_part("hostlib train", _train)
     run_to_its_end(lambda: rank_command(standalone_mode=False))
 
 
 def _train(options: str, here: LaunchEnvironment, tell: Tell) -> dict[str, Any]:
-    from hostlib.train.loop import train  # Loads torch: not for a command line that is refused.
+    from hostlib.train.loop import train  # Loads torch, so import it only after the command line was accepted.
 
     chosen = TrainOptions.from_json(options)
     with find_transport(chosen.transport).environment() as here:

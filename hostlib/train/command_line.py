@@ -1,4 +1,4 @@
-"""The options of a training run on a command line, and the command line of one rank (`python -m hostlib.train`)."""
+"""Command-line options of a training run, and the command line of one rank (`python -m hostlib.train`)."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(TrainOptions)}
 def _mib(context: click.Context, parameter: click.Parameter, size: int) -> float:
     """Of whole bytes: as many digits as a size in MiB was typed with."""
     return round(size / MIB, 6)
+
+
+def _as_text(context: click.Context, parameter: click.Parameter, path: Path | None) -> str | None:
+    """TrainOptions goes to ranks as JSON."""
+    return None if path is None else str(path)
 
 
 def bucket_option(default: str) -> Callable[[Any], Any]:
@@ -153,22 +158,22 @@ train_options = together(
         "--chrome-traces",
         "profile",
         type=types.FOLDER,
+        callback=_as_text,
         help="Write a Chrome trace per worker into this folder, of the iterations after the warm-up.",
     ),
-    click.option("--save", type=types.FILE, help="Write the final weights to this file, in torch.save's format."),
+    click.option(
+        "--save",
+        type=types.FILE,
+        callback=_as_text,
+        help="Write the final weights to this file, in torch.save's format.",
+    ),
     click.option("--output", "result", type=types.FILE, help="Write the result (JSON) to this file."),
     json_option,
 )
 
 
-def train_options_of(options: dict[str, Any]) -> TrainOptions:
-    """The options of a command line as a run takes them; see TrainOptions for what it raises."""
-    as_text = {name: None if options[name] is None else str(options[name]) for name in ("profile", "save")}
-    return TrainOptions(**{**options, **as_text})
-
-
 def write_result(path: Path | None, result: dict[str, Any]) -> None:
-    """Write a run's result to a file, whole or not at all.
+    """Write a run's result to a file atomically.
 
     Raises:
         RunError: it cannot be written.
@@ -184,7 +189,7 @@ def write_result(path: Path | None, result: dict[str, Any]) -> None:
 
 
 def print_result(result: dict[str, Any]) -> None:
-    """What people want to see of it."""
+    """Print a run's result for people."""
     table = Table(
         title=f"{result['model']} over {result['mechanism']}, {result['world_size']} workers",
         title_justify="left",
@@ -227,8 +232,8 @@ def rank_command(result: Path | None, as_json: bool, **options: Any) -> None:
         torchrun --nproc-per-node 5 -m hostlib.train --mechanism ps
         mpirun -n 4 python -m hostlib.train --transport mpi --mechanism ring
     """
-    asked = train_options_of(options)
-    # What cannot be is refused before torch is loaded.
+    asked = TrainOptions(**options)
+    # Refuse impossible options before torch is loaded.
     from hostlib.train.loop import train
 
     with find_transport(asked.transport).environment() as here:

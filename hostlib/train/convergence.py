@@ -1,4 +1,4 @@
-"""Training losses, step by step, of several runs beside each other. Torch-free."""
+"""Plot the training losses of several runs. Torch-free."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 from hostlib.system.plot_file import new_figure, require_drawable, save
 
-WINDOW = 20  # steps that a point of a curve is the mean of: one batch's loss says little
+WINDOW = 20  # each point of a curve is the mean of this many steps, because one batch's loss is noisy
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A run.
+    """One run's losses.
 
     Attributes:
         losses: rank 0's, after each step.
-        test_error: of all test images, at the end.
+        test_error: share of wrong test labels at the end, 0 to 1.
     """
 
     mechanism: str
@@ -26,13 +26,13 @@ class Curve:
 
 
 def smoothed(losses: Sequence[float]) -> list[float]:
-    """The mean of each step and those before it, WINDOW at most."""
+    """The mean of each step and those before it, at most WINDOW."""
     windows = (losses[max(0, end - WINDOW) : end] for end in range(1, len(losses) + 1))
     return [sum(window) / len(window) for window in windows]
 
 
 def draw(curves: Sequence[Curve], title: str, path: Path) -> None:
-    """A picture of them.
+    """Plot the curves to a file.
 
     Raises:
         HostlibError: see hostlib.system.plot_file.

@@ -1,4 +1,4 @@
-"""A training run on this machine: its ranks as processes, watched over."""
+"""Run training on this machine, with ranks as supervised processes."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ TRAINING = (
     TRAIN,
     "hostlib.train.loop",
     "torch._dynamo",
-)  # an optimiser's first step loads torch's compiler
+)  # the modules of torch's compiler, which an optimiser's first step imports
 
 
 def launch(options: TrainOptions, report: Callable[[Event], None], forks: ForkServer | None = None) -> dict[str, Any]:
-    """Run all ranks of a training run as processes on this machine; the result that rank 0 reports.
+    """Run all ranks of a training run as processes on this machine; returns the result that rank 0 reports.
 
     Args:
-        report: called with rank 0's events ({"event": "step", ...}) as they come.
-        forks: whoever forks them, where several runs share one: fork_server(*TRAINING).
+        report: called with each of rank 0's events ({"event": "step", ...}).
+        forks: a fork server shared by several runs, fork_server(*TRAINING); None for a new one.
 
     Raises:
         RunError: a rank died; the others have been stopped.
-        HostlibError: a rank failed with it, as MissingRankError; likewise.
-        JoinError: the mechanism needs a controller and none answers.
+        HostlibError: a rank's own error, as MissingRankError; the others have been stopped.
+        JoinError: the mechanism needs a controller, and none answers.
     """
     world_size = options.world_size or 4
     options = replace(options, world_size=world_size)
     if (starter := find_transport(options.transport).STARTED_BY) is not None:
         raise RunError(
-            f"--transport {options.transport} is for {starter}: {start_line(options.transport, world_size)} ..."
+            f"--transport {options.transport} needs {starter}: {start_line(options.transport, world_size)} ..."
         )
     choice = choose(options.mechanism)
     if choice.needs_fabric:

@@ -1,4 +1,4 @@
-"""One rank of a training run: its steps, and what came of them."""
+"""The training loop of one rank."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Report = Callable[[dict[str, Any]], None]
 
 
 def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dict[str, Any]:
-    """Train one model on this rank's share of the data; what came of it, the same on every rank.
+    """Train a model on this rank's share of the data; returns the result, the same on every rank.
 
     Raises:
         HostlibError: unknown names, no controller, a missing rank, a silent switch.
@@ -118,7 +118,7 @@ def _sgd(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer
 
 
 def _serve(options: TrainOptions, choice: Choice, rank_context: RankContext, job: str, number: int) -> None:
-    """The part of a server: the first are the mechanism's, the others the strategy's."""
+    """Run a server: the first ones are the mechanism's, the others the strategy's."""
     if number < choice.mechanism.servers:
         serve(choice.mechanism, rank_context, options.controller, job, options.address, options.lanes)
     else:
@@ -128,7 +128,7 @@ def _serve(options: TrainOptions, choice: Choice, rank_context: RankContext, job
 def _be_deterministic(seed: int) -> None:
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    # As use_deterministic_algorithms(True), but for loading torch's compiler, which takes a second.
+    # As use_deterministic_algorithms(True), without importing torch's compiler, which takes a second.
     torch.set_deterministic_debug_mode("error")
 
 
@@ -149,12 +149,14 @@ class Run:
         self.trainer, self.collective, self.transport, self.report = trainer, collective, transport, report
 
     def go(self) -> dict[str, Any]:
-        """Train for all epochs, or as many steps as were asked for, then test."""
+        """Train for all epochs, or for the requested number of steps, then test."""
         options, here = self.options, self.here
         examples = len(self.data.train_labels)
         steps = options.epochs * (examples // (options.batch_size * here.world_size))
         if steps == 0:
-            raise RunError(f"{examples} examples are not one step of {here.world_size} ranks x {options.batch_size}")
+            raise RunError(
+                f"{examples} examples are too few for one step of {here.world_size} ranks x {options.batch_size}"
+            )
         steps = min(steps, options.steps or steps)
         profile = Profile(Path(options.profile), here.rank, steps) if options.profile else None
         durations_ms: list[float] = []
@@ -184,7 +186,7 @@ class Run:
         return self._result(durations_ms, seconds, self._gather(mine), parameters)
 
     def _batches(self) -> Iterator[tuple[int, Tensor]]:
-        """(epoch, this rank's batch) of all epochs."""
+        """Yield (epoch, this rank's batch) for all epochs."""
         options, here = self.options, self.here
         for epoch in range(options.epochs):
             for chosen in batches(
@@ -193,7 +195,7 @@ class Run:
                 yield epoch, chosen
 
     def _link_bytes(self) -> ByteCounts:
-        # Of what a library does by itself, only the kernel knows.
+        # For messages of libraries, only the kernel has counts.
         counted = self.transport.carried if isinstance(self.collective, ScheduledCollective) else None
         carried = tcp_bytes(leave_out_port=self.here.port) if counted is None else counted
         engine = self.collective.stats()
@@ -213,7 +215,7 @@ class Run:
         return everybody
 
     def _correct(self, model: nn.Module) -> int:
-        """How many of the labels of this rank's share of the test examples the model knows."""
+        """Number of this rank's share of the test examples that the model labels correctly."""
         mine = slice(self.here.rank, None, self.here.world_size)
         images, labels = self.data.test_images[mine], self.data.test_labels[mine]
         model.eval()
@@ -254,7 +256,7 @@ class Run:
 
 
 class Profile:
-    """A Chrome trace of one rank's steps after the warm-up, PROFILED_STEPS at most.
+    """Write a Chrome trace of one rank's steps after the warm-up, at most PROFILED_STEPS.
 
     Raises:
         RunError: the run is too short, or the folder cannot be written to.
@@ -262,7 +264,9 @@ class Profile:
 
     def __init__(self, folder: Path, rank: int, steps: int) -> None:
         if steps <= WARM_UP_STEPS:
-            raise RunError(f"--profile writes the steps after the first {WARM_UP_STEPS}; this run has only {steps}")
+            raise RunError(
+                f"--chrome-traces writes the iterations after the first {WARM_UP_STEPS}; this run has only {steps}"
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -275,7 +279,7 @@ class Profile:
 
     @contextmanager
     def step(self, number: int, state: HookState) -> Iterator[None]:
-        """The step that the block does, counted from 0; the trace is written after the last one that is in it."""
+        """Profile the step in the block, counted from 0; the trace is written after the last profiled step."""
         if not WARM_UP_STEPS <= number < self._end:
             yield
             return
@@ -301,7 +305,7 @@ class Profile:
 
 
 def _steady(steps: list[Any]) -> list[Any]:
-    """Without the warm-up, if the run was longer."""
+    """The steps after the warm-up; all of them if the run was too short."""
     return steps[WARM_UP_STEPS:] or steps
 
 

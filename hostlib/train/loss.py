@@ -1,4 +1,4 @@
-"""What is made small."""
+"""The training loss."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ AUXILIARY_WEIGHT = 0.4
 
 
 def loss_of(outputs: Tensor | tuple[Tensor, Tensor], labels: Tensor) -> Tensor:
-    """Cross entropy, a mean over the examples, and over the places of each where these have labels of their own.
+    """Cross entropy, averaged over the examples and, if labels are per position, over the positions.
 
     Args:
-        outputs: scores, (N, classes) or (N, T, classes); with those of an auxiliary head, a pair.
+        outputs: logits, (N, classes) or (N, T, classes); a pair if there is an auxiliary head.
         labels: int64 (N,) or (N, T).
 
-    Source: Szegedy et al. 2015, "Rethinking the Inception Architecture", as slim has it (the auxiliary head's weight).
+    Source: Szegedy et al. 2015, "Rethinking the Inception Architecture", as in slim (the auxiliary head's weight).
     """
     if isinstance(outputs, tuple):
         scores, auxiliary = outputs

@@ -1,4 +1,4 @@
-"""What a training run is told, in one value that launcher and ranks share. Torch-free."""
+"""The options of a training run, shared by launcher and ranks. Torch-free."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class TrainOptions:
 
     Attributes:
         model: a network of the zoo, with its options, or `package.module:factory`.
-        data: what hostlib.datasets.dataset.parse_dataset() takes.
-        steps: no more than these, however many epochs; None for all.
-        fallback: the mechanism that goes on when the switch fails.
+        data: a text for hostlib.datasets.dataset.parse_dataset().
+        steps: maximum number, regardless of the epochs; None for unlimited.
+        fallback: the mechanism that takes over when the switch fails.
         lanes: sockets and threads per rank that share a tensor on its way to the switch.
-        transport: what messages between hosts go by.
+        transport: carries messages between hosts.
         profile: folder for one Chrome trace per rank; None for no trace.
-        save: file for the weights that the run ends with, as torch.save has them; None for no file.
+        save: file for the final weights, as by torch.save; None for no file.
 
     Raises:
-        RunError: a number that makes no sense.
-        UnknownNameError: no such model, data set or fallback.
+        RunError: a number is out of range.
+        UnknownNameError: there is no such model, data set or fallback.
         HostlibError: ranks cannot run the mechanism, or not with this transport.
     """
 

@@ -1,6 +1,6 @@
-"""What every rank loads in its first moments, for whoever forks ranks to load once for all: 0.1 s of CPU time of each.
+"""Modules that every rank imports at its start, to be loaded once by the fork server: saves 0.1 s of CPU time per rank.
 
-The mechanisms, the strategies, and what the HTTP client loads when it is first used.
+The mechanisms, the strategies, and what the HTTP client imports on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far a training run is, on the terminal."""
+"""Progress display of a training run on the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.progress import (
 
 
 class TrainingProgress:
-    """A progress bar over rank 0's steps; without a terminal, a line at the start and for every tenth part."""
+    """A progress bar over rank 0's steps; without a terminal, a line at the start and for every tenth of the steps."""
 
     def __init__(self, console: Console, title: str, shown: bool) -> None:
         self._title, self._shown, self._console = title, shown, console

@@ -1,1 +1,1 @@
-"""Messages between hosts, over Gloo or MPI, and who is still there."""
+"""Messages between hosts over Gloo or MPI, and failure detection."""

@@ -1,6 +1,6 @@
-"""Who is still there, and how far: every rank writes a heartbeat to the torch store and reads the others'.
+"""Failure detection: every rank writes a heartbeat to the torch store and reads the others' heartbeats.
 
-It works without controller and switch, and sees a stopped process (SIGSTOP) as well as a dead one.
+It needs neither controller nor switch, and detects a stopped process (SIGSTOP) as well as a dead one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ STORE_TIMEOUT = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a rank says of itself.
+    """A rank's heartbeat.
 
     Attributes:
         submitted, completed: all-reduces through the fabric, since the start.
-        failures: of the fabric, that it has noticed so far.
-        left: 1 when it ended, well or not: whoever is missed, it is not this one.
+        failures: of the fabric, that the rank has noticed so far.
+        left: 1 once it has ended, well or not, so that it does not count as missing.
     """
 
     beat: int = 0
@@ -39,12 +39,12 @@ class Heartbeat:
 
 
 class FailureDetector:
-    """This rank's heartbeat, and a look at everybody else's.
+    """Sends this rank's heartbeat and watches the other ranks'.
 
     Args:
-        host, port: of the torch store; the connection is the thread's own, so that nothing blocks it.
-        group: names the heartbeats; no two groups of ranks may share it.
-        servers: how many of them, the last, serve and do not train.
+        host, port: of the torch store; the thread has its own connection, so that nothing blocks it.
+        group: prefix of the heartbeats' keys; unique to each group of ranks.
+        servers: how many of them, the last ones, serve and do not train.
     """
 
     def __init__(self, host: str, port: int, group: str, rank: int, world_size: int, servers: int = 0) -> None:
@@ -53,9 +53,9 @@ class FailureDetector:
         self._store = dist.TCPStore(host, port, is_master=False, timeout=STORE_TIMEOUT, wait_for_workers=False)
         self._mine = Heartbeat()
         self._heartbeats: list[Heartbeat | None] = [None] * world_size
-        self._moved = [0.0] * world_size  # when a rank's sign was last seen to change
+        self._moved = [0.0] * world_size  # when a change in each rank's heartbeat was last seen
         self._gone = False
-        self._lock = threading.Lock()  # of what is above; never held while the store is asked
+        self._lock = threading.Lock()  # guards the fields above; never held during a request to the store
         self._asking = threading.Lock()
         self._ended = threading.Event()
         self.exchange()
@@ -67,20 +67,20 @@ class FailureDetector:
             self.exchange()
 
     def publish(self, submitted: int | None = None, completed: int | None = None, failures: int | None = None) -> None:
-        """What the next beat tells the others."""
+        """Update what the next heartbeat tells the others."""
         news = {"submitted": submitted, "completed": completed, "failures": failures}
         with self._lock:
             self._mine = replace(self._mine, **{name: value for name, value in news.items() if value is not None})
 
     def exchange(self) -> None:
-        """A beat now, and a look at the others."""
+        """Send a heartbeat and read the others' now."""
         with self._asking:
             with self._lock:
                 self._mine = mine = replace(self._mine, beat=self._mine.beat + 1)
                 known = None not in self._heartbeats
             try:
                 self._store.set(self._keys[self._rank], " ".join(map(str, astuple(mine))))
-                # Asked for keys that are not there yet, the store would wait.
+                # The store would block on keys that do not exist yet.
                 there = self._keys if known else [key for key in self._keys if self._store.check([key])]
                 values = dict(zip(there, self._store.multi_get(there), strict=True))
             except RuntimeError:
@@ -96,20 +96,20 @@ class FailureDetector:
         self._heartbeats = heartbeats
 
     def heartbeats(self) -> list[Heartbeat | None]:
-        """The last that was heard of every rank; None of one that never came."""
+        """The last heartbeat of every rank; None for a rank without one."""
         with self._lock:
             return list(self._heartbeats)
 
     def silent(self) -> list[int]:
-        """Other ranks that have given no heartbeat for a while."""
+        """Other ranks without a recent heartbeat."""
         with self._lock:
             now = time.monotonic()
             return [r for r in range(self._world_size) if r != self._rank and now - self._moved[r] > WATCH_S]
 
     def close(self) -> None:
-        """Stop beating, and say so."""
+        """Stop the heartbeats, and announce that this rank has left."""
         self._ended.set()
-        # A thread that is inside torch when the interpreter ends takes the process down with it.
+        # A thread inside torch at interpreter exit crashes the process.
         self._thread.join(timeout=WATCH_S)
         if self._thread.is_alive():
             return
@@ -118,23 +118,23 @@ class FailureDetector:
             self._store.set(self._keys[self._rank], " ".join(map(str, astuple(self._mine))))
 
     def departed(self) -> list[int]:
-        """Other ranks that said that they end."""
+        """Other ranks that have announced that they ended."""
         return [r for r, each in enumerate(self.heartbeats()) if r != self._rank and _has_left(each)]
 
     def wait_for_workers(self) -> None:
-        """Until all that are no servers have said that they end, or are gone."""
+        """Wait until all workers have left or are missing."""
         while not self._ended.wait(BEAT_S):
             workers = range(self._world_size - self._servers)
             if self._gone or set(workers) <= {*self.departed(), *self.silent()}:
                 return
 
     def missing(self) -> list[int]:
-        """Ranks that give no sign from now on, and did not say that they end; takes WATCH_S at most.
+        """Ranks that send no heartbeat from now on and have not left; takes at most WATCH_S.
 
         Raises:
-            RunError: the store itself is gone, and with it whoever hosted it.
+            RunError: the store itself is gone, with the process that hosted it.
         """
-        self.exchange()  # What came before is no heartbeat now.
+        self.exchange()  # Earlier heartbeats do not count.
         begin = time.monotonic()
         others = [rank for rank in range(self._world_size) if rank != self._rank]
         while True:
@@ -150,7 +150,7 @@ class FailureDetector:
             time.sleep(BEAT_S / 5)
 
     def explain(self, waited_s: float, otherwise: Callable[[], HostlibError]) -> HostlibError:
-        """The error for an operation that failed: missing ranks if any are, then one that ended, else `otherwise`."""
+        """Error for a failed operation: missing ranks if there are any, then a rank that ended, else `otherwise`."""
         try:
             missing = self.missing()
         except RunError as gone:
@@ -158,7 +158,7 @@ class FailureDetector:
         if missing:
             return MissingRankError(missing, waited_s, self._world_size - self._servers)
         left = self.departed()
-        # It has said itself why.
+        # It reports the cause itself.
         return RunError(f"rank {left[0]} {ENDED_EARLY}") if left else otherwise()
 
 

@@ -1,4 +1,4 @@
-"""Messages by torch's Gloo, over TCP: for processes that torchrun or `hostlib train` started. Loads torch when it connects."""
+"""Messages over torch's Gloo (TCP), for processes started by torchrun or `hostlib train`. Loads torch on connecting."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ IDLE = timedelta(days=365)  # how long a server may wait for work
 
 @contextmanager
 def environment() -> Iterator[LaunchEnvironment]:
-    """What torchrun, or the launcher, says. Raises RunError when started by hand."""
+    """Read torchrun's, or the launcher's, environment. Raises RunError if the process was started by hand."""
     yield LaunchEnvironment.from_environment()
 
 
 class GlooTransport:
-    """Over process groups with point-to-point messages.
+    """Messages over a process group with point-to-point operations.
 
     Args:
-        group: torch.distributed.ProcessGroupGloo, or NCCL's, whose rank i is host i.
-        downwards: of the same hosts, for messages to those of a lower number. A message leaves when its receiver has asked
-            for it, by the same connection: where much goes both ways, what is asked for would wait behind what is sent.
+        group: torch.distributed.ProcessGroupGloo or ProcessGroupNCCL, whose rank i is host i.
+        downwards: a group of the same hosts for messages to lower-numbered hosts. Gloo sends a message when its
+            receiver has asked for it, over the same connection: with much traffic in both directions, requests would
+            queue behind data.
     """
 
     name = "gloo"
@@ -53,7 +54,7 @@ class GlooTransport:
 
 
 class GlooConnector:
-    """See Connector. With servers, hosts send much to each other, both ways: each way has connections of its own."""
+    """See Connector. With servers, traffic is heavy in both directions, so each direction has its own connections."""
 
     def connect(
         self, store: Any, name: str, members: Sequence[int], rank: int, deadline_s: float | None, gloo: Any = None

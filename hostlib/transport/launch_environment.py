@@ -1,4 +1,4 @@
-"""One process among those of a run: what whoever started it says of it. Torch-free."""
+"""Identity of a process within a run, as given by whoever started it. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hostlib.transport.transport import Connector
 
 @dataclass(frozen=True, slots=True)
 class LaunchEnvironment:
-    """What torchrun (or the launcher) says in the environment, or mpirun by other means.
+    """What torchrun, the launcher or mpirun tells a process.
 
     Attributes:
-        world_size: of all processes, servers included, which are the last of them.
+        world_size: number of processes, including servers, which are the last ones.
         host, port: of the torch store.
-        connector: what messages between them are made with; None for Gloo's.
+        connector: makes messages between the processes; None for Gloo.
     """
 
     rank: int
@@ -27,7 +27,7 @@ class LaunchEnvironment:
 
     @classmethod
     def from_environment(cls) -> LaunchEnvironment:
-        """Raises RunError when started by hand."""
+        """Read torchrun's variables. Raises RunError if the process was started by hand."""
         try:
             here = cls(
                 int(os.environ["RANK"]),

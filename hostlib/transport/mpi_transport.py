@@ -1,4 +1,4 @@
-"""Messages by an MPI library, for processes that mpirun started. Loads torch and mpi4py when it is used."""
+"""Messages over an MPI library, for processes started by mpirun. Loads torch and mpi4py on use."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 SUMMARY = "an MPI library"
 STARTED_BY = "mpirun"
-SHORT_S, LONG_S = 20e-6, 1e-3  # between looks at a message: MPI itself would wait at full speed
+SHORT_S, LONG_S = 20e-6, 1e-3  # between polls of a message: MPI itself would busy-wait
 
 
 @contextmanager
 def environment() -> Iterator[LaunchEnvironment]:
-    """What mpirun says, with a torch store for as long as the block runs.
+    """Read mpirun's environment, and run a torch store for the duration of the block.
 
     Raises:
-        RunError: mpi4py, or the MPI library that it needs, is not there.
+        RunError: mpi4py, or the MPI library that it needs, is missing.
     """
     try:
         from mpi4py import MPI
@@ -48,29 +48,31 @@ def environment() -> Iterator[LaunchEnvironment]:
     host, port = everybody.bcast(endpoint)
     yield LaunchEnvironment(rank, size, host, port, MpiConnector(everybody.Dup()))
     everybody.Barrier()  # The store is rank 0's.
-    MPI.Finalize()  # Ranks leave without Python's own end.
+    MPI.Finalize()  # Ranks exit without Python's cleanup.
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What a process's messages have carried so far. Between processes of one machine they go by shared memory, where
-    the kernel does not count them."""
+    """Bytes that a process's messages have carried so far.
+
+    Between processes on one machine MPI uses shared memory, where the kernel counts nothing.
+    """
 
     total: ByteCounts = field(default_factory=ByteCounts)
 
 
 class MpiTransport:
-    """Over an MPI communicator.
+    """Messages over an MPI communicator.
 
     Args:
-        communicator: mpi4py.MPI.Comm whose rank i is host i; nobody else may use it.
-        deadline_s: how long a message may take; None for ever, as a server may be idle.
-        traffic: of this process, where it has other transports, too.
+        communicator: mpi4py.MPI.Comm whose rank i is host i; for this transport's exclusive use.
+        deadline_s: how long a message may take; None for no limit, since a server may be idle.
+        traffic: the process's counters, if it has other transports.
     """
 
     name = "mpi"
-    channels = 1  # MPI libraries' own locks make more of them slower
-    shares_link = False  # the library sees to that
+    channels = 1  # several threads would only contend for the MPI library's locks
+    shares_link = False  # the MPI library takes care of sharing the link
 
     def __init__(self, communicator: Any, deadline_s: float | None, traffic: Traffic | None = None) -> None:
         self._communicator, self._deadline_s = communicator, deadline_s
@@ -89,7 +91,7 @@ class MpiTransport:
         return MpiPending(self._communicator.Irecv(_bytes(tensor), host, tag), self._deadline_s)
 
     def allreduce(self, tensor: Tensor) -> Pending:
-        """The library's own, in place. How it does that, and what it sends, it does not tell: it is not in `carried`."""
+        """The library's own all-reduce, in place. Its messages are unknown and not counted in `carried`."""
         from mpi4py import MPI
 
         request = self._communicator.Iallreduce(MPI.IN_PLACE, tensor.numpy(), MPI.SUM)
@@ -116,10 +118,10 @@ class MpiConnector:
 
 
 class MpiPending:
-    """An MPI request that gives the core away while it waits.
+    """An MPI request that yields the core while it waits.
 
     Args:
-        alone: it is nobody else's, and can be taken back when the deadline has passed.
+        alone: no other host takes part, so the request can be cancelled when the deadline has passed.
     """
 
     def __init__(self, request: Any, deadline_s: float | None, alone: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""This rank among the others: what a collective needs of its surroundings."""
+"""The context of a rank: what a collective needs to know and use."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from hostlib.transport.transport import MulticastTransport, Transport, first_lin
 
 @dataclass(frozen=True, slots=True)
 class RankContext:
-    """This rank among the others.
+    """Identity, process groups and transports of a rank.
 
     Attributes:
-        gloo: torch.distributed.ProcessGroupGloo over the same ranks, the collective's alone: it is used by another
+        gloo: torch.distributed.ProcessGroupGloo over the same ranks, for the collective only: it is used by another
             thread than the caller's, and two threads would mix up the order of operations. None on a server.
         deadline_s: how long an operation may make no progress.
-        another_gloo: makes one more like `gloo`, for one more thread; every rank must make as many.
+        another_gloo: makes one more group like `gloo`, for one more thread; all ranks must make equally many.
         nccl: makes torch.distributed.ProcessGroupNCCL over the same ranks.
-        transport: what schedules' messages between ranks, and servers, go by.
-        servers: how many processes serve beside the ranks.
-        another_transport: makes a strategy's own messages, for one thread, between workers, numbered by rank, and the
-            strategy's servers, numbered from world_size; every one of these must make as many. None where no strategy is.
-        another_multicast: likewise, of workers alone, through the switch, for strategies without servers: of the
+        transport: carries schedules' messages between ranks and servers.
+        servers: number of processes that serve beside the ranks.
+        another_transport: makes a transport for a strategy's own messages, for one thread, between workers (numbered by
+            rank) and the strategy's servers (numbered from world_size). All of them must make equally many. None
+            without a strategy.
+        another_multicast: likewise for workers only, through the switch, for strategies without servers; takes the
             controller's URL and this host's address. Raises JoinError.
     """
 
@@ -44,10 +45,11 @@ class RankContext:
     another_multicast: Callable[[str, str], MulticastTransport] | None = None
 
     def explain(self, since: float, error: Exception) -> HostlibError:
-        """Libraries say only that a connection broke; who is missing, the heartbeats tell.
+        """Explain a library's error, which only says that a connection broke, with the ranks that the heartbeats show
+        missing.
 
         Args:
-            since: when it was begun, as time.monotonic() has it.
+            since: when the operation began, as time.monotonic().
         """
         reason = first_line(error)
         explained = self.detector.explain(

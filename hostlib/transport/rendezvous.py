@@ -1,4 +1,4 @@
-"""Where ranks meet: a torch store, in a process of its own, which says its port and stays until it is killed."""
+"""A torch store in a process of its own, which reports its port and runs until it is killed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 
 def open_store(address: str) -> Any:
-    """A torch.distributed.TCPStore that listens on any port there."""
-    # Before torch is loaded: that a namespace's addresses have no names is nothing to warn of.
+    """Open a torch.distributed.TCPStore that listens on any port of an address."""
+    # Set before torch is loaded: a namespace's addresses have no names, and torch would warn of that.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import torch.distributed as dist
 
@@ -17,7 +17,7 @@ def open_store(address: str) -> Any:
 
 
 def main() -> None:
-    """In a process that was forked for it."""
+    """Run the store in a forked process."""
     store = open_store(os.environ["MASTER_ADDR"])
     os.write(1, f"{store.port}\n".encode())
     while True:

@@ -1,7 +1,7 @@
-"""Messages that leave for one host after the other, in the order in which they were asked for.
+"""Send messages to one host after the other, in the order in which they were requested.
 
-TCP's streams to several hosts share the link: while a message still leaves for a host that is late, the next one, for
-another, takes half of the link from it, and hosts that exchange pieces drift ever further apart.
+TCP streams to several hosts share the link. While a message to a late host is still leaving, the next one, to another
+host, would take half of the link, and hosts that exchange pieces would drift further apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CLOSE_S = 5.0
 
 @dataclass(slots=True)
 class Queued:
-    """A message that waits for its turn, or is under way."""
+    """A message that is queued or being sent."""
 
     tensor: Tensor
     host: int
@@ -29,17 +29,17 @@ class Queued:
     _error: Exception | None = None
 
     def wait(self) -> None:
-        """Until it has left.
+        """Wait until it has been sent.
 
         Raises:
-            RunError, RuntimeError: it does not come through within the deadline.
+            RunError, RuntimeError: it did not come through within the deadline.
         """
         self._left.wait()
         if self._error is not None:
             raise self._error
 
     def begin(self, transport: Transport) -> None:
-        """Send it, if that has not been tried yet."""
+        """Start to send it, unless that has been tried."""
         if self._under_way is None and self._error is None:
             try:
                 self._under_way = transport.send(self.tensor, self.host, self.tag)
@@ -47,7 +47,7 @@ class Queued:
                 self._error = error
 
     def finish(self) -> None:
-        """Wait until what has begun has left."""
+        """Wait until the messages that were started have been sent."""
         try:
             if self._under_way is not None:
                 self._under_way.wait()
@@ -57,12 +57,15 @@ class Queued:
 
 
 class SendQueue:
-    """A host's messages by one link. Whoever is to receive one must ask for it whatever else it waits for: those to other
-    hosts do not leave before. Those to the same host need not wait: they follow each other in one stream."""
+    """A host's outgoing messages on one link.
+
+    Receivers must request their message whatever else they wait for: messages to other hosts wait until it has left.
+    Messages to the same host do not wait for each other, since they form one stream.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._line: deque[Queued] = deque()  # what has not left; those up to the first for another host are under way
+        self._line: deque[Queued] = deque()  # unsent messages; those up to the first for another host are being sent
         self._open = True
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
@@ -78,11 +81,11 @@ class SendQueue:
         return message
 
     def close(self) -> None:
-        """There will be no more. What was sent leaves first."""
+        """End the queue after sending what it holds."""
         with self._changed:
             self._open = False
             self._changed.notify()
-        # A thread that lets go of the last hold on torch's group while the interpreter ends takes the process down with it.
+        # If a thread drops the last reference to torch's group at interpreter exit, the process crashes.
         self._thread.join(timeout=CLOSE_S)
 
     def _begin(self) -> None:

@@ -1,7 +1,7 @@
-"""Messages between the hosts of a schedule: what every transport does, whatever it goes by.
+"""The interface of transports: messages between the hosts of a schedule.
 
-Messages of one sender with one tag come in the order in which they were sent. hostlib/transport/transport_registry.py says which
-transports there are.
+Messages of one sender with one tag arrive in the order in which they were sent. hostlib/transport/transport_registry.py
+lists the transports.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Pending(Protocol):
-    """A message under way."""
+    """A message in flight."""
 
     def wait(self) -> Any:
-        """Until it has left, or is here.
+        """Wait until it has been sent or received.
 
         Raises:
-            RunError, RuntimeError: it does not come within the deadline.
+            RunError, RuntimeError: it did not come through within the deadline.
         """
         ...
 
@@ -35,14 +35,14 @@ def settle(messages: Iterable[Pending]) -> None:
 
 
 class Transport(Protocol):
-    """This host's end. Hosts are numbered: workers by rank, then the servers.
+    """A host's endpoint. Hosts are numbered: workers by rank, then the servers.
 
     Attributes:
-        name: of the transport, as `--transport` has it.
-        channels: how many threads may be at it at a time, each with tensors of its own.
-        shares_link: messages that are under way at a time slow each other down.
-        carried: bytes of this process's messages so far, whichever Transport they went by; None where they go by TCP,
-            and the kernel counts them.
+        name: of the transport, as `--transport` takes it.
+        channels: how many threads may use it at a time, each for its own tensors.
+        shares_link: concurrent messages slow each other down.
+        carried: bytes of this process's messages so far, over all Transports; None if they use TCP, which the kernel
+            counts.
     """
 
     @property
@@ -58,14 +58,14 @@ class Transport(Protocol):
     def carried(self) -> ByteCounts | None: ...
 
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
-        """Nothing may change the tensor, which is contiguous, until the message has left."""
+        """Send a contiguous tensor, which must not change until the message has been sent."""
         ...
 
     def receive(self, tensor: Tensor, host: int, tag: int) -> Pending: ...
 
 
 class ReducingTransport(Transport, Protocol):
-    """One whose library has an all-reduce of its own."""
+    """A transport whose library has an all-reduce of its own."""
 
     def allreduce(self, tensor: Tensor) -> Pending:
         """Sum a contiguous tensor over all hosts, in place."""
@@ -73,57 +73,57 @@ class ReducingTransport(Transport, Protocol):
 
 
 class Connector(Protocol):
-    """What a process makes transports with; it has been started as the transport needs it."""
+    """Makes a process's transports; the process was started as the transport requires."""
 
     def connect(
         self, store: Any, name: str, members: Sequence[int], rank: int, deadline_s: float | None, gloo: Any = None
     ) -> Transport:
-        """Messages between some of the run's processes, all of which call this in the same order.
+        """Connect some of the run's processes, all of which make this call in the same order.
 
         Args:
             store: torch.distributed.Store of the run.
-            name: of these messages, in the store.
+            name: of the connection, unique in the store.
             members: the processes by rank; host i is members[i].
             rank: this process's.
-            deadline_s: how long a message may take; None for ever, as a server may be idle.
-            gloo: torch.distributed.ProcessGroupGloo between just these, which may be used; None where there is none.
+            deadline_s: how long a message may take; None for no limit, since a server may be idle.
+            gloo: torch.distributed.ProcessGroupGloo of exactly these processes that may be used; None if there is none.
         """
         ...
 
 
 class MulticastTransport(Protocol):
-    """A host's end of streams that a switch multicasts, one for each source. Messages of a stream come in order."""
+    """A host's end of streams that a switch multicasts, one for each source. Messages of a stream arrive in order."""
 
     @property
     def failures(self) -> list[dict[str, Any]]:
-        """What is known of each failure of the switch."""
+        """One record for each failure of the switch."""
         ...
 
     @property
     def stream(self) -> int:
-        """The first whose source this host is."""
+        """The first stream whose source is this host."""
         ...
 
     def send(self, stream: int, values: Tensor) -> None:
-        """Send a flat contiguous tensor; it may change at once."""
+        """Send a flat contiguous tensor; it is copied, so it may change at once."""
         ...
 
     def receive(self, stream: int, values: Tensor) -> Pending:
-        """Let the stream's next message, as large as the tensor, come into it."""
+        """Receive the stream's next message, which has the tensor's size, into the tensor."""
         ...
 
     def complete(self) -> None:
-        """What began together here has all been received: everybody counts the same."""
+        """Count what began together as received; all hosts count alike."""
         ...
 
     def settle(self) -> None:
-        """Stay until every worker has what this host sent."""
+        """Wait until every worker has received what this host sent."""
         ...
 
     def close(self) -> None: ...
 
 
 def first_line(error: Exception) -> str:
-    """What a library says went wrong, without the place in its sources."""
+    """The first line of a library's error, without source locations."""
     lines = str(error).splitlines() or [repr(error)]
     return re.sub(r"^\[[^\]]*\] *", "", lines[0])

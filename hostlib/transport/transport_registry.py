@@ -1,14 +1,13 @@
-"""The transports by name: whatever module of hostlib/transport/ is called NAME_transport.
+"""The transports by name: each module of hostlib/transport/ called NAME_transport.
 
-Such a module loads torch only when it is used, and has:
+Such a module loads torch only on use, and has:
 
-- SUMMARY: what messages go by, in a few words.
-- STARTED_BY: the command that must start its processes, which takes `-n N` as mpirun does; None where torchrun or
-  `hostlib train` starts them.
+- SUMMARY: what carries the messages, in a few words.
+- STARTED_BY: the command that must start its processes and takes `-n N` as mpirun does; None if torchrun or `hostlib
+train` starts them.
 - environment(): a context manager of the LaunchEnvironment of such a process, with the connector in it.
 
-Another transport is another such module: its Transport and its Connector (hostlib/transport/transport.py) are all that
-the rest of netfold sees of it.
+The rest of netfold uses only its Transport and its Connector (hostlib/transport/transport.py).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ DEFAULT_TRANSPORT = "gloo"
 
 
 class TransportModule(Protocol):
-    """What such a module has."""
+    """The attributes of a transport's module."""
 
     @property
     def SUMMARY(self) -> str: ...
@@ -40,23 +39,23 @@ class TransportModule(Protocol):
 
 
 def transport_names() -> tuple[str, ...]:
-    """All there are; none of them is loaded."""
+    """The transports' names, found without importing them."""
     names = (module.name for module in pkgutil.iter_modules(transport.__path__))
     return tuple(sorted(name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)))
 
 
 def require_transport(name: str) -> None:
-    """Raises UnknownNameError: there is no such transport."""
+    """Check a transport's name. Raises UnknownNameError: there is no such transport."""
     if name not in transport_names():
         raise UnknownNameError("transport", name, transport_names())
 
 
 def find_transport(name: str) -> TransportModule:
-    """A transport by its name.
+    """Import a transport by its name.
 
     Raises:
         UnknownNameError: there is no such transport.
-        SpecError: its module lacks something.
+        SpecError: its module is incomplete.
     """
     require_transport(name)
     module = importlib.import_module(f"{transport.__name__}.{name}{SUFFIX}")
@@ -68,19 +67,19 @@ def find_transport(name: str) -> TransportModule:
         if not callable(getattr(module, "environment", None)):
             raise SpecError("environment must be a function")
     except SpecError as error:
-        raise SpecError(f"{module.__file__} is no transport: {error}") from None
+        raise SpecError(f"{module.__file__} is not a transport: {error}") from None
     return cast(TransportModule, module)
 
 
 def start_line(name: str, processes: int) -> str:
-    """How processes of a transport are started; see find_transport for what it raises."""
+    """The command line that starts a transport's processes. Raises what find_transport raises."""
     starter = find_transport(name).STARTED_BY
     begun = "hostlib train" if starter is None else f"{starter} -n {processes} python -m hostlib.train"
     return f"{begun} --transport {name}"
 
 
 def describe_transports() -> str:
-    """Each transport, what it is, and what must start its processes, in one line."""
+    """Describe each transport and the command that must start its processes, in one line."""
     found = {name: find_transport(name) for name in transport_names()}
     return "; ".join(
         f"{name}: {each.SUMMARY}" + (f" (under {each.STARTED_BY})" if each.STARTED_BY else "")

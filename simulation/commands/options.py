@@ -17,7 +17,7 @@ from simulation.simulator.play import Order
 
 def _number_of_slots(text: str) -> list[str] | None:
     """--slots as it was: a size with a unit."""
-    if text.isdecimal() or not text[:1].isdecimal():
+    if not text[:1].isdecimal() or not text[-1:].isalpha():
         return None
     try:
         return ["--slots", str(-(-units.size(text) // SLOT_BYTES))]

@@ -20,7 +20,12 @@ from simulation.papers.network_operator import NOTES, TABLES, find_table, title_
 @click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of a table.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print tables in Markdown, as docs/paper.md has them.")
+@click.option(
+    "--markdown",
+    "as_markdown",
+    is_flag=True,
+    help="Print tables in Markdown, as docs/measurements/published-tables.md has them.",
+)
 def paper(tables: tuple[str, ...], as_json: bool, as_csv: bool, as_markdown: bool) -> None:
     """Simulate published tables, and compare the numbers.
 

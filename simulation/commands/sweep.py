@@ -18,7 +18,7 @@ from hostlib.strategies.strategy import choose
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
 from hostlib.text import units
-from hostlib.text.output import output
+from hostlib.text.output import output as standard_output
 from simulation.commands.options import (
     RESPELLED,
     job_options,
@@ -91,7 +91,7 @@ def sweep(**options: Any) -> None:
     from simulation.experiments.parameter_sweep import Grid, Point, draw, require_plot, run_sweep
 
     as_json, as_csv = options.pop("as_json"), options.pop("as_csv")
-    kept, plot, value = options.pop("output"), options.pop("plot"), options.pop("plot_value")
+    output, plot, value = options.pop("output"), options.pop("plot"), options.pop("plot_value")
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
     require_plot(value, plot)
@@ -104,7 +104,7 @@ def sweep(**options: Any) -> None:
     mechanisms = listed("mechanisms")
     _require_all(models := listed("models"), mechanisms, bandwidths := listed("bandwidths"), options)
     grid = Grid(models, mechanisms, bandwidths, listed("workers"), options)
-    rows = run_sweep(grid, play_point, kept, processes, cluster, Console(stderr=True))
+    rows = run_sweep(grid, play_point, output, processes, cluster, Console(stderr=True))
     if plot is not None:
         draw(rows, value, plot)
     if as_json:
@@ -122,7 +122,7 @@ def sweep(**options: Any) -> None:
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*(str(row[name]) for name in columns), *(f"{row[name]:,.4g}" for name in measured))
-    output().print(table)
+    standard_output().print(table)
 
 
 def _require_all(models: list[str], mechanisms: list[str], bandwidths: list[str], options: dict[str, Any]) -> None:

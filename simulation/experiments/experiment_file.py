@@ -1,6 +1,7 @@
-"""Experiments: one file says what is compared; simulation, emulation and real hosts read the same one.
+"""Experiments: one file describes a comparison; simulation, emulation and real hosts read the same file.
 
-A file (TOML) has a `[cells]` table, whose lists are combined, and may have `[topology]` and `[replay]`; docs/experiments.md.
+A file (TOML) has a `[cells]` table, whose lists are combined, and may have `[topology]` and `[replay]`;
+docs/experiments.md.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from simulation.experiments.tables import CellsTable, ExperimentFile, ReplayTabl
 from simulation.models.synthetic_trace import DEFAULT_BATCH, model_layers, model_trace
 from simulation.simulator.workload import Workload, of_plan
 
-# In miniature: tensors so much smaller at least, and links and computing so many times faster.
+# In miniature: tensors are at least this much smaller, links and computing this much faster.
 TINY, HASTE = 4096.0, 50.0
 ROOT_KEYS = tuple(ExperimentFile.model_fields)
 
@@ -37,10 +38,10 @@ class Cell:
     """One measurement.
 
     Attributes:
-        mechanism: with a strategy's name before it, where it is another than wfbp.
-        bandwidth: of every host's link, as the file has it.
+        mechanism: preceded by a strategy's name if it is not wfbp.
+        bandwidth: of every host's link, as in the file.
         loss: probability that a frame is lost, per link and direction.
-        jobs: so many of the same at a time, on hosts of their own.
+        jobs: number of identical jobs that run at the same time, on hosts of their own.
     """
 
     model: str
@@ -52,7 +53,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What its files are called."""
+        """Base name of its files."""
         words = [Path(self.model).stem, self.mechanism, self.bandwidth, f"{self.workers}w"]
         words += [f"{self.loss:g}loss"] if self.loss else []
         words += [f"{self.jobs}jobs"] if self.jobs > 1 else []
@@ -61,14 +62,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How a model's training is played.
+    """How a model's training is replayed.
 
     Attributes:
-        dilation: times which all takes longer: links are slower by so much, computing lasts so much longer; 0 for what
-            the emulation thinks it needs.
-        shrink: times which tensors are smaller, and links slower: the same times with fewer bytes.
-        iterations, warm_up: measured, and played before.
-        bucket_bytes: gradients are summed together up to so many (unshrunk), as DDP does; 0 for each alone.
+        dilation: slow-down of everything, links and computing; 0: chosen by the emulation.
+        shrink: factor by which tensors are smaller and links slower: the same times with fewer bytes.
+        iterations, warm_up: measured iterations, and iterations before them.
+        bucket_bytes: gradients are summed together up to this size (unshrunk), as in DDP; 0 for each by itself.
     """
 
     dilation: float = 0.0
@@ -83,7 +83,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How models are trained in earnest, instead of being replayed.
+    """How models are really trained, instead of replayed.
 
     Attributes:
         batch_size: of each worker.
@@ -98,12 +98,12 @@ class Training:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a file says.
+    """The contents of an experiment file.
 
     Attributes:
         path: the file.
-        topology: its table, as it is there; see emulation/networks.
-        training: None where computing is replayed.
+        topology: its table as in the file; see emulation/networks.
+        training: None if computing is replayed.
     """
 
     path: Path
@@ -120,25 +120,25 @@ class Experiment:
 
     @cached_property
     def folder(self) -> str:
-        """What a run's directory is called."""
+        """Name of a run's directory."""
         return re.sub(r"[^\w.-]", "_", self.name)
 
     def miniature(self) -> Experiment:
-        """The same cells with one short iteration of tiny tensors each: whether they run to their end, not how long they
+        """The same cells with one short iteration of tiny tensors each, to test whether they complete.
         take.
         """
         shrink = max(TINY, self.replay.shrink)
         replay = replace(self.replay, dilation=1 / HASTE, shrink=shrink, iterations=1, warm_up=0)
         training = None if self.training is None else replace(self.training, iterations=1, warm_up=1)
-        # Another text: results of both do not mix in one directory.
+        # A different text, so that results of both do not mix in one directory.
         text = f"# In miniature.\n{self.text}"
         return replace(self, name=f"{self.name}-miniature", text=text, replay=replay, training=training, _plans={})
 
     def plan(self, cell: Cell) -> Plan:
-        """What a cell's strategy makes of its model; shrunk.
+        """The plan of a cell's strategy for its model; shrunk.
 
         Raises:
-            HostlibError, SimulationError: there is no such model or trace, or not enough is known of it.
+            HostlibError, SimulationError: there is no such model or trace, or too little is known of it.
         """
         if cell.model not in self._models:
             self._models[cell.model] = self._model(cell.model)
@@ -150,7 +150,7 @@ class Experiment:
         return self._plans[key]
 
     def workload(self, cell: Cell) -> Workload:
-        """What one of a cell's workers does in an iteration; tensors shrunk, times undilated.
+        """The workload of one of a cell's workers in an iteration; tensors shrunk, times undilated.
 
         Raises:
             HostlibError, SimulationError: see plan.
@@ -158,7 +158,7 @@ class Experiment:
         return self.bucketed(self.plan(cell))
 
     def bucketed(self, plan: Plan) -> Workload:
-        """A plan's, with gradients in buckets as the file says."""
+        """A plan's workload, with gradients in buckets as the file says."""
         return of_plan(plan, bucket_bytes=round(self.replay.bucket_bytes / self.replay.shrink))
 
     def _model(self, name: str) -> tuple[Trace, tuple[LayerInfo, ...]]:
@@ -169,20 +169,20 @@ class Experiment:
         return trace, model_layers(name, replay.pixels)
 
     def mechanism(self, cell: Cell) -> Mechanism:
-        """What a cell's gradients are summed by."""
+        """The mechanism that sums a cell's gradients."""
         return choose(cell.mechanism).mechanism
 
     def hosts(self, cell: Cell) -> tuple[int, int]:
-        """Workers and servers of the network that a cell shares with others of as many workers and jobs."""
+        """Workers and servers of the network that a cell shares with others that have as many workers and jobs."""
         alike = [each for each in self.cells if (each.workers, each.jobs) == (cell.workers, cell.jobs)]
         servers = max(choose(each.mechanism).hosts for each in alike)
         return cell.workers * cell.jobs, servers * cell.jobs
 
     def declared(self, cell: Cell) -> Topology:
-        """A cell's network, undilated. Links are as much slower as tensors are smaller; delays stay.
+        """A cell's network, undilated. Links are slower by the factor by which tensors are smaller; delays stay.
 
         Raises:
-            TopologyError: it cannot be.
+            TopologyError: it is impossible.
         """
         table = {**self.topology, "loss": cell.loss} if cell.loss else self.topology
         return declare(table, *self.hosts(cell), units.bandwidth(cell.bandwidth) / self.replay.shrink)
@@ -192,10 +192,10 @@ class Experiment:
 
 
 def read_experiment(path: Path) -> Experiment:
-    """An experiment's file.
+    """Read an experiment's file.
 
     Raises:
-        ExperimentError: it cannot be read, has a key that does not exist, or a value that cannot be.
+        ExperimentError: it cannot be read, has an unknown key, or an illegal value.
     """
     text, file = read_file(path)
     try:
@@ -233,7 +233,7 @@ def _cells(table: CellsTable) -> tuple[Cell, ...]:
         choose(mechanism)
     for bandwidth in table.bandwidths:
         units.bandwidth(bandwidth)
-    # Cells of one network follow each other: it is set up once.
+    # Cells of one network are adjacent, so that it is set up once.
     combined = product(
         dict.fromkeys(table.workers),
         dict.fromkeys(table.bandwidths),

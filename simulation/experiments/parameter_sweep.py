@@ -1,4 +1,6 @@
-"""Many simulations: on all cores, or on a Dask cluster; results are kept line by line, so that a sweep can go on."""
+"""Parameter sweeps: many simulations on all cores or a Dask cluster; results are saved line by line, so a sweep can
+resume.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One simulation; `options` are those of the command, the same for all points."""
+    """One simulation; `options` are the command's, the same for all points."""
 
     model: str
     mechanism: str
@@ -46,13 +48,13 @@ class Point:
 
     @property
     def key(self) -> str:
-        """What tells it from others in a file of results."""
+        """Its identity in a file of results."""
         return json.dumps(asdict(self), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All combinations."""
+    """All combinations of the parameters."""
 
     models: list[str]
     mechanisms: list[str]
@@ -61,10 +63,10 @@ class Grid:
     options: dict[str, Any]
 
     def points(self) -> list[Point]:
-        """In order.
+        """The points, in order.
 
         Raises:
-            SimulationError: an empty list, or a number of workers that is none.
+            SimulationError: an empty list, or an illegal number of workers.
         """
         for option, values in (
             ("--model", self.models),
@@ -91,11 +93,11 @@ class Grid:
 def run_sweep(
     grid: Grid, play: Play, output: Path | None, processes: int | None, cluster: str | None, console: Console
 ) -> list[Row]:
-    """Play all points that `output` has not yet; rows in the grid's order.
+    """Simulate all points that `output` does not have yet; returns rows in the grid's order.
 
     Raises:
-        SimulationError: a point that cannot be; what was played before is kept. Or an `output` that cannot be written.
-        ClusterError: there is no Dask, or no cluster at that address.
+        SimulationError: an impossible point (earlier results are kept), or an `output` that cannot be written.
+        ClusterError: Dask is missing, or no cluster answers at that address.
     """
     points = grid.points()
     if processes is not None and processes < 1:
@@ -118,8 +120,8 @@ def run_sweep(
 def _known(output: Path | None) -> dict[str, Row]:
     if output is None or not output.exists():
         return {}
-    if not (output.is_file() or output.is_dir()):  # /dev/full has no end
-        raise SimulationError(f"{output} cannot be read as a sweep's results: it is no file")
+    if not (output.is_file() or output.is_dir()):  # /dev/full is endless
+        raise SimulationError(f"{output} cannot be read as a sweep's results: it is not a file")
     known = {}
     try:
         text = read_text(output)
@@ -135,7 +137,7 @@ def _known(output: Path | None) -> dict[str, Row]:
 
 
 def _require_writable(output: Path | None) -> None:
-    """Before anything is played: what could not be kept afterwards would be lost."""
+    """Check that results can be saved before anything is simulated."""
     if output is None:
         return
     try:
@@ -145,7 +147,7 @@ def _require_writable(output: Path | None) -> None:
 
 
 def measured(play: Play, point: Point) -> Row:
-    """A point's row: what it is, and what came of it."""
+    """Simulate a point; returns its parameters and results."""
     result = play(point)
     per_s = result["events"] / result["kernel_s"] if result["kernel_s"] else 0.0
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -161,7 +163,7 @@ def measured(play: Play, point: Point) -> Row:
 
 
 def _on_cores(play: Play, points: list[Point], processes: int | None) -> Iterator[tuple[Point, Row]]:
-    """A process for each point, so that its peak memory is its own; a pool would share them, and hang when one dies."""
+    """Run each point in its own process, for its peak memory; a pool would share processes, and hang if one dies."""
     if processes is not None and processes < 1:
         raise SimulationError(f"--processes must be at least 1, not {processes}")
     context = get_context("forkserver")
@@ -187,13 +189,13 @@ def _on_cores(play: Play, points: list[Point], processes: int | None) -> Iterato
                 try:
                     row, problem = ready.recv()
                 except EOFError:
-                    row, problem = None, "its process was killed, perhaps for want of memory: fewer --processes"
+                    row, problem = None, "its process was killed, perhaps because memory ran out: use fewer --processes"
                 child.join()
                 if row is None:
                     raise SimulationError(f"{point.named}: {problem}")
                 yield point, row
     finally:
-        for child, _ in running.values():  # none, unless a point cannot be, or Ctrl-C came
+        for child, _ in running.values():  # only if a point is impossible, or on Ctrl-C
             child.terminate()
             child.join()
 
@@ -204,7 +206,7 @@ def _child(there: Any, play: Play, point: Point) -> None:
 
 
 def _attempt(play: Play, point: Point) -> tuple[Row | None, str | None]:
-    """A point's row, or what is wrong with it: errors with fields of their own do not travel between processes."""
+    """A point's row, or its error's message: errors with fields of their own cannot be pickled."""
     try:
         return measured(play, point), None
     except (HostlibError, SimulationError) as error:
@@ -229,19 +231,19 @@ def _on_cluster(play: Play, points: list[Point], address: str) -> Iterator[tuple
 
 
 def require_plot(value: str, path: Path | None) -> None:
-    """See to it that it can be drawn.
+    """Check that a measure can be plotted.
 
     Raises:
-        SimulationError: no such measure.
+        SimulationError: there is no such measure.
         HostlibError: see hostlib.system.plot_file.
     """
     if value not in MEASURES:
-        raise SimulationError(f"no measure {value!r} to plot; legal are {', '.join(MEASURES)}")
+        raise SimulationError(f"unknown measure {value!r} to plot; legal are {', '.join(MEASURES)}")
     require_drawable(path)
 
 
 def draw(rows: list[Row], value: str, path: Path) -> None:
-    """Plot a measure against the number of workers, or, with one number of workers, against the bandwidth.
+    """Plot a measure against the number of workers or, with one number of workers, against the bandwidth.
 
     Raises:
         SimulationError, HostlibError: see require_plot.

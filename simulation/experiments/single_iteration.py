@@ -1,6 +1,6 @@
-"""One iteration of what a command line, or a caller of netfold.predict, describes, in virtual time.
+"""Simulate one iteration as described by a command line or a call of netfold.predict.
 
-`options` are those of simulation/commands/options.py by name, as the command line has them.
+`options` are those of simulation/commands/options.py by name, with the command line's values.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ MOST_WORKERS, MOST_JOBS = 1_000_000, 10_000
 
 @dataclass(frozen=True, slots=True)
 class SimulatedIteration:
-    """What the simulator says of an iteration.
+    """The simulator's results for an iteration.
 
     Attributes:
-        iteration_s: seconds that it takes; of the first job, where there are several.
-        bytes_per_link: by the cable's lower end, a host or a switch: bytes it sent and received over it, in all
+        iteration_s: time in seconds; of the first job if there are several.
+        bytes_per_link: lower end of the cable (a host or a switch) -> bytes that it sent and received over it, in all
             iterations of all jobs.
-        events: how many the simulator went through.
-        wall_s: seconds that simulating took.
-        iterations: how many were played.
-        workers_per_played: how many workers each that was played stood for.
-        jobs_iteration_s: of each job, where there are several.
+        events: number of simulated events.
+        wall_s: seconds that the simulation took.
+        iterations: number of simulated iterations.
+        workers_per_played: number of workers that each simulated worker represents.
+        jobs_iteration_s: of each job, if there are several.
     """
 
     iteration_s: float
@@ -54,7 +54,7 @@ class SimulatedIteration:
         return cls(each[0], carried, played.events, played.wall_s, iterations, played.stood_for, several)
 
     def as_json(self) -> dict[str, Any]:
-        """As `simulation run --json` prints it: what says nothing here is left out."""
+        """The JSON of `simulation run --json`, without uninformative fields."""
         result: dict[str, Any] = {
             "iteration_s": self.iteration_s,
             "bytes_per_link": self.bytes_per_link,
@@ -79,10 +79,10 @@ def simulate(
     jobs: int = 1,
     apart: bool = False,
 ) -> SimulatedIteration:
-    """Play it.
+    """Run the simulation.
 
     Args:
-        jobs: so many of the same at a time.
+        jobs: number of identical jobs that run at the same time.
         apart: see simulation.simulator.play.play.
 
     Raises:
@@ -97,11 +97,11 @@ def simulate(
 
 
 def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
-    """The network that options describe, which are taken out of them.
+    """Make the network that options describe; these options are removed.
 
     Raises:
-        QuantityError: something is no bandwidth, time or size.
-        NetworkError: there is no such network.
+        QuantityError: a value is not a bandwidth, time or size.
+        NetworkError: the network is impossible.
     """
     aggregate, forward = options.pop("store_and_aggregate"), options.pop("store_and_forward")
     return Network(
@@ -132,7 +132,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def trace_of(name: str, options: dict[str, Any]) -> Trace:
-    """A model's trace; see model_trace for what it raises."""
+    """A model's trace. Raises what model_trace raises."""
     return model_trace(
         name,
         options["pixels"],
@@ -144,10 +144,10 @@ def trace_of(name: str, options: dict[str, Any]) -> Trace:
 
 
 def job_of(subject: WorkloadSource, mechanism: str, workers: int, options: dict[str, Any]) -> Job:
-    """A job that does it by a mechanism, or a strategy and one.
+    """Make a job of a subject with a mechanism, or a strategy and a mechanism.
 
     Raises:
-        SimulationError: it cannot be played.
+        SimulationError: it cannot be simulated.
         HostlibError: there is no such mechanism; see hostlib.strategies.strategy.choose.
     """
     if workers < 1:
@@ -163,7 +163,7 @@ def job_of(subject: WorkloadSource, mechanism: str, workers: int, options: dict[
         except ValueError:
             raise SimulationError(f"--straggler takes RANK=FACTOR, not {text!r}") from None
         if number in stragglers:
-            raise SimulationError(f"--straggler {text}: rank {number} is there twice")
+            raise SimulationError(f"--straggler {text}: rank {number} is given twice")
         stragglers[number] = times
     choice = choose(mechanism)
     return Job(
@@ -182,10 +182,10 @@ def job_of(subject: WorkloadSource, mechanism: str, workers: int, options: dict[
 def subject_of(
     model: str | None, trace_file: Path | None, size: str | None, options: dict[str, Any]
 ) -> tuple[WorkloadSource, str]:
-    """What is simulated, and what that is called: a model, a trace or an all-reduce, the last if none is named.
+    """The subject of the simulation and its name: a model, a trace, or an all-reduce if neither is given.
 
     Raises:
-        SimulationError: several are named, or what is named cannot be.
+        SimulationError: several are given, or one is impossible.
     """
     if sum(each is not None for each in (model, trace_file, size)) > 1:
         raise SimulationError("--model, --trace and --size exclude each other")

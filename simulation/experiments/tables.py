@@ -1,4 +1,4 @@
-"""What an experiment's file may hold: tables, keys and values; and what one that holds something else is told."""
+"""Tables, keys and values of an experiment's file, and the messages for illegal ones."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Texts = Annotated[list[str], Field(min_length=1)]
 MOST = 100_000
 Counts = Annotated[list[Annotated[int, Field(ge=1, le=MOST)]], Field(min_length=1)]
 Probabilities = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=1)]
-# A size may be written as a number of bytes.
+# Sizes may also be written as a number of bytes.
 Size = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) in (int, float) else value)]
 
 
 class Table(BaseModel):
-    """One in which nothing else may be; what is None is left to whoever uses it."""
+    """A table without unknown keys; None values are left to their users."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -61,7 +61,7 @@ class ExperimentFile(Table):
     title: str | None = None
     seed: int = 1
     cells: CellsTable
-    topology: dict[str, Any] = Field(default_factory=dict)  # hostlib/topology/ knows its kinds
+    topology: dict[str, Any] = Field(default_factory=dict)  # validated by hostlib/topology/
     replay: ReplayTable = ReplayTable()
     training: TrainingTable | None = None
 
@@ -73,14 +73,14 @@ class ExperimentFile(Table):
 
 
 TABLES: dict[str, type[BaseModel]] = {"cells": CellsTable, "replay": ReplayTable, "training": TrainingTable}
-KINDS = {"string_type": "a text", "int_type": "a whole number", "int_from_float": "a whole number"}
+KINDS = {"string_type": "a string", "int_type": "a whole number", "int_from_float": "a whole number"}
 
 
 def read_file(path: Path) -> tuple[str, ExperimentFile]:
-    """A file's text, and what it says.
+    """Read and parse a file.
 
     Raises:
-        ExperimentError: it cannot be read, has a key that does not exist, or a value that cannot be.
+        ExperimentError: it cannot be read, has an unknown key, or an illegal value.
     """
     try:
         text = read_text(path)
@@ -95,21 +95,21 @@ def read_file(path: Path) -> tuple[str, ExperimentFile]:
         raise ExperimentError(f"{path} is not TOML: {error}") from None
     except ValidationError as error:
         found = error.errors()
-        # A key that is misspelt is missing as well: the former says more.
+        # A misspelt key also counts as missing; report the unknown key.
         first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
         raise ExperimentError(f"{path}: {_sentence(first)}") from None
 
 
 def _sentence(found: Any) -> str:
-    """What is wrong, of pydantic's description of it."""
+    """Message for one of pydantic's errors."""
     names = [part for part in found["loc"] if isinstance(part, str)]
     key, kind, value = ".".join(names), found["type"], found["input"]
-    within = len(names) < len(found["loc"])  # a list
+    within = len(names) < len(found["loc"])  # an index in a list
     if kind == "value_error":
         return str(found["ctx"]["error"])
     if kind == "extra_forbidden":
         legal = TABLES[names[0]] if len(names) > 1 else ExperimentFile
-        return f"{key} is no key of an experiment; legal are {', '.join(legal.model_fields)}"
+        return f"{key} is not a key of an experiment; legal are {', '.join(legal.model_fields)}"
     if kind == "missing":
         return f"{key} must be " + ("a table" if key in TABLES else "a list that is not empty")
     if kind == "greater_than_equal":

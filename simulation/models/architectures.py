@@ -1,7 +1,7 @@
-"""Networks as lists of layers with their variables: enough to know what is sent, in which order, and what it costs.
+"""Networks as lists of layers with their variables: what is sent, in which order, and the FLOPs.
 
-No weights and no torch. Variables come in the order in which the framework creates them, moving averages included,
-because TensorFlow deals variables to parameter servers by that number.
+No weights and no torch. Variables are in the order in which the framework creates them, moving averages included,
+because TensorFlow assigns variables to parameter servers by that number.
 
 Sources: TensorFlow slim's vgg, inception_v3 and resnet_v2; tf_cnn_benchmarks for the others.
 """
@@ -18,7 +18,7 @@ Shape = tuple[int, int, int]  # height, width, channels
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable: its name, how many float32 it holds, whether it has a gradient."""
+    """A variable: its name, its number of float32 elements, whether it has a gradient."""
 
     name: str
     elements: int
@@ -27,13 +27,13 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer of one image.
+    """A layer, for one image.
 
     Attributes:
         kind: "conv", "pool", "fc" or "norm".
         flops: multiplications and additions of one image's forward pass.
-        outputs: activations that it hands on, in elements of one image.
-        auxiliary: of a head that only training has.
+        outputs: elements of its output for one image.
+        auxiliary: belongs to a head that only training uses.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Architecture:
 
     @property
     def elements(self) -> int:
-        """Of all that has a gradient."""
+        """Number of elements of all variables with gradients."""
         return sum(v.elements for v in self.variables if v.trained)
 
 
@@ -72,10 +72,10 @@ def _windows(extent: int, kernel: int, stride: int, padding: str) -> int:
 
 @dataclass(slots=True)
 class Builder:
-    """Appends layers and keeps track of the shape of what flows."""
+    """Appends layers and tracks the shape of the feature map."""
 
     shape: Shape
-    style: str  # which variables a convolution has: "norm" (slim, no scale), "scaled", "bias" or "plain"
+    style: str  # variables of a convolution: "norm" (slim, no scale), "scaled", "bias" or "plain"
     layers: list[Layer] = field(default_factory=list)
     auxiliary: bool = False
 
@@ -122,7 +122,7 @@ class Builder:
         self.pool(name, self.shape[0], 1)
 
     def branches(self, name: str, *paths: Sequence[tuple[str, Callable[[Builder, str], None]]]) -> None:
-        """Paths side by side, concatenated: each a list of (name, what to append)."""
+        """Append parallel branches, concatenated: each a list of (name, function that appends)."""
         start, channels = self.shape, 0
         for number, path in enumerate(paths):
             self.shape = start
@@ -146,7 +146,7 @@ def _moments(name: str, channels: int, scale: bool) -> tuple[Variable, ...]:
 
 
 def _after(name: str, channels: int, style: str) -> tuple[Variable, ...]:
-    """What a convolution has beside its weights."""
+    """A convolution's variables other than its weights."""
     if style == "bias":
         return (Variable(f"{name}/biases", channels),)
     if style == "plain":
@@ -174,7 +174,7 @@ def vgg11(pixels: int = 224) -> Architecture:
 
 
 def vgg16(pixels: int = 224) -> Architecture:
-    """slim's, with batch normalisation; at 299 pixels fc6 alone is 169,869,312 weights."""
+    """slim's VGG-16, with batch normalisation; at 299 pixels fc6 alone has 169,869,312 weights."""
     return _vgg("vgg16", (2, 2, 3, 3, 3), pixels, "norm", 1000)
 
 
@@ -183,7 +183,7 @@ def vgg19(pixels: int = 224) -> Architecture:
 
 
 def vgg19_22k(pixels: int = 224) -> Architecture:
-    """For all of ImageNet's 21,841 classes."""
+    """VGG-19 for all of ImageNet's 21,841 classes."""
     return _vgg("vgg19_22k", (2, 2, 4, 4, 4), pixels, "bias", 21_841)
 
 
@@ -293,7 +293,7 @@ def _max() -> Step:
 
 
 def _fork(*kernels: tuple[int, int]) -> Step:
-    """The 8x8 modules' split into a row and a column kernel, concatenated."""
+    """Split of the 8x8 modules into a row and a column kernel, concatenated."""
 
     def append(net: Builder, name: str) -> None:
         net.branches(name, *[(_c(384, kernel),) for kernel in kernels])
@@ -302,7 +302,7 @@ def _fork(*kernels: tuple[int, int]) -> Step:
 
 
 def inception3(pixels: int = 299, classes: int = 1001) -> Architecture:
-    """slim's, with the auxiliary head, whose ten variables come before the reduction from 17x17 to 8x8."""
+    """slim's Inception-v3 with the auxiliary head, whose ten variables come before the reduction from 17x17 to 8x8."""
     net = Builder((pixels, pixels, 3), "norm")
     net.conv("Conv2d_1a_3x3", 32, 3, 2, "VALID")
     net.conv("Conv2d_2a_3x3", 32, 3, 1, "VALID")

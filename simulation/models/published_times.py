@@ -1,8 +1,12 @@
-"""Numbers that papers print, as they print them.
+"""Numbers from papers, as printed.
 
-Sources: "How to Train your DNN: The Network Operator Edition" (Tables 1, 3, 4, 6 to 10 and the text of sections 8.2.1
-and 8.6); "RALP", Tables 2 to 4; "Poseidon", Table 1 and the text of its introduction and section 5; "Involving CPUs into
-Multi-GPU Deep Learning" (CGDP), Tables 2 and 3.
+Sources:
+
+- "How to Train your DNN: The Network Operator Edition" (Tables 1, 3, 4, 6 to 10 and the text of sections 8.2.1 and
+8.6);
+- "RALP", Tables 2 to 4;
+- "Poseidon", Table 1 and the text of its introduction and section 5;
+- "Involving CPUs into Multi-GPU Deep Learning" (CGDP), Tables 2 and 3.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PublishedCell:
-    """One number; `published` is None where the paper prints none (its figures)."""
+    """One number; `published` is None if the paper does not print it (its figures)."""
 
     table: str
     row: str
@@ -29,7 +33,7 @@ class PublishedCell:
 MODELS = {"inception3": "Inception-v3", "vgg16": "VGG-16", "resnet101": "Resnet-101", "resnet200": "Resnet-200"}
 PIXELS = 299
 
-# Table 3: seconds of the forward pass, and of the backward pass without the layer that is first in it.
+# Table 3: seconds of the forward pass, and of the backward pass except for the layer that comes first in it.
 COMPUTE_S = {
     "inception3": (0.176, 0.296),
     "vgg16": (0.169, 0.024),

@@ -1,4 +1,4 @@
-"""Traces made from an architecture and how long it computes."""
+"""Make traces from an architecture and its computing times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulation.errors import SimulationError
 from simulation.models import published_times
 from simulation.models.architectures import Architecture, build
 
-BACKWARD_SHARE = 2.0  # of the forward pass's operations: gradients of the inputs and of the weights
+BACKWARD_SHARE = 2.0  # relative to the forward pass: gradients of the inputs and of the weights
 DEFAULT_TFLOPS = 10.0
 DEFAULT_BATCH = 32
 
@@ -23,13 +23,13 @@ LONGEST_S = 1e6
 
 
 def spread(architecture: Architecture, forward_s: float, backward_s: float, first_backward: bool = False) -> Trace:
-    """A trace of an architecture whose passes take so long, spread over the layers by their operations.
+    """Make a trace of an architecture from the times of its passes, distributed over the layers by FLOPs.
+
+    Auxiliary heads compute and are numbered, but are not sent: the paper filters them out of its traces.
 
     Args:
-        first_backward: the backward time includes that of the last layer (the first to be done backwards), which the
-            paper's does not: else that takes none.
-
-    Auxiliary heads compute and are numbered, but nothing of them is sent: the paper filters them out of its traces.
+        first_backward: the backward time includes that of the last layer (the first one in the backward pass), unlike
+            the paper's; otherwise that layer takes no time.
     """
     layers = architecture.layers
     forward = np.array([layer.flops for layer in layers], float)
@@ -50,7 +50,7 @@ def spread(architecture: Architecture, forward_s: float, backward_s: float, firs
 
 
 def _shares(flops: NDArray[np.float64], seconds: float) -> list[int]:
-    """Nanoseconds by layer, their sum that of the whole."""
+    """Nanoseconds of each layer; their sum is that of the whole."""
     if not flops.sum():
         return [0] * len(flops)
     edges = np.rint(np.concatenate([[0], np.cumsum(flops)]) / flops.sum() * seconds * 1e9).astype(np.int64)
@@ -65,12 +65,14 @@ def model_trace(
     batch: int = DEFAULT_BATCH,
     tflops: float | None = None,
 ) -> Trace:
-    """A model's trace: with the times given, else those that "How to Train your DNN" publishes for it (at 299 pixels,
-    a batch of 32; scaled by operations to another size or batch), else what its operations take at `tflops`.
+    """Make a model's trace from given times, published times, or FLOPs.
+
+    Published times are those of "How to Train your DNN" (at 299 pixels, a batch of 32), scaled by FLOPs to another size
+    or batch. Otherwise times follow from the FLOPs at `tflops`.
 
     Raises:
-        SimulationError: a time, batch or rate that cannot be.
-        ArchitectureError: no such model, or no room in the input for it.
+        SimulationError: an impossible time, batch or rate.
+        ArchitectureError: there is no such model, or the input is too small for it.
     """
     for what, value in (("forward time", forward_s), ("backward time", backward_s)):
         if value is not None and not 0 <= value < float("inf"):
@@ -103,7 +105,7 @@ def model_trace(
 
 
 def model_layers(name: str, pixels: int | None = None) -> tuple[LayerInfo, ...]:
-    """What strategies want to know of a model's layers; its auxiliary heads are not there.
+    """A model's layers as strategies see them, without auxiliary heads.
 
     Raises:
         ArchitectureError: as model_trace.
@@ -114,7 +116,7 @@ def model_layers(name: str, pixels: int | None = None) -> tuple[LayerInfo, ...]:
 
 
 def layers_of(architecture: Architecture) -> tuple[LayerInfo, ...]:
-    """A network's layers; a normalisation belongs to the one before it."""
+    """An architecture's layers; a normalisation belongs to the layer before it."""
     layers: list[LayerInfo] = []
     for layer in architecture.layers:
         if layer.auxiliary:

@@ -1,4 +1,4 @@
-"""What is simulated: a model or a recorded trace, of which strategies make workloads, or a bare all-reduce."""
+"""Subjects of a simulation: a model or a recorded trace, to which strategies apply, or a bare all-reduce."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from simulation.simulator.workload import Workload, of_plan, trace_of_size
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSource:
-    """What is simulated.
+    """The subject of a simulation.
 
     Attributes:
-        layers: as strategies see them; empty where they are not known.
+        layers: as strategies see them; empty if unknown.
         batch: examples of a worker.
         message_bytes: see of_plan.
-        bare: no training, but one all-reduce.
+        bare: one all-reduce without training.
     """
 
     trace: Trace
@@ -31,29 +31,29 @@ class WorkloadSource:
     bare: bool = False
 
     def workload(self, choice: Choice, workers: int) -> Workload:
-        """What a strategy makes of it.
+        """Apply a strategy to it.
 
         Raises:
-            SimulationError: an all-reduce, which has no strategies.
+            SimulationError: strategies do not apply to a bare all-reduce.
             HostlibError: see hostlib.strategies.strategy.Choice.plan.
         """
         if self.bare and choice.strategy.plain != DEFAULT_STRATEGY:
             raise SimulationError(
-                f"{choice} is a way to train: name a --model or --trace; an all-reduce is a mechanism's"
+                f"{choice} is a training strategy: name a --model or --trace; an all-reduce takes a mechanism alone"
             )
         return of_plan(choice.plan(self.trace, self.layers, workers, self.batch), self.message_bytes)
 
 
 def known(model: str, trace: Trace, pixels: int | None, batch: int, message_bytes: int) -> WorkloadSource:
-    """A model whose architecture is known, and its trace."""
+    """A model with a known architecture, and its trace."""
     return WorkloadSource(trace, model_layers(model, pixels), batch, message_bytes)
 
 
 def recorded(path: Path, batch: int, message_bytes: int) -> WorkloadSource:
-    """What a file describes."""
+    """A recorded trace from a file."""
     return WorkloadSource(read(path), (), batch, message_bytes)
 
 
 def bare(size_bytes: int, message_bytes: int) -> WorkloadSource:
-    """One all-reduce."""
+    """One bare all-reduce."""
     return WorkloadSource(trace_of_size(size_bytes), (), 1, message_bytes, bare=True)

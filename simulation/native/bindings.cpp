@@ -1,4 +1,4 @@
-// simulation._kernel: bindings only. What the columns of the tables mean is said in simulation/simulator/compile.py and
+// simulation._kernel: bindings only. The columns of the tables are documented in simulation/simulator/compile.py and
 // model.h.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

@@ -1,4 +1,4 @@
-// Virtual time: what happens next.
+// Virtual time: the queue of events.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace netfold::simulation {
 
-// In this order at one instant; ties within a type are broken by what a node sees (tensor, operation, distance of the
+// The order of events at one instant; ties within a type are broken by what a node sees (tensor, operation, distance of
 // peer), never by a node's own number: so nodes that do the same stay in step.
 enum EventType : std::uint32_t {
     computed_event,
@@ -23,7 +23,7 @@ enum EventType : std::uint32_t {
 struct Event {
     Time time;
     std::uint64_t tie;
-    std::uint32_t id;  // of what its type says
+    std::uint32_t id;  // depends on the event's type
     EventType type;
 };
 
@@ -37,7 +37,7 @@ public:
         std::push_heap(heap_.begin(), heap_.end(), later);
     }
 
-    // The earliest; it is its time then.
+    // Removes the earliest event and advances the time to it.
     Event pop() {
         std::pop_heap(heap_.begin(), heap_.end(), later);
         const Event event = heap_.back();

@@ -7,7 +7,7 @@
 namespace netfold::simulation {
 namespace {
 
-constexpr std::int32_t IN_ORDER = -1;  // instead of a receiver: a worker sends to them one after the other
+constexpr std::int32_t IN_ORDER = -1;  // in place of a receiver: a worker sends to its receivers in turn
 
 // Of a link's heap.
 bool goes_later(const Waiting &a, const Waiting &b) {
@@ -69,7 +69,7 @@ void Links::depart(std::uint32_t id, std::int32_t l, std::int32_t next, Time end
     transmit(id, l, next, end);
 }
 
-// Streams between hosts share their links; what switches work on is in packets of its own.
+// Streams between hosts share their links; packets for switches to process are separate.
 bool Links::takes_turns(const Message &m) const {
     return model_.settings.turn_bytes > 0 && m.first && m.target >= 0
            && !model_.nodes[m.state->program->nodes[m.target]].is_switch;
@@ -115,7 +115,7 @@ void Links::turn(std::int32_t l) {
         messages_[part].bytes = model_.settings.turn_bytes;
         messages_[part].more = true;
         messages_[id].bytes -= model_.settings.turn_bytes;
-        messages_[id].first = false;  // what a message takes beside its bytes, it has taken
+        messages_[id].first = false;  // the overhead beside a message's bytes has been paid
         id = part;
     } else {
         stream.pop_front();

@@ -16,15 +16,16 @@ namespace netfold::simulation {
 
 struct Message {
     State *state = nullptr;
-    std::int32_t op = 0, source = 0, target = 0, target_op = 0, distance = 0;  // target -1: a multicast still together
-    std::int32_t at = 0, from = 0;                                             // in the tree
+    std::int32_t op = 0, source = 0, target = 0, target_op = 0,
+                 distance = 0;      // target -1: a multicast not yet replicated
+    std::int32_t at = 0, from = 0;  // node of the tree
     std::uint64_t bytes = 0;
     Time end = 0;
     bool first = false;  // not yet on a link
-    bool more = false;   // a part, others of the same message follow
+    bool more = false;   // a part; other parts of the same message follow
 };
 
-// One that waits for its link, where layers have priorities.
+// A message that waits for its link, if layers have priorities.
 struct Waiting {
     std::int32_t priority;
     std::uint64_t sequence;
@@ -36,18 +37,18 @@ class Links {
 public:
     Links(const Model &model, Events &events, Result &result);
 
-    // A message at a node, not yet sent; its number.
+    // Creates a message at a node without sending it; returns its number.
     std::uint32_t add(const Message &message);
     const Message &operator[](std::uint32_t id) const { return messages_[id]; }
-    // From where it is on to the next link.
+    // Sends it from its current node to the next link.
     void send(std::uint32_t id, Time end);
-    // At a switch: a copy for every host that hangs there, and one for every neighbour on the way to others.
+    // At a switch: makes a copy for every host that is attached, and one for every neighbour on the way to others.
     void replicate(std::uint32_t id);
 
-    // What comes of events.
+    // Handlers of events.
     void wake(std::int32_t link);
     void arrive(std::uint32_t id);
-    Message take(std::uint32_t id);  // one that is where it should
+    Message take(std::uint32_t id);  // a message that has arrived at its target
 
 private:
     struct LinkState {
@@ -55,7 +56,7 @@ private:
         bool woken = false;
         std::vector<Waiting> waiting;
         std::deque<std::int32_t> turns;  // receivers that wait for their turn
-        // By receiver, a worker's together: messages, one after the other.
+        // By receiver, a worker's together: queues of messages.
         std::map<std::int32_t, std::deque<std::uint32_t>> streams;
     };
 

@@ -1,8 +1,6 @@
-// What is simulated, as the tables of simulation/simulator/compile.py say it, and what comes of it. Knows nothing of
-// Python.
-//
-// Time is in picoseconds: whole numbers, so that sums do not depend on their order, and fine enough that the 5 ns of a
-// 64-byte message at 100 Gbit/s are not rounded away; 63 bits are 106 days.
+// The input of a simulation, as in the tables of simulation/simulator/compile.py, and its results. Independent of
+// Python. Time is in picoseconds: integers, so that sums do not depend on their order, and fine enough that the 5 ns of
+// a 64-byte message at 100 Gbit/s are exact; 63 bits are 106 days.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +24,17 @@ struct Node {
 
 enum class Kind : std::uint8_t { send, receive, multicast, compute };
 
-// One operation of one node. `target` and `target_op` say who receives, and with which of its operations; of computing,
-// `target` says how long (Program::durations).
+// One operation of one node. `target` and `target_op` are the receiver and its matching operation; of computing,
+// `target` is an index into Program::durations.
 struct Op {
     Kind kind;
     bool aggregate;      // a receive that sums in the fabric
-    std::uint16_t need;  // messages a receive waits for
+    std::uint16_t need;  // messages that a receive waits for
     std::int32_t piece;
     std::int32_t target, target_op;
     std::int32_t peers, peer_count;  // of a multicast, into Program::peers
-    std::int32_t source;             // of a switch's send: the receive whose stream goes on
-    std::int32_t distance;           // of the target, as the sender counts: the same for nodes that do the same
+    std::int32_t source;             // of a switch's send: the receive whose stream it continues
+    std::int32_t distance;           // of the target, as the sender counts: equal for nodes that do the same
 };
 
 struct Peer {
@@ -53,7 +51,7 @@ struct Program {
     std::vector<Op> ops;
     std::vector<Peer> peers;
     std::vector<std::int32_t> summed_from;   // by piece: how many hosts send it to a sum in the fabric
-    std::vector<std::uint64_t> piece_bytes;  // where pieces are not equal parts of the tensor
+    std::vector<std::uint64_t> piece_bytes;  // if pieces are not equal parts of the tensor
     std::vector<Time> durations;
 };
 
@@ -61,7 +59,7 @@ struct Tensor {
     std::int32_t job, program;
     std::int64_t elements;
     std::int32_t element_bytes;
-    std::int32_t layer;  // whose forward pass needs it
+    std::int32_t layer;  // the layer whose forward pass needs it
     std::int32_t order;  // in a server's distribution
 };
 
@@ -73,7 +71,7 @@ struct Job {
     bool servers;  // iterations begin with a distribution, and end at the server
     bool barrier;
     bool pipelined;         // the forward pass of a layer waits for its own tensors only
-    std::int32_t channels;  // tensors that a worker is at, each in a channel, dealt out in turns; 0 for any number
+    std::int32_t channels;  // tensors in progress at a worker, each in a channel, assigned in turn; 0 for unlimited
     Order order;
     std::uint64_t seed;
     std::int32_t forward_steps, backward_steps;
@@ -90,7 +88,7 @@ struct Settings {
     Time overhead = 0;                 // of a host per message
     bool store_and_forward = false;    // switches on a unicast's or multicast's way
     bool store_and_aggregate = false;  // switches that sum
-    std::uint64_t turn_bytes = 0;      // of the parts in which messages between hosts go; 0: whole
+    std::uint64_t turn_bytes = 0;      // size of the parts of messages between hosts; 0: whole messages
 };
 
 struct Result {
@@ -104,12 +102,12 @@ struct Result {
     std::vector<std::vector<Time>> forward_end, backward_end;  // [job][iteration * workers + worker]
 };
 
-// An operation that waits for ever.
+// An operation that waits forever.
 struct Stuck {
     std::int32_t job, tensor, node, op;
 };
 
-// All of it, and what follows from it.
+// The whole input, and tables derived from it.
 struct Model {
     std::vector<Link> links;
     std::vector<Node> nodes;
@@ -128,7 +126,7 @@ struct Model {
     std::uint64_t piece_bytes(const Tensor &tensor, std::int32_t piece) const;
     // Whether an operation of a program's node hands a sum in the fabric what a host has for it.
     bool opens(const Program &program, std::int32_t node, const Op &op) const;
-    // The neighbour of a node on the way to another.
+    // The neighbour of a node on the path to another one.
     std::int32_t toward(std::int32_t from, std::int32_t to) const;
 };
 

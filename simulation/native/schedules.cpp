@@ -46,7 +46,7 @@ void Schedules::start(State &s, std::int32_t w) {
 }
 
 void Schedules::advance(State &s, std::int32_t n) {
-    // Before the start, what a node sends may be answered while it is at it.
+    // Before the start, a node's messages may be answered while it is still sending.
     if (s.at[n] == s.program->begin[n + 1] || s.started[n] == 2) return;
     s.started[n] = 2;
     const bool through = go_on(s, n);
@@ -54,7 +54,7 @@ void Schedules::advance(State &s, std::int32_t n) {
     if (through) finished(s, n);
 }
 
-// Does a node's operations up to one that waits; whether none is left.
+// Executes a node's operations up to one that blocks; returns whether none is left.
 bool Schedules::go_on(State &s, std::int32_t n) {
     const Program &p = *s.program;
     const std::int32_t end = p.begin[n + 1];
@@ -89,7 +89,7 @@ void Schedules::finished(State &s, std::int32_t n) {
     observer_->node_done(s, n);
 }
 
-// Lets a node's processor work, when it has done what came before.
+// Occupies a node's processor, after its earlier work.
 void Schedules::occupy(State &s, std::int32_t n, Time duration, std::uint64_t tie) {
     Time &until = occupied_[s.program->nodes[n]];
     until = std::max(until, events_.now()) + duration;

@@ -1,4 +1,4 @@
-// Every node's operations for every tensor.
+// Executes every node's operations for every tensor.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace netfold::simulation {
 
-// Who decides when nodes may go on, and what comes after them.
+// The interface that decides when nodes may continue, and what follows.
 class NodeObserver {
 public:
-    // Whether a node's message to a worker is held back, to be emitted later.
+    // Whether a node's message to a worker is deferred, to be emitted later.
     virtual bool hold(State &state, std::int32_t node, std::int32_t op) = 0;
-    // A node is through with a tensor.
+    // A node has finished a tensor.
     virtual void node_done(State &state, std::int32_t node) = 0;
 
 protected:
@@ -32,19 +32,19 @@ public:
     void observe(NodeObserver &observer) { observer_ = &observer; }
 
     State &state(std::int32_t iteration, std::int32_t tensor);
-    // A worker may begin with a tensor.
+    // Lets a worker begin a tensor.
     void start(State &state, std::int32_t worker);
     void emit(State &state, std::int32_t node, std::int32_t op);
-    // Whether everything takes no time, as before the beginning.
+    // Whether everything is instantaneous, as before the start.
     bool instant() const { return instant_; }
     void set_instant(bool instant) { instant_ = instant; }
 
-    // What comes of events.
+    // Handlers of events.
     void deliver(State &state, std::int32_t node, std::int32_t op, Time end);
     void opened(std::uint32_t message);
     void worked(std::uint32_t id);
 
-    // Who waits for ever, if nothing can happen any more.
+    // The operations that wait forever, if no event is left.
     std::vector<Stuck> stuck() const;
 
 private:
@@ -65,7 +65,7 @@ private:
     NodeObserver *observer_ = nullptr;
     bool instant_ = false;
     std::vector<std::vector<std::vector<std::unique_ptr<State>>>> states_;  // [job][iteration][tensor of the job]
-    std::vector<Time> occupied_;  // by node of the tree: until when its processor works
+    std::vector<Time> occupied_;  // by node of the tree: when its processor becomes free
     std::vector<Work> works_;
     std::vector<std::uint32_t> spare_works_;
     // By tensor and piece: what waits for the result of its prologue, which all hosts of the sum must have sent.

@@ -1,4 +1,4 @@
-// Plays schedules in virtual time over a tree of full-duplex links.
+// Executes schedules in virtual time over a tree of full-duplex links.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ public:
     Simulator(const Simulator &) = delete;
     Simulator &operator=(const Simulator &) = delete;
 
-    // Runs at most so many events; true when all is done, or nothing can happen any more.
+    // Runs at most this many events; returns true when all is done, or no event is left.
     bool run(std::uint64_t events);
     const Result &result() const { return result_; }
-    // Who waits for ever, if the events ran out with something undone.
+    // The operations that wait forever, if the events ran out with something undone.
     const std::vector<Stuck> &stuck() const { return stuck_; }
 
 private:

@@ -1,4 +1,4 @@
-// A tensor's schedule at work in one iteration.
+// State of a tensor's schedule in one iteration.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct State {
     std::int32_t iteration = 0, tensor = 0, job = 0;
     const Program *program = nullptr;
     std::vector<std::int32_t> at;        // next operation by node
-    std::vector<std::uint8_t> started;   // by node: 1 when it may, 2 while it is at its operations
+    std::vector<std::uint8_t> started;   // by node: 1 when it may run, 2 while it executes operations
     std::vector<std::uint16_t> missing;  // by operation
     std::vector<Time> end;               // by operation: last bit of a switch's stream
     std::int32_t unfinished = 0, unfinished_servers = 0;
 
-    // Of an event that comes of a node's operation.
+    // The sort key of an event caused by a node's operation.
     std::uint64_t tie(std::int32_t node, std::int32_t op, std::int32_t distance) const {
         return (static_cast<std::uint64_t>(tensor) << (DISTANCE_BITS + OP_BITS))
                | (static_cast<std::uint64_t>(op - program->begin[node]) << DISTANCE_BITS)

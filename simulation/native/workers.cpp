@@ -73,7 +73,7 @@ void Workers::start_job(std::int32_t j) {
     result_.forward_end.emplace_back(iterations * job.workers, 0);
     result_.backward_end.emplace_back(iterations * job.workers, 0);
     if (job.servers) {
-        // What a previous iteration would have left: everything summed, the servers about to distribute.
+        // The state that a previous iteration would have left: everything summed, the servers about to distribute.
         schedules_.set_instant(true);
         js.holding = true;
         for (const std::int32_t t : model_.tensors_of_job[j]) {
@@ -88,7 +88,7 @@ void Workers::start_job(std::int32_t j) {
     for (std::int32_t w = 0; w < job.workers; w++) forward(j, w);
 }
 
-// Lets the barrier open: the servers distribute.
+// Opens the barrier: the servers distribute.
 void Workers::open(std::int32_t j) {
     const Job &job = model_.jobs[j];
     JobState &js = job_[j];
@@ -138,7 +138,7 @@ void Workers::close(std::int32_t j) {
     }
 }
 
-// Goes on with the forward pass, if it can.
+// Continues the forward pass, if possible.
 void Workers::forward(std::int32_t j, std::int32_t w) {
     const Job &job = model_.jobs[j];
     JobState &js = job_[j];

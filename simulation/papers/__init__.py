@@ -1,1 +1,1 @@
-"""Published tables, simulated again."""
+"""Simulations of published tables."""

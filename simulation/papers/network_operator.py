@@ -1,8 +1,8 @@
-"""Published tables and figures, simulated again.
+"""Simulations of published tables and figures.
 
-Every number is marked: `predicted` rests on the published compute times and the network alone; `fitted` on a backward
-span that was fitted per model (FITTED_BACKWARD_S), because that of the paper's Table 3 is too short for its own
-compute-bound cells. docs/paper.md says what is not reproduced.
+Every number is marked. `predicted` uses only the published computing times and the network. `fitted` uses a backward
+time that was fitted per model (FITTED_BACKWARD_S), because that of the paper's Table 3 is too short for its own
+compute-bound cells. docs/measurements/published-tables.md lists what is not reproduced.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from simulation.simulator.network import Network
 from simulation.simulator.play import Job, Order, Outcome, only
 from simulation.simulator.workload import Workload, of_trace
 
-# Seconds of the backward pass, one number per model: the most that keeps the no-barrier cell within 12 % for
-# Inception-v3, the middle of what fits the cells of Tables 4, 6, 8, 9 and 10 for the others. VGG-16 needs none.
+# Seconds of the backward pass, one number per model. Inception-v3: the largest that keeps the no-barrier cell within 12
+# %. Others: the middle of what fits the cells of Tables 4, 6, 8, 9 and 10. VGG-16 needs none.
 FITTED_BACKWARD_S = {"inception3": 0.377, "resnet101": 0.380, "resnet200": 0.450}
 
 BASELINE, AGGREGATION, MULTICAST = "ps", "inagg", "mcast"
 BOTH = "inagg+mcast:via_server"
 RING, RING_MULTICAST, BUTTERFLY = "ring", "ring+mcast", "butterfly"
 WORKERS, GBITS = 32, 25.0
-TABLE_1_WORKERS, TABLE_1_GBITS = 8, 5.0  # the bandwidth is not printed; 5 Gbit/s fits
+TABLE_1_WORKERS, TABLE_1_GBITS = 8, 5.0  # the paper does not print the bandwidth; 5 Gbit/s fits
 FIGURE_MECHANISMS = {
     "baseline": BASELINE,
     "aggregation": AGGREGATION,
@@ -49,7 +49,7 @@ ADDED_MODULES, SPEEDS = (0, 1, 25, 50, 75, 100, 125), (1.0, 1.5, 2.0, 2.5, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model of the paper with its compute times."""
+    """A model of the paper with its computing times."""
 
     name: str
     fitted: bool
@@ -106,7 +106,7 @@ def _speedup(name: str, mechanism: str, fitted: bool) -> tuple[float, str]:
 
 
 def table_4() -> Iterator[PublishedCell]:
-    """Speed-ups by the fabric. The baseline's seconds are Table 8's times Table 4's last column."""
+    """Speed-ups by the fabric. The baseline in seconds is Table 8's multiplied by Table 4's last column."""
     for name, numbers in published_times.TABLE_4.items():
         baseline_s = round(published_times.TABLE_8[name][0] * numbers[2], 3)
         yield PublishedCell("4", MODELS[name], "Baseline (s)", baseline_s, Model(name, fitted=False).time_s(BASELINE))
@@ -126,7 +126,7 @@ def table_6() -> Iterator[PublishedCell]:
 
 
 def table_7() -> Iterator[PublishedCell]:
-    """Shares of the servers, cut to as many digits as the paper prints."""
+    """Shares of the servers, truncated to as many digits as the paper prints."""
     for (servers, name), numbers in published_times.TABLE_7.items():
         shares = server_shares(build(name, published_times.PIXELS), servers)
         for column, number, share in zip(("Min %", "Max %"), numbers, (min(shares), max(shares)), strict=True):
@@ -135,7 +135,7 @@ def table_7() -> Iterator[PublishedCell]:
 
 
 def server_shares(architecture: Architecture, servers: int) -> list[float]:
-    """Shares of a model's bytes, if its variables are dealt out to servers in turn."""
+    """Shares of a model's bytes if its variables are assigned to servers in turn."""
     held: Counter[int] = Counter({number: 0 for number in range(servers)})
     for turn, variable in enumerate(architecture.variables):
         held[turn % servers] += variable.elements
@@ -156,7 +156,9 @@ def table_8() -> Iterator[PublishedCell]:
 
 
 def table_9() -> Iterator[PublishedCell]:
-    """Seconds of two iterations. Without a barrier: from the first gradient's sum in the first to that in the third."""
+    """Seconds of two iterations. Without a barrier: from the first gradient's sum in the first one to that in the
+    third.
+    """
     for name, numbers in published_times.TABLE_9.items():
         model = Model(name, fitted=True)
         for column, mechanism, number in (("Multiagg (s)", BOTH, numbers[0]), ("Ring-reduce (s)", RING, numbers[1])):
@@ -181,7 +183,7 @@ def table_10() -> Iterator[PublishedCell]:
 
 
 def figure_2() -> Iterator[PublishedCell]:
-    """The toy: 2 workers, 3 operations of 3 s computing and 3 s sending; together, and 3 s apart."""
+    """The toy example: 2 workers, 3 operations with 3 s of computing and 3 s of sending; together, and 3 s apart."""
     toy = of_trace(
         synthesise(
             [Layer(f"op{i}", 0, 3 * 10**9) for i in range(3)],
@@ -200,8 +202,8 @@ def figure_2() -> Iterator[PublishedCell]:
 
 
 def _until_summed_s(workload: Workload, mechanism: str) -> float:
-    """Of an aggregation phase alone: until the server has the last sum."""
-    network = Network(8e6)  # a megabyte in a second
+    """Time of an aggregation phase alone: until the server has the last sum."""
+    network = Network(8e6)  # a megabyte per second
     outcome = only(network, Job(workload, find(mechanism), 2, bare=True))[0]
     return max(outcome.reduced_ns[1]) / 1e9
 
@@ -236,7 +238,7 @@ def _by_workers(table: str, name: str) -> Callable[[], Iterator[PublishedCell]]:
 
 
 def _printed_s(name: str, label: str, gbits: float, workers: int) -> float | None:
-    """Where a table prints what a figure shows."""
+    """The value that a table prints for a point of a figure."""
     if workers != WORKERS:
         return None
     if gbits == GBITS:
@@ -253,7 +255,7 @@ def _printed_s(name: str, label: str, gbits: float, workers: int) -> float | Non
 
 
 def _by_modules(table: str, module: str) -> Callable[[], Iterator[PublishedCell]]:
-    """Inception-v3 with more modules of a kind: speed-ups over one server."""
+    """Inception-v3 with more modules of one kind: speed-ups over one server."""
 
     def cells() -> Iterator[PublishedCell]:
         model = Model("inception3", fitted=True)
@@ -268,7 +270,7 @@ def _by_modules(table: str, module: str) -> Callable[[], Iterator[PublishedCell]
 
 
 def _by_speed(table: str, name: str) -> Callable[[], Iterator[PublishedCell]]:
-    """Convolutions that are faster: speed-ups over one server."""
+    """Faster convolutions: speed-ups over one server."""
 
     def cells() -> Iterator[PublishedCell]:
         model = Model(name, fitted=True)
@@ -290,7 +292,7 @@ def _by_speed(table: str, name: str) -> Callable[[], Iterator[PublishedCell]]:
 
 
 def ralp_2() -> Iterator[PublishedCell]:
-    """GB through the network in one step; in the paper's GB of 2^30 bytes."""
+    """GB through the network in one step; 2^30 bytes each, as in the paper."""
     for name, numbers in published_times.RALP_2.items():
         architecture = build(name)
         layers = [layer for layer in architecture.layers if not layer.auxiliary]
@@ -303,10 +305,9 @@ def ralp_2() -> Iterator[PublishedCell]:
 
 
 def costs(architecture: Architecture, batch: int) -> list[int]:
-    """Elements that a split behind each candidate sends: its outputs and what is before it. No split is between
-    convolutions, or before one.
+    """Elements that a split after each candidate sends: its outputs and the parameters before it.
 
-    Source: "RALP", section 4.3, step 3.
+    Candidates are neither between nor before convolutions. Source: "RALP", section 4.3, step 3.
     """
     layers = [layer for layer in architecture.layers if not layer.auxiliary]
     last = max(i for i, layer in enumerate(layers) if layer.kind == "conv")
@@ -315,7 +316,7 @@ def costs(architecture: Architecture, batch: int) -> list[int]:
 
 
 def poseidon_1() -> Iterator[PublishedCell]:
-    """Parameters through a node for the paper's check case: M = N = 4096, K = 32, eight workers and servers."""
+    """Parameters through a node for the paper's example: M = N = 4096, K = 32, eight workers and servers."""
     m = n = 4096
     batch, nodes = 32, 8
     factors = batch * (m + n)
@@ -351,7 +352,7 @@ def _broadcast(n: int) -> Schedule:
 
 
 def _to(n: int, on_worker: bool) -> Schedule:
-    """Adam's way up: workers send factors to who holds the matrix, a server or worker 0."""
+    """Adam's way up: workers send factors to the node with the matrix, a server or worker 0."""
     holder, others = _holder(n, on_worker)
     nodes: dict[str, tuple[Send | Receive, ...]] = {node: (Send(holder, 0),) for node in others}
     return Schedule("adam", n, 1, {**nodes, holder: tuple(Receive(node, 0, reduce=True) for node in others)})
@@ -396,7 +397,7 @@ TABLES: dict[str, Callable[[], Iterator[PublishedCell]]] = {
     "cgdp2": cgdp_2,
 }
 
-# What the cells of a table that differ from the published ones are known for.
+# Explanations of the cells that differ from the published ones.
 NOTES = {
     "1": "VGG-16 with 2 and 8 servers: the first workers' gradients travel while the last parameters are distributed, "
     "which the published numbers do not show. Inception-v3 with 8: compute-bound, but not fitted.",
@@ -407,7 +408,7 @@ NOTES = {
 
 
 def title_of(table: str) -> str:
-    """A table's name for people: "Table 4", "Figure 3", "RALP, Table 2"."""
+    """A table's title: "Table 4", "Figure 3", "RALP, Table 2"."""
     if table == "poseidon8":
         return "Poseidon, what its text says of figures 5, 6 and 8"
     papers = {"figure": "Figure ", "ralp": "RALP, Table ", "poseidon": "Poseidon, Table ", "cgdp": "CGDP, Table "}
@@ -418,14 +419,14 @@ def title_of(table: str) -> str:
 
 
 def find_table(name: str) -> tuple[str, Callable[[], Iterator[PublishedCell]]]:
-    """A table by its name: `4`, `table4`, `figure3`, `fig3`, `ralp2`, ...
+    """Find a table by its name: `4`, `table4`, `figure3`, `fig3`, `ralp2`, ...
 
     Raises:
-        SimulationError: no such table; names the legal ones.
+        SimulationError: there is no such table; the message lists the legal ones.
     """
     plain = name.lower().replace("-", "").replace(" ", "").removeprefix("table")
     if plain.startswith("fig") and not plain.startswith("figure"):
         plain = plain.replace("fig", "figure", 1)
     if plain not in TABLES:
-        raise SimulationError(f"no table {name!r}; legal are {', '.join(TABLES)}")
+        raise SimulationError(f"unknown table {name!r}; legal are {', '.join(TABLES)}")
     return plain, TABLES[plain]

@@ -1,7 +1,7 @@
-"""What strategies gain, as their papers publish it and simulated: Poseidon's speed-ups, CGDP's overlap, RALP's throughputs.
+"""Gains of strategies, published and simulated: Poseidon's speed-ups, CGDP's overlap, RALP's throughputs.
 
-Of a network, each number is simulated twice: on links of the nominal bandwidth, and on links as fast as one published cell of the
-same network shows them to be (`fitted`): both papers' parameter servers use a fraction of their network.
+Network-bound numbers are simulated twice: on links of the nominal bandwidth, and on links as fast as one published cell
+of the same network implies (`fitted`). Both papers' parameter servers use only a fraction of their network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from simulation.simulator.network import Network
 from simulation.simulator.play import Job, play
 from simulation.simulator.workload import of_plan
 
-# Bits per second that parameter servers were seen to have of a node's link: each from one cell, which says so.
+# Bits per second that parameter servers achieved on a node's link, each derived from the published cell named beside
+# it.
 POSEIDON_FITTED = {10: 5.7e9, 40: 13.4e9}  # from VGG19's and VGG19-22K's WFBP on Caffe
 POSEIDON_FITTED_CELLS = {("Caffe", "vgg19", 10, 16, "WFBP"), ("Caffe", "vgg19_22k", 40, 32, "WFBP")}
 RALP_GBITS, RALP_FITTED = 56, 1.76e9  # from eight VGG11 jobs with parameter servers
@@ -39,7 +40,7 @@ def poseidon_8() -> Iterator[PublishedCell]:
 
 
 def poseidon_speedup(engine: str, model: str, bits_s: float, nodes: int, how: str) -> float:
-    """Of so many nodes' throughput over one's."""
+    """Throughput of `nodes` nodes relative to one node."""
     seconds = published_times.POSEIDON_BATCH / published_times.POSEIDON_IMAGES_S[engine, model]
     servers = f"ps:servers={nodes}:assign=even:colocated"
     poseidon, adam = f"poseidon:servers={nodes}:colocated", f"adam:servers={nodes}/{servers}"
@@ -51,7 +52,9 @@ def poseidon_speedup(engine: str, model: str, bits_s: float, nodes: int, how: st
 
 
 def cgdp_2() -> Iterator[PublishedCell]:
-    """AlexNet under CGDP: what the host adds, at the rates that table 3's layers together say, and how little is seen of it."""
+    """AlexNet under CGDP: the host's accumulation, at the rates implied by table 3's layers together, and how much of
+    it is exposed.
+    """
     phases, host = published_times.CGDP_2_MS, published_times.CGDP_3_MS
     trace = spread(build("alexnet"), phases["forward"] / 1e3, phases["backward"] / 1e3, first_backward=True)
     to_host, back = (trace.bytes / ms / 1e6 for ms in (host["copies"] + host["accumulation"], host["back"]))
@@ -79,7 +82,7 @@ def ralp_3() -> Iterator[PublishedCell]:
 
 @cache
 def ralp_images_s(model: str, jobs: int, mechanism: str, bits_s: float) -> float:
-    """Jobs on eight machines with four GPUs each; each job's are on four machines, jobs' first ones dealt out."""
+    """Jobs on eight machines with four GPUs each; each job uses four machines, assigned to jobs in turn."""
     choice, batch = choose(mechanism), published_times.RALP_3_BATCH
     trace, layers = model_trace(model, batch=batch), model_layers(model)
     workload = of_plan(choice.plan(trace, layers, RALP_WORKERS, batch))
@@ -92,6 +95,6 @@ def ralp_images_s(model: str, jobs: int, mechanism: str, bits_s: float) -> float
 
 
 def _machines(job: int, jobs: int) -> tuple[int, ...]:
-    """Of a job's workers and then its server: no two servers on one."""
+    """Machines of a job's workers and then of its server: no two servers share one."""
     server = job * RALP_MACHINES // jobs
     return (*((server + step) % RALP_MACHINES for step in range(1, RALP_WORKERS + 1)), server)

@@ -1,1 +1,1 @@
-"""Predictors of an iteration's time by name; `builtin/` has one file for each."""
+"""The predictors of an iteration's time by name; `builtin/` has one file for each."""

@@ -1,4 +1,4 @@
-"""What predicts how long an experiment's cells take, by name: files of simulation/predictors/builtin/, and entry points of
+"""Look up predictors of cells' times by name: files of simulation/predictors/builtin/, and entry points of
 `netfold.predictors`.
 """
 
@@ -18,7 +18,7 @@ DEFAULT_PREDICTOR = "simulator"
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What one iteration of a cell takes, undilated.
+    """Predicted time of one iteration of a cell, undilated.
 
     Attributes:
         iteration_s: seconds, of the slowest worker.
@@ -33,12 +33,12 @@ class PredictorSpec:
 
     Attributes:
         name: what `--predictor` takes.
-        summary: what it does, in a line.
-        predict: of an experiment and one of its cells; None where it cannot say. Raises HostlibError, SimulationError:
-            there is no such model, or a network that cannot be.
+        summary: what it does, in one line.
+        predict: takes an experiment and one of its cells; returns None if it cannot predict that. Raises HostlibError,
+            SimulationError: there is no such model, or the network is impossible.
 
     Raises:
-        SpecError: a field is not of its kind.
+        SpecError: a field has the wrong type.
     """
 
     name: str
@@ -47,19 +47,19 @@ class PredictorSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not isinstance(self.summary, str) or not self.name:
-            raise SpecError("name and summary must be texts")
+            raise SpecError("name and summary must be strings")
         if not callable(self.predict):
             raise SpecError(f"predict must be a function, not {self.predict!r}")
 
 
 @cache
 def predictors() -> Registry[PredictorSpec]:
-    """All there are, and those that could not be registered."""
+    """The registered predictors and those that could not be registered."""
     return load_registry(builtin, "netfold.predictors", PredictorSpec)
 
 
 def find_predictor(name: str = DEFAULT_PREDICTOR) -> PredictorSpec:
-    """A predictor by its name.
+    """Find a predictor by its name.
 
     Raises:
         UnknownNameError, SpecError: there is none, or it could not be registered.

@@ -1,1 +1,1 @@
-"""The discrete-event simulator: schedules compiled, networks, workloads, and their play."""
+"""The discrete-event simulator: compiled schedules, networks, workloads, and their execution."""

@@ -1,8 +1,8 @@
-"""Schedules as tables for the kernel: every message matched with the operation that receives it.
+"""Compile schedules to the kernel's tables: every message is matched with the operation that receives it.
 
-Where workers do the same with ranks and pieces turned, one of them stands for all (`reduced`): what it sends to the
-worker d further is what it gets itself from the one d before. That is exact where pieces are equally large; elsewhere
-every piece counts as the largest, less than one element too many.
+In symmetric schedules one worker represents all (`reduced`): what it sends to the worker at distance d is what it
+receives from the worker at distance -d. That is exact if pieces are equally large; otherwise every piece counts as the
+largest, which is less than one element too many.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hostlib.schedules.schedule import (
 from simulation.errors import SimulationError
 
 SEND, RECEIVE, MULTICAST, COMPUTE = range(4)
-ALL_RANKS = 64  # up to so many workers each one's list is compared with worker 0's; of more, a sample
+ALL_RANKS = 64  # up to this many workers each one's list is compared with worker 0's; above, a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Compiled:
         names: of the nodes, workers first.
         begin: operations of node i are begin[i] .. begin[i + 1]; int32.
         ops: int32 (n, 10): kind, sums in the fabric, messages needed, piece, target, target's operation, first peer,
-            peers, the receive whose stream goes on, distance of the target.
+            peers, the receive whose stream continues, distance of the target.
         peers: of multicasts; int32 (n, 3): target, its operation, distance.
-        durations_ns: of computing, whose target is a place in here; int64.
+        durations_ns: of computing operations, whose target is an index into this array; int64.
     """
 
     pieces: int
@@ -58,10 +58,10 @@ class Compiled:
 
 
 def compile_schedule(schedule: Schedule) -> Compiled:
-    """All nodes' tables.
+    """Compile all nodes' operations.
 
     Raises:
-        SimulationError: something is sent that nobody receives.
+        SimulationError: a message is never received.
     """
     workers = [worker(rank) for rank in range(schedule.world_size)]
     names = (*workers, *(node for node in schedule.nodes if node not in set(workers)))
@@ -79,7 +79,7 @@ def compile_schedule(schedule: Schedule) -> Compiled:
         waiting = receives.get((source, target, operation.piece))
         if not waiting:
             raise SimulationError(
-                f"{schedule.mechanism}: {names[source]} is to {describe(operation)}, who never receives it"
+                f"{schedule.mechanism}: {names[source]} has to {describe(operation)}, which never receives it"
             )
         return waiting.popleft()
 
@@ -125,7 +125,7 @@ def _sources(operation: Operation) -> Iterable[str]:
 
 
 def _distance(schedule: Schedule, source: int, target: int, n: int) -> int:
-    """Of a target as its source counts: the same for all workers of a symmetric schedule."""
+    """Distance of a target from its source: the same for all workers of a symmetric schedule."""
     return source ^ target if schedule.symmetry is Symmetry.XOR else (source - target) % n
 
 
@@ -138,10 +138,9 @@ def _table(rows: Sequence[Sequence[int] | int], columns: int = 0) -> NDArray[np.
 
 
 def reduced(schedule: Schedule) -> Compiled | None:
-    """Tables of worker 0 alone, which stands for all; None where workers do not all do the same.
+    """Tables of worker 0 alone, which represents all workers; None if the schedule is not symmetric.
 
-    Believed only after a look: every worker's list (of more than 64 workers, those of eight) is compared with the image
-    of worker 0's.
+    Verified: every worker's list (a sample of eight above 64 workers) is compared with the image of worker 0's.
     """
     n = schedule.world_size
     folded = _without_relay(schedule)
@@ -158,7 +157,7 @@ def reduced(schedule: Schedule) -> Compiled | None:
             receives[_rank(operation.peer), operation.piece].append(index)
 
     def matched(peer: str, piece: int) -> tuple[int, int]:
-        """(distance, the operation with which worker 0 gets the like from the worker as far before it)"""
+        """(distance, the operation with which worker 0 receives its equivalent from the opposite distance)"""
         rank = _rank(peer)
         if folded.symmetry is Symmetry.XOR:
             return rank, receives[rank, (piece ^ rank) if folded.pieces > 1 else 0].popleft()
@@ -187,7 +186,7 @@ def _rank(node: str) -> int:
 
 
 def _without_relay(schedule: Schedule) -> Schedule:
-    """A switch that only passes on what one worker sends it to the others, seen as that worker's own multicast."""
+    """Replace a switch that only forwards one worker's pieces to the others by that worker's own multicast."""
     if schedule.symmetry is not Symmetry.NONE or set(filter(lambda node: not is_host(node), schedule.nodes)) != {
         SWITCH
     }:
@@ -234,7 +233,7 @@ def _image(schedule: Schedule, operation: Operation, rank: int) -> Operation:
 
 
 def _canonical(schedule: Schedule, rank: int) -> list[Operation]:
-    """A worker's list with receives that follow each other in one order: nothing is sent between them."""
+    """A worker's list with consecutive receives in a canonical order: nothing is sent between them."""
     out: list[Operation] = []
     run: list[Receive] = []
     n = schedule.world_size

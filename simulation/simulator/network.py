@@ -1,11 +1,13 @@
-"""Networks: hosts at one switch (star), at one switch per rack under a spine (leaf-spine), or on any tree of switches.
+"""Networks: hosts on one switch (star), on one switch per rack below a spine (leaf-spine), or on any tree of switches.
 
-Every cable is two links, one per direction, each taking whole messages in the order of their coming. A message's first
-bit is on the next link as soon as that is free; its last bit leaves no earlier than it came (cut-through), or it is
-stored first. In a leaf-spine network, the spine stands for all its switches with traffic spread evenly: a rack's link
-to it has its hosts' bandwidth together, divided by the oversubscription.
+Every cable is two links, one per direction; a link carries whole messages, first come, first served. A message's first
+bit enters the next link as soon as that is free, and its last bit leaves no earlier than it arrived (cut-through); or
+switches store and forward.
 
-Source: "How to Train your DNN", section 5, as its tables show it.
+In a leaf-spine network, the spine represents all spine switches with evenly spread traffic: a rack's link to it has its
+hosts' total bandwidth, divided by the oversubscription.
+
+Source: "How to Train your DNN", section 5, as its tables imply.
 """
 
 from __future__ import annotations
@@ -26,28 +28,29 @@ PS_PER_NS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What hosts are connected by.
+    """A network between hosts.
 
     Attributes:
-        bandwidth_bits_s: of each host's cable, each way.
-        latency_ns: one way between hosts of one rack; half of it is each cable's, also between racks.
-        overhead_ns: for which a host's cable is taken by each message besides its bytes.
+        bandwidth_bits_s: of each host's cable, in each direction.
+        latency_ns: one way between hosts of one rack; each cable has half of it, also between racks.
+        overhead_ns: time that each message occupies a host's cable in addition to its bytes.
         racks: 1 for a star.
-        oversubscription: hosts' bandwidth of a rack over the rack's to the spine.
-        store_and_forward: switches have the whole message before they send it on.
-        store_and_aggregate: switches have the whole sum before they send it on.
+        oversubscription: total bandwidth of a rack's hosts divided by the rack's to the spine.
+        store_and_forward: switches receive the whole message before they forward it.
+        store_and_aggregate: switches have the whole sum before they send it.
         slots: of a pool of sums: frames to the fabric that a rank has under way without their results, at most. Streams
             of chunks share twice as many. 0 for any number.
         slot_bytes: values in such a frame.
         turnaround_ns: from the last bit of a result at a host to the first of the frame that uses its slot again.
-        turn_bytes: messages between hosts go in parts of so many, which streams to one host take in turns, as TCP's do; so
-            do a server's to several, while a worker's leave one after the other. 0: messages are not cut.
-        topology: instead of a star or racks: any tree, with the rates and delays of its cables.
-        efficiency: values' share of what a cable of that carries.
-        frame_bytes: with a topology: switches send a frame on when they have the whole of it; 0 for at once.
+        turn_bytes: messages between hosts are sent in parts of this size, which streams to one host send in turn, as
+            TCP's do. So do a server's streams to several hosts, while a worker's messages leave one after the other. 0:
+            whole messages.
+        topology: replaces star and racks: any tree, with its cables' rates and delays.
+        efficiency: share of values in a cable's traffic.
+        frame_bytes: with a topology: switches forward a frame once they have all of it; 0 for at once.
 
     Raises:
-        NetworkError: it cannot be.
+        NetworkError: it is impossible.
     """
 
     bandwidth_bits_s: float
@@ -100,7 +103,7 @@ class Tree:
 
 
 def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tree:
-    """The tables of a network with so many hosts.
+    """Make the tables of a network with given numbers of hosts.
 
     Args:
         topology: of topology_of.
@@ -124,7 +127,7 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
     first = len(topology.switches)
     played = [f"worker{n}" for n in range(workers)] + [f"server{n}" for n in range(servers)]
     places = {name: first + index for index, name in enumerate(hosts)}
-    # A mechanism that knows of one switch has the one that all can reach.
+    # A mechanism with one switch uses the one that all hosts can reach.
     switches.setdefault(SWITCH, 0)
     return Tree(
         np.array(nodes, np.int32),
@@ -203,10 +206,10 @@ def _lowest_common(of: Tree, hosts: list[int]) -> int:
 
 
 def topology_of(network: Network, workers: int, servers: int) -> Topology:
-    """A network with so many hosts: workers rack by rack in their order, servers dealt out to the racks.
+    """Make a network's topology: workers rack by rack in order, servers assigned to the racks in turn.
 
     Raises:
-        NetworkError: there are more racks than workers, or the network's own topology has fewer hosts.
+        NetworkError: there are more racks than workers, or the network's own topology has too few hosts.
     """
     if network.topology is not None:
         declared = network.topology
@@ -223,7 +226,9 @@ def topology_of(network: Network, workers: int, servers: int) -> Topology:
 
 
 def _with_racks(flat: Topology, network: Network) -> Topology:
-    """A star's hosts in racks; a rack's cable to the spine has all its hosts' bandwidth, over the oversubscription."""
+    """Split a star's hosts into racks; a rack's cable to the spine has its hosts' total bandwidth over the
+    oversubscription.
+    """
     leaves = [f"leaf{rack}" for rack in range(network.racks)]
     uppers = [leaves[leaf_of(number, flat.workers, network.racks)] for number in range(flat.workers)]
     for number in range(flat.servers):

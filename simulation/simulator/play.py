@@ -1,8 +1,9 @@
-"""Jobs on a network in virtual time.
+"""Simulate jobs on a network in virtual time.
 
-The kernel (simulation/native/) plays every node's operations for every tensor, and every worker's layers. An iteration
-of a mechanism with servers begins with their distribution, the barrier before it just passed, and ends when all is
-summed at them; of any other, it begins with the forward pass and ends when every worker has every sum.
+The kernel (simulation/native/) executes every node's operations for every tensor, and every worker's layers. An
+iteration of a mechanism with servers begins with their distribution, right after the barrier, and ends when all
+gradients are summed at them. Of any other mechanism, it begins with the forward pass and ends when every worker has
+every sum.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from simulation.simulator.compile import Compiled, compile_schedule, reduced
 from simulation.simulator.network import PS_PER_NS, Network, Tree, round_trips, topology_of, tree
 from simulation.simulator.workload import Variation, Workload
 
-EVENTS_AT_A_TIME = 2_000_000  # between looks for Ctrl-C
-REDUCE_ABOVE = 4_000_000  # operations; fewer are played in full
-MAX_TENSORS, MAX_NODES = 1 << 20, 1 << 16  # that the kernel's keys hold
+EVENTS_AT_A_TIME = 2_000_000  # between checks for Ctrl-C
+REDUCE_ABOVE = 4_000_000  # operations; smaller simulations are executed in full
+MAX_TENSORS, MAX_NODES = 1 << 20, 1 << 16  # limits of the kernel's keys
 
 
 class Order(Enum):
-    """In which order servers distribute, and with PRIORITY, hosts send: what the forward pass needs first, first."""
+    """Order in which servers distribute and, with PRIORITY, hosts send: by when the forward pass needs the tensors."""
 
     ROUND_ROBIN = "round-robin"
     BLOCK = "block"
@@ -48,14 +49,14 @@ class Job:
     """One training job, or one bare all-reduce.
 
     Attributes:
-        iterations: to be played.
-        barrier: iterations are apart for all (global barrier); else each worker goes on as soon as it can.
-        pipelined: a layer's forward pass waits for its own tensors only; None: with servers.
-        bare: begins with the workers' gradients and ends with the sums at the workers, servers or not.
-        channels: all-reduces that a worker is at, dealt out in turns; 0 for any number.
-        reduce: whether one worker may stand for all; None: where playing all would take long.
-        hosts: the numbers of its workers' and then its servers' hosts, of which other jobs' may be some; if one job has
-            them, all have. Empty: see play.
+        iterations: to be simulated.
+        barrier: a global barrier separates iterations; otherwise each worker continues as soon as it can.
+        pipelined: a layer's forward pass waits for its own tensors only; None: yes with servers.
+        bare: begins with the workers' gradients and ends with the sums at the workers, also with servers.
+        channels: all-reduces that a worker has in progress, dealt out in turn; 0 for unlimited.
+        reduce: whether one worker may represent all; None: if a full simulation would take long.
+        hosts: numbers of its workers' and then its servers' hosts, which jobs may share; either all jobs have them or
+            none. Empty: see play.
     """
 
     workload: Workload
@@ -82,10 +83,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one job.
+    """Results of one job.
 
     Attributes:
-        iteration_end_ns: when each iteration ended; the first is what was before the start.
+        iteration_end_ns: when each iteration ended; the first entry is the start.
         reduced_ns, delivered_ns: (iteration, tensor): when it was summed at the servers, when all workers had it.
         forward_end_ns, backward_end_ns: (iteration, worker).
     """
@@ -98,19 +99,19 @@ class Outcome:
 
     @property
     def iteration_s(self) -> float:
-        """Of one iteration: the only one, or the mean of all but the first, where there is no barrier."""
+        """Time of one iteration: of the only one or, without a barrier, the mean of all but the first."""
         end = self.iteration_end_ns
         return (end[-1] - end[1]) / (len(end) - 2) / 1e9 if len(end) > 2 else end[-1] / 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of all jobs.
+    """Results of all jobs.
 
     Attributes:
         link_bytes: cable -> (sent, received), as its lower end sees it; of all iterations.
-        stood_for: how many workers each played one stood for.
-        kernel_s, wall_s: what the kernel took, and all of it.
+        stood_for: number of workers that each simulated worker represents.
+        kernel_s, wall_s: time of the kernel, and in total.
     """
 
     outcomes: list[Outcome]
@@ -123,14 +124,14 @@ class Played:
 
 
 def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
-    """Play jobs to their end.
+    """Simulate jobs to their end.
 
     Args:
-        apart: jobs have hosts of their own, dealt out in turns where all have as many workers, so that each is in every
-            rack; else they share workers' and servers' hosts.
+        apart: jobs have hosts of their own, assigned in turn if all have as many workers, so that each job is in every
+            rack; otherwise they share workers' and servers' hosts.
 
     Raises:
-        SimulationError: something waits for ever, or cannot be.
+        SimulationError: a deadlock, or an impossible job.
         NetworkError: a schedule does not fit the network.
     """
     started = time.perf_counter()
@@ -140,7 +141,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
     worker_count = sum(j.workers for j in jobs) if apart else max(j.workers for j in jobs)
     if jobs[0].hosts:
         worker_count = 1 + max(host for job in jobs for host in job.hosts)
-    # Servers are no part of how switches are wired, so they can be counted when schedules are made.
+    # Servers do not affect how switches are wired, so they can be counted after schedules are made.
     workers_topology = topology_of(network, worker_count, 0)
     compiled = [
         _programs(job, workers_topology, len(jobs) == 1, first, stride)
@@ -171,7 +172,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
             programs.append(_kernel_program(each, np.array(nodes, np.int32)))
         for tensor, which in zip(job.workload.tensors, of_tensor, strict=True):
             elements, pieces = tensor.bytes // tensor.element_bytes, made[which].compiled.pieces
-            if stand > 1:  # every piece as the largest
+            if stand > 1:  # every piece counts as the largest
                 elements = -(-elements // pieces) * pieces
             tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order))
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
@@ -199,7 +200,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
         j, t, node, _ = stuck[0]
         own = t - sum(len(job.workload.tensors) for job in jobs[:j])
         program = compiled[j][0][compiled[j][1][own]].compiled
-        waits = f"{program.names[node]} waits for ever for {jobs[j].workload.tensors[own].name}"
+        waits = f"{program.names[node]} waits forever for {jobs[j].workload.tensors[own].name}"
         raise SimulationError(f"{jobs[j].mechanism.name}: {waits}")
     result = kernel.results()
     outcomes = [
@@ -224,11 +225,11 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A schedule of a job's tensors.
+    """A schedule for some of a job's tensors.
 
     Attributes:
-        sizes: of its pieces, in bytes, where they are not equal parts of the tensor.
-        distributes: a server in it has at the beginning of an iteration what the one before left it.
+        sizes: of its pieces, in bytes, if they are not equal parts of the tensor.
+        distributes: one of its servers begins an iteration with what the previous one left.
     """
 
     compiled: Compiled
@@ -241,10 +242,10 @@ Programs = tuple[list[Made], list[int], int]
 
 
 def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride: int = 1) -> Programs:
-    """The distinct schedules of a job's tensors, which of them each tensor has, and how many workers one stands for.
+    """The distinct schedules of a job's tensors, each tensor's schedule, and how many workers one represents.
 
     Args:
-        first, stride: worker r is on the network's host `first + stride * r`, unless the job names its hosts.
+        first, stride: worker r is on the network's host `first + stride * r`, unless the job has hosts of its own.
     """
     workload, build = job.workload, job.mechanism.build
     takes = {} if build is None else inspect.signature(build).parameters
@@ -253,7 +254,7 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
     of_tensor = []
     summed = workload.summed
     for tensor in summed:
-        # Schedules are lazy: to have one is cheap, to compile it is not. So is told which are the same.
+        # Schedules are lazy: making one is cheap, compiling one is not, so compile each distinct one once.
         key: Any = (tensor.bytes if "size" in takes else 0, tensor.turn if "turn" in takes else 0)
         if key not in known:
             schedule = job.mechanism.schedule(job.workers, size=tensor.bytes, turn=tensor.turn)
@@ -293,10 +294,10 @@ def _kernel_program(made: Made, nodes: NDArray[np.int32]) -> Any:
 
 
 def _like(schedule: Schedule, turn: int) -> Any:
-    """What two schedules of one mechanism and world size have in common only if they are the same.
+    """A key that is equal for two schedules of one mechanism and world size only if they are equal.
 
-    With servers, workers' lists name the server of every piece; with a switch, or where workers are alike, one's list
-    says all; else the turn may be a rank's.
+    With servers, workers' lists name the server of every piece. With a switch, or in symmetric schedules, one worker's
+    list determines the rest. Otherwise the turn may select a rank.
     """
     alike = schedule.servers or schedule.needs_fabric or schedule.symmetry is not Symmetry.NONE
     rank = -1 if alike else turn % schedule.world_size
@@ -304,12 +305,12 @@ def _like(schedule: Schedule, turn: int) -> Any:
 
 
 def _spread(schedule: Schedule, topology: Topology, hosts: dict[str, str]) -> Schedule:
-    """What one switch does, done by all of a tree's, as the fabric does it."""
+    """Replace one switch's operations by those of a tree's switches, as the fabric does."""
     return spread(schedule, topology.tree, {name: topology.switch_of(host) for name, host in hosts.items()})
 
 
 def _all_alike(topology: Topology) -> bool:
-    """Whether workers differ in their numbers only."""
+    """Whether workers differ only in their numbers."""
     ways = {(cable.rate_bits_s, cable.delay_ns) for cable in topology.cables if cable.lower.startswith("worker")}
     return len(topology.switches) == 1 and len(ways) == 1
 
@@ -328,7 +329,7 @@ def _number(name: str, kind: str) -> int:
 
 
 def _chosen(name: str, of: Tree, job: Job) -> int:
-    """A node's index in the tree, where the job says it."""
+    """A node's index in the tree, if the job has hosts of its own."""
     if name.startswith("worker"):
         return of.hosts[job.hosts[_number(name, "worker")]]
     if name.startswith("server"):
@@ -397,7 +398,7 @@ def _outcome(result: dict[str, Any], j: int, workers: int) -> Outcome:
 
 
 def _all_links(job: Job, compiled: Programs) -> dict[str, tuple[int, int]]:
-    """Bytes of every worker's cable, by the schedule, where only one was played."""
+    """Bytes of every worker's cable, from the schedule, if only one worker was simulated."""
     n = job.workers
     sent, received = np.zeros(n, np.int64), np.zeros(n, np.int64)
     ranks = np.arange(n)
@@ -410,7 +411,7 @@ def _all_links(job: Job, compiled: Programs) -> dict[str, tuple[int, int]]:
             out, into = np.zeros(pieces, np.int64), np.zeros(pieces, np.int64)
             for operation in schedule.nodes[worker(0)]:
                 (out if isinstance(operation, Send | Multicast) else into)[operation.piece] += 1
-            # Worker r's piece p is worker 0's, turned: how many of the larger ones it has.
+            # Worker r's piece p is worker 0's, rotated: count the larger ones among them.
             index = np.arange(pieces)[:, None]
             turned = index ^ ranks if schedule.symmetry is Symmetry.XOR else (index + ranks) % pieces
             has = (turned if pieces > 1 else np.zeros((1, n), np.int64)) < larger
@@ -425,6 +426,6 @@ def _all_links(job: Job, compiled: Programs) -> dict[str, tuple[int, int]]:
 
 
 def only(network: Network, job: Job) -> tuple[Outcome, Played]:
-    """Play one job."""
+    """Simulate one job."""
     played = play(network, [job])
     return played.outcomes[0], played

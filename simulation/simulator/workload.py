@@ -1,4 +1,4 @@
-"""What a job does: which layers compute how long, and which tensors they need and make."""
+"""A job's workload: how long layers compute, and which tensors they need and make."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One gradient, or a part of one; or what an exchange brings.
+    """One gradient, or a part of one; or a tensor that an exchange carries.
 
     Attributes:
-        turn: the number of its variable in the model, by which mechanisms deal tensors out.
-        layer: the index of the layer whose forward pass needs it.
+        turn: the number of its variable in the model, by which mechanisms assign tensors.
+        layer: index of the layer whose forward pass needs it.
         order: its place in a server's distribution.
-        exchange: how it comes to the workers; None: by the mechanism.
+        exchange: carries it to the workers; None: the mechanism does.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A plan as the engine wants it.
+    """A plan in the simulator's form.
 
     Attributes:
         forward_ns: by layer.
@@ -62,17 +62,17 @@ class Workload:
 
     @property
     def summed(self) -> tuple[Tensor, ...]:
-        """What the mechanism sums: they come first."""
+        """The tensors that the mechanism sums, which come first."""
         return tuple(tensor for tensor in self.tensors if tensor.exchange is None)
 
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """How workers' computing differs.
+    """Variation of computing times between workers.
 
     Attributes:
         jitter: standard deviation of a step's time over its mean; lognormal, for each worker, iteration and step.
-        stragglers: times which a rank takes longer.
+        stragglers: rank -> factor by which it is slower.
 
     Raises:
         SimulationError: a negative number.
@@ -89,14 +89,14 @@ class Variation:
             raise SimulationError(f"the seed must be at least 0 and below 2^63, not {self.seed}")
         for rank, factor in self.stragglers.items():
             if not 0 < factor < float("inf") or rank < 0:
-                raise SimulationError(f"a straggler is RANK=FACTOR, the factor above 0, not {rank}={factor}")
+                raise SimulationError(f"--straggler takes RANK=FACTOR, with FACTOR above 0, not {rank}={factor}")
 
     @property
     def is_none(self) -> bool:
         return self.jitter == 0 and not self.stragglers
 
     def durations_ps(self, means_ns: NDArray[np.int64], workers: int, iterations: int, salt: int) -> NDArray[np.int64]:
-        """Rows by iteration and worker, or, where all are alike, as few as there are; picoseconds."""
+        """Times in picoseconds, with a row per iteration and worker, or fewer if rows are equal."""
         if self.is_none and len(means_ns) == 1:
             return means_ns * PS_PER_NS
         rows: NDArray[np.float64] = np.tile(
@@ -107,14 +107,14 @@ class Variation:
             rows *= np.random.default_rng([self.seed, salt]).lognormal(-(sigma**2) / 2, sigma, rows.shape)
         for rank, factor in self.stragglers.items():
             if rank >= workers:
-                raise SimulationError(f"no worker {rank} to be a straggler: there are {workers}")
+                raise SimulationError(f"--straggler {rank}: there are only {workers} workers")
             rows[rank::workers] *= factor
         rounded: NDArray[np.int64] = np.rint(rows).astype(np.int64)
         return rounded
 
 
 def of_trace(trace: Trace, message_bytes: int = 0, bucket_bytes: int = 0) -> Workload:
-    """The workload of a trace whose gradients are summed as they are ready; see of_plan."""
+    """The workload of a trace whose gradients are summed as soon as they are ready; see of_plan."""
     return of_plan(Plan(trace), message_bytes, bucket_bytes)
 
 
@@ -122,9 +122,9 @@ def of_plan(plan: Plan, message_bytes: int = 0, bucket_bytes: int = 0) -> Worklo
     """A plan's workload.
 
     Args:
-        message_bytes: tensors are cut into messages of at most so many; 0 for whole. Not what exchanges bring.
-        bucket_bytes: gradients that follow each other are put together until there are so many; 0 for each alone. Not
-            where the plan says what is summed together.
+        message_bytes: the mechanism's tensors are cut into messages of at most this size; 0 for whole tensors.
+        bucket_bytes: consecutive gradients are combined up to this size; 0 for each by itself. Ignored if the plan has
+            chunks.
     """
     carried = {name for each in plan.carried for name in each.parameters}
     workload = _summed(plan.trace, carried, message_bytes)
@@ -136,7 +136,7 @@ def of_plan(plan: Plan, message_bytes: int = 0, bucket_bytes: int = 0) -> Worklo
 
 
 def _summed(trace: Trace, carried: set[str], message_bytes: int) -> Workload:
-    """What the mechanism sums: everything that is not carried."""
+    """The tensors that the mechanism sums: all that no exchange carries."""
     number = {p.name: index for index, p in enumerate(trace.parameters)}
     layer = {each.name: index for index, each in enumerate(trace.layers)}
     order = {e.parameter: index for index, e in reversed(list(enumerate(trace.distribution)))}
@@ -153,7 +153,7 @@ def _summed(trace: Trace, carried: set[str], message_bytes: int) -> Workload:
     first = [e.parameter for e in workers[0]]
     backward = []
     for events in workers:
-        # Each gradient is a step of its own; on another worker it may be ready in another order, but is sent in this one.
+        # Each gradient is a step of its own; another worker may compute it in another order, but sends it in this one.
         ready = {e.parameter: e.time_ns for e in events}
         times = np.maximum.accumulate([ready[name] for name in first])
         backward.append(np.diff(times, prepend=0) + np.where(np.arange(len(first)) == 0, trace.lead_ns, 0))
@@ -163,7 +163,7 @@ def _summed(trace: Trace, carried: set[str], message_bytes: int) -> Workload:
 
 
 def _with_exchanges(workload: Workload, plan: Plan) -> Workload:
-    """What exchanges bring, behind what is summed."""
+    """Append the tensors that exchanges carry."""
     if not plan.has_own_messages:
         return workload
     trace = plan.trace
@@ -185,7 +185,8 @@ def _with_exchanges(workload: Workload, plan: Plan) -> Workload:
 
 
 def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
-    """Tensors together as they are released; a bucket is released with its last one, and needed with its first layer.
+    """Combine tensors in the order of their release; a bucket is released with its last tensor, and needed with its
+    first layer.
 
     Source: Li et al. 2020, "PyTorch Distributed", section 3.2.3.
     """
@@ -203,7 +204,10 @@ def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
 
 
 def _in_chunks(workload: Workload, chunks: Sequence[Sequence[str]]) -> Workload:
-    """Each chunk's tensors together, released with the last of them and not before the chunk before; then what is in none."""
+    """Combine each chunk's tensors.
+
+    A chunk is released with the last of its tensors and not before the previous chunk; tensors in no chunk follow.
+    """
     step = {place: number for number, places in enumerate(workload.released) for place in places}
     of_name: dict[str, list[int]] = {}
     for place, tensor in enumerate(workload.tensors):
@@ -224,7 +228,7 @@ def _in_chunks(workload: Workload, chunks: Sequence[Sequence[str]]) -> Workload:
 
 
 def _together(tensors: list[Tensor], number: int) -> Tensor:
-    """One bucket of them."""
+    """One bucket of some tensors."""
     total = sum(tensor.bytes for tensor in tensors)
     layer = min(tensor.layer for tensor in tensors)
     return Tensor(f"bucket{number}", total + -total % FLOAT_BYTES, number, layer, number)

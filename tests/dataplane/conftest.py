@@ -32,7 +32,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 @pytest.fixture(scope="session", autouse=True)
 def versions(record_testsuite_property: Callable[[str, object], None]) -> None:
-    """For docs/targets.md: tests/dataplane/report.py."""
+    """For docs/measurements/packet-tests.md: tests/dataplane/report.py."""
     if absent("bmv2") is None:
         printed = subprocess.run([BMV2, "--version"], capture_output=True, text=True, timeout=20)
         record_testsuite_property("bmv2", printed.stdout.split()[0])

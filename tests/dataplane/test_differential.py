@@ -93,7 +93,7 @@ def test_the_embedded_switch_does_what_others_do(pair: tuple[Target, Target], re
             assert embedded.counts() == other.counts(), f"after packet {number}"
     assert embedded.traffic() == other.traffic()
     events = {NAMES[index]: packets for index, packets in embedded.counts()["events"].items()}
-    # For docs/targets.md.
+    # For docs/measurements/packet-tests.md.
     properties = {
         "other": other.name,
         "elements": embedded.elements,

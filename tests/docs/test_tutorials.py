@@ -26,6 +26,7 @@ COMPARED = re.compile(
 )
 # How many of a page's commands are quick; of the others, 5 or more. Training is not.
 QUICK_COMMANDS = {"tutorial-pytorch": 2}
+IN_MS = "time (ms)"
 TIME = re.compile(r"^([\d.]+) ms$")
 # What the extras bring (pyproject.toml): the base install has none of it.
 OF_EXTRAS = """
@@ -75,7 +76,11 @@ def quick(page: Path) -> list[str]:
 
 def times(table: str) -> dict[str, list[float]]:
     """Milliseconds by mechanism, of a table with a mechanism's name at the beginning of each row."""
-    cells = [[cell.strip(" `") for cell in re.split("[│|]", line.strip("│| "))] for line in table.splitlines()]
+    cells = [[cell.strip(" `") for cell in re.split("[│┃|]", line.strip("│┃| "))] for line in table.splitlines()]
+    heads = next((row for row in cells if IN_MS in row), None)
+    if heads is not None:  # the unit is in the heading
+        at = heads.index(IN_MS)
+        return {row[0]: [float(row[at])] for row in cells if len(row) == len(heads) and row != heads}
     return {row[0]: found for row in cells if (found := [float(time) for cell in row for time in TIME.findall(cell)])}
 
 

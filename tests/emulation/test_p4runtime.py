@@ -1,13 +1,17 @@
 """P4Runtime as its clients expect it, over a gRPC channel to a server in this process.
 
 Programs: tests/data/control.p4 (packets in and out, digests, idle entries, clones, value sets), resources.p4 (wide,
-range and optional keys, action profiles, meters, counters) and translated.p4 (@p4runtime_translation). Recompile after a
-change with `p4c-bm2-ss --p4v 16 --p4runtime-files NAME.p4info.txtpb -o NAME.json NAME.p4`.
+range and optional keys, action profiles, meters, counters) and translated.p4 (@p4runtime_translation). Recompile after
+a change with `p4c-bm2-ss --p4v 16 --p4runtime-files NAME.p4info.txtpb -o NAME.json NAME.p4`.
 
-Compared once with BMv2's simple_switch_grpc over P4Runtime, frame by frame, and the same: which of 40 flows each member of
-a group, of a weighted group and of a one-shot gets; the colours of direct and indirect meters; ranges with optional keys;
-packet-ins; the members of a digest; idle notifications, but for the entry's metadata, which BMv2 leaves out. BMv2 has no
-value sets there and refuses packet_length_bytes, so clones by this program were not compared.
+Compared once with BMv2's simple_switch_grpc over P4Runtime, frame by frame, with equal results:
+
+- which of 40 flows each member of a group, of a weighted group and of a one-shot gets;
+- the colours of direct and indirect meters;
+- ranges with optional keys, packet-ins, and the members of a digest;
+- idle notifications, except for the entry's metadata, which BMv2 leaves out.
+
+BMv2 has no value sets there and refuses packet_length_bytes, so clones by this program were not compared.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ WRONG = [
     ("netfold emulate run unreadable", 1, "unreadable cannot be read: Permission denied"),
     ("netfold profile --model lenet --output locked/trace", 1, "locked/trace cannot be written: Permission denied"),
     ("netfold schedule ring --plot closed/ring.svg", 1, "cannot write closed/ring.svg: it is a folder, or its folder"),
-    ("netfold switch --udp-ports 2 --program unreadable --p4info unreadable", 2, "File 'unreadable' is not readable"),
+    ("netfold switch --ports 2 --program unreadable --p4info unreadable", 2, "File 'unreadable' is not readable"),
     ("netfold cgdp search --times unreadable", 2, "Path 'unreadable' is not readable"),
-    ("netfold bench --workers 2 --mechanism ring --hosts unreadable", 1, "unreadable"),
+    ("netfold emulate run workers --hosts unreadable", 2, "File 'unreadable' is not readable"),
 ]
 
 

@@ -142,17 +142,17 @@ def test_training_in_an_empty_environment(sdist: Path, tmp_path: Path) -> None:
     wheel = wheel_of(sdist, sys.executable, tmp_path / "wheel")
     python = empty_environment(sys.executable, tmp_path / "env")
     run(python, "-m", "pip", "install", "-q", f"{wheel}[train,controller]", env=PINNED)
-    alone = {"PATH": str(python.parent), "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    alone = {"PATH": os.environ["PATH"], "CC": "no-compiler", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
 
     def netfold(*words: str) -> str:
         return run(python.with_name("netfold"), *words, cwd=tmp_path, env=alone)
 
-    netfold("train", "--mechanism", "ring", "--model", "lenet", "--workers", "2", "--steps", "2")
+    netfold("train", "--mechanism", "ring", "--model", "lenet", "--workers", "2", "--iterations", "2")
     assert "inagg+mcast" in netfold("bench", "--mechanism", "inagg+mcast", "--workers", "2", "--size", "64K")
     netfold("controller", "start", "--http", "127.0.0.1:0")
     try:
         http = json.loads(netfold("controller", "status", "--json"))["http"]
-        words = ("--model", "lenet", "--workers", "2", "--steps", "2", "--controller", http)
+        words = ("--model", "lenet", "--workers", "2", "--iterations", "2", "--controller", http)
         netfold("train", "--mechanism", "inagg+mcast", *words)
     finally:
         netfold("controller", "stop")

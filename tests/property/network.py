@@ -31,8 +31,8 @@ _TO_GROUP = {constants.EVENT_COMPLETED, constants.EVENT_DOWN, constants.EVENT_RE
 _ONCE = {constants.EVENT_COMPLETED, constants.EVENT_SENT_UP, constants.EVENT_DOWN, constants.EVENT_CHUNK}
 _NOWHERE = {constants.EVENT_ABSORBED, *constants.DROPS.values()}
 _DROPS = frozenset(constants.DROPS.values())
-# A flipped bit in these shows to nobody who could tell: a contribution's next exponent may hide under another rank's
-# larger one (its own sender then waits for ever), and no check word covers the rank of what a server sums singly.
+# Nobody can detect a flipped bit in these. A contribution's next exponent may hide under another rank's larger one (its
+# own sender then waits forever). No check word covers the rank of what a server sums singly.
 _NEXT_EXPONENT_BITS = range(8 * 24, 8 * 28)
 _RANK_BITS = range(8 * 6, 8 * 8)
 

@@ -9,6 +9,8 @@ from collections import defaultdict
 import click
 import pytest
 
+from hostlib.text import option_types as types
+from hostlib.text.option_types import words_of
 from tests.commands_page import PROGRAMS, Found, commands, flag_of, meaning_of, value_of
 
 # Flags that take different values in different commands, and why.
@@ -33,6 +35,37 @@ def kinds() -> dict[str, set[str]]:
 def test_a_flag_takes_one_kind_of_value_everywhere() -> None:
     several = {flag: values for flag, values in kinds().items() if len(values) > 1}
     assert set(several) == set(DIFFERENT), several
+
+
+def test_every_kind_of_value_takes_its_examples() -> None:
+    for command in ALL:
+        for option in command.options:
+            words = words_of(option.type)
+            for example in words.examples if words is not None and not option.is_flag else ():
+                if not option.type.name.startswith(("file", "folder", "directory", "path")):
+                    assert option.type.convert(example, None, None) is not None, f"{flag_of(option)} {example}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (types.SIZE, "1MiB", 1 << 20),
+        (types.SIZE, "64k", 1 << 16),
+        (types.SIZE, "25MB", 25_000_000),
+        (types.RATE, "100G", 100e9),
+        (types.RATE, "25Gbit/s", 25e9),
+        (types.RATE, "25gbps", 25e9),
+        (types.THROUGHPUT, "4GB/s", 4e9),
+        (types.THROUGHPUT, "500MBps", 5e8),
+        (types.TIME, "200ms", 0.2),
+        (types.TIME, "5", 5.0),
+        (types.SHAPE, "3x224x224", (3, 224, 224)),
+        (types.SHAPE, "224", (224,)),
+    ],
+)
+def test_a_value_is_understood_as_people_write_it(kind: types.Value, text: str, value: object) -> None:
+    assert kind.convert(text, None, None) == value
+    assert kind.typed().convert(text, None, None) == text
 
 
 def test_one_thing_has_one_name() -> None:

@@ -55,6 +55,15 @@ def test_links_lead_to_files(page: Path) -> None:
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
+@pytest.mark.parametrize(
+    ("index", "folder"), [("index.md", "."), ("measurements/index.md", "measurements"), ("adr/index.md", "adr")]
+)
+def test_an_index_has_every_page_of_its_folder(index: str, folder: str) -> None:
+    docs = ROOT / "docs"
+    linked = {(docs / index).parent / target for target in re.findall(r"\]\(([^)#]+\.md)", (docs / index).read_text())}
+    assert sorted(set((docs / folder).glob("*.md")) - linked - {docs / index}) == []
+
+
 # What users write themselves, and other people's.
 NOT_OURS = {
     "my_models.py", "my_training.py", "kill_switch.py", "contribute.py", "rules.py",

@@ -1,1 +1,1 @@
-"""A P4 program (BMv2 JSON) to C, and C to a library."""
+"""Compile a P4 program (BMv2 JSON) to C, and C to a shared library."""

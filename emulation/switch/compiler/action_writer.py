@@ -1,4 +1,4 @@
-"""Actions as C: one function each, one or a few statements per primitive."""
+"""Generate C for actions: one function each, one or a few statements per primitive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Parameters = list[dict[str, Any]]
 
 
 class PrimitiveWriter:
-    """Writes the actions of one program."""
+    """Generates the actions of one program."""
 
     def __init__(self, program: Program, expressions: Expressions) -> None:
         self.program, self.expressions = program, expressions
@@ -61,7 +61,7 @@ class PrimitiveWriter:
     # ---- actions ----------------------------------------------------------------------------------------------
 
     def action(self, action: Action) -> str:
-        """`action_ID(c, d)`: d is the entry's parameters, in words."""
+        """`action_ID(c, d)`: d has the entry's parameters, in words."""
         labels = {p["parameters"][-1]["value"] for p in action.primitives if p["op"].startswith("_jump")}
         labels = {int(v, 16) if isinstance(v, str) else v for v in labels}
         lines = [f'TRACE("  action {action.name}");']
@@ -115,7 +115,7 @@ class PrimitiveWriter:
         return [f"memmove(&{to.ref}, &{of.ref}, sizeof {to.ref});", f"{to.next} = {of.next};"]
 
     def _add_header(self, header: Header) -> list[str]:
-        """Valid, and all zeros unless it was before."""
+        """Make a header valid, and all zeros unless it was valid before."""
         others = [f"{sibling}.valid = false;" for sibling in header.siblings]
         length = f" c->length += {header.type.bits // 8};" if self.program.uses("packet_length") else ""
         fresh = f"memset(&{header.ref}, 0, sizeof {header.ref}); {header.ref}.valid = true;{length}"
@@ -150,7 +150,7 @@ class PrimitiveWriter:
         register = self.program.registers[parameters[1]["value"]]
         index, width = unsigned(self._code(parameters[2], action)), register.width
         cell = f"registers_{register.family}[{index}][@{register.column}@]"
-        # Beyond the end v1model leaves the value open; 0 keeps a run repeatable.
+        # Beyond the end, v1model leaves the value undefined; 0 makes runs repeatable.
         if width > 64:
             value = Code(f"({index} < {register.size} ? {cell} : big_of(0))", WIDE + 1)
         else:
@@ -177,7 +177,7 @@ class PrimitiveWriter:
         color = Code(f"(int64_t)meter_execute(&{cell}, {meter_input(meter)}, c->packet_bytes)", 2)
         return [f"if ({index} < {meter['size']}) {assign(self._place(parameters[2], action), color)}"]
 
-    # ---- the packet's way -------------------------------------------------------------------------------------
+    # ---- packet path --------------------------------------------------------------------------------------------
 
     def _mark_to_drop(self, parameters: Parameters, _: Action) -> list[str]:
         name = parameters[0]["value"] if parameters else "standard_metadata"
@@ -213,7 +213,7 @@ class PrimitiveWriter:
 
 
 def meter_input(meter: dict[str, Any]) -> str:
-    """What a packet takes of a meter's tokens."""
+    """The number of tokens that a packet takes from a meter."""
     return "c->packet_bytes" if meter["type"] == "bytes" else "1"
 
 

@@ -1,6 +1,6 @@
-"""BMv2 JSON as typed values: what the generator and the P4Runtime side know of a program.
+"""Parse BMv2 JSON to typed values, for the code generator and the P4Runtime server.
 
-Source: the JSON format of p4lang's behavioral-model, as p4c's v1model back end writes it.
+Source: the JSON format of p4lang's behavioral-model, as written by p4c's v1model back end.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from emulation.errors import ProgramError
 from hostlib.system.user_file import parse_json
 
-RUN_MINIMUM = 8  # so many consecutive 32-bit fields become one C array
-WORD = 64  # bits of the unsigned integers that keys, parameters and wide numbers are made of
-FIRST_PRIORITY = 2**31 - 1  # of a constant entry; BMv2 counts downwards from the most important one, 1
+RUN_MINIMUM = 8  # minimum number of consecutive 32-bit fields that become one C array
+WORD = 64  # size of the unsigned integers of keys, parameters and wide numbers, in bits
+FIRST_PRIORITY = 2**31 - 1  # of constant entries, the highest; BMv2 counts the other way, from 1
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
 TABLE_TYPES = ("simple", "indirect", "indirect_ws")
 UNSUPPORTED = ("extern_instances",)
@@ -55,7 +55,7 @@ class HeaderType:
 
     @property
     def bits(self) -> int:
-        """Without a varbit."""
+        """Total width, without a varbit."""
         return sum(field.width for field in self.fields if not field.varbit)
 
     @property
@@ -97,7 +97,7 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A stack of headers or of unions. Its C array has one element more than it has, for what is out of bounds."""
+    """A stack of headers or of unions. Its C array has one extra element, for accesses out of bounds."""
 
     name: str
     ref: str
@@ -127,13 +127,13 @@ class Action:
         return tuple(width for _, width in self.params)
 
     def place(self, param: int) -> int:
-        """The word that a parameter begins at."""
+        """Index of a parameter's first word."""
         return sum(map(words, self.widths[:param]))
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One match key of a table; of a field behind a mask: these bits of it only."""
+    """A match key of a table; with a mask: only these bits of the field."""
 
     name: str
     kind: str
@@ -143,8 +143,10 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class ConstEntry:
-    """An entry that the program brings along: values and masks in key order (of a range: its ends); the higher
-    priority wins."""
+    """A constant entry of the program: values and masks in key order (of a range: its ends).
+
+    The higher priority wins.
+    """
 
     value: tuple[int, ...]
     mask: tuple[int, ...]
@@ -158,7 +160,7 @@ class Table:
     """A match table; `index` is its place in the generated code's array.
 
     Attributes:
-        profile: the action profile that its entries point into.
+        profile: the action profile that its entries refer to.
         meter: the direct meter array.
     """
 
@@ -178,7 +180,7 @@ class Table:
 
     @property
     def always(self) -> int | None:
-        """The action that every packet gets, whatever a controller does: p4c makes tables of plain statements, too."""
+        """The action that every packet gets in any case: p4c also makes tables of plain statements."""
         fixed = self.default is not None and self.default.get("action_const") and self.default.get("action_entry_const")
         return self.default["action_id"] if fixed and not self.keys and not self.counted else None  # type: ignore[index]
 
@@ -188,8 +190,10 @@ class Table:
 
     @property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """(word, shift) of each key in what is looked up: as many to a 64-bit word as fit, whole ones. A range stands
-        alone, to be compared as a number; of a wide key this is its first word."""
+        """(word, shift) of each key in the look-up: as many whole keys to a 64-bit word as fit.
+
+        A range has words of its own, to be compared as a number; for a wide key this is its first word.
+        """
         found = []
         alone, word, free = self.ranges, -1, 0
         for key in self.keys:
@@ -204,13 +208,13 @@ class Table:
 
     @property
     def words(self) -> int:
-        """64-bit words of what is looked up."""
+        """Number of 64-bit words of the look-up."""
         if not self.keys:
             return 0
         return self.places[-1][0] + words(self.keys[-1].field.width)
 
     def laid_out(self, values: Iterable[int]) -> list[int]:
-        """Values (or masks) in key order as the words that are looked up."""
+        """Lay out values (or masks), in key order, as the words of the look-up."""
         out = [0] * self.words
         for key, (word, shift), value in zip(self.keys, self.places, values, strict=True):
             for i, part in enumerate(in_words([value], [key.field.width])):
@@ -224,7 +228,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """An action profile; with a selector, its groups choose by a hash of these fields."""
+    """An action profile; with a selector, groups choose a member by a hash of these fields."""
 
     index: int
     name: str
@@ -233,8 +237,11 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register array. Arrays of one size and width are the columns of one C array, a family: what a program reads
-    under one index then lies side by side."""
+    """A register array.
+
+    Arrays of one size and width are columns of one C array, a family, so that what a program reads with one index is
+    adjacent in memory.
+    """
 
     name: str
     size: int
@@ -255,12 +262,12 @@ class ControlBlock:
 
 
 def words(width: int) -> int:
-    """How many of C's 64-bit words hold so many bits."""
+    """Number of 64-bit words for a number of bits."""
     return max(1, -(-width // WORD))
 
 
 def in_words(values: Iterable[int], widths: Iterable[int]) -> list[int]:
-    """Numbers as 64-bit words, the highest of each first: keys, masks and parameters in C."""
+    """Numbers as 64-bit words, the highest word of each first: the form of keys, masks and parameters in C."""
     out = []
     for value, width in zip(values, widths, strict=True):
         out += [value >> WORD * i & (2**WORD - 1) for i in reversed(range(words(width)))]
@@ -361,7 +368,7 @@ class Program:
         self._used = json.dumps(used)
 
     def uses(self, *metadata: str) -> bool:
-        """Whether the program ever looks at one of these fields of standard_metadata."""
+        """Whether the program uses one of these fields of standard_metadata."""
         return any(f'"{name}"' in self._used for name in metadata)
 
     # ---- headers ----------------------------------------------------------------------------------------------
@@ -372,7 +379,7 @@ class Program:
         self.headers: dict[str, Header] = {}
         self.unions: dict[str, Union] = {}
         self.stacks: dict[str, Stack] = {}
-        # What C's context holds: (type, name, size) of each member, size 0 for no stack.
+        # Members of the C context: (type, name, size), size 0 if it is not a stack.
         self.members: list[tuple[str, str, int]] = []
 
         def union(each: dict[str, Any], ref: str) -> Union:
@@ -405,7 +412,7 @@ class Program:
             self.headers[each["name"]] = Header(each["name"], ref, kind, each["metadata"])
 
     def _member(self, kind: str, name: str, size: int) -> str:
-        """A member of C's context; its expression."""
+        """Add a member to the C context; returns its expression."""
         member = c_name(name)
         while any(member == known for _, known, _ in self.members):
             member += "_"
@@ -505,7 +512,7 @@ def _const_entry(keys: list[Key], described: dict[str, Any]) -> ConstEntry:
             mask = int(match["mask"], 16) & full
         masks.append(mask)
         values.append(int(match["key"], 16) & mask)
-    # The longest prefix wins only in a table that has nothing but exact keys beside its lpm key.
+    # The longest prefix only takes precedence in a table with one lpm key and otherwise exact keys.
     if prefix is None or any(key.kind in ("ternary", "range", "optional") for key in keys):
         prefix = FIRST_PRIORITY - int(described.get("priority", 1))
     action = described["action_entry"]
@@ -514,7 +521,7 @@ def _const_entry(keys: list[Key], described: dict[str, Any]) -> ConstEntry:
 
 
 def _runs(fields: list[tuple[str, int, bool, int, bool]]) -> dict[int, tuple[int, int]]:
-    """Field index -> (run, place in it), for runs of aligned unsigned 32-bit fields long enough to be an array."""
+    """Field index -> (run, place in it), for runs of aligned unsigned 32-bit fields long enough for an array."""
     found: dict[int, tuple[int, int]] = {}
     run: list[int] = []
     number = 0

@@ -1,4 +1,4 @@
-"""Generated C to a shared library, cached by the hash of everything that goes into it.
+"""Compile generated C to a shared library, cached by the hash of all inputs.
 
 netfold's own programs are compiled for any CPU of the architecture when netfold is built (precompile.py). They run where
 there is no C compiler. With one, a program is compiled for this very CPU: that is two to four times as fast.
@@ -113,7 +113,7 @@ def program_headers() -> tuple[str, ...]:
 
 
 def compile_library(code: str, headers: Sequence[str], extra_flags: tuple[str, ...] = ()) -> Path:
-    """The shared library of C code and the headers of the runtime that follow it, from the cache when it is there.
+    """The shared library of C code and the runtime headers after it, from the cache if possible.
 
     Raises:
         CompilerError: as compile_program.
@@ -161,14 +161,14 @@ def _compile(compiler: str, flags: tuple[str, ...], text: str, library: Path) ->
             kept = library.with_suffix(".c")
             kept.write_text(text)
             raise CompilerError(f"{compiler} refused the generated program ({kept}): {_first_error(messages, text)}")
-        # Renamed into place whole: a killed compilation leaves nothing under the final name.
+        # Renamed atomically: a killed compilation leaves nothing under the final name.
         os.replace(c_file, library.with_suffix(".c"))
         os.replace(partial, library)
     return library
 
 
 def _run(command: list[str]) -> tuple[int, str]:
-    """(exit status, standard error); its processes do not outlive the call, whatever ends that."""
+    """Run a command; returns (exit status, standard error). Its processes do not outlive the call."""
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as compiler:
@@ -181,7 +181,7 @@ def _run(command: list[str]) -> tuple[int, str]:
 
 
 def _first_error(output: str, text: str) -> str:
-    """The compiler's first error, with the line of P4 that the line of C was made of."""
+    """The compiler's first error, with the line of P4 from which the line of C was generated."""
     first = next((line for line in output.splitlines() if "error" in line), output.strip())
     found = re.search(r"program\.c:(\d+)", first)
     above = text.splitlines()[: int(found[1])] if found else []
@@ -191,7 +191,7 @@ def _first_error(output: str, text: str) -> str:
 
 
 def _machine() -> str:
-    """What -march=native depends on: a cache shared between machines must not mix them."""
+    """What -march=native depends on, for caches that several machines share."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Checksums and hashes as C: what goes in as bytes, and the algorithm over them (runtime/hash.h)."""
+"""Generate C for checksums and hashes: the input as bytes, and the algorithm (runtime/hash.h)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from emulation.switch.compiler.expressions import Expressions
 from emulation.switch.compiler.header_writer import WHOLE
 from emulation.switch.compiler.loop_folding import INDEX
 
-# Name in the JSON -> function of runtime/hash.h. `random` of v1model is no function of its input.
+# Name in the JSON -> function of runtime/hash.h. v1model's `random` is not a function of its input.
 ALGORITHMS = {
     "csum16": "csum16",
     "cksum16": "csum16",
@@ -30,10 +30,10 @@ LARGEST_PAYLOAD = 65536
 
 
 class CalculationWriter:
-    """Writes a program's calculations, and the checksums and selectors that use them.
+    """Generates a program's calculations, and the checksums and selectors that use them.
 
     Raises:
-        ProgramError: there is no calculation for one of `crcs`.
+        ProgramError: `crcs` names a calculation that does not exist.
     """
 
     def __init__(self, program: Program, expressions: Expressions, crcs: tuple[CrcSetting, ...] = ()) -> None:
@@ -41,11 +41,11 @@ class CalculationWriter:
         check_names(crcs, {name: described["algo"] for name, described in program.calculations.items()})
 
     def calculation(self, described: dict[str, Any]) -> str:
-        """`calculate_NAME(c)`: the algorithm's value over the input of what is valid."""
+        """`calculate_NAME(c)`: the algorithm's value over the valid part of its input."""
         return self._function(f"calculate_{c_name(described['name'])}", described)
 
     def selector(self, index: int, described: dict[str, Any]) -> str:
-        """`select_INDEX(c)`: what an action profile's groups choose by."""
+        """`select_INDEX(c)`: the hash by which an action profile's groups choose."""
         return self._function(f"select_{index}", {"name": f"selector {index}", **described})
 
     def _function(self, name: str, described: dict[str, Any]) -> str:
@@ -59,7 +59,7 @@ class CalculationWriter:
             )
         lines: list[str] = []
         most = 0
-        # Fields of one header lie together, at offsets that are known if it is the first.
+        # Fields of one header are adjacent; their offsets are constant if it is the first header.
         for header, items in itertools.groupby(described["input"], self._header_of):
             added, bits = self._group(header, list(items), described["name"], 0 if not lines else None)
             lines += added
@@ -73,7 +73,7 @@ class CalculationWriter:
         )
 
     def _algorithm(self, described: dict[str, Any]) -> str:
-        """The call of an algorithm up to the bytes that it takes."""
+        """The call of an algorithm, up to its input bytes."""
         name = described["algo"]
         if name in CUSTOM:
             crc = chosen(described["name"], name, self.crcs)
@@ -86,9 +86,9 @@ class CalculationWriter:
         return f"{ALGORITHMS[name]}("
 
     def _terms(self, items: list[dict[str, Any]]) -> list[str] | None:
-        """Statements that sum fields for csum16 without laying them out; None where only bytes will do.
+        """Statements that sum fields for csum16 without laying them out as bytes; None if bytes are needed.
 
-        What lies before a field must be whole 16-bit words, whichever headers are valid.
+        Everything before a field must be whole 16-bit words, whichever headers are valid.
         """
         out: list[str] = []
         for header, group in itertools.groupby(items, self._header_of):
@@ -121,7 +121,7 @@ class CalculationWriter:
     def _group(
         self, header: Header | None, items: list[dict[str, Any]], name: str, known: int | None
     ) -> tuple[list[str], int]:
-        """(lines that put inputs behind the others, their most bits). `known`: the offset, if it is."""
+        """(lines that append inputs, their maximum number of bits). `known`: the offset, if it is constant."""
         lines, most = [], 0
         for item in items:
             added, bits = self._input(item, name, known)
@@ -135,7 +135,7 @@ class CalculationWriter:
         return [f"if ({header.ref}.valid) {{", *(f"    {line}" for line in lines), "}"], most
 
     def _input(self, item: dict[str, Any], name: str, known: int | None) -> tuple[list[str], int]:
-        """The same of one input."""
+        """The same for one input."""
         kind = item["type"]
         if kind == "field":
             field = self.program.field(item["value"])
@@ -161,7 +161,7 @@ class CalculationWriter:
     # ---- checksums --------------------------------------------------------------------------------------------
 
     def checksum(self, described: dict[str, Any], error: Field | None) -> str:
-        """`checksum_NAME(c, update)`: writes the target, or compares it and says so in checksum_error."""
+        """`checksum_NAME(c, update)`: writes the target, or compares it and sets checksum_error."""
         condition = described.get("if_cond")
         test = self.expressions.code(condition).truth() if condition else "1"
         target = self.program.field(described["target"])

@@ -1,6 +1,6 @@
-"""The parameters of v1model's crc16_custom and crc32_custom, which P4Runtime has no message for.
+"""Parameters of v1model's crc16_custom and crc32_custom, for which P4Runtime has no message.
 
-Source: BMv2's set_crc16_parameters and set_crc32_parameters, whose arguments and defaults these are.
+Source: the arguments and defaults of BMv2's set_crc16_parameters and set_crc32_parameters.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 @dataclass(frozen=True, slots=True)
 class Crc:
-    """A CRC as catalogues describe it.
+    """A CRC as in catalogues.
 
     Attributes:
         polynomial: without its highest bit, the most significant one first.
         initial: of the remainder.
         final_xor: what the remainder is xored with at the end.
-        reflect_data: the bits of each byte go in with the least significant one first.
-        reflect_remainder: the remainder is turned round before the final xor.
+        reflect_data: the bits of each byte are processed least significant first.
+        reflect_remainder: the remainder is reflected before the final xor.
     """
 
     width: int
@@ -53,10 +53,10 @@ class CrcSetting:
 
     @classmethod
     def parse(cls, text: str) -> CrcSetting:
-        """FORM, numbers decimal or with 0x, the last two true or false.
+        """Parse FORM: numbers are decimal or with 0x, the last two values true or false.
 
         Raises:
-            ProgramError: the text is of another form.
+            ProgramError: the text has another form.
         """
         name, _, values = text.partition("=")
         fields = [value.strip().lower() for value in values.split(",")]
@@ -70,7 +70,7 @@ class CrcSetting:
         return cls(name, polynomial, initial, final_xor, reflect_data, reflect_remainder)
 
     def of(self, width: int) -> Crc:
-        """These parameters for a CRC of so many bits.
+        """These parameters for a CRC of a width in bits.
 
         Raises:
             ProgramError: one of them is wider.
@@ -82,8 +82,9 @@ class CrcSetting:
 
 
 def chosen(calculation: str, algorithm: str, settings: tuple[CrcSetting, ...]) -> Crc:
-    """What a calculation of a custom algorithm uses: its own setting before its algorithm's before the default; the
-    last of several.
+    """The CRC of a calculation with a custom algorithm.
+
+    Its own setting precedes its algorithm's, which precedes the default; of several the last one counts.
 
     Raises:
         ProgramError: the setting does not fit the algorithm.
@@ -96,8 +97,11 @@ def chosen(calculation: str, algorithm: str, settings: tuple[CrcSetting, ...]) -
 
 
 def check_names(settings: tuple[CrcSetting, ...], calculations: dict[str, str]) -> None:
-    """Raise ProgramError for a setting whose name is neither an algorithm's nor one of the program's calculations (name:
-    algorithm) with such an algorithm."""
+    """Check settings' names against the algorithms and the program's calculations (name: algorithm).
+
+    Raises:
+        ProgramError: a name is neither an algorithm nor a calculation with a custom algorithm.
+    """
     custom = [name for name, algorithm in calculations.items() if algorithm in ALGORITHMS]
     for setting in settings:
         if setting.name not in (*ALGORITHMS, *custom):

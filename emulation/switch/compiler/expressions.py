@@ -1,8 +1,7 @@
-"""BMv2 JSON expressions as C.
+"""Generate C for BMv2 JSON expressions.
 
-BMv2 computes on unbounded integers and masks on assignment. Here every expression carries a bound on the bits of its
-value, and is computed in int64_t where that is enough, in 128 bits where that is, and in limbs (runtime/big.h)
-otherwise.
+BMv2 computes with unbounded integers and masks on assignment. Here every expression has a bound on the bits of its
+value. It is computed in int64_t if that suffices, otherwise in 128 bits or in limbs (runtime/big.h).
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any
 from emulation.errors import ProgramError
 from emulation.switch.compiler.bmv2_json import Field, Header, Program, Stack, Union, c_type, words
 
-NARROW = 62  # bits that int64_t holds with a sign and room for a carry
-WIDE = 126  # the same of 128 bits
-MOST = 1 << 16  # more than any header has
+NARROW = 62  # bits for which int64_t has room, with a sign and a carry
+WIDE = 126  # the same for 128 bits
+MOST = 1 << 16  # more bits than any header has
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 Params = tuple[tuple[str, int], ...]
 
@@ -28,17 +27,17 @@ class Code:
     bits: int
 
     def fit(self, bits: int) -> str:
-        """As the type that holds so many bits, at least its own."""
+        """Convert to the type for `bits` bits, at least its own."""
         if self.bits > WIDE or bits <= NARROW:
             return self.text
         return f"(i128)({self.text})" if bits <= WIDE else f"big_of({self.text})"
 
     def truth(self) -> str:
-        """Not 0, as C's conditions have it."""
+        """Compare with 0, for C's conditions."""
         return f"big_truth({self.text})" if self.bits > WIDE else self.text
 
     def low(self) -> str:
-        """Its low 64 bits at least, as an integer."""
+        """At least its low 64 bits, as an integer."""
         return f"(int64_t)big_low({self.text})" if self.bits > WIDE else self.text
 
 
@@ -63,7 +62,7 @@ def read(field: Field) -> Code:
 
 
 def assign(field: Field, value: Code) -> str:
-    """`field = value;`, cut to the field's width."""
+    """`field = value;`, truncated to the field's width."""
     if field.width > 64:
         return f"{field.ref} = big_{'extend' if field.signed else 'cut'}({value.fit(MOST)}, {field.width});"
     kind = c_type(field.width, field.signed)
@@ -75,7 +74,7 @@ def assign(field: Field, value: Code) -> str:
 
 
 def unsigned(value: Code) -> str:
-    """A value for comparing with a size: what is negative becomes larger than any."""
+    """A value for comparison with a size: negative ones become larger than any size."""
     if value.bits > WIDE:
         return f"big_index({value.text})"
     return f"({'uint64_t' if value.bits <= NARROW else 'u128'})({value.text})"
@@ -94,12 +93,12 @@ class Expressions:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        # Of any field, and of any expression so far: no limb more than the program needs.
+        # For any field, and any expression so far: no more limbs than the program needs.
         self.widest = max([1, *(f.width for t in program.types.values() for f in t.fields if not f.varbit)])
         self.most_bits = max(2 * WIDE, self.widest)
 
     def code(self, e: dict[str, Any], params: Params = ()) -> Code:
-        """A C expression for a JSON one; `params` are those of the action, whose values are in d[]."""
+        """A C expression for a JSON one; `params` are the action's parameters, whose values are in d[]."""
         made = self._code(e, params)
         if made.bits > MOST:
             raise ProgramError(f"an expression needs {made.bits} bits")
@@ -169,7 +168,7 @@ class Expressions:
         return self.program.stacks[e["value"]]
 
     def _element(self, e: dict[str, Any], params: Params) -> Header | Union | None:
-        """What an expression picks from a stack or union."""
+        """The element of a stack or union that an expression selects."""
         if e["type"] != "expression":
             return None
         value = e["value"]
@@ -185,7 +184,7 @@ class Expressions:
 
     @staticmethod
     def _last(stack: Stack) -> Header | Union:
-        """The element that was extracted last; none yet: the one out of bounds."""
+        """The element that was extracted last; if there is none, the one out of bounds."""
         return stack.at(f"at_most((uint32_t)({stack.next} - 1), {len(stack.elements)})")
 
     # ---- operations -------------------------------------------------------------------------------------------
@@ -205,7 +204,7 @@ class Expressions:
                 return Code(f"(int64_t)({left.text} {op} {right.text})", 1)
             return Code(f"(int64_t)(big_compare({left.fit(MOST)}, {right.fit(MOST)}) {op} 0)", 1)
         if op in ("and", "or"):
-            # No short circuit: gcc would read neighbouring fields at once, and wait for what wrote them one by one.
+            # No short circuit: gcc would read neighbouring fields at once, and wait for their separate writes.
             return Code(f"((int64_t)(({left.truth()}) != 0) {'&' if op == 'and' else '|'} (({right.truth()}) != 0))", 1)
         if op == "?":
             condition = self.code(e["cond"], params)
@@ -236,7 +235,7 @@ class Expressions:
             return Code(f"({left.text} * (INT64_C(1) << {constant}))", left.bits + constant)
         if constant is not None and left.bits + constant <= WIDE:
             return Code(f"((i128)((u128)({left.text}) << {constant}))", left.bits + constant)
-        # p4c cuts the result to the operand's width: what is shifted beyond the widest field is lost anyhow.
+        # p4c truncates the result to the operand's width: bits shifted beyond the widest field are lost in any case.
         if self.widest <= 64 and left.bits <= WIDE:
             return Code(f"((i128)shift_left((u128)({left.text}), {count}))", WIDE)
         return Code(f"big_left({left.fit(MOST)}, {count})", max(left.bits, self.widest + 1, WIDE + 1))
@@ -298,7 +297,7 @@ def _unary(op: str, right: Code) -> Code:
 
 def _bitwise(op: str, left: Code, right: Code, e: dict[str, Any]) -> Code:
     bits = max(left.bits, right.bits)
-    # A mask bounds the result, whatever is masked: p4c masks after each operation.
+    # A mask bounds the result: p4c masks after each operation.
     masks = [c.bits for c, side in ((left, e["left"]), (right, e["right"])) if side["type"] == "hexstr"]
     bound = min([bits, *masks]) if op == "&" else bits
     if bits > WIDE:

@@ -1,4 +1,4 @@
-"""Header types as C: a struct, what takes one from a packet, and what puts it back."""
+"""Generate C for header types: a struct, extraction from a packet, and emission."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emulation.errors import ProgramError
 from emulation.switch.compiler.bmv2_json import Field, HeaderType, Program, c_name, c_type
 from emulation.switch.compiler.loop_folding import INDEX, fold
 
-WHOLE = range(8, 65, 8)  # widths that runtime.h loads and stores at once, where they begin on a byte
+WHOLE = range(8, 65, 8)  # widths that runtime.h loads and stores at once if aligned to bytes
 
 
 def declare(program: Program) -> str:
@@ -19,7 +19,7 @@ def declare(program: Program) -> str:
     for name, members in program.union_types.items():
         fields = " ".join(f"h_{kind.c_name} m_{c_name(member)};" for member, kind in members.items())
         out.append(f"typedef struct {{ {fields} }} u_{c_name(name)};")
-    # Of a stack: one element more, for what is out of bounds.
+    # A stack has one extra element, for accesses out of bounds.
     out += ["typedef struct {"]
     out += [f"    {kind} {name}{f'[{size + 1}]' if size else ''};" for kind, name, size in in_order(program)]
     out += ["} headers_t;", "typedef struct {"]
@@ -41,9 +41,9 @@ def _struct(kind: HeaderType) -> str:
 
 
 def extract(kind: HeaderType) -> str:
-    """`extract_TYPE(h, p)`: h from the bytes at p; of a type with a varbit also its bits."""
+    """`extract_TYPE(h, p)`: h from the bytes at p; a type with a varbit also takes its number of bits."""
     lines = []
-    behind = False  # a varbit: offsets are known at run time only
+    behind = False  # after a varbit, offsets are only known at run time
     packed = _packed(kind)
     for f in kind.fields:
         to = f"h->{f.ref}"
@@ -75,7 +75,7 @@ def extract(kind: HeaderType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Pack:
-    """Neighbouring fields that are whole bytes together, to be loaded and stored at once; offset and size in bits."""
+    """Adjacent fields that fill whole bytes together, loaded and stored at once; offset and size in bits."""
 
     offset: int
     bits: int
@@ -112,7 +112,7 @@ def _bits(f: Field, at: str) -> str:
 
 
 def emit(kind: HeaderType) -> str:
-    """`emit_TYPE(h, p)`: h to the bytes at p, if it is valid; their number."""
+    """`emit_TYPE(h, p)`: h to the bytes at p, if it is valid; returns their number."""
     lines = []
     varbit = next((f for f in kind.fields if f.varbit), None)
     packed = _packed(kind)
@@ -155,7 +155,7 @@ def _after(kind: HeaderType, varbit: Field, f: Field) -> bool:
 
 
 def linkage(body: str) -> str:
-    """How a function of the generated code is declared, by its body."""
+    """The declaration specifiers of a generated function, by its body."""
     return "VECTOR" if "INDEPENDENT" in body else "inline"
 
 
@@ -171,14 +171,14 @@ def check(program: Program) -> None:
 
 
 def bulky(program: Program) -> list[str]:
-    """The members of headers_t that are worth not clearing, in their order: headers with an array."""
+    """Members of headers_t that are too large to be cleared, in order: headers with an array."""
     types = {h.type.c_name: h.type for h in program.headers.values() if not h.metadata}
     large = {f"h_{name}" for name, t in types.items() if any(INDEX.search(f.ref) for f in t.fields)}
     return [name for kind, name, size in program.members if not size and kind in large]
 
 
 def kept(program: Program) -> str:
-    """How much of a context egress may change, as C: all of it, or what comes before the bulky headers."""
+    """How much of a context egress may change, as C: all of it, or the part before the bulky headers."""
     egress = program.pipelines["egress"]
     called = {action for table in egress.tables for action in table.actions.values()}
     called |= {call["action_id"] for call in egress.calls}
@@ -192,6 +192,6 @@ def kept(program: Program) -> str:
 
 
 def in_order(program: Program) -> list[tuple[str, str, int]]:
-    """The members of headers_t, what is bulky last: all before it is cleared at once."""
+    """Members of headers_t, bulky ones last: all before them is cleared at once."""
     last = bulky(program)
     return sorted(program.members, key=lambda member: member[1] in last)

@@ -1,4 +1,4 @@
-"""Statements that repeat with running indices, as loops: what lets the C compiler use SIMD on vectors."""
+"""Fold statements that repeat with consecutive indices into loops, so that the C compiler uses SIMD for vectors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ LOOP_MINIMUM = 8
 
 
 def fold(lines: list[str]) -> list[str]:
-    """Turn statements that repeat with running indices into loops, and the remaining index marks into plain indices.
+    """Turn statements that repeat with consecutive indices into loops, and the remaining index marks into plain
+    indices.
 
     `r[@0@] = f[@3@]; r[@1@] = f[@4@]; ...` becomes `for (i...) r[0 + i] = f[3 + i];`, also for groups of up to three
-    statements. This is what lets the compiler use SIMD on a vector of header fields and registers.
+    statements.
     """
     folded: list[str] = []
     at = 0
@@ -36,7 +37,7 @@ def fold(lines: list[str]) -> list[str]:
 
 
 def _repeats(lines: list[str], at: int, period: int) -> int:
-    """How often the `period` statements at `at` repeat with every index one higher each time."""
+    """How often the `period` statements at `at` repeat with every index incremented each time."""
     first = lines[at : at + period]
     if len(first) < period or not all(INDEX.search(line) for line in first):
         return 0
@@ -53,7 +54,7 @@ def _repeats(lines: list[str], at: int, period: int) -> int:
 
 
 def _independent(block: list[str]) -> bool:
-    """Whether no turn of a loop can see what another one writes: each array is used at one place only."""
+    """Whether iterations of a loop are independent: each array is used in one place only."""
     places: dict[str, set[str]] = {}
     for line in block:
         for array, index in ARRAY.findall(line):

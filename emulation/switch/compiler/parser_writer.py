@@ -1,4 +1,4 @@
-"""A program's parser as one C function: a label per state."""
+"""Generate C for a program's parser: one function with a label per state."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from emulation.switch.compiler.bmv2_json import Action, Field, Header, Program, 
 from emulation.switch.compiler.expressions import NARROW, Code, Expressions, as_words, assign, read, unsigned
 from emulation.switch.compiler.loop_folding import INDEX
 
-# One packet visits at most so many states of loops: states that extract nothing could go round for ever. Loops that end
-# extract a byte or more at nearly every state, of frames that are much shorter.
+# Limit on visits of looping states per packet: states that extract nothing could loop forever. Loops that end extract a
+# byte or more in nearly every state, from frames that are much shorter.
 MOST_VISITS = 1 << 16
 
-# What ends parsing, by label and by the name of P4's standard error.
+# The ends of parsing, by label and by the name of P4's standard error.
 ENDS = {
     "too_short": "PacketTooShort",
     "no_room": "StackOutOfBounds",
@@ -24,10 +24,10 @@ ENDS = {
 
 
 class ParserWriter:
-    """Writes the C of one program's parser.
+    """Generates one program's parser.
 
     Args:
-        primitive: translates an action primitive, which parser states may hold, too.
+        primitive: translates an action primitive, which parser states may also have.
         error_field: standard_metadata.parser_error, if the program has it.
     """
 
@@ -176,7 +176,7 @@ class ParserWriter:
         return [*out, "}"] if keys else out
 
     def _keys(self, state: dict[str, Any]) -> tuple[list[tuple[Code, int]], list[str]]:
-        """The values a state selects on, with their widths; and the checks that come first."""
+        """The values that a state selects on, with their widths; and the checks that come first."""
         keys: list[tuple[Code, int]] = []
         checks = []
         for key in state["transition_key"]:
@@ -193,7 +193,7 @@ class ParserWriter:
 
 
 def _loops(states: list[dict[str, Any]]) -> set[str]:
-    """The states that can come again."""
+    """The states that may be visited again."""
     following = {s["name"]: {t["next_state"] for t in s["transitions"]} - {None} for s in states}
 
     def reached(name: str) -> set[str]:
@@ -209,7 +209,7 @@ def _loops(states: list[dict[str, Any]]) -> set[str]:
 
 
 def _lookahead(value: list[int]) -> tuple[str, Code]:
-    """(check that so much is there, the bits) of a look at what comes next."""
+    """(length check, the bits) of a lookahead."""
     offset, width = value
     check = f"if ((uint64_t)(bytes - at) * 8 < {offset + width}) goto too_short;"
     if width > 64:
@@ -219,7 +219,7 @@ def _lookahead(value: list[int]) -> tuple[str, Code]:
 
 
 def _next_of(stack: Stack, value: Any, kind: str) -> Header:
-    """The header that an extraction into a stack fills."""
+    """The header that an extraction to a stack fills."""
     element = stack.at(stack.next)
     if isinstance(element, Header):
         return element
@@ -227,7 +227,7 @@ def _next_of(stack: Stack, value: Any, kind: str) -> Header:
 
 
 def _tests(widths: list[int], value: int, mask: int | None) -> list[str]:
-    """One comparison per word of the select keys; the JSON packs keys into whole bytes each, the last one lowest."""
+    """One comparison per word of the select keys; the JSON pads each key to whole bytes, the last one lowest."""
     tests: list[str] = []
     at = sum(map(words, widths))
     for width in reversed(widths):

@@ -1,6 +1,6 @@
-"""STF, the simple test format of p4c's samples: commands for a switch, packets in, packets expected.
+"""Run STF, the simple test format of p4c's samples: commands for a switch, packets in, packets expected.
 
-Source: p4c's own tests; `docs/conformance.md` says what of the format is understood.
+Source: p4c's own tests; `docs/conformance.md` lists the supported part of the format.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Frames = dict[int, list[bytes]]
 
 
 class StfError(EmulationError):
-    """A command that is not understood, or names what the program does not have."""
+    """An unsupported command, or one that names something that the program does not have."""
 
 
 class Mismatch(EmulationError):
-    """What left the switch is not what the test expects."""
+    """Output packets that differ from the test's."""
 
 
 class Stf:
-    """One test at work.
+    """One test.
 
     Args:
         dataplane: a fresh switch that runs `program`.
@@ -58,18 +58,18 @@ class Stf:
             "register_reset": self._register_reset,
             "meter_set_rates": self._meter_set,
             "meter_array_set_rates": self._meter_set_all,
-            # These only print, or wait for a switch that takes its time.
+            # These only print, or wait for a slow switch.
             "mirroring_get": lambda arguments: None,
             "meter_get_rates": lambda arguments: None,
             "wait": lambda arguments: None,
         }
 
     def run(self, text: str) -> None:
-        """All commands in their order, then the comparison.
+        """Run all commands in order, then compare the output.
 
         Raises:
-            StfError: a command is not understood.
-            Mismatch: other packets left than the test expects.
+            StfError: an unsupported command.
+            Mismatch: the output differs from the test's.
         """
         for number, line in enumerate(text.splitlines(), start=1):
             tokens = TOKEN.findall(line.split("#")[0])
@@ -100,7 +100,7 @@ class Stf:
         for port in sorted(self._expected.keys() | self._left.keys()):
             wanted, came = self._expected.get(port, []), self._left.get(port, [])
             if wanted and not any(wanted):
-                continue  # any number of any packets
+                continue  # any number of packets
             if len(wanted) != len(came):
                 raise Mismatch(f"port {port}: {len(wanted)} packets expected, {len(came)} came")
             for number, (pattern, frame) in enumerate(zip(wanted, came, strict=True), start=1):
@@ -179,7 +179,7 @@ class Stf:
 
 
 def matches(pattern: str, frame: bytes) -> bool:
-    """Whether a frame begins as expected: `*` is any digit, `$` behind the last one the frame's end."""
+    """Whether a frame begins as expected: `*` matches any digit, a final `$` the frame's end."""
     came = frame.hex()
     digits = pattern.rstrip("$")
     if len(came) < len(digits) or (pattern.endswith("$") and len(came) > len(digits)):
@@ -188,7 +188,7 @@ def matches(pattern: str, frame: bytes) -> bool:
 
 
 def _named(name: str, known: dict[str, T]) -> T:
-    """What a name, or the end of it, means."""
+    """Look up a name, or the end of one."""
     if name in known:
         return known[name]
     found = [value for full, value in known.items() if full.endswith(name)]
@@ -211,7 +211,7 @@ def _key(name: str, table: Table) -> Key:
 
 
 def _match(key: Key, text: str | None) -> tuple[int, int, int]:
-    """(value, mask, prefix length) of what a key must be; None: anything, of an exact key 0."""
+    """(value, mask, prefix length) for a key; None matches anything, or 0 for an exact key."""
     width = key.field.width
     full = 2**width - 1
     if text is None:
@@ -229,7 +229,7 @@ def _match(key: Key, text: str | None) -> tuple[int, int, int]:
 
 
 def _digits(text: str) -> tuple[int, int, int]:
-    """(value, mask, bits that are given) of a number whose digits may be `*`."""
+    """(value, mask, given bits) of a number whose digits may be `*`."""
     base = {"0x": (16, "f", 4), "0b": (2, "1", 1), "0o": (8, "7", 3)}.get(text[:2].lower())
     if base is None:
         return int(text), -1, int(text).bit_length()
@@ -240,14 +240,14 @@ def _digits(text: str) -> tuple[int, int, int]:
 
 
 def _arguments(tokens: Sequence[str]) -> Iterator[str]:
-    """What stands between the brackets of `action(name:value, ...)`, the commas gone."""
+    """The arguments between the brackets of `action(name:value, ...)`, without commas."""
     for token in tokens[1:]:
         if token not in "(),":
             yield token
 
 
 def _rates(arguments: Sequence[str]) -> list[int] | None:
-    """BMv2's RATE:BURST of a committed and a peak rate, in tokens per microsecond, as tokens per second."""
+    """Convert BMv2's RATE:BURST of a committed and a peak rate from tokens per microsecond to tokens per second."""
     if not arguments:
         return None
     pairs = [pair.split(":") for pair in arguments]

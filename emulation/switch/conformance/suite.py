@@ -1,4 +1,4 @@
-"""p4c's own v1model tests, a folder of NAME.p4 with NAME.stf beside it, through the embedded switch."""
+"""Run p4c's own v1model tests, a folder of NAME.p4 with NAME.stf beside it, through the embedded switch."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from emulation.switch.dataplane import Dataplane
 P4C = "p4c-bm2-ss"
 CASE_S = 120
 PATTERN = "*-bmv2.p4"
-# How p4c says that a program is for another target.
+# How p4c reports that a program is for another target.
 OTHER_ARCHITECTURE = ("main package", "wrong architecture")
 
 
 class ConformanceError(EmulationError):
-    """There is nothing to run, or nothing to compile it with."""
+    """No tests to run, or no compiler for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One test: `verdict` is passed, unsupported or failed; `why` names the construct or the difference."""
+    """One test's result: `verdict` is passed, unsupported or failed; `why` names the construct or the difference."""
 
     name: str
     verdict: str
@@ -42,7 +42,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class ConformanceReport:
-    """What became of a folder."""
+    """The results of a folder."""
 
     passed: list[str] = field(default_factory=list)
     unsupported: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def cases(folder: Path) -> list[Path]:
     """The programs of a folder that have a test.
 
     Raises:
-        ConformanceError: none has, or there is no compiler.
+        ConformanceError: there is none, or no compiler.
     """
     found = sorted(path for path in folder.glob(PATTERN) if path.with_suffix(".stf").exists())
     if not found:
@@ -73,7 +73,7 @@ def cases(folder: Path) -> list[Path]:
 
 
 def run(programs: list[Path], progress: Callable[[Outcome], None], jobs: int | None = None) -> ConformanceReport:
-    """Run tests, each in a process of its own: a program that crashes the switch is a failed test, not the end."""
+    """Run tests, each in its own process: a program that crashes the switch is a failed test and does not end the run."""
     report = ConformanceReport()
     with tempfile.TemporaryDirectory(prefix="netfold-conformance-") as scratch:
         for outcome in _all(programs, Path(scratch), jobs or os.cpu_count() or 1):
@@ -115,7 +115,7 @@ def _case(program: Path, scratch: Path, answer: Connection) -> None:
 
 
 def judge(program: Path, scratch: Path) -> Outcome:
-    """Compile one program, load it, run its test."""
+    """Compile one program, load it, and run its test."""
     name = program.stem
     compiled = scratch / f"{name}.json"
     try:
@@ -134,7 +134,7 @@ def judge(program: Path, scratch: Path) -> Outcome:
         return Outcome(name, "failed", why)
     try:
         parsed = Program(compiled.read_bytes())
-        # Compiled for once: the C compiler's time is most of a test's.
+        # Optimised for a single use: the C compiler takes most of a test's time.
         dataplane = Dataplane(compile_program(Generator(parsed).generate(), ("-O0",)), parsed)
     except ProgramError as error:
         return Outcome(name, "unsupported", str(error))

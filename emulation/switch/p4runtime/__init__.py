@@ -1,1 +1,1 @@
-"""What controllers do with the running program: P4Runtime 1.4."""
+"""P4Runtime 1.4 for the running program: controllers' reads, writes and streams."""

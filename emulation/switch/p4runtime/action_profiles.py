@@ -19,14 +19,14 @@ from emulation.switch.p4runtime.context import DELETE, INSERT, Loaded
 from emulation.switch.p4runtime.status import RequestError, invalid, missing
 from emulation.switch.ports.port_spec import HIGHEST_PORT
 
-# So often may the members of one group stand in it, by their weights.
+# maximum number of entries of a group's members, by their weights
 LARGEST_GROUP = 65536
-Weighed = tuple[int, int | None]  # a member's handle, and the port it depends on
+Weighed = tuple[int, int | None]  # a member's handle, and the port that it watches
 
 
 @dataclass(slots=True)
 class Member:
-    """A member, its handle in the data plane, and how many table entries and groups point to it."""
+    """A member, its handle in the data plane, and the number of table entries and groups that refer to it."""
 
     message: p4runtime_pb2.ActionProfileMember
     handle: int
@@ -36,7 +36,7 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """A group, its handle in the data plane, and how many table entries point to it."""
+    """A group, its handle in the data plane, and the number of table entries that refer to it."""
 
     message: p4runtime_pb2.ActionProfileGroup
     handle: int
@@ -45,14 +45,14 @@ class Group:
 
 @dataclass(slots=True)
 class Handles:
-    """Numbers from 1 that the data plane knows something by; those given back are used again."""
+    """Handles of the data plane, numbered from 1; released ones are reused."""
 
     free: list[int] = field(default_factory=list)
     used: int = 0
 
     @contextmanager
     def taking(self, count: int) -> Iterator[list[int]]:
-        """So many handles, for good unless the data plane has no memory for them."""
+        """Allocate handles; they are released if the data plane runs out of memory."""
         taken = [self.free.pop() if self.free else self._next() for _ in range(count)]
         try:
             yield taken
@@ -202,7 +202,7 @@ class Profiles:
         self._count(profile, stored, 1)
 
     def _members_of(self, profile: ProfileState, what: str, group: p4runtime_pb2.ActionProfileGroup) -> list[Weighed]:
-        """The members' handles and watched ports, each as often as it weighs."""
+        """The members' handles and watched ports, each repeated by its weight."""
         repeated = [number for number, n in Counter(m.member_id for m in group.members).items() if n > 1]
         if repeated:
             raise invalid(f"{what}: member {repeated[0]} is given twice; a weight says how often it counts")
@@ -234,7 +234,7 @@ class Profiles:
             )
 
     def _check_max_size(self, profile: ProfileState, what: str, size: int) -> None:
-        """Section 9.2.2.1."""
+        """Check a group's max_size. Source: section 9.2.2.1."""
         most = profile.info.max_group_size
         if most > 0 and not 0 < size <= most:
             raise invalid(f"{what}: max_size {size} is not in 1..{most}")
@@ -247,13 +247,13 @@ class Profiles:
         for member in group.members:
             profile.members[member.member_id].groups += change
 
-    # ---- what table entries point to --------------------------------------------------------------------------
+    # ---- references from table entries ----------------------------------------------------------------------------
 
     def choose(self, table: TableInfo, action: p4runtime_pb2.TableAction, instead: Chosen | None = None) -> Chosen:
-        """What an entry of an indirect table does (section 9.1.2); `release` is due when it no longer does.
+        """Resolve an entry's action in an indirect table (section 9.1.2); call `release` when the entry is gone.
 
         Args:
-            instead: what the entry does now, and which will be released.
+            instead: the entry's current choice, which will be released.
 
         Raises:
             RequestError: refused; nothing is held.
@@ -279,7 +279,7 @@ class Profiles:
         raise invalid(f"table {name}: its entries name a member, a group or an action set of {profile.name}")
 
     def release(self, table: TableInfo, action: p4runtime_pb2.TableAction, chosen: Chosen) -> None:
-        """An entry no longer does what `choose` gave it."""
+        """Release what `choose` returned for an entry."""
         profile = self._of_table[table.info.preamble.id]
         kind = action.WhichOneof("type")
         if kind == "action_profile_member_id":
@@ -298,7 +298,7 @@ class Profiles:
         actions: Iterable[p4runtime_pb2.ActionProfileAction],
         instead: Chosen | None,
     ) -> Chosen:
-        """Section 9.2.3: a group and members of the entry's own."""
+        """Make a group and members for one entry (section 9.2.3)."""
         what, actions = f"table {name}, its action set", list(actions)
         self._refuse_mixture(profile, bool(profile.members or profile.groups), what)
         most = profile.info.max_group_size
@@ -352,7 +352,7 @@ def _check_id(what: str, number: int, how: int, exists: bool) -> None:
 
 
 def _watched(what: str, member: Any) -> int | None:
-    """The port that a member (or an action of a one-shot) depends on (section 9.2.2), in the older or newer spelling."""
+    """The port that a member (or an action of a one-shot) watches (section 9.2.2), in the older or newer field."""
     if member.WhichOneof("watch_kind") is None:
         return None
     port = int.from_bytes(member.watch_port, "big") if member.watch_port else int(member.watch)

@@ -1,4 +1,4 @@
-"""Numbers as P4Runtime's bytestrings (section 8.4)."""
+"""Numbers as P4Runtime bytestrings (section 8.4)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from emulation.switch.p4runtime.status import RequestError, invalid
 
 
 def number(data: bytes, width: int, what: str) -> int:
-    """A bytestring of P4Runtime as an integer of at most `width` bits."""
+    """Convert a bytestring to an integer of at most `width` bits."""
     if not data:
         raise invalid(f"{what}: an empty bytestring is no value")
     value = int.from_bytes(data, "big")
@@ -18,10 +18,10 @@ def number(data: bytes, width: int, what: str) -> int:
 
 
 def canonical(value: int) -> bytes:
-    """The shortest bytestring of a value, as P4Runtime wants it (section 8.4)."""
+    """The canonical bytestring of a value, which is the shortest (section 8.4)."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 def shortest(data: bytes) -> bytes:
-    """A bytestring without the leading zeros that the canonical form has not."""
+    """Remove the leading zeros that the canonical form does not have."""
     return data.lstrip(b"\0") or b"\0"

@@ -1,7 +1,7 @@
-"""P4Runtime messages to the data plane's numbers, checked against P4Info.
+"""Convert P4Runtime messages to the data plane's numbers, checked against P4Info.
 
-Every refusal is a RequestError with the gRPC code that the P4Runtime specification asks for and a text that says what
-is legal.
+Every refusal is a RequestError with the gRPC code required by the P4Runtime specification and a text that says what is
+legal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = {
     p4info_pb2.MatchField.RANGE: "range",
 }
 
-# The bytestrings of each kind of match.
+# The bytestring fields of each kind of match.
 BYTESTRINGS = {
     "exact": ("value",),
     "lpm": ("value",),
@@ -38,19 +38,19 @@ BYTESTRINGS = {
 
 
 def parse(names: Mapping[str, Names], info: Any, data: bytes, width: int, what: str) -> int:
-    """What a controller gives for something of P4Info, as an integer of at most `width` bits."""
+    """Convert a controller's value of a P4Info field or parameter to an integer of at most `width` bits."""
     known = names.get(info.type_name.name)
     return number(data, width, what) if known is None else known.number(data, width, what)
 
 
 def show(names: Mapping[str, Names], info: Any, value: int) -> bytes:
-    """A value as controllers see it."""
+    """Convert a value to the form that controllers see."""
     known = names.get(info.type_name.name)
     return canonical(value) if known is None else known.shown(value)
 
 
 def shorten_match(match: Iterable[p4runtime_pb2.FieldMatch]) -> None:
-    """Bring the bytestrings of match fields to canonical form, in place."""
+    """Convert the bytestrings of match fields to canonical form, in place."""
     for field in match:
         kind = field.WhichOneof("field_match_type")
         key = getattr(field, kind)
@@ -59,7 +59,7 @@ def shorten_match(match: Iterable[p4runtime_pb2.FieldMatch]) -> None:
 
 
 def shorten_action(action: p4runtime_pb2.Action) -> None:
-    """Bring the parameters of an action to canonical form, in place."""
+    """Convert the parameters of an action to canonical form, in place."""
     for param in action.params:
         param.value = shortest(param.value)
 
@@ -75,14 +75,14 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """One table, as P4Info and the program know it."""
+    """One table, according to P4Info and the program."""
 
     info: Any
     table: Table
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """How each key is matched, in P4Info's words: the program calls optional keys ternary."""
+        """Match kind of each key, as in P4Info: the program calls optional keys ternary."""
         return tuple(KINDS.get(field.match_type, "unknown") for field in self.info.match_fields)
 
     @property
@@ -92,10 +92,10 @@ class TableInfo:
 
 
 class Schema:
-    """P4Info next to the program it belongs to.
+    """P4Info together with its program.
 
     Args:
-        names: the types whose values controllers see as strings.
+        names: the types whose values are strings for controllers.
 
     Raises:
         RequestError: P4Info names what the program does not have.
@@ -145,7 +145,7 @@ class Schema:
             self.profiles[info.preamble.id] = (info, profile["index"], users)
 
     def _check(self, known: TableInfo) -> None:
-        """Refuse P4Info that describes another program's table of this name."""
+        """Check that P4Info describes this program's table. Raises RequestError."""
         name, table = known.info.preamble.name, known.table
         if not self._fit(known.info.match_fields, table.widths) or "unknown" in known.kinds:
             raise invalid(f"P4Info's table {name} does not have the program's keys: the two do not belong together")
@@ -158,8 +158,11 @@ class Schema:
                 raise invalid(f"P4Info's action {info.preamble.name} does not have the program's parameters")
 
     def _fit(self, infos: Sequence[Any], widths: Sequence[int]) -> bool:
-        """Whether P4Info's fields or parameters are the program's. Where controllers see another width than the program
-        (@p4runtime_translation), values are passed on as they are; strings have no width."""
+        """Whether P4Info's fields or parameters are the program's.
+
+        If controllers see another width than the program (@p4runtime_translation), values are passed on unchanged;
+        strings have no width.
+        """
         return len(infos) == len(widths) and all(
             info.bitwidth == width
             or (info.HasField("type_name") and (info.bitwidth > 0 or info.type_name.name in self.names))
@@ -179,10 +182,10 @@ class Schema:
         return self.counters[counter_id]
 
     def match(self, table: TableInfo, entry: p4runtime_pb2.TableEntry) -> Match:
-        """The key of an entry (section 9.1.1); a field that is left out matches everything where its kind allows it.
+        """The key of an entry (section 9.1.1); a missing field matches everything if its kind allows that.
 
         Raises:
-            RequestError: a field is wrong, or the priority is.
+            RequestError: a field or the priority is wrong.
         """
         name = table.table.name
         values, masks, prefix = match_fields(
@@ -221,10 +224,10 @@ class Schema:
             for p, width in widths
         ]
 
-    # ---- what the program brings along ------------------------------------------------------------------------
+    # ---- the program's own entries ------------------------------------------------------------------------------
 
     def const_entries(self, table: TableInfo) -> Iterator[tuple[Match, p4runtime_pb2.TableEntry]]:
-        """The entries that the program defines, in its order, as a controller would have written them."""
+        """The program's constant entries, in its order, in the form of a controller's."""
         for entry in table.table.entries:
             message = p4runtime_pb2.TableEntry(table_id=table.info.preamble.id, is_const=table.info.is_const_table)
             widths = table.table.widths
@@ -232,7 +235,7 @@ class Schema:
             for info, kind, width, value, mask in fields:
                 full = 2**width - 1
                 if (kind == "range" and (value, mask) == (0, full)) or (kind not in ("exact", "range") and mask == 0):
-                    continue  # What matches everything is left out.
+                    continue  # Fields that match everything are omitted.
                 field = getattr(message.match.add(field_id=info.id), kind)
                 if kind == "range":
                     field.low, field.high = canonical(value), canonical(mask)
@@ -251,7 +254,7 @@ class Schema:
             )
 
     def initial_default(self, table: TableInfo) -> p4runtime_pb2.TableEntry | None:
-        """The default entry as the program defines it; None when it names none."""
+        """The program's default entry; None if it has none."""
         described = table.table.default
         if described is None:
             return None
@@ -260,7 +263,7 @@ class Schema:
         return message if self._set_action(message, described["action_id"], params) else None
 
     def _set_action(self, message: p4runtime_pb2.TableEntry, action: int, params: tuple[int, ...]) -> bool:
-        """Name an action of the program by its P4Info id; False when P4Info does not know it."""
+        """Set an action of the program by its P4Info id; returns False if P4Info does not have it."""
         action_id = self.action_ids.get(self.program.actions[action].name)
         if action_id is None:
             return False
@@ -345,7 +348,7 @@ def _field(kind: str, field: Any, width: int, what: str) -> tuple[int, int]:
 def _paired(
     what: str, infos: Iterable[Any], described: Iterable[dict[str, Any]]
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """P4Info's objects of one kind, each with the program's of that name."""
+    """Pairs of P4Info's objects of one kind and the program's objects of the same name."""
     by_name = {each["name"]: each for each in described}
     for info in infos:
         if info.preamble.name not in by_name:
@@ -354,12 +357,12 @@ def _paired(
 
 
 def _prefix(table: TableInfo, entry: ConstEntry) -> int:
-    """What `Schema.match` gives such an entry as its priority in a table without ternary keys."""
+    """The prefix length that `Schema.match` returns for such an entry in a table without ternary keys."""
     return entry.priority if "lpm" in table.kinds else 0
 
 
 def the_cells(what: str, entry: Any, size: int) -> range:
-    """The cells that a message names: one, or all when it has no index.
+    """The cells that a message names: one, or all if it has no index.
 
     Raises:
         RequestError: there is no such cell.

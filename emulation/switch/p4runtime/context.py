@@ -1,4 +1,4 @@
-"""What the stores of a controller's state (tables.py, profiles.py, ...) share: a program next to its P4Info."""
+"""Context shared by the stores of controllers' state (tables.py, profiles.py, ...): a program and its P4Info."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSERT, MODIFY, DELETE = p4runtime_pb2.Update.INSERT, p4runtime_pb2.Update.MODIF
 
 @dataclass(slots=True, eq=False)
 class Loaded:
-    """A program at work and how a controller names its parts."""
+    """A loaded program and its P4Info names."""
 
     program: Program
     schema: Schema
@@ -24,7 +24,7 @@ class Loaded:
 
 
 def only_modify(how: int, what: str) -> None:
-    """For what is always there.
+    """Check an update of an object that always exists.
 
     Raises:
         RequestError: INVALID_ARGUMENT for an INSERT or DELETE.

@@ -18,13 +18,13 @@ class Cells:
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
-        # Of meters: what was configured, by id and index; the rest marks all green.
+        # Of meters: the configurations, by id and index; other cells mark everything green.
         self._configs: dict[tuple[int, int], p4runtime_pb2.MeterConfig] = {}
 
     # ---- counters (section 9.3.2) -----------------------------------------------------------------------------
 
     def update_counter(self, how: int, entry: p4runtime_pb2.CounterEntry) -> None:
-        """Set one cell, or all of an array when the index is left out.
+        """Set one cell, or all of an array if there is no index.
 
         Raises:
             RequestError: refused; nothing has changed.
@@ -37,7 +37,7 @@ class Cells:
                 self._loaded.dataplane.set_counter(counter, index, entry.data.packet_count, entry.data.byte_count)
 
     def read_counters(self, wanted: p4runtime_pb2.CounterEntry) -> Iterator[p4runtime_pb2.Entity]:
-        """Cells; a counter id of 0 and an index that is left out are wildcards.
+        """Cells; a counter id of 0 and a missing index are wildcards.
 
         Raises:
             RequestError: there is no such counter or cell.
@@ -60,7 +60,7 @@ class Cells:
         return meters[meter_id]
 
     def update_meter(self, how: int, entry: p4runtime_pb2.MeterEntry) -> None:
-        """Configure one cell, or all of an array when the index is left out; no config marks all green.
+        """Configure one cell, or all of an array if there is no index; without a config a cell marks everything green.
 
         Raises:
             RequestError: refused; nothing has changed.
@@ -79,8 +79,9 @@ class Cells:
                 kept.CopyFrom(config)
 
     def read_meters(self, wanted: p4runtime_pb2.MeterEntry) -> Iterator[p4runtime_pb2.Entity]:
-        """Configurations, and what was counted of each colour where `counter_data` is set; a meter id of 0 and an index
-        that is left out are wildcards.
+        """Configurations, and counters per colour if `counter_data` is set.
+
+        A meter id of 0 and a missing index are wildcards.
 
         Raises:
             RequestError: there is no such meter or cell.

@@ -1,4 +1,4 @@
-"""Digests (section 9.8): which are wanted, and the lists that collect until they are due."""
+"""Digests (section 9.8): subscriptions, and the lists that collect messages until they are sent."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from emulation.switch.p4runtime.context import DELETE, INSERT, Loaded
 from emulation.switch.p4runtime.p4data import Reader, reader
 from emulation.switch.p4runtime.status import RequestError, invalid, missing
 
-# A list of more is sent before its time (max_list_size 0 leaves it to the server).
+# A longer list is sent early (max_list_size 0 leaves the limit to the server).
 LONGEST_LIST = 1000
 
 
 @dataclass(slots=True)
 class Digest:
-    """A digest that a controller wants.
+    """A digest that a controller has subscribed to.
 
     Attributes:
-        waiting: distinct messages not yet sent, in their order; the first one came at `since_s`.
-        unacknowledged: list id -> (sent at, messages), not to be told again until acknowledged or timed out.
+        waiting: distinct messages not yet sent, in order; the first one arrived at `since_s`.
+        unacknowledged: list id -> (sent at, messages); not sent again until acknowledged or timed out.
     """
 
     entry: p4runtime_pb2.DigestEntry
@@ -39,7 +39,7 @@ class Digest:
 
 
 class Digests:
-    """The digests that are switched on."""
+    """The subscribed digests."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
@@ -103,7 +103,7 @@ class Digests:
     # ---- messages ---------------------------------------------------------------------------------------------
 
     def learn(self, number: int, data: bytes) -> list[p4runtime_pb2.DigestList]:
-        """One message of the data plane's digest `number`; the list that it fills, if it does."""
+        """Add a message of the data plane's digest `number`; returns the list if it is full."""
         digest = self._wanted.get(self._ids.get(number, 0))
         if digest is None or data in digest.waiting:
             return []
@@ -116,7 +116,7 @@ class Digests:
         return [self._send(digest)] if full else []
 
     def due(self) -> list[p4runtime_pb2.DigestList]:
-        """The lists that have waited for max_timeout_ns. Forgets what was sent ack_timeout_ns ago."""
+        """The lists that have waited for max_timeout_ns. Forgets messages sent ack_timeout_ns ago."""
         now, lists = time.monotonic(), []
         for digest in self._wanted.values():
             config = digest.entry.config
@@ -141,7 +141,7 @@ class Digests:
         )
 
     def acknowledge(self, ack: p4runtime_pb2.DigestListAck) -> None:
-        """A controller has seen a list; one that is not waited for is no error.
+        """Handle a controller's acknowledgement of a list; an unexpected one is ignored.
 
         Raises:
             RequestError: there is no such digest.

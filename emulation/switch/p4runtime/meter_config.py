@@ -1,4 +1,4 @@
-"""Meter configurations and counters per colour (section 9.4): checked, and as the data plane takes them."""
+"""Meter configurations and counters per colour (section 9.4): validation, and conversion for the data plane."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from emulation.switch.p4runtime.status import invalid
 
 
 def rates(what: str, spec: Any, config: p4runtime_pb2.MeterConfig | None) -> list[int] | None:
-    """(cir, cburst, pir, pburst, eburst) in bytes or packets (per second), as P4Info's `spec` has it; None: all is green.
+    """(cir, cburst, pir, pburst, eburst) in bytes or packets (per second), as in P4Info's `spec`; None: all is green.
 
     Raises:
-        RequestError: no such meter can be; INVALID_ARGUMENT.
+        RequestError: INVALID_ARGUMENT, an impossible configuration.
     """
     if config is None:
         return None
     values = [config.cir, config.cburst, config.pir, config.pburst, config.eburst]
     if min(values) < 0:
         raise invalid(f"{what}: rates and bursts are 0 or more")
-    # Older P4Runtime packages do not know types: then all meters have two rates.
+    # Older P4Runtime packages have no meter types: all meters have two rates there.
     kind = getattr(spec, "type", 0)
     single = kind != 0
     if single and (config.pir, config.pburst) != (config.cir, config.cburst):
@@ -35,11 +35,11 @@ def rates(what: str, spec: Any, config: p4runtime_pb2.MeterConfig | None) -> lis
 
 
 def counted(marked: Marked) -> p4runtime_pb2.MeterCounterData:
-    """What a meter has counted of each colour, as a message."""
+    """A meter's counters per colour, as a message."""
     green, yellow, red = (p4runtime_pb2.CounterData(packet_count=n, byte_count=size) for n, size in marked)
     return p4runtime_pb2.MeterCounterData(green=green, yellow=yellow, red=red)
 
 
 def marked(data: p4runtime_pb2.MeterCounterData) -> Marked:
-    """The same, as the data plane takes it."""
+    """The inverse of `counted`."""
     return [(each.packet_count, each.byte_count) for each in (data.green, data.yellow, data.red)]

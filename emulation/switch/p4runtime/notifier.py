@@ -1,4 +1,4 @@
-"""The thread that looks for what the data plane has to tell: packet-ins, digests, idle entries."""
+"""A thread that polls the data plane for messages: packet-ins, digests, idle entries."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ POLL_S = 0.01
 
 
 class Notifier:
-    """Calls `look` every POLL_S as long as that returns True; else sleeps until `wake`.
+    """Calls `look` every POLL_S as long as that returns True; otherwise sleeps until `wake`.
 
     Args:
-        look: passes on what there is; whether there may be more later.
+        look: passes on messages; returns whether there may be more later.
     """
 
     def __init__(self, look: Callable[[], bool]) -> None:
@@ -23,7 +23,7 @@ class Notifier:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Something may have been switched on."""
+        """Wake the thread because something may have been switched on."""
         with self._changed:
             self._wanted = True
             if self._thread is None and not self._stopping:
@@ -32,7 +32,7 @@ class Notifier:
             self._changed.notify()
 
     def close(self) -> None:
-        """End the thread; nothing is looked for afterwards."""
+        """End the thread; `look` is not called afterwards."""
         with self._changed:
             self._stopping = True
             self._changed.notify()

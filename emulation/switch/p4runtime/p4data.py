@@ -1,4 +1,4 @@
-"""P4Data (section 8.5): from the words that the data plane gives, for digests and registers, and to a register's value."""
+"""P4Data (section 8.5): decode the data plane's words for digests and registers, and encode register values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Writer = Callable[[p4data_pb2.P4Data, str], int]
 
 
 def reader(spec: p4types_pb2.P4DataTypeSpec, types: p4types_pb2.P4TypeInfo) -> Reader:
-    """A function that takes a value of a P4 type out of a stream of words, the highest of each member first.
+    """Return a function that reads a value of a P4 type from a stream of words, the highest of each member first.
 
     Raises:
         RequestError: this type is not supported; the message names it.
@@ -68,10 +68,10 @@ def _bitstring(spec: p4types_pb2.P4BitstringLikeTypeSpec) -> Reader:
 
 
 def writer(spec: p4types_pb2.P4DataTypeSpec, types: p4types_pb2.P4TypeInfo) -> Writer:
-    """A function that makes the number which a register holds of P4Data; its second argument says whose it is.
+    """Return a function that converts P4Data to a register's number; its second argument names the object for errors.
 
     Raises:
-        RequestError: from here, this type is not supported; from the function, the data is not of the type.
+        RequestError: from `writer`, this type is not supported; from the function, the data has another type.
     """
     kind = spec.WhichOneof("type_spec")
     if kind == "new_type" and types.new_types[spec.new_type.name].WhichOneof("representation") == "original_type":
@@ -93,7 +93,7 @@ def _value_of(data: p4data_pb2.P4Data, kind: str, what: str) -> Any:
 
 
 def _signed(data: bytes, width: int, what: str) -> int:
-    """Two's complement of `width` bits, of a bytestring that may be shorter."""
+    """Decode two's complement of `width` bits from a bytestring that may be shorter."""
     if not data:
         raise invalid(f"{what}: an empty bytestring is no value")
     value = int.from_bytes(data, "big", signed=True)
@@ -103,7 +103,7 @@ def _signed(data: bytes, width: int, what: str) -> int:
 
 
 def _canonical_signed(value: int, width: int) -> bytes:
-    """Two's complement in the fewest bytes."""
+    """Encode two's complement in the fewest bytes."""
     signed = value - 2**width if value >> (width - 1) else value
     bits = (signed if signed >= 0 else ~signed).bit_length() + 1
     return signed.to_bytes((bits + 7) // 8, "big", signed=True)

@@ -1,4 +1,4 @@
-"""Packets to and from the controller (sections 6.4.6 and 16.1): the P4 headers that carry their metadata."""
+"""Packet I/O with the controller (sections 6.4.6 and 16.1): the P4 headers for metadata."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emulation.switch.p4runtime.sdn_strings import Names
 from emulation.switch.p4runtime.status import invalid
 
 PACKET_IN, PACKET_OUT = "packet_in", "packet_out"
-# More does not go through the packet engine, whatever the port.
+# The packet path's limit for any port.
 LONGEST_FRAME = 65535
 
 
@@ -30,11 +30,11 @@ class MetadataField:
 
 
 class PacketHeaders:
-    """P4Info's controller headers. A program that has none gets and gives bare packets.
+    """P4Info's controller headers. Without any, packets are passed on bare.
 
     Args:
-        program: whose header types say how wide a field is that controllers see wider (@p4runtime_translation).
-        names: the types whose values controllers see as strings.
+        program: its header types give the width of fields that are wider for controllers (@p4runtime_translation).
+        names: the types whose values are strings for controllers.
 
     Raises:
         RequestError: a header is not a whole number of bytes.
@@ -57,10 +57,10 @@ class PacketHeaders:
                 raise invalid(f"the program's {name} header has {_bits(fields)} bits: no whole number of bytes")
 
     def frame(self, packet: p4runtime_pb2.PacketOut) -> bytes:
-        """A packet-out as it enters the program by the CPU port: its metadata as a header in front.
+        """The frame of a packet-out for the CPU port: its metadata as a header, then the packet.
 
         Raises:
-            RequestError: the metadata is not P4Info's, or the frame is too long.
+            RequestError: the metadata does not match P4Info, or the frame is too long.
         """
         metadata = {each.metadata_id: each.value for each in packet.metadata}
         names = ", ".join(f"{field.id} ({field.name})" for field in self._out) or "none"
@@ -76,7 +76,7 @@ class PacketHeaders:
         return frame
 
     def packet(self, frame: bytes) -> p4runtime_pb2.PacketIn | None:
-        """What left by the CPU port, taken apart; None for a frame that is too short to be a packet-in."""
+        """The packet-in of a frame from the CPU port; None if the frame is too short for one."""
         size = _bits(self._in) // 8
         if len(frame) < size:
             return None

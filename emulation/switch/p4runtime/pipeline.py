@@ -1,4 +1,4 @@
-"""One forwarding pipeline config at work: its program, and what controllers have written."""
+"""A committed forwarding pipeline config: its program, and what controllers have written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from emulation.switch.p4runtime.status import RequestError, invalid
 from emulation.switch.p4runtime.tables import Tables
 from emulation.switch.p4runtime.value_sets import ValueSets
 
-# In an order in which they can be written: what is pointed to comes before what points to it.
+# In an order in which they can be written: referenced objects come before references.
 KINDS = (
     "packet_replication_engine_entry",
     "action_profile_member",
@@ -45,11 +45,11 @@ class Pipeline:
     """One committed forwarding pipeline config.
 
     Args:
-        trace: the program says on standard error what happens to each packet.
+        trace: the program logs the processing of each packet to standard error.
         crcs: parameters of custom CRCs.
 
     Raises:
-        RequestError: the config does not describe a program that this switch runs.
+        RequestError: the config does not describe a program that this switch can run.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Pipeline:
 
     @dataplane.setter
     def dataplane(self, other: Dataplane) -> None:
-        """Go on with another instance of the same program."""
+        """Replace the data plane by another instance of the same program."""
         self._loaded.dataplane = other
 
     # ---- writing (section 12) ---------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Pipeline:
 
     def _update_digest(self, how: int, entry: p4runtime_pb2.DigestEntry) -> None:
         if not self.digests.active:
-            # What was told while nobody wanted it is not news.
+            # Messages from before the subscription are dropped.
             self._kept += [each for each in self.dataplane.messages() if each[0] == TOLD_PACKET]
         self.digests.update(how, entry)
 
@@ -147,7 +147,7 @@ class Pipeline:
         return found
 
     def inverse(self, update: p4runtime_pb2.Update) -> list[p4runtime_pb2.Update]:
-        """What undoes an update that is about to be applied; of one that will be refused, anything.
+        """The updates that undo an update that is about to be applied; arbitrary if it will be refused.
 
         Raises:
             RequestError: as `update` would.
@@ -165,10 +165,10 @@ class Pipeline:
     # ---- reading (section 13) ---------------------------------------------------------------------------------
 
     def read(self, entity: p4runtime_pb2.Entity) -> Iterable[p4runtime_pb2.Entity]:
-        """Everything that an entity asks for; left-out ids and keys are wildcards.
+        """All objects that an entity selects; missing ids and keys are wildcards.
 
         Raises:
-            RequestError: no such thing can be read.
+            RequestError: no such object can be read.
         """
         kind = entity.WhichOneof("entity")
         if kind == "table_entry":
@@ -200,10 +200,10 @@ class Pipeline:
     def take_over(self, old: Pipeline) -> None:
         """Write everything that was written to another pipeline: entries with their counters, groups, meters.
 
-        Registers start anew: they are the program's own, and it is another one.
+        Registers start at their initial values: they belong to the program, which is another one.
 
         Raises:
-            RequestError: INVALID_ARGUMENT; P4Info is another one.
+            RequestError: INVALID_ARGUMENT; P4Info differs.
         """
         if self.config.p4info != old.config.p4info:
             raise invalid("P4Info has changed: what was written cannot be kept; VERIFY_AND_COMMIT starts anew")
@@ -216,7 +216,7 @@ class Pipeline:
                     self.update(p4runtime_pb2.Update(type=MODIFY if always else INSERT, entity=entity))
 
     def written(self, kind: str) -> list[p4runtime_pb2.Entity]:
-        """All entities of one of KINDS, as they would have to be written to be what they are."""
+        """All entities of one of KINDS, in the form of the writes that would restore them."""
         if kind == "table_entry":
             return list(self.tables.written())
         wanted: Any = p4runtime_pb2.Entity()
@@ -231,7 +231,7 @@ def _exhausted(error: SwitchMemoryError) -> RequestError:
 
 
 def _is_fixed(pipeline: Pipeline, entity: p4runtime_pb2.Entity) -> bool:
-    """Whether a table entry is there from the beginning."""
+    """Whether a table entry is one of the program's constant ones."""
     entry = entity.table_entry
     if entity.WhichOneof("entity") != "table_entry":
         return False

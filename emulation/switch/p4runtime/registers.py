@@ -15,7 +15,7 @@ from emulation.switch.p4runtime.status import invalid, missing
 
 
 class Registers:
-    """What a program keeps from packet to packet. Writes are under the data plane's writing()."""
+    """A program's register arrays. Writes are under the data plane's writing()."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
@@ -33,7 +33,7 @@ class Registers:
         return self._known[register_id]
 
     def update(self, how: int, entry: p4runtime_pb2.RegisterEntry) -> None:
-        """Set one cell, or all of an array when the index is left out; no data is 0.
+        """Set one cell, or all of an array if there is no index; missing data means 0.
 
         Raises:
             RequestError: refused; nothing has changed.
@@ -48,7 +48,7 @@ class Registers:
             self._loaded.dataplane.set_register(register, index, value)
 
     def read(self, wanted: p4runtime_pb2.RegisterEntry) -> Iterator[p4runtime_pb2.Entity]:
-        """Cells; a register id of 0 and an index that is left out are wildcards.
+        """Cells; a register id of 0 and a missing index are wildcards.
 
         Raises:
             RequestError: there is no such register or cell.

@@ -40,7 +40,7 @@ class Replication:
             raise invalid("a packet replication entry is a multicast group or a clone session")
 
     def _group(self, how: int, group: p4runtime_pb2.MulticastGroupEntry) -> None:
-        """Section 9.5.1."""
+        """Update a multicast group (section 9.5.1)."""
         number = group.multicast_group_id
         what = f"multicast group {number}"
         _check_id(what, number, LARGEST_GROUP_ID, how, number in self._groups)
@@ -53,7 +53,7 @@ class Replication:
         stored.CopyFrom(group)
 
     def _session(self, how: int, session: p4runtime_pb2.CloneSessionEntry) -> None:
-        """Section 9.5.2."""
+        """Update a clone session (section 9.5.2)."""
         number = session.session_id
         what = f"clone session {number}"
         _check_id(what, number, LARGEST_SESSION_ID, how, number in self._sessions)
@@ -71,7 +71,7 @@ class Replication:
         stored.CopyFrom(session)
 
     def read(self, wanted: p4runtime_pb2.PacketReplicationEngineEntry) -> Iterator[p4runtime_pb2.Entity]:
-        """Groups or sessions; an id of 0 is a wildcard, and no type asks for both."""
+        """Groups or sessions; an id of 0 is a wildcard, and without a type both are read."""
         kind = wanted.WhichOneof("type")
         if kind in (None, "multicast_group_entry"):
             for number, group in list(self._groups.items()):
@@ -111,7 +111,7 @@ def _replicas(what: str, messages: Iterable[p4runtime_pb2.Replica]) -> list[tupl
 
 
 def _port(replica: p4runtime_pb2.Replica) -> int:
-    """The egress port of a replica, in the older or the newer spelling of P4Runtime."""
+    """The egress port of a replica, from P4Runtime's older or newer field."""
     if replica.WhichOneof("port_kind") == "port":
         return int.from_bytes(replica.port, "big")
     return int(replica.egress_port)

@@ -1,7 +1,7 @@
-"""Roles (sections 5.2 and 15): what a role's config lets its controllers do.
+"""Roles (sections 5.2 and 15): what a role's config permits.
 
-P4Runtime leaves the config's message open; here it is Stratum's P4RoleConfig, which those who use roles send: P4 ids that
-the role writes alone or together with others, whether it gets packet-ins and which, whether it pushes pipelines.
+P4Runtime leaves the config's message open; here it is Stratum's P4RoleConfig, which is the common one. It has the P4
+ids that the role writes exclusively or shares, the packet-ins that it gets, and whether it may push pipelines.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True, slots=True)
 class RoleConfig:
-    """What a role may do. Without a config: everything.
+    """The permissions of a role. Without a config: everything.
 
     Attributes:
         ids: P4 ids that it may write and read; None for all.
-        exclusive: those of them that no other role with a config may have.
+        exclusive: those that no other role with a config may have.
         packet_filter: (metadata id, value) of the packet-ins that it gets; None for all.
     """
 
@@ -38,7 +38,7 @@ class RoleConfig:
     pipeline: bool = True
 
     def allows(self, p4_id: int) -> bool:
-        """Whether it may write and read objects of this P4 id; 0: what has none, as multicast groups."""
+        """Whether it may write and read objects of this P4 id; 0 for objects without one, such as multicast groups."""
         return self.ids is None or p4_id == 0 or p4_id in self.ids
 
     def receives(self, packet: p4runtime_pb2.PacketIn) -> bool:
@@ -51,10 +51,10 @@ FULL_ACCESS = RoleConfig()
 
 
 def parse_role(role: p4runtime_pb2.Role) -> RoleConfig:
-    """The config that a controller sends with its role.
+    """Parse the config that a controller sends with its role.
 
     Raises:
-        RequestError: it is of another type, or the default role has one.
+        RequestError: it has another type, or is the default role's.
     """
     if not role.HasField("config"):
         return FULL_ACCESS
@@ -85,7 +85,7 @@ def _parse(config: any_pb2.Any) -> RoleConfig:
 
 
 def _fields(data: Any) -> Iterator[tuple[int, Any]]:
-    """(number, value) of each field of a message on the wire: there is no package with this message's class."""
+    """(number, value) of each field of an encoded message: no package has this message's class."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -104,7 +104,7 @@ def _fields(data: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _numbers(value: Any) -> list[int]:
-    """A repeated number: packed or one by one."""
+    """Decode a repeated number: packed or one by one."""
     if isinstance(value, int):
         return [value]
     found, at = [], 0
@@ -126,7 +126,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def p4_id(entity: p4runtime_pb2.Entity) -> int:
-    """The P4 id of what an entity is about; 0 for what has none, and for a wildcard."""
+    """The P4 id of an entity's object; 0 if it has none, and for a wildcard."""
     kind = entity.WhichOneof("entity")
     if kind in ("direct_counter_entry", "direct_meter_entry"):
         return int(getattr(entity, kind).table_entry.table_id)

@@ -1,8 +1,8 @@
-"""Values that controllers see as strings (@p4runtime_translation with sdn_string, section 18.1.2).
+"""Values that are strings for controllers (@p4runtime_translation with sdn_string, section 18.1.2).
 
-Which string is which number is the switch's to say: a decimal number is itself, so that ports are called by their
-numbers; any other string gets a number of its own when it is first used, from the highest but one down (the highest often means
-something else, as v1model's drop port), and keeps it while the program runs.
+The switch chooses the mapping. A decimal number stands for itself, so that ports are called by their numbers. Any other
+string gets an unused number at its first use, from the second highest downwards, and keeps it while the program runs.
+(The highest number often has a special meaning, such as v1model's drop port.)
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Names:
         self._strings: dict[int, str] = {}
 
     def number(self, data: bytes, width: int, what: str) -> int:
-        """The number of at most `width` bits that a string stands for.
+        """The number of at most `width` bits for a string.
 
         Raises:
-            RequestError: it is no string, or there is no number left for it.
+            RequestError: it is not a string, or no number is left for it.
         """
         try:
             text = data.decode()
@@ -54,12 +54,12 @@ class Names:
         return value
 
     def shown(self, value: int) -> bytes:
-        """The string of a number: that which it was made of, else its digits."""
+        """The string of a number: the one it was assigned to, else its digits."""
         return self._strings.get(value, str(value)).encode()
 
 
 def translations(p4info: p4info_pb2.P4Info) -> dict[str, Names]:
-    """The strings of each type of a program that controllers see so, by the type's name."""
+    """Type name -> its strings, for each type of a program that is translated to strings."""
     return {
         name: Names(name)
         for name, new in p4info.type_info.new_types.items()

@@ -32,7 +32,7 @@ VERIFY_AND_SAVE = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_SA
 VERIFY_AND_COMMIT = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
 COMMIT = p4runtime_pb2.SetForwardingPipelineConfigRequest.COMMIT
 RECONCILE_AND_COMMIT = p4runtime_pb2.SetForwardingPipelineConfigRequest.RECONCILE_AND_COMMIT
-# Each open stream keeps a worker thread of the server; the rest is for other calls.
+# Each open stream occupies a worker thread of the server; the rest serve other calls.
 WORKERS, MOST_STREAMS = 32, 24
 
 
@@ -40,10 +40,10 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
     """P4Runtime for one device.
 
     Args:
-        device_id: the only one this server answers for.
-        replaced: called with the new pipeline when one is committed; starts its packets and stops the old one's.
-        cpu_port: the port that packet-ins leave by and packet-outs enter by; 0 for none.
-        trace: programs say on standard error what happens to each packet.
+        device_id: the only one that this server accepts.
+        replaced: called with a newly committed pipeline; starts its packets and stops the old one's.
+        cpu_port: the port of packet-ins and packet-outs; 0 for none.
+        trace: programs log the processing of each packet to standard error.
         crcs: parameters of their custom CRCs.
     """
 
@@ -67,7 +67,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     @property
     def streams(self) -> int:
-        """Open controller streams."""
+        """Number of open controller streams."""
         return len(self._arbiter.clients)
 
     # ---- the stream (sections 5 and 16) -----------------------------------------------------------------------
@@ -99,21 +99,21 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         except RequestError as refused:
             end = refused
         except Exception:
-            # gRPC ends the iterator with an exception of its own when the peer goes away.
+            # gRPC ends the iterator with an exception of its own when the peer disconnects.
             end = None
         client.outbox.put(end)
 
     def _message(self, client: Client, request: p4runtime_pb2.StreamMessageRequest) -> None:
-        """Take one message of a controller.
+        """Handle a message of a controller.
 
         Raises:
-            RequestError: of an arbitration; the stream has to end.
+            RequestError: for arbitration; the stream has to end.
         """
         kind = request.WhichOneof("update")
         with self._lock:
             if kind == "arbitration":
                 if self.pipeline is not None and not any(self._arbiter.primaries()):
-                    # What happened while nobody listened is not news.
+                    # Messages from before there was a listener are dropped.
                     self.pipeline.messages()
                     self.pipeline.tables.restart()
                 self._arbiter.arbitrate(client, request.arbitration)
@@ -134,7 +134,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                 client.tell(stream_error(refused, request))
 
     def _packet_out(self, client: Client, packet: p4runtime_pb2.PacketOut) -> None:
-        """Section 16.1."""
+        """Send a packet-out (section 16.1)."""
         self._require_listener(client)
         pipeline = self._require_running()
         if not self._cpu_port:
@@ -156,10 +156,10 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                 grpc.StatusCode.PERMISSION_DENIED, "only a primary controller sends packets and acknowledges digests"
             )
 
-    # ---- what the data plane tells (sections 9.8, 16.1 and 16.5) ----------------------------------------------
+    # ---- messages from the data plane (sections 9.8, 16.1 and 16.5) --------------------------------------------------
 
     def _look(self) -> bool:
-        """Pass on what there is; whether there may be more."""
+        """Pass on messages; returns whether there may be more."""
         with self._lock:
             pipeline = self.pipeline
             if pipeline is None or not any(self._arbiter.primaries()):
@@ -196,7 +196,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             if response.idle_timeout_notification.table_entry:
                 client.tell(response)
 
-    # ---- what every call needs --------------------------------------------------------------------------------
+    # ---- common checks --------------------------------------------------------------------------------------------
 
     def _require_device(self, request: Any) -> None:
         if request.device_id != self.device_id:
@@ -211,7 +211,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         return self.pipeline
 
     def _require_pipeline(self) -> Pipeline:
-        """What is read and written: the saved pipeline as long as it waits for its COMMIT (section 14)."""
+        """The pipeline to read and write: the saved one while it waits for its COMMIT (section 14)."""
         return self._saved if self._saved is not None else self._require_running()
 
     # ---- pipeline config (section 14) -------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         """Make a pipeline the running one.
 
         Raises:
-            PortError: it cannot have the ports; then none runs any more.
+            PortError: it cannot take over the ports; then no pipeline runs any more.
         """
         with self._lock:
             if self._saved is not pipeline:
@@ -286,7 +286,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             self._saved = None
 
     def close(self) -> None:
-        """Stop the packets and let go of the programs; later calls find no pipeline."""
+        """Stop the packets and release the programs; later calls find no pipeline."""
         self._notifier.close()
         with self._lock:
             self._discard_saved()
@@ -295,7 +295,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                 self.pipeline = None
 
     def GetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Section 15: without a pipeline the config is left out."""
+        """Section 15: without a pipeline the config is omitted."""
         try:
             self._require_device(request)
         except RequestError as refused:
@@ -327,7 +327,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                     if request.atomicity == p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
                         errors = [_attempt(pipeline, update, role) for update in request.updates]
                     else:
-                        # Packets wait meanwhile: what is undone, none has seen.
+                        # Packets wait in the meantime, so none has seen updates that are undone.
                         errors = _attempt_all(pipeline, request.updates, role)
                 self._notifier.wake()
         except RequestError as refused:
@@ -349,7 +349,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                 ]
         except RequestError as refused:
             context.abort(refused.code, str(refused))
-        # In pieces that stay well under gRPC's 4 MiB limit.
+        # In pieces well below gRPC's 4 MiB limit.
         for start in range(0, len(entities), 1000):
             yield p4runtime_pb2.ReadResponse(entities=entities[start : start + 1000])
 
@@ -363,7 +363,7 @@ def _require_allowed(entity: p4runtime_pb2.Entity, role: RoleConfig) -> None:
 
 
 def _attempt(pipeline: Pipeline, update: p4runtime_pb2.Update, role: RoleConfig) -> p4runtime_pb2.Error:
-    """Apply one update of a batch; its outcome in P4Runtime's form."""
+    """Apply one update of a batch; returns its outcome in P4Runtime's form."""
     try:
         _require_allowed(update.entity, role)
         pipeline.update(update)
@@ -373,19 +373,19 @@ def _attempt(pipeline: Pipeline, update: p4runtime_pb2.Update, role: RoleConfig)
 
 
 def _attempt_all(pipeline: Pipeline, updates: Any, role: RoleConfig) -> list[p4runtime_pb2.Error]:
-    """Apply all updates of a batch or none (section 12.2); their outcomes."""
+    """Apply all updates of a batch or none (section 12.2); returns their outcomes."""
     undo: list[p4runtime_pb2.Update] = []
     for number, update in enumerate(updates):
         try:
             inverse = pipeline.inverse(update)
         except RequestError:
-            inverse = []  # The update itself is going to be refused, and says why.
+            inverse = []  # The update itself will be refused with a reason.
         error = _attempt(pipeline, update, role)
         if error.canonical_code == code_pb2.OK:
             undo += reversed(inverse)
             continue
         for each in reversed(undo):
-            # Only memory can be missing for it, as it may be for the update itself: then as much is undone as can be.
+            # Undoing can only run out of memory, as the update itself may: then as much as possible is undone.
             _attempt(pipeline, each, role)
         undone = p4runtime_pb2.Error(
             canonical_code=code_pb2.ABORTED, message=f"not done: update {number} failed", space="netfold"
@@ -395,7 +395,7 @@ def _attempt_all(pipeline: Pipeline, updates: Any, role: RoleConfig) -> list[p4r
 
 
 def _abort_with_details(context: grpc.ServicerContext, errors: list[p4runtime_pb2.Error]) -> None:
-    """Section 12.3: code UNKNOWN, and one p4.v1.Error per update in the status details."""
+    """Abort with code UNKNOWN, and one p4.v1.Error per update in the status details (section 12.3)."""
     first = next(e.message for e in errors if e.canonical_code not in (code_pb2.OK, code_pb2.ABORTED))
     status = status_pb2.Status(code=code_pb2.UNKNOWN, message=first)
     for error in errors:
@@ -407,12 +407,12 @@ def _abort_with_details(context: grpc.ServicerContext, errors: list[p4runtime_pb
 
 
 def serve(service: SwitchService, address: str) -> tuple[grpc.Server, int]:
-    """Listen on ADDRESS:PORT (port 0: any); (the server, its port).
+    """Listen on ADDRESS:PORT (port 0: any); returns (the server, its port).
 
     Raises:
         PortError: the address is taken.
     """
-    # Reusing the port would let two switches listen on one address, each getting some of the calls.
+    # Port reuse would let two switches listen on one address, each receiving some of the calls.
     server = grpc.server(
         futures.ThreadPoolExecutor(WORKERS),
         options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 20)],

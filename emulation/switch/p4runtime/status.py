@@ -1,4 +1,4 @@
-"""Refusals of P4Runtime requests, each with the gRPC code that the specification asks for."""
+"""Refusals of P4Runtime requests, each with the gRPC code required by the specification."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from emulation.errors import EmulationError
 
 
 class RequestError(EmulationError):
-    """A P4Runtime request that is refused."""
+    """A refused P4Runtime request."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)

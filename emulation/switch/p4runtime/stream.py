@@ -1,4 +1,4 @@
-"""Controllers and their streams: arbitration per role (section 5), and what goes out to them (section 16)."""
+"""Controllers' streams: arbitration per role (section 5), and outgoing messages (section 16)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from p4.v1 import p4runtime_pb2
 from emulation.switch.p4runtime.roles import FULL_ACCESS, RoleConfig, parse_role
 from emulation.switch.p4runtime.status import RequestError, invalid
 
-# A controller that reads so slowly loses packets, digests and notifications; never arbitration.
+# Messages queued for a slow controller, beyond which packets, digests and notifications (never arbitration) are lost.
 MOST_WAITING = 10000
 
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One open stream: a controller, its role and election id once it has said so, and what to tell it.
+    """An open stream: a controller, its role and election id once they are known, and its outgoing messages.
 
     Attributes:
-        election: None as long as it bids for nothing, or has named none.
+        election: None if it does not bid, or has not sent an id.
         outbox: responses; a RequestError ends the stream with that error, None without.
     """
 
@@ -35,19 +35,19 @@ class Client:
     )
 
     def tell(self, response: p4runtime_pb2.StreamMessageResponse) -> None:
-        """Send what may get lost."""
+        """Queue a message that may be dropped."""
         if self.outbox.qsize() < MOST_WAITING:
             self.outbox.put(response)
 
 
 @dataclass(slots=True)
 class Role:
-    """What is known of a role.
+    """State of a role.
 
     Attributes:
-        highest: election id ever seen; a primary that left does not make a lower one primary.
-        primary: who holds it.
-        message: the config as its last primary sent it, and what that says.
+        highest: the highest election id seen; after its primary has left, no lower id becomes primary.
+        primary: the current primary.
+        message: the config sent by its last primary, and its contents.
     """
 
     highest: int | None = None
@@ -57,14 +57,14 @@ class Role:
 
 
 def election_number(message: Any) -> int | None:
-    """The election id of a request or arbitration message; None when it has none."""
+    """The election id of a request or arbitration message; None if it has none."""
     if not message.HasField("election_id"):
         return None
     return int(message.election_id.high) << 64 | int(message.election_id.low)
 
 
 class Arbiter:
-    """Who is primary, for each role. Everything is called under the service's lock."""
+    """Tracks the primary of each role. All calls are made under the service's lock."""
 
     def __init__(self, device_id: int) -> None:
         self._device_id = device_id
@@ -74,7 +74,7 @@ class Arbiter:
     # ---- arbitration (sections 5.3 and 5.4) -------------------------------------------------------------------
 
     def leave(self, client: Client) -> None:
-        """A stream has ended."""
+        """Remove a stream that has ended."""
         self.clients.remove(client)
         role = self._roles.get(client.role) if client.role is not None else None
         if role is not None and role.primary is client:
@@ -82,7 +82,7 @@ class Arbiter:
             self._tell_all(client.role or "")
 
     def arbitrate(self, client: Client, wanted: p4runtime_pb2.MasterArbitrationUpdate) -> None:
-        """A controller bids, or says that it does not.
+        """Handle a controller's bid, or its withdrawal.
 
         Raises:
             RequestError: its stream has to end.
@@ -154,13 +154,13 @@ class Arbiter:
             arbitration.status.message = "there is no primary"
         client.outbox.put(response)
 
-    # ---- who may ----------------------------------------------------------------------------------------------
+    # ---- permissions ------------------------------------------------------------------------------------------------
 
     def require_primary(self, request: Any) -> RoleConfig:
-        """The config of the role whose primary sends this request.
+        """Check that a request comes from its role's primary; returns the role's config.
 
         Raises:
-            RequestError: it is not the primary's.
+            RequestError: it does not.
         """
         role, election = self._roles.get(request.role), election_number(request)
         if role is None or role.primary is None or election is None or role.primary.election != election:
@@ -172,7 +172,7 @@ class Arbiter:
         return role.config
 
     def config(self, name: str) -> RoleConfig:
-        """The config of a role, as its last primary sent it.
+        """The config of a role, as sent by its last primary.
 
         Raises:
             RequestError: there has been no such role.
@@ -187,7 +187,7 @@ class Arbiter:
         return client.role is not None and self._roles[client.role].primary is client
 
     def primaries(self) -> Iterator[tuple[Client, RoleConfig]]:
-        """The primary of each role that has one, with what the role may."""
+        """The primary of each role that has one, with the role's config."""
         for role in self._roles.values():
             if role.primary is not None:
                 yield role.primary, role.config
@@ -195,14 +195,14 @@ class Arbiter:
     def tell_primaries(
         self, response: p4runtime_pb2.StreamMessageResponse, concerns: Callable[[RoleConfig], bool]
     ) -> None:
-        """Send something that may get lost to the primaries of the roles that it concerns."""
+        """Send a message that may be dropped to the primaries of the roles that it concerns."""
         for client, config in self.primaries():
             if concerns(config):
                 client.tell(response)
 
 
 def stream_error(refused: RequestError, request: p4runtime_pb2.StreamMessageRequest) -> Any:
-    """The answer to a stream message that could not be taken (section 16.6); the stream stays open."""
+    """The answer to a stream message that could not be handled (section 16.6); the stream stays open."""
     response = p4runtime_pb2.StreamMessageResponse()
     error = response.error
     error.canonical_code, error.message, error.space = refused.code.value[0], str(refused), "netfold"

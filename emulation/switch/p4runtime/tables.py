@@ -23,10 +23,10 @@ from emulation.switch.p4runtime.status import RequestError, invalid, missing
 
 @dataclass(slots=True)
 class Entry:
-    """A table entry as it was written, and what the data plane has of it.
+    """A table entry as written, and its state in the data plane.
 
     Attributes:
-        message: without what `meter` and the data plane know, and with canonical bytestrings.
+        message: without `meter` and the data plane's state, with canonical bytestrings.
         handle: of the data plane; 0 is the default entry.
         match: None for the default entry.
         meter: its direct meter's configuration.
@@ -100,7 +100,7 @@ class Tables:
             self._delete(table, known)
 
     def _check_resources(self, table: TableInfo, entry: p4runtime_pb2.TableEntry) -> None:
-        """Of section 9.1.6 and 9.1.7: direct resources and idle timeouts, only where the table has them."""
+        """Check direct resources and idle timeouts, which only some tables have (sections 9.1.6 and 9.1.7)."""
         name, schema = table.table.name, self._loaded.schema
         if entry.HasField("time_since_last_hit"):
             raise invalid(f"table {name}: time_since_last_hit is only for reading")
@@ -123,7 +123,7 @@ class Tables:
         return rates(what, self._loaded.schema.direct_meters[table_id], config)
 
     def _update_default(self, how: int, table: TableInfo, entry: p4runtime_pb2.TableEntry) -> None:
-        """Section 9.1.3."""
+        """Update a default entry (section 9.1.3)."""
         name = table.table.name
         only_modify(how, f"table {name}: a default entry")
         if entry.match or entry.priority:
@@ -132,7 +132,7 @@ class Tables:
             raise RequestError(grpc.StatusCode.PERMISSION_DENIED, f"table {name}: its default action is constant")
         stored = _stripped(entry)
         if not entry.HasField("action"):
-            # No action brings back the program's own.
+            # Without an action, the program's own is restored.
             initial = self._loaded.schema.initial_default(table)
             if initial is None:
                 raise invalid(f"table {name}: the program has no default action to go back to")
@@ -255,7 +255,7 @@ class Tables:
         return table
 
     def _known(self, table: TableInfo, wanted: p4runtime_pb2.TableEntry) -> Entry:
-        """The one entry that a key names."""
+        """The entry with a given key."""
         table_id = wanted.table_id
         if wanted.is_default_action:
             known = self._defaults.get(table_id)
@@ -266,7 +266,7 @@ class Tables:
     # ---- reading (section 9.1.5) ------------------------------------------------------------------------------
 
     def read(self, wanted: p4runtime_pb2.TableEntry) -> Iterator[p4runtime_pb2.Entity]:
-        """The entries that a request asks for, with the direct resources whose fields it sets.
+        """The entries that a request selects, with the direct resources whose fields it sets.
 
         Raises:
             RequestError: there is no such table, key or resource.
@@ -339,7 +339,7 @@ class Tables:
         return counted(self._loaded.dataplane.entry_marked(index, entry.handle))
 
     def read_counters(self, wanted: p4runtime_pb2.DirectCounterEntry) -> Iterator[p4runtime_pb2.Entity]:
-        """Direct counters of the entries that a request asks for.
+        """Direct counters of the entries that a request selects.
 
         Raises:
             RequestError: the table has none, or no entry has this key.
@@ -354,7 +354,7 @@ class Tables:
                 yield found
 
     def read_meters(self, wanted: p4runtime_pb2.DirectMeterEntry) -> Iterator[p4runtime_pb2.Entity]:
-        """Direct meters of the entries that a request asks for; of one that marks all green the config is unset.
+        """Direct meters of the entries that a request selects; the config is unset if the meter marks everything green.
 
         Raises:
             RequestError: the table has none, or no entry has this key.
@@ -377,13 +377,13 @@ class Tables:
             _no_entry(self._loaded.schema.table(wanted.table_id))
         return found
 
-    # ---- as it is now, for putting it back --------------------------------------------------------------------
+    # ---- current state, for undoing updates ------------------------------------------------------------------------
 
     def current(self, wanted: p4runtime_pb2.TableEntry) -> p4runtime_pb2.TableEntry:
-        """One entry as it would have to be written to be what it is.
+        """One entry, in the form of the write that would restore it.
 
         Raises:
-            RequestError: there is none.
+            RequestError: there is no such entry.
         """
         table = self._loaded.schema.table(wanted.table_id)
         entry = self._known(table, wanted)
@@ -397,14 +397,14 @@ class Tables:
         return found
 
     def written(self) -> Iterator[p4runtime_pb2.Entity]:
-        """All entries and default entries, each as it would have to be written to be what it is."""
+        """All entries and default entries, each in the form of the write that would restore it."""
         tables = self._loaded.schema.tables
         for entry in [*self._entries.values(), *self._defaults.values()]:
             if entry.match is not None or not tables[entry.message.table_id].info.const_default_action_id:
                 yield p4runtime_pb2.Entity(table_entry=self.current(entry.message))
 
     def initial(self) -> list[p4runtime_pb2.Entity]:
-        """The entries of tables whose entries can be deleted."""
+        """The initial entries of tables whose entries can be deleted."""
         tables = self._loaded.schema.tables
         return [
             p4runtime_pb2.Entity(table_entry=entry.message)
@@ -415,12 +415,12 @@ class Tables:
     # ---- idle timeouts (section 16.5) -------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """Report no entry before another of its timeouts has passed."""
+        """Restart all idle timeouts."""
         for entry in self._aging.values():
             entry.reported_s = time.monotonic()
 
     def expired(self) -> list[p4runtime_pb2.TableEntry]:
-        """The entries that no packet has hit for their timeout, and which were not reported meanwhile."""
+        """The entries that no packet has hit for their timeout, and which were not reported in the meantime."""
         now, found = time.monotonic(), []
         for entry in self._aging.values():
             timeout_ns = entry.message.idle_timeout_ns
@@ -434,7 +434,7 @@ class Tables:
 
 
 def _stripped(entry: p4runtime_pb2.TableEntry) -> p4runtime_pb2.TableEntry:
-    """A copy as it is read back: direct resources are kept elsewhere, bytestrings are canonical."""
+    """A copy in the form that is read back: direct resources are stored elsewhere, bytestrings are canonical."""
     stored = p4runtime_pb2.TableEntry()
     stored.CopyFrom(entry)
     for field in ("counter_data", "meter_config", "meter_counter_data", "is_const"):

@@ -14,14 +14,14 @@ from emulation.switch.p4runtime.codec import KINDS, match_fields, shorten_match
 from emulation.switch.p4runtime.context import Loaded, only_modify
 from emulation.switch.p4runtime.status import RequestError, invalid, missing
 
-MOST_PREFIXES = 4096  # that the ranges of one set are made of: a parser looks at one after the other
+MOST_PREFIXES = 4096  # maximum number of prefixes for the ranges of one set: a parser tries them one after the other
 
 
 def prefixes(low: int, high: int, width: int) -> list[tuple[int, int]]:
-    """A range as (value, mask) pairs, the fewest there are: 2 * width - 2 at most."""
+    """Convert a range to the fewest (value, mask) pairs: at most 2 * width - 2."""
     found = []
     while low <= high:
-        # The largest block that begins here and does not go too far.
+        # The largest block that begins here and does not exceed the range.
         size = low & -low if low else 1 << width
         while low + size - 1 > high:
             size >>= 1
@@ -31,7 +31,7 @@ def prefixes(low: int, high: int, width: int) -> list[tuple[int, int]]:
 
 
 class ValueSets:
-    """What each value set holds. Writes are under the data plane's writing()."""
+    """The members of each value set. Writes are under the data plane's writing()."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded

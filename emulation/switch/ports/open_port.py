@@ -1,4 +1,4 @@
-"""Ports with their sockets, which one program after the other is given."""
+"""Ports with their sockets, which successive programs take over."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class OpenPort:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Of a UDP socket."""
+        """The address of a UDP socket."""
         return Endpoint(*self.socket.getsockname())
 
     def attach(self, library: ctypes.CDLL, destination: Endpoint | None) -> None:
-        """Give a compiled program this port; `destination` is as of Opened.attach.
+        """Attach this port to a compiled program; `destination` is as of Opened.attach.
 
         Raises:
-            PortError: there is no memory for it.
+            PortError: out of memory.
         """
         link = _Link.of(self.spec)
         port = ctypes.c_uint32(self.number), ctypes.c_int(self.socket.fileno()), ctypes.byref(link)
@@ -79,11 +79,11 @@ def open_ports(specs: Sequence[PortSpec], spare: int = 0) -> list[OpenPort]:
     """Bind every port, or none.
 
     Args:
-        spare: how many more files must be allowed to be opened then.
+        spare: number of further files that must remain available afterwards.
 
     Raises:
-        PortError: a number is given twice, an address or interface cannot be had, or there are too many for the limit
-            of open files.
+        PortError: a duplicate number, an unavailable address or interface, or too many ports for the limit of open
+            files.
     """
     numbers = Counter(spec.number for spec in specs)
     twice = next((number for number, times in numbers.items() if times > 1), None)

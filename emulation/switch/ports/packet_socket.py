@@ -1,6 +1,6 @@
-"""Network interfaces as ports: a packet socket, and where the kernel can a short way out past its queues.
+"""Network interfaces as ports: a packet socket and, if the kernel supports it, a fast path for output past its queues.
 
-Their C is runtime/ports/packet.h.
+The C code is runtime/ports/packet.h.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from emulation.switch.ports.port_spec import Endpoint, Kind
 
 TX_BYTES = 64 * 9728  # of runtime/ports/port.h
 
-# Of the kernel's headers: Python has no names for them.
+# From kernel headers; Python has no names for them.
 AF_XDP = 44
 SOL_PACKET, PACKET_ADD_MEMBERSHIP, PACKET_IGNORE_OUTGOING = 263, 1, 23
 PACKET_MR_PROMISC, ETH_P_ALL, ARPHRD_ETHER, ARPHRD_LOOPBACK = 1, 3, 1, 772
@@ -29,7 +29,7 @@ SIOCGIFMTU, VLAN_HEADER_BYTES = 0x8921, 18
 RTM_GETLINK, NLM_F_REQUEST, IFLA_QDISC = 18, 1, 6
 NLMSG_HEADER, LINK_HEADER, ATTRIBUTE_HEADER = struct.Struct("=IHHII"), struct.Struct("=BxHiII"), struct.Struct("=HH")
 
-Socket = socket.socket  # a name that a field called socket does not hide
+Socket = socket.socket  # a name that a field called `socket` does not hide
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PacketSocket:
     """A network interface by name.
 
     Attributes:
-        direct: what leaves may go past the interface's taps, where it has no queue.
+        direct: output may bypass the interface's taps, if it has no queue.
     """
 
     LISTED: ClassVar[str | None] = None
@@ -46,7 +46,7 @@ class PacketSocket:
 
     @classmethod
     def parse(cls, ends: Sequence[str], options: Mapping[str, str]) -> PacketSocket:
-        """Raises PortError: no interface can be called that, or not a value of `direct`."""
+        """Parse an interface's name and options. Raises PortError: the name or the value of `direct` is illegal."""
         name, direct = ends[0], options.get("direct", "yes")
         if len(name.encode()) > 15 or re.search(r"[\s/:=]", name):
             raise PortError(f"{name!r} cannot be the name of a network interface")
@@ -65,13 +65,12 @@ class PacketSocket:
 
 @dataclass(frozen=True, slots=True)
 class OpenPacketSocket:
-    """A packet socket, and what else a port on an interface has. Another program takes it over as it is.
+    """A packet socket with the other state of a port on an interface; it is passed on between programs.
 
     Attributes:
         longest_frame: bytes that the interface takes, VLAN tag included.
-        waiting: memory for frames that wait to leave.
-        xdp: a socket for the transmit ring of runtime/ports/xdp.h; None where frames have to go through the packet
-            socket.
+        waiting: memory for frames in the output queue.
+        xdp: a socket for the transmit ring of runtime/ports/xdp.h; None if frames have to use the packet socket.
     """
 
     socket: Socket
@@ -81,7 +80,7 @@ class OpenPacketSocket:
 
     @classmethod
     def of(cls, name: str, packet: Socket, direct: bool) -> OpenPacketSocket:
-        """For an interface's packet socket; `direct`: with the short way out, if the interface has no queue."""
+        """Wrap an interface's packet socket; `direct`: with the fast path for output, if the interface has no queue."""
         described = fcntl.ioctl(packet, SIOCGIFMTU, struct.pack("16s16x", name.encode()))
         longest = struct.unpack_from("i", described, 16)[0] + VLAN_HEADER_BYTES
         return cls(packet, longest, mmap.mmap(-1, TX_BYTES), _xdp_socket() if direct and queueless(name) else None)
@@ -100,10 +99,10 @@ class OpenPacketSocket:
 
 
 def packet_socket(name: str) -> socket.socket:
-    """A packet socket that hears all that comes to an interface.
+    """Open a packet socket that receives all frames of an interface.
 
     Raises:
-        PortError: there is no such interface, or it cannot be had.
+        PortError: there is no such interface, or it cannot be opened.
     """
     sock = None
     try:
@@ -128,7 +127,7 @@ def packet_socket(name: str) -> socket.socket:
 
 
 def queueless(name: str) -> bool:
-    """Whether an interface sends at once (as veth does), and nobody has given it a queueing discipline."""
+    """Whether an interface sends at once (as veth does) and has no queueing discipline."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         asked = LINK_HEADER.pack(0, 0, socket.if_nametoindex(name), 0, 0)
         header = NLMSG_HEADER.pack(NLMSG_HEADER.size + len(asked), RTM_GETLINK, NLM_F_REQUEST, 1, 0)
@@ -146,7 +145,7 @@ def queueless(name: str) -> bool:
 def _xdp_socket() -> socket.socket | None:
     try:
         sock = socket.socket(AF_XDP, socket.SOCK_RAW, 0)
-    except OSError:  # A kernel without them.
+    except OSError:  # Kernels without them.
         return None
     enlarge_buffers(sock)
     return sock

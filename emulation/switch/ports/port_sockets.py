@@ -1,4 +1,4 @@
-"""What the sockets of all kinds of port have in common."""
+"""Helpers for the sockets of all kinds of port."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from emulation.switch.ports.port_spec import Endpoint
 
 SOCKET_BUFFER_BYTES = 8 << 20
 
-# Of the kernel's headers: Python has no names for them.
+# From kernel headers; Python has no names for them.
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, UDP_GRO = 32, 33, 104
 
 
 def enlarge_buffers(sock: socket.socket) -> None:
-    """Beyond the system's limit for users where that is allowed."""
+    """Enlarge a socket's buffers, beyond the system's limit for users if permitted."""
     for force, option in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
         try:
             sock.setsockopt(socket.SOL_SOCKET, force, SOCKET_BUFFER_BYTES)
@@ -25,17 +25,17 @@ def enlarge_buffers(sock: socket.socket) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused; of a limit, what it is."""
+    """Why the system refused, with the limit if one was reached."""
     if error.errno == errno.EMFILE:
         return f"{error.strerror}: a process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} (ulimit -n)"
     return error.strerror or str(error)
 
 
 def udp_socket(bind: Endpoint) -> socket.socket:
-    """A bound UDP socket that takes several datagrams as one.
+    """A bound UDP socket that receives several datagrams as one.
 
     Raises:
-        PortError: the address is taken, or it cannot be had.
+        PortError: the address is taken or unavailable.
     """
     sock = None
     try:

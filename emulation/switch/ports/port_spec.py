@@ -1,4 +1,4 @@
-"""Switch ports as they are described: what a port is on, and what its link does to frames."""
+"""Specifications of switch ports: their socket, and their link's effects on frames."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """From `ADDRESS:PORT`.
+        """Parse `ADDRESS:PORT`.
 
         Raises:
-            PortError: not of that form.
+            PortError: the text is not of that form.
         """
         address, _, port = text.rpartition(":")
         try:
@@ -50,10 +50,10 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Probabilities per packet, port and direction, drawn from streams that `seed` determines.
+    """Probabilities of faults per packet, port and direction, drawn from streams determined by `seed`.
 
     Attributes:
-        corrupt: that one bit of the frame is flipped; of UDP ports, one of the datagram's.
+        corrupt: one bit of the frame is flipped; on UDP ports, one of the datagram's.
     """
 
     loss: float = 0.0
@@ -73,9 +73,9 @@ class Shape:
     """The link of a port.
 
     Attributes:
-        rate: bits of frames per second that leave; None for as many as come.
-        delay_ns: how long a frame takes, in either direction (on a wire, from each end to the other).
-        queue: frames that may wait to leave; what comes when the queue is full is dropped.
+        rate: bits of frames per second in output; None for unlimited.
+        delay_ns: of a frame, in either direction (on a wire, from each end to the other).
+        queue: frames that may wait for output; more are dropped.
         burst: bytes that may leave at once after a pause, faster than the rate.
     """
 
@@ -94,7 +94,7 @@ class Shape:
 
 
 def parse_rate(text: str) -> float:
-    """Bits per second, from `100mbit`.
+    """Parse bits per second, from `100mbit`.
 
     Raises:
         PortError: not of that form, or not above 0.
@@ -106,7 +106,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_delay(text: str) -> int:
-    """Nanoseconds, from `2ms`.
+    """Parse nanoseconds, from `2ms`.
 
     Raises:
         PortError: not of that form, or longer than an hour.
@@ -155,10 +155,10 @@ RENAMED = {"rate": "bandwidth"}  # old names, for one version
 
 
 def with_options(options: Mapping[str, str], faults: Faults, shape: Shape) -> tuple[Faults, Shape]:
-    """`faults` and `shape` as LINK_OPTIONS change them.
+    """Apply LINK_OPTIONS to `faults` and `shape`.
 
     Raises:
-        PortError: not a value of its option; it names the option.
+        PortError: an illegal value; the message names the option.
     """
     for name, value in options.items():
         try:
@@ -172,22 +172,22 @@ def with_options(options: Mapping[str, str], faults: Faults, shape: Shape) -> tu
     return faults, shape
 
 
-# ---- what a port is on ------------------------------------------------------------------------------------------
+# ---- sockets -----------------------------------------------------------------------------------------------------
 
 
 class Opened(Protocol):
-    """A place with its socket, which outlives the programs that use it."""
+    """An open socket, which outlives the programs that use it."""
 
     @property
     def socket(self) -> socket.socket: ...
 
     def attach(self, library: ctypes.CDLL, port: Sequence[Any], destination: Endpoint | None) -> int:
-        """Give a compiled program the port; an errno.
+        """Attach the port to a compiled program; returns an errno.
 
         Args:
             library: has the kind's nf_*_port().
             port: its first arguments: number, descriptor, link.
-            destination: what headers that the port makes carry; None for the socket's own address.
+            destination: destination address in headers that the port makes; None for the socket's own address.
         """
         ...
 
@@ -195,19 +195,19 @@ class Opened(Protocol):
 
 
 class Place(Protocol):
-    """What a port is on; a frozen dataclass of each kind.
+    """A port's place, such as a socket's address; each kind has a frozen dataclass.
 
     Attributes:
-        LISTED: under what name the ready file has the addresses of such ports; None: they have none.
+        LISTED: key of the ready file for the addresses of such ports; None: they have none.
     """
 
     LISTED: ClassVar[str | None]
 
     def open(self) -> Opened:
-        """Bind it.
+        """Open its socket.
 
         Raises:
-            PortError: it cannot be had.
+            PortError: it cannot be opened.
         """
         ...
 
@@ -217,12 +217,12 @@ class Kind:
     """A kind of port.
 
     Attributes:
-        name: in front of the colon of WHERE.
+        name: before the colon of WHERE.
         form: of WHERE, for messages.
-        summary: the form and what it is, for help texts.
-        parse: the place of what WHERE has behind the colon, cut at commas, and of the kind's own options.
-        options: the names of its own options, and what they are.
-        most_ends: how many addresses WHERE may have.
+        summary: the form and its meaning, for help texts.
+        parse: makes the place from WHERE's parts after the colon, split at commas, and the kind's own options.
+        options: the names and meanings of its own options.
+        most_ends: maximum number of addresses in WHERE.
         bare: WHERE without a colon is of this kind.
     """
 
@@ -237,10 +237,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class PortSpec:
-    """Port `number` of the switch: what it is on, and its link.
+    """Port `number` of the switch: its place, and its link.
 
     Raises:
-        PortError: no v1model port can have this number.
+        PortError: v1model has no such port number.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""The kinds of port by name: whatever module of this package has a KIND."""
+"""The kinds of port by name: each module of this package with a KIND."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kinds() -> Mapping[str, Kind]:
 
 
 def port_help() -> str:
-    """What `--port` takes."""
+    """Help text for `--port`."""
     places = "; ".join(kind.summary for kind in kinds().values())
     own = "".join(f"; of {kind.name} {text}" for kind in kinds().values() for text in kind.options.values())
     return (
@@ -32,10 +32,10 @@ def port_help() -> str:
 
 
 def parse_port(text: str, faults: Faults | None = None, shape: Shape | None = None) -> PortSpec:
-    """From `N=WHERE[,NAME=VALUE...]`; what no NAME says is as in `faults` and `shape`.
+    """Parse `N=WHERE[,NAME=VALUE...]`; `faults` and `shape` are the defaults.
 
     Raises:
-        PortError: not of that form, or a number that no v1model port can have.
+        PortError: not of that form, or a number that v1model does not have.
     """
     number, equals, rest = text.partition("=")
     where = [word for i, word in enumerate(rest.split(",")) if i == 0 or "=" not in word]
@@ -59,7 +59,7 @@ def _option(word: str) -> tuple[str, str]:
 
 
 def parse_place(where: str) -> Place:
-    """From WHERE alone.
+    """Parse WHERE alone.
 
     Raises:
         PortError: not of the form of any kind.

@@ -1,4 +1,4 @@
-"""Ports to hosts, on UDP sockets: datagrams get the headers that a NIC would have brought (runtime/ports/udp.h)."""
+"""Ports to hosts on UDP sockets: datagrams get the headers that a NIC would deliver (runtime/ports/udp.h)."""
 
 from __future__ import annotations
 

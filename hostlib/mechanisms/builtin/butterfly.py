@@ -1,8 +1,8 @@
 """butterfly: in each round every worker exchanges its whole tensor with one other (recursive doubling).
 
-Source: "How to Train your DNN", section 3.3.2; Canny and Zhao 2013. Where the world size is no power of two, the
-workers past it hand their tensor to one below first and get the sum back last (Thakur, Rabenseifner and Gropp 2005,
-section 4.4).
+Source: "How to Train your DNN", section 3.3.2; Canny and Zhao 2013. If the world size is not a power of two, the
+workers above the largest one hand their tensor to a lower rank first and get the sum back last (Thakur, Rabenseifner
+and Gropp 2005, section 4.4).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """halving-doubling: reduce-scatter by halving what is exchanged in every round, all-gather by doubling it.
 
-Source: Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005, section 4.5, where the world size is a power of two.
-Elsewhere Traeff 2024, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms", which carries no more in as
-many rounds, rounded up: in each, everybody sends to the worker as far ahead and receives from the one as far behind.
+Source for powers of two: Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005, section 4.5. For other world sizes:
+Traeff 2024, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms", with the same volume in ceil(log2 n)
+rounds; each rank sends to one at a distance ahead and receives from the one at that distance behind.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ def _in_pairs(rank: int, n: int) -> Iterator[Operation]:
 
 
 def _with(rank: int, distance: int) -> Iterator[int]:
-    """What a rank has in the round of that distance: the pieces that differ from its number in lower bits only."""
+    """The pieces that a rank holds in the round of that distance: they differ from its number only in lower bits."""
     return (rank ^ lower for lower in range(distance))
 
 
 def _in_circles(rank: int, n: int) -> Iterator[Operation]:
-    """Of the `wide` pieces from its own on that a rank adds to, it gives all but the first `narrow` away: to the rank
-    whose own piece is the first of those."""
+    """Operations of a rank if the world size is not a power of two.
+
+    Of the `wide` pieces from its own on that a rank adds to, it sends all but the first `narrow` away: to the rank
+    whose own piece is the first of those.
+    """
     rounds = list(pairwise(_widths(n)))
     for wide, narrow in rounds:
         ahead, behind = (rank + narrow) % n, (rank - narrow) % n

@@ -24,7 +24,7 @@ NAME = "inagg"
 
 
 def schedule(world_size: int, size: int, turn: int, *, servers: int = 1, assign: Assign = "whole") -> Schedule:
-    """Up through the switch's sum, down n times from the server."""
+    """Up through the switch's sum, and n times down from the server."""
     owners = placement(servers, assign, size, turn)
     return with_servers(NAME, world_size, servers, owners, _worker, _server, _switch)
 

@@ -39,16 +39,16 @@ def schedule(
     assign: Assign = "whole",
     racks: int = 1,
 ) -> Schedule:
-    """Workers send everything up and get everything back.
+    """Workers send the whole tensor up and receive the whole sum.
 
     Args:
-        via_server: what was summed passes through a server, which applies it, before it is multicast.
-        servers, assign: of that form.
-        racks: each with a switch (leaf) of its own under one more (spine); sums are taken at both levels.
+        via_server: a server applies the switch's sum before it is multicast.
+        servers, assign: options of via_server.
+        racks: number of leaf switches, all below one spine; sums are taken at both levels.
     """
     if via_server:
         if racks != 1:
-            raise ScheduleError(f"{NAME}: via_server is for one switch, not {racks} racks")
+            raise ScheduleError(f"{NAME}: via_server works with one switch, not with {racks} racks")
         owners = placement(servers, assign, size, turn)
         return with_servers(NAME, world_size, servers, owners, _worker_of_servers, _server, _switch_of_servers)
     workers = tuple(worker(rank) for rank in range(world_size))

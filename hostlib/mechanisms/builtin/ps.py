@@ -54,7 +54,7 @@ def _server(number: int, workers: tuple[str, ...], owners: tuple[int, ...]) -> I
 
 
 def _sharing(rank: int, n: int, owners: tuple[int, ...]) -> Iterator[Operation]:
-    """Others are served in the order of their distance, so that not all workers send to one at once."""
+    """Serve the others in order of their distance, so that the workers do not all send to one host at once."""
     order = sorted(range(len(owners)), key=lambda piece: ((owners[piece] - rank) % n, piece))
     mine = [piece for piece in order if owners[piece] == rank]
     others = [piece for piece in order if owners[piece] != rank]

@@ -16,11 +16,11 @@ NAME = "ring"
 
 
 def schedule(world_size: int, turn: int, *, split: bool = True) -> Schedule:
-    """Every worker passes pieces on to the next.
+    """Every worker passes pieces on to the next one.
 
     Args:
-        split: n pieces, all on their way at once. Else the tensor goes round in one: from the worker whose turn it is,
-            growing, and once more whole.
+        split: cut the tensor into n pieces that all move at once. Otherwise the tensor goes round as one piece,
+            starting at rank `turn` mod n: once to be summed, once more to distribute the sum.
     """
     n = world_size
     if split:

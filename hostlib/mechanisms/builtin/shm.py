@@ -1,4 +1,4 @@
-"""shm: the host's CPUs add what its workers wrote into shared memory.
+"""shm: the host's CPUs add what its workers write to shared memory.
 
 Source: "Involving CPUs into Multi-GPU Deep Learning", section 3.1.
 """

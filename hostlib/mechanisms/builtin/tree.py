@@ -1,4 +1,4 @@
-"""tree: two binary trees, each for half of the tensor; who passes things on in one is a leaf in the other.
+"""tree: two binary trees, each for half of the tensor; the inner nodes of one are the leaves of the other.
 
 Source: Sanders, Speck and Traeff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction and scan".
 """
@@ -16,10 +16,10 @@ NAME = "tree"
 
 
 def schedule(world_size: int, *, pieces: int = 8) -> Schedule:
-    """Sums go up to a root and come down again.
+    """Sums go up to the root and down again.
 
     Args:
-        pieces: even ones take the first tree, odd ones the second; while one goes up, the next follows.
+        pieces: even ones take the first tree, odd ones the second; they are pipelined.
     """
     if pieces < 1:
         raise ScheduleError(f"{NAME}: pieces must be at least 1, not {pieces}")
@@ -29,7 +29,7 @@ def schedule(world_size: int, *, pieces: int = 8) -> Schedule:
 
 def _worker(rank: int, n: int, pieces: int) -> Iterator[Operation]:
     trees = [_neighbours(rank, n, 0), _neighbours(rank, n, n // 2)]
-    # A leaf waits for nothing: what it has to give goes before it waits as an inner node.
+    # A leaf waits for nothing, so it sends as a leaf of one tree before it waits as an inner node of the other.
     for inner in (False, True):
         for piece in range(pieces):
             parent, children = trees[piece % 2]
@@ -45,8 +45,10 @@ def _worker(rank: int, n: int, pieces: int) -> Iterator[Operation]:
 
 
 def _neighbours(rank: int, n: int, shift: int) -> tuple[str | None, list[str]]:
-    """Parent and children in the tree of a heap's shape, whose place i is rank i + shift: the inner half of its places
-    are the outer half of the unshifted tree's."""
+    """Parent and children of a rank in a heap-shaped tree whose place i holds rank i + shift.
+
+    The inner places of the shifted tree hold the ranks at the outer places of the unshifted one.
+    """
     place = (rank - shift) % n
     parent = worker(((place - 1) // 2 + shift) % n) if place > 0 else None
     children = [worker((child + shift) % n) for child in (2 * place + 1, 2 * place + 2) if child < n]

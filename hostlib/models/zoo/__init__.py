@@ -1,4 +1,4 @@
-"""The networks of the papers, by name. Torch-free until one is built."""
+"""The papers' networks, by name. Torch-free until one is built."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["NAMES", "build", "options_of", "parse"]
 
 
 def build(name: str, **overrides: Any) -> nn.Module:
-    """A network by name, freshly initialised from torch's seed; under torch.device("meta") without weights.
+    """Build a network by name, freshly initialised from torch's seed; without weights under torch.device("meta").
 
-    Its attributes input_shape and classes say what it takes and how many it tells apart.
+    Its attributes input_shape and classes give its input's shape and its number of classes.
 
     Args:
         overrides: options of its family, such as classes=10, pixels=32, channels=1 or norm="group".
 
     Raises:
-        UnknownNameError: no such network, or it has no such option.
-        ModelError: an image that is too small for it, or other values that cannot be.
+        UnknownNameError: there is no such network, or it has no such option.
+        ModelError: the image is too small for it, or an option's value is impossible.
     """
     legal = options_of(name)
     for option in overrides:
@@ -44,10 +44,10 @@ def build(name: str, **overrides: Any) -> nn.Module:
 
 
 def options_of(name: str) -> dict[str, Any]:
-    """The options that a network has, and of what kind each is.
+    """The options of a network, and their types.
 
     Raises:
-        UnknownNameError: no such network.
+        UnknownNameError: there is no such network.
     """
     if name not in ENTRIES:
         raise UnknownNameError("model", name, NAMES)
@@ -58,11 +58,11 @@ def options_of(name: str) -> dict[str, Any]:
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """`vgg19:classes=1000:pixels=299` as name and options.
+    """Parse `vgg19:classes=1000:pixels=299` into name and options.
 
     Raises:
-        UnknownNameError: no such network or option.
-        ModelError: an option's value is not of its kind.
+        UnknownNameError: there is no such network or option.
+        ModelError: an option's value has the wrong type.
     """
     name, *words = text.split(":")
     legal = options_of(name)
@@ -76,7 +76,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _maker(name: str) -> tuple[type[nn.Module], tuple[Any, ...]]:
-    """The class of a network, and its layout: what the class takes by position."""
+    """The class of a network, and its positional arguments."""
     family = importlib.import_module(f"{__name__}.{ENTRIES[name].family}")
     models: dict[str, tuple[type[nn.Module], tuple[Any, ...]]] = family.MODELS
     return models[name]

@@ -1,4 +1,4 @@
-"""AlexNet and Overfeat, as tf_cnn_benchmarks has them: no local response normalisation, no groups."""
+"""AlexNet and Overfeat, as in tf_cnn_benchmarks: no local response normalisation, no groups."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Overfeat(Chain):
 
 
 def _fully_connected(*widths: int) -> nn.Sequential:
-    """Layers from each width to the next, with ReLU in between."""
+    """Linear layers from each width to the next, with ReLU in between."""
     layers: list[nn.Module] = []
     for into, width in itertools.pairwise(widths):
         layers += [nn.Linear(into, width), nn.ReLU()]

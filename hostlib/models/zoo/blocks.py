@@ -1,4 +1,4 @@
-"""What the networks are made of: convolutions with their normalisation, branches side by side, and sizes of maps."""
+"""Building blocks of networks: convolutions with normalisation, parallel branches, and feature map sizes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NORM_GROUPS = 32
 
 
 class Network(nn.Module):
-    """A network that says what it takes.
+    """A network that describes its input and output.
 
     Attributes:
         input_shape: of one example.
-        classes: how many its last layer tells apart.
+        classes: number of classes of its last layer.
     """
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
@@ -31,7 +31,7 @@ class Network(nn.Module):
 
 
 class Chain(Network):
-    """Features, which are flattened, and a classifier. float32 (N, C, H, W) -> (N, classes)."""
+    """Features, flattened, and a classifier. float32 (N, C, H, W) -> (N, classes)."""
 
     features: nn.Module
     classifier: nn.Module
@@ -41,22 +41,22 @@ class Chain(Network):
 
 
 class Branches(nn.ModuleList):
-    """Paths side by side, concatenated. float32 (N, C, H, W) -> (N, sum of their channels, H', W')."""
+    """Parallel branches, concatenated. float32 (N, C, H, W) -> (N, sum of their channels, H', W')."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([path(x) for path in self], dim=1)
 
 
 def normalisation(norm: Norm, channels: int, scale: bool = True) -> nn.Module:
-    """One for so many channels; without `scale`, it only shifts.
+    """A normalisation of a number of channels; without `scale`, it only shifts.
 
-    Groups are 32, or as many of them as divide the channels.
+    Group normalisation has 32 groups, or the largest smaller number that divides the channels.
     """
     if norm == "none":
         return nn.Identity()
     made = nn.BatchNorm2d(channels) if norm == "batch" else nn.GroupNorm(math.gcd(NORM_GROUPS, channels), channels)
     if not scale:
-        del made.weight  # ones that are not learnt: PyTorch's kernels do not all go without
+        del made.weight  # constant ones: some of PyTorch's kernels require a scale
         made.register_buffer("weight", torch.ones(channels), persistent=False)
     return made
 
@@ -76,7 +76,7 @@ def conv(
     """A convolution, its normalisation (which makes a bias superfluous) and its activation.
 
     Args:
-        same: padded so that the map keeps its size, but for the stride.
+        same: padded so that the map keeps its size, except for the stride.
     """
     rows, columns = (kernel, kernel) if isinstance(kernel, int) else kernel
     padding = (rows // 2, columns // 2) if same else 0
@@ -87,10 +87,10 @@ def conv(
 
 
 def extent(pixels: int, *windows: tuple[int, int], name: str) -> int:
-    """What is left of a map's width after unpadded windows of (kernel, stride).
+    """Width of a feature map after unpadded windows of (kernel, stride).
 
     Raises:
-        ModelError: nothing.
+        ModelError: nothing is left.
     """
     least = 1
     for kernel, stride in reversed(windows):

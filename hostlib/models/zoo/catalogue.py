@@ -1,4 +1,4 @@
-"""Which networks there are, with the input and the classes that the papers give them. Torch-free."""
+"""The networks' names, with the papers' input shapes and classes. Torch-free."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hostlib.errors import UnknownNameError
 
 IMAGE_NET = 1000
-TF_IMAGE_NET = 1001  # tf_cnn_benchmarks and slim have a class for the background
+TF_IMAGE_NET = 1001  # tf_cnn_benchmarks and slim have one more class, for the background
 TENSORFLOW = "TensorFlow's, as in RALP"
 SLIM = "slim's, as in Network Operator Edition"
 
@@ -17,10 +17,10 @@ class Entry:
     """A network.
 
     Attributes:
-        family: the module of hostlib.models.zoo that makes it.
+        family: the module of hostlib.models.zoo that builds it.
         input: shape of one example: channels, height and width of an image, or a number of tokens.
-        classes: what it tells apart; a language model's vocabulary.
-        source: who described it, and whose sizes are taken.
+        classes: number of classes; a language model's vocabulary.
+        source: the paper that describes it, and the version whose sizes are used.
     """
 
     name: str
@@ -62,13 +62,13 @@ SMALL_INPUT = (1, 8, 8)
 
 
 def is_factory(text: str) -> bool:
-    """Whether it is a `package.module:factory`, not a network with its options."""
+    """Whether a text is a `package.module:factory`, not a network with its options."""
     plain, colon, _ = text.partition(":")
     return bool(colon) and plain not in ENTRIES
 
 
 def require_known(text: str) -> None:
-    """Refuse what names no model; a factory may still not be there.
+    """Check a model's name; a factory may still not exist.
 
     Raises:
         UnknownNameError: it is neither a network nor a factory.

@@ -1,4 +1,4 @@
-"""GoogLeNet: nine inception modules, as tf_cnn_benchmarks has them.
+"""GoogLeNet: nine inception modules, as in tf_cnn_benchmarks.
 
 Source: Szegedy et al. 2014, table 1.
 """
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hostlib.models.zoo.blocks import Branches, Network, Norm, conv
 
-# 1x1; 1x1 before 3x3, 3x3; 1x1 before 5x5, 5x5; 1x1 after the pool. A pool comes before modules of another size.
+# Widths of 1x1; 1x1 before 3x3, 3x3; 1x1 before 5x5, 5x5; 1x1 after the pool. A pool precedes each change of size.
 MODULES = (
     ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
     (

@@ -1,4 +1,4 @@
-"""GPT-2: a transformer that tells the next token.
+"""GPT-2: a transformer that predicts the next token.
 
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3 and table 2.
 """
@@ -15,7 +15,7 @@ SPREAD = 0.02
 
 
 class Attention(nn.Module):
-    """Causal, by several heads. float32 (N, T, width) -> (N, T, width)."""
+    """Causal multi-head self-attention. float32 (N, T, width) -> (N, T, width)."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then two fully connected layers, each with the way around it. float32 (N, T, width) -> the same."""
+    """Attention and two fully connected layers, each with a residual connection. float32 (N, T, width) -> the same."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -46,11 +46,12 @@ class Block(nn.Module):
 
 
 class GPT2(Network):
-    """The head has the tokens' embedding for its weights. int64 (N, T) -> float32 (N, T, classes), T up to context.
+    """GPT-2; the head shares the weights of the token embedding. int64 (N, T) -> float32 (N, T, classes), T up to
+    context.
 
     Args:
-        classes: the vocabulary.
-        context: tokens that it sees.
+        classes: size of the vocabulary.
+        context: maximum number of tokens.
     """
 
     input_dtype = torch.int64
@@ -67,7 +68,7 @@ class GPT2(Network):
         self.head.weight = self.tokens.weight
         for name, parameter in self.named_parameters():
             if name.endswith("weight") and parameter.dim() > 1:
-                # What is added to the way around is the smaller, the more layers there are.
+                # Residual branches are initialised the smaller, the more layers there are.
                 ends = name.endswith(("attention.out.weight", "inner.2.weight"))
                 nn.init.normal_(parameter, std=SPREAD / (2 * layers) ** 0.5 if ends else SPREAD)
             elif name.endswith("bias"):

@@ -1,4 +1,4 @@
-"""Inception-v3, as slim has it: normalisations only shift, and the auxiliary head is an option.
+"""Inception-v3, as in slim: normalisations only shift, and the auxiliary head is an option.
 
 Source: Szegedy et al. 2015, "Rethinking the Inception Architecture", table 1 and figures 5 to 7; TensorFlow slim.
 """
@@ -11,16 +11,16 @@ from torch import Tensor, nn
 
 from hostlib.models.zoo.blocks import Branches, Network, Norm, conv, extent
 
-# Unpadded windows (kernel, stride) from the image to the map that the auxiliary head looks at, and what it looks with.
+# Unpadded windows (kernel, stride) from the image to the auxiliary head's input, and the head's own.
 TRUNK = ((3, 2), (3, 1), (3, 2), (3, 1), (3, 2), (3, 2))
 AUXILIARY_POOL = (5, 3)
 
 
 class InceptionV3(Network):
-    """float32 (N, C, P, P) -> (N, classes); with the auxiliary head, in training, a pair of these.
+    """Inception-v3. float32 (N, C, P, P) -> (N, classes); with the auxiliary head, in training, a pair of these.
 
     Args:
-        auxiliary: with the head that only training has.
+        auxiliary: with the auxiliary head, which only training uses.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ def _pooled(part: Part, into: int, width: int) -> nn.Sequential:
 
 
 def _wide(part: Part, into: int, pooled: int) -> Branches:
-    """35x35, figure 5."""
+    """Modules at 35x35, figure 5."""
     return Branches(
         [
             part(into, 64, 1),
@@ -86,7 +86,7 @@ def _to_17(part: Part, into: int) -> Branches:
 
 
 def _factorised(part: Part, width: int) -> Branches:
-    """17x17, figure 6."""
+    """Modules at 17x17, figure 6."""
     row, column = (1, 7), (7, 1)
     return Branches(
         [
@@ -128,7 +128,7 @@ def _to_8(part: Part) -> Branches:
 
 
 def _forked(part: Part, into: int) -> Branches:
-    """8x8, figure 7: a row and a column side by side."""
+    """Modules at 8x8, figure 7: a row and a column kernel side by side."""
     return Branches(
         [
             part(into, 320, 1),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hostlib.models.zoo.blocks import Network, Norm, conv
 
-# Expansion, channels, how many, stride of the first.
+# Expansion, channels, repetitions, stride of the first.
 ROWS = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -23,7 +23,7 @@ LAST = 1280
 
 
 class Inverted(nn.Module):
-    """Wider, depthwise, and narrow again, with a way around where shapes agree. float32 (N, C, H, W) -> (N, C', H', W')."""
+    """Expand, depthwise, project, with a shortcut where shapes agree. float32 (N, C, H, W) -> (N, C', H', W')."""
 
     def __init__(self, into: int, width: int, stride: int, expansion: int, norm: Norm) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Inverted(nn.Module):
 
 
 class MobileNetV2(Network):
-    """float32 (N, C, P, P) -> (N, classes)."""
+    """MobileNetV2. float32 (N, C, P, P) -> (N, classes)."""
 
     def __init__(self, *, classes: int, channels: int, pixels: int, norm: Norm = "batch") -> None:
         super().__init__((channels, pixels, pixels), classes)

@@ -1,6 +1,6 @@
-"""ResNets: 18 layers as first described; 50 to 200 as slim's resnet_v2, or with version=1 as first described, too.
+"""ResNets: 18 layers as first published; 50 to 200 as slim's resnet_v2, or with version=1 as first published.
 
-A shortcut's convolution is made first in its block, as TensorFlow makes it.
+A shortcut's convolution is constructed first in its block, as in TensorFlow.
 
 Sources: He et al. 2015, table 1 (version 1); He et al. 2016, figure 1b, and TensorFlow slim's resnet_v2 (version 2).
 """
@@ -20,9 +20,9 @@ Unit = Literal["basic", "bottleneck"]
 
 
 class Residual(nn.Module):
-    """Convolutions and the way around them, then ReLU. float32 (N, C, H, W) -> (N, C', H / stride, W / stride).
+    """Convolutions and a shortcut, then ReLU. float32 (N, C, H, W) -> (N, C', H / stride, W / stride).
 
-    Source: He et al. 2015, figure 5; where shapes differ the way around is a 1x1 convolution (option B).
+    Source: He et al. 2015, figure 5; where shapes differ the shortcut is a 1x1 convolution (option B).
     """
 
     def __init__(self, unit: Unit, into: int, depth: int, stride: int, norm: Norm) -> None:
@@ -49,7 +49,7 @@ class Residual(nn.Module):
 class PreActivated(nn.Module):
     """slim's bottleneck unit of version 2. float32 (N, C, H, W) -> (N, 4 depth, H / stride, W / stride).
 
-    Its first normalisation comes before both ways; a way around of the same depth is a pool, which only leaves out.
+    Its first normalisation precedes both branches; a shortcut of unchanged depth is a subsampling pool.
     """
 
     def __init__(self, into: int, depth: int, stride: int, norm: Norm) -> None:
@@ -101,7 +101,7 @@ class ResNet(Network):
         for block, count in enumerate(counts):
             depth = 64 * 2**block
             for number in range(count):
-                # The stride is the first unit's; in slim, the last one's of the block before.
+                # The first unit has the stride; in slim, the last unit of the previous block has it.
                 if version == 1:
                     stride = 2 if block > 0 and number == 0 else 1
                     units.append(Residual(unit, into, depth, stride, norm))

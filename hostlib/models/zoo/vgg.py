@@ -14,7 +14,7 @@ HIDDEN = 4096
 
 
 class VGG(Chain):
-    """Convolutions have biases; with a normalisation, they have that instead. float32 (N, C, P, P) -> (N, classes)."""
+    """VGG. Convolutions have either biases or a normalisation. float32 (N, C, P, P) -> (N, classes)."""
 
     def __init__(self, *counts: int, classes: int, channels: int, pixels: int, norm: Norm = "none") -> None:
         super().__init__((channels, pixels, pixels), classes)

@@ -19,7 +19,7 @@ Engine::Engine(const std::string &address, const std::vector<std::uint16_t> &por
     for (const std::uint16_t port : ports) lanes_.push_back(std::make_unique<Lane>(address, port));
 }
 
-// The lanes' threads call finished(): they end before what it uses.
+// The lanes' threads call finished(), so they must end before the members that it uses.
 Engine::~Engine() { lanes_.clear(); }
 
 std::vector<std::uint16_t> Engine::ports() const {
@@ -64,7 +64,7 @@ std::uint64_t Engine::configure(const Place &place) {
 }
 
 std::uint64_t Engine::submit(DType dtype, void *x, std::size_t count, bool average) {
-    // A look at the whole tensor: not under the lock, which the lanes want.
+    // Scans the whole tensor, so not under the lock, which the lanes need.
     const std::uint16_t magnitude = dtype == DType::int32 ? block_code(dtype, x, count) : layout::EXPONENT_ZERO;
     const std::lock_guard lock(mutex_);
     if (place_.world_size == 0) throw std::logic_error("configure() comes first");
@@ -75,7 +75,7 @@ std::uint64_t Engine::submit(DType dtype, void *x, std::size_t count, bool avera
     operation->average = average;
     operation->ticket = ++tickets_;
     operation->finished = [this] {
-        // Under the lock, or a waiter that has just looked would sleep on.
+        // Under the lock: a waiter that has just checked would otherwise miss the notification.
         const std::lock_guard finishing(mutex_);
         done_.notify_all();
     };
@@ -120,7 +120,7 @@ void Engine::halt() {
         const std::lock_guard lock(mutex_);
         halted_ = true;
     }
-    // Without the lock: a lane may be about to say that something is finished.
+    // Without the lock: a lane may be about to report that something is finished.
     for (const auto &lane : lanes_) lane->halt();
 }
 
@@ -173,7 +173,7 @@ std::vector<Remainder> Engine::unfinished() const {
             else
                 std::fill(begin, end, 1);
         }
-        // Of what was refused nothing was summed, whichever positions are through: by other means it is refused again.
+        // Nothing of a refused tensor was summed, whichever positions are complete: the fallback refuses it again.
         if (waiting.operation->overflow) std::fill(left.done.begin(), left.done.end(), 0);
         out.push_back(std::move(left));
     }

@@ -1,4 +1,4 @@
-// One rank's end of the slot protocol: sums tensors with the other ranks' through the switch.
+// One rank's endpoint of the slot protocol: sums tensors with the other ranks' through the switch.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +15,7 @@
 
 namespace netfold {
 
-// This rank's place in a job, as the controller gave it. One pool of slots per lane.
+// This rank's place in a job, as assigned by the controller. One slot pool per lane.
 struct Place {
     End fabric;
     std::uint16_t job = 0, rank = 0;
@@ -24,7 +24,7 @@ struct Place {
     std::vector<Pool> pools;
 };
 
-// No result for the whole deadline while something was outstanding.
+// No result arrived for the whole deadline while something was outstanding.
 struct Stalled : std::runtime_error {
     Stalled(std::uint64_t position, double silent_s);
 };
@@ -33,7 +33,7 @@ struct Cancelled : std::runtime_error {
     Cancelled() : std::runtime_error("cancelled") {}
 };
 
-// The sum of the ranks' int32 tensors might not fit: nothing was summed.
+// The sum of the ranks' int32 tensors might overflow: nothing was summed.
 struct SumOverflow : std::overflow_error {
     using std::overflow_error::overflow_error;
 };
@@ -42,44 +42,45 @@ struct SumOverflow : std::overflow_error {
 struct Remainder {
     std::uint64_t ticket;
     std::vector<int> openings;       // by lane: this rank's code of the opening blocks, -1 if it was never sent
-    std::vector<std::uint8_t> done;  // by chunk of the tensor: the result is in its place
+    std::vector<std::uint8_t> done;  // by chunk of the tensor: the result is in place
 };
 
-// Several lanes (a socket, a pool of slots and a thread each) side by side. Tensors are summed in the order in which
-// they are submitted, which must be every rank's, and several may be under way at once.
+// Several lanes (a socket, a slot pool and a thread each) side by side. Tensors are summed in the order in which they
+// are submitted, which must be the same on every rank; several may be in progress at once.
 class Engine {
 public:
-    // One lane per port; 0 takes any. Throws std::system_error when one cannot be bound.
+    // One lane per port; 0 takes any. Throws std::system_error if one cannot be bound.
     Engine(const std::string &address, const std::vector<std::uint16_t> &ports);
     ~Engine();
 
     std::string address() const { return lanes_.front()->address(); }
     std::vector<std::uint16_t> ports() const;
 
-    // Starts the streams at position 0; what was unfinished is forgotten, which is every ticket up to the one that is
-    // returned. Throws std::invalid_argument for an impossible place, std::logic_error while something is under way.
+    // Starts the streams at position 0 and drops unfinished operations: every ticket below the one that is returned.
+    // Throws std::invalid_argument for an impossible place, std::logic_error while an operation is in progress.
     std::uint64_t configure(const Place &place);
 
-    // Sum over the ranks in place; `x` must stay where it is until the ticket is done. Throws std::logic_error when
+    // Sums over the ranks in place; `x` must stay where it is until the ticket is done. Throws std::logic_error if
     // halted or not configured.
     std::uint64_t submit(DType dtype, void *x, std::size_t count, bool average);
 
-    // Wait up to so long; whether it is done. A ticket that is done is forgotten. Throws SumOverflow, Cancelled.
+    // Waits up to a timeout; returns whether it is done. Tickets that are done are dropped. Throws SumOverflow,
+    // Cancelled.
     bool wait(std::uint64_t ticket, double seconds);
 
-    // Stop sending and receiving: what follows may only be restored, asked for and configured anew.
+    // Stops sending and receiving: only restore(), queries and configure() may follow.
     void halt();
     bool halted() const;
 
     // After halt(): the last result of every slot, lane by lane, for the ranks that lack it. positions: -1 for none;
-    // words: per slot one of codes (exponent << 16 | next exponent), then the elements as they came.
+    // words: per slot one word of codes (exponent << 16 | next exponent), then the elements as received.
     std::size_t slots() const;
     void retained(std::int64_t *positions, std::uint32_t *words) const;
-    // The counterpart: take what this rank still waits for.
+    // The counterpart: takes results that this rank still waits for.
     void restore(const std::int64_t *positions, const std::uint32_t *words);
     std::vector<Remainder> unfinished() const;
 
-    // How long something has been outstanding without a result; 0 when nothing is. Seconds.
+    // How long something has been outstanding without a result, in seconds; 0 if nothing is.
     double silent() const;
 
     void cancel();

@@ -29,7 +29,7 @@ Lane::~Lane() {
     thread_.join();
 }
 
-// ---- what callers do ---------------------------------------------------------------------------------------------
+// ---- called by other threads --------------------------------------------------------------------------------------
 
 void Lane::configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window) {
     halt();
@@ -141,7 +141,7 @@ void Lane::run() {
         shown_heard_ns_ = heard_ns_;
         shown_position_ = parts_.empty() ? next_position_ : parts_.front()->first;
         if (finished_.empty()) continue;
-        // After what shows it; and without the lock, which whoever waits for it may want.
+        // After the state that it announces, and without the lock, which the waiter may need.
         lock.unlock();
         announce();
         lock.lock();
@@ -170,9 +170,9 @@ void Lane::cycle() {
     stats_.busy_ns += static_cast<std::uint64_t>(now_ns() - began);
 }
 
-// Every rank sends in the same order, so results come in that order, too: one that is overtaken by a packet that went a
-// while later is missing something, some rank's contribution or this rank's copy. As RACK finds TCP's losses (RFC
-// 8985).
+// Every rank sends in the same order, so results arrive in that order, too. If a result is overtaken by one for a
+// packet sent some time later, a rank's contribution or this rank's copy was lost. RACK detects TCP's losses in the
+// same way (RFC 8985).
 void Lane::send_overtaken() {
     const std::int64_t before = overtaking_ns_ - round_trip_.reordering_ns();
     for (std::size_t index = 0; index < slots_.size(); index++) {
@@ -205,8 +205,8 @@ void Lane::send_again(std::int64_t now) {
     if (again) timeouts_.back_off(round_trip_, now);
 }
 
-// The self-clocking window: a slot's next position goes when its last result is there, whatever other slots wait for. A
-// position of a tensor that waits for its prologue is passed over: the next tensor's prologue goes meanwhile.
+// The self-clocking window: a slot's next position is sent when its last result has arrived, whatever other slots wait
+// for. Positions of a tensor that waits for its prologue are skipped: the next tensor's prologue is sent meanwhile.
 void Lane::send_what_may() {
     if (free_changed_) std::sort(free_.begin(), free_.end());
     free_changed_ = false;
@@ -227,8 +227,8 @@ void Lane::send_what_may() {
     free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(kept), free_.begin() + static_cast<std::ptrdiff_t>(i));
 }
 
-// Of what this rank lacks. That goes even when the window is full: ranks may fill theirs with different positions, and
-// would wait for ever.
+// Of tensors that this rank lacks. Sent even if the window is full: ranks may fill theirs with different positions, and
+// would otherwise wait forever.
 bool Lane::lowest(std::uint64_t position) const {
     return std::none_of(slots_.begin(), slots_.end(), [position](const Slot &slot) {
         return slot.open && slot.position < static_cast<std::int64_t>(position);
@@ -270,7 +270,7 @@ void Lane::send(Part &part, std::uint64_t position, std::size_t chunk) {
     transmit(slot, index);
 }
 
-// The packet is made anew for a retransmission: a chunk's values stay in the tensor until its result is there.
+// The packet is rebuilt for a retransmission: a chunk's values stay in the tensor until its result has arrived.
 void Lane::transmit(Slot &slot, std::size_t index) {
     std::uint8_t *packet = socket_.next(), *wire = packet + layout::HEADER_BYTES;
     Header header = header_;
@@ -321,11 +321,11 @@ void Lane::handle(int i, std::int64_t now) {
     const auto next_code = static_cast<std::uint16_t>(header.next_exponent);
     if (check != header.check || header.next_exponent != doubled(next_code) || header.exponent != slot.exponent
         || next_code < slot.next_code) {
-        stats_.damaged++;  // As good as lost: the timeout asks for it again.
+        stats_.damaged++;  // Treated as lost: the timeout requests it again.
         if (slot.damage.notice(check - header.check)) stats_.spoiled++;
         return;
     }
-    // One that was overtaken says how long somebody's loss took to mend, not how long the way is.
+    // An overtaken result measures how long a loss took to repair, not the round trip.
     if (!slot.resent && slot.sent_ns >= overtaking_ns_) {
         timeouts_.measured();
         if (round_trip_.measure_shortest(now - slot.sent_ns, now)) stats_.rtt_ns = round_trip_.estimate_ns();
@@ -361,7 +361,8 @@ void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t nex
 
 void Lane::open_agreed(Part &part, std::uint16_t code) {
     if (part.operation->dtype == DType::int32 && may_overflow(code, world_size_)) {
-        // Every rank finds the same. The positions are used all the same: a slot's generations must not be skipped.
+        // Every rank comes to the same conclusion. The positions are used all the same: generations must not be
+        // skipped.
         part.refused = true;
         part.operation->overflow = code;
     }

@@ -1,4 +1,4 @@
-// One lane of the engine: a socket, a pool of slots, and the thread that keeps them busy.
+// One lane of the engine: a socket, a slot pool, and a thread that keeps the slots busy.
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,14 @@
 
 namespace netfold {
 
-// One all-reduce; its chunks are dealt to the lanes in contiguous parts.
+// One all-reduce; its chunks are distributed to the lanes in contiguous parts.
 struct Operation {
     DType dtype{};
     bool average = false;
     std::uint64_t ticket = 0;
     std::uint16_t magnitude = 0;             // of a whole int32 tensor
     std::atomic<int> parts{0};               // not yet done
-    std::atomic<std::uint16_t> overflow{0};  // code of the magnitude whose sum might not fit
+    std::atomic<std::uint16_t> overflow{0};  // code of a magnitude whose sum might overflow
     std::function<void()> finished;
 };
 
@@ -42,10 +42,10 @@ struct Part {
     std::uint64_t first = 0;            // stream position of the prologue
     std::vector<std::uint16_t> codes;   // agreed code of each chunk, known from the round before
     std::vector<std::uint8_t> done_of;  // by chunk
-    std::size_t done = 0;               // chunks whose result is here
-    int opening = -1;                   // own code of the opening blocks, once it is known
-    bool agreed = false;                // the prologue's result is here
-    bool refused = false;               // might overflow: its positions carry zeros, and nothing comes of them
+    std::size_t done = 0;               // number of chunks whose result has arrived
+    int opening = -1;                   // own code of the opening blocks, once known
+    bool agreed = false;                // the prologue's result has arrived
+    bool refused = false;               // might overflow: its positions carry zeros, and their results are discarded
 
     std::uint64_t end() const { return first + 1 + chunks; }
 };
@@ -60,11 +60,11 @@ public:
     std::string address() const { return socket_.address(); }
     std::uint16_t port() const { return socket_.port(); }
 
-    // What every packet says, and where it goes. Only when halted or idle.
+    // The constant header fields, and the destination. Only when halted or idle.
     void configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window);
     void submit(std::unique_ptr<Part> part);
 
-    void halt();  // returns when the thread has put everything down
+    void halt();  // returns when the thread has stopped using buffers
     Stats stats() const;
     std::uint64_t position() const;
     std::int64_t silent_ns() const;
@@ -76,12 +76,13 @@ public:
     const Part *part(const Operation *operation) const;
 
 private:
-    // A slot: the chunk on its way, and the last result, kept for ranks that may have lost theirs.
+    // A slot: the chunk in flight, and the last result, kept for ranks that may have lost theirs.
     struct Slot {
-        Part *part = nullptr;   // whose chunk is on its way
+        Part *part = nullptr;   // the operation of that chunk
         std::size_t chunk = 0;  // of the part; PROLOGUE for the prologue
         bool open = false, resent = false;
-        std::int64_t position = -1, kept_position = -1;  // the last that was sent; the last result's; -1 for none
+        std::int64_t position = -1,
+                     kept_position = -1;  // of the last packet sent; of the last result; -1: none
         std::uint16_t exponent = 0, next_code = 0, kept_exponent = 0, kept_next = 0;
         Damage damage;
         std::int64_t sent_ns = 0, due_ns = 0, timeout_ns = 0;
@@ -103,22 +104,22 @@ private:
     std::size_t chunk_values(const Part &part, std::size_t chunk) const;
     std::uint8_t *chunk_data(const Part &part, std::size_t chunk) const;
 
-    // The thread's own.
+    // Used by the thread only.
     UdpSocket socket_;
     Header header_{};
     Pool pool_{};
     int world_size_ = 0, window_ = 0, open_ = 0;
     std::size_t elements_ = 0;
     std::vector<Slot> slots_;
-    std::vector<std::uint64_t> free_;  // the next position of each slot that is not open
+    std::vector<std::uint64_t> free_;  // the next position of each slot that is not in flight
     bool free_changed_ = false;        // not in order
-    std::vector<std::uint8_t> kept_;   // the slots' last results, as they came
+    std::vector<std::uint8_t> kept_;   // the slots' last results, as received
     std::deque<std::unique_ptr<Part>> parts_;
-    std::vector<std::shared_ptr<Operation>> finished_;  // parts that are done, not yet announced
+    std::vector<std::shared_ptr<Operation>> finished_;  // parts that are done but not yet announced
     RoundTrip round_trip_;
     Timeouts timeouts_{LONGEST_LANE_TIMEOUT_NS};
     std::int64_t next_due_ns_ = 0, heard_ns_ = 0;
-    std::int64_t overtaking_ns_ = 0;  // when the latest packet went whose result is here
+    std::int64_t overtaking_ns_ = 0;  // send time of the latest packet whose result has arrived
     Stats stats_;
 
     // Shared with callers.

@@ -65,7 +65,7 @@ void Server::answer(int i) {
                                 + static_cast<std::uint32_t>(world_size_) * position_check(header);
     const bool halves_differ = header.next_exponent >> 16 != (header.next_exponent & 0xFFFF);
     if (check != header.check || halves_differ) {
-        stats_.damaged++;  // As good as lost: the workers ask again.
+        stats_.damaged++;  // Treated as lost: the workers ask again.
         return;
     }
     if (!workers_.empty()) {
@@ -83,8 +83,8 @@ bool Server::is_sum(int i, Header &header) const {
            && static_cast<unsigned>(header.slot) - pool_.first_slot < answered_.size();
 }
 
-// A sum that comes again names the rank that asked for it; of a leaf's ranks nobody knows which. A slot's next sum is
-// complete only when every worker has the last: an older one was held back on its way, and is nobody's any more.
+// A repeated sum names the rank that asked for it; for a leaf's ranks that is unknown. A slot's next sum is complete
+// only once every worker has the last one, so an older sum was delayed on its way and can be dropped.
 void Server::answer_workers(const Header &header, const std::uint8_t *packet) {
     std::int64_t &answered = answered_[static_cast<std::size_t>(header.slot - pool_.first_slot)];
     const auto ahead = static_cast<std::int32_t>(header.generation - static_cast<std::uint32_t>(answered));
@@ -115,7 +115,7 @@ void Server::send_to_all() {
     socket_.drop();
 }
 
-// The sum is the result: what a server does with it leaves the integers as they are.
+// The sum is the result: a server's processing leaves the integers unchanged.
 void Server::put(const Header &sum, const std::uint8_t *packet) {
     Header result = sum;
     result.operation = layout::OPERATION_RESULT;

@@ -1,4 +1,4 @@
-// A server's end of the slot protocol: what the switch has summed goes back as it came.
+// A server's endpoint of the slot protocol: it returns the switch's sums unchanged.
 #pragma once
 
 #include <atomic>
@@ -15,11 +15,11 @@
 
 namespace netfold {
 
-// One pool of slots: a socket, and while it is configured a thread. It keeps no sums: the switch keeps them until the
-// workers have the result, and repeats one when a worker asks again.
+// One slot pool: a socket and, while configured, a thread. It stores no sums: the switch keeps them until the workers
+// have the result, and repeats one when a worker asks again.
 class Server {
 public:
-    // Port 0 takes any. Throws std::system_error when it cannot be bound.
+    // Port 0 takes any. Throws std::system_error if it cannot be bound.
     Server(const std::string &address, std::uint16_t port);
     ~Server() { halt(); }
     Server(const Server &) = delete;
@@ -28,10 +28,11 @@ public:
     std::string address() const { return socket_.address(); }
     std::uint16_t port() const { return socket_.port(); }
 
-    // Answer sums of this job from now on: the switch, which multicasts, or each of the workers, if there are any.
+    // Answers sums of this job from now on: to the switch, which multicasts, or to each of the workers, if there are
+    // any.
     void configure(const End &fabric, const Header &header, const Pool &pool, int world_size,
                    const std::vector<End> &workers);
-    // Also from several threads at a time.
+    // May be called by several threads at once.
     void halt();
     Stats stats() const;
 
@@ -51,12 +52,12 @@ private:
     int world_size_ = 0;
     std::size_t bytes_ = 0;  // of a packet
     std::vector<sockaddr_in> workers_;
-    std::vector<std::int64_t> answered_;  // by slot, the generation that the workers were sent last; -1 for none
+    std::vector<std::int64_t> answered_;  // by slot, the generation last sent to the workers; -1 for none
     Stats stats_;                         // the thread's own
     mutable std::mutex mutex_;
     Stats shown_;
     std::atomic<bool> quit_{false};
-    std::mutex life_;  // of the thread: held while it is started or ended
+    std::mutex life_;  // held while the thread is started or stopped
     std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// What the binding files of hostlib._engine share. Everything else knows nothing of Python.
+// Shared by the binding files of hostlib._engine. No other file depends on Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,10 +25,10 @@ Vector<T> new_vector(std::size_t size) {
     return Vector<T>(data, {size}, nanobind::capsule(data, [](void *p) noexcept { delete[] static_cast<T *>(p); }));
 }
 
-// Throws std::invalid_argument, Python's ValueError, unless it fits.
+// Throws std::invalid_argument, Python's ValueError, if the value does not fit.
 void require(bool fits, const std::string &what);
 
-// Throws std::invalid_argument for what no switch sums.
+// Throws std::invalid_argument for dtypes that no switch sums.
 DType dtype_of(const Values &x);
 
 nanobind::dict counted(const Stats &stats);

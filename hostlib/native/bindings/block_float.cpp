@@ -1,4 +1,4 @@
-// Block floating point for Python: numpy arrays and torch CPU tensors, by the name of a dtype.
+// Block floating point for Python: numpy arrays and torch CPU tensors, by dtype name.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -76,7 +76,7 @@ std::size_t words_of(const Array &wire) {
     return wire.size / 4;
 }
 
-// What the engine makes sure of before it calls a kernel.
+// Preconditions that the engine guarantees before it calls a kernel.
 void check_scale(const Kind &kind, std::uint16_t code, int world_size) {
     require(world_size >= 1 && world_size <= 512, "world_size must be in 1..512");
     require(kind.type == DType::int32 || code == layout::EXPONENT_ZERO || code == layout::EXPONENT_SPECIAL
@@ -139,8 +139,8 @@ void bound_dequantise(const std::string &dtype, nb::handle sum, nb::handle x, st
     dequantise(kind.type, static_cast<const std::int32_t *>(from.data), to.data, from.size, code, world_size, average);
 }
 
-// --- the engine's passes over a whole tensor without its network, for hostlib/bench/kernels.py: packets lie one behind
-// the other in a ring that holds some of them
+// --- the engine's passes over a whole tensor without a network, for hostlib/bench/kernels.py: consecutive packets in a
+// ring buffer
 
 struct Pass {
     Array tensor, codes, ring;
@@ -175,7 +175,7 @@ std::uint32_t pack_pass(const std::string &dtype, nb::handle x, nb::handle codes
                         int world_size, std::size_t ahead) {
     const Pass pass(dtype, x, codes, ring, elements, world_size);
     nb::gil_scoped_release free;
-    // int32 has one code for the whole tensor and needs a look at all of it before the first packet.
+    // int32 has one code for the whole tensor, which must be scanned before the first packet.
     const bool whole = pass.kind.type == DType::int32;
     const std::size_t chunks = pass.codes.size;
     const auto coded = [&](std::size_t i) { pass.code(i) = block_code(pass.kind.type, pass.values(i), pass.size(i)); };

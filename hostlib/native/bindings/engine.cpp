@@ -19,10 +19,10 @@ namespace {
 
 using Ends = std::vector<std::pair<std::string, std::uint16_t>>;
 
-constexpr double LOOK_S = 0.1;  // how often a wait looks for Ctrl-C
+constexpr double LOOK_S = 0.1;  // interval at which a wait checks for Ctrl-C
 
-// The engine, and by ticket the arrays that must live as long as it works on them. In this order: members end in the
-// reverse one, and the engine's threads write to the arrays until it has ended.
+// The engine, and by ticket the arrays that must live as long as it works on them. The order matters: members are
+// destroyed in reverse order, and the engine's threads write to the arrays until it has ended.
 struct PyEngine {
     std::map<std::uint64_t, Values> held;
     Engine engine;
@@ -68,7 +68,7 @@ struct PyEngine {
         engine.halt();
     }
 
-    // One tensor and nothing beside it: a caller that wants no more than that.
+    // One tensor by itself.
     void allreduce(Values x, bool average, double deadline_s) {
         require(deadline_s > 0 && deadline_s < 1e9, "the deadline must be in 0..1e9 seconds");
         const std::uint64_t ticket = submit(std::move(x), average);

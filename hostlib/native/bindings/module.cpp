@@ -1,4 +1,4 @@
-// hostlib._engine: what its binding files share, and the module.
+// The module hostlib._engine, and what its binding files share.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
@@ -50,7 +50,7 @@ nb::dict counted(const Stats &s) {
 }  // namespace netfold
 
 NB_MODULE(_engine, m) {
-    // A process group that lives until the interpreter ends is no leak worth a warning on the user's terminal.
+    // Disable nanobind's leak warnings: a process group that lives until interpreter exit is not a leak.
     nb::set_leak_warnings(false);
     m.doc() = "netfold's packet engine: one rank's end of the slot protocol (docs/protocol.md).";
     nb::register_exception_translator([](const std::exception_ptr &p, void *) {

@@ -1,4 +1,4 @@
-// The multicaster for Python: bytes are whatever lies in a contiguous array.
+// The multicaster for Python: bytes are those of any contiguous array.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -23,8 +23,8 @@ using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::c
 // First slot, slots, and the receivers' ranks if this host is the source.
 using StreamTuple = std::tuple<std::uint16_t, int, std::vector<std::uint16_t>>;
 
-// The multicaster, and by ticket the arrays that must live as long as it works on them. In this order: members end in
-// the reverse one, and the multicaster's thread uses the arrays until it has ended.
+// The multicaster, and by ticket the arrays that must live as long as it works on them. The order matters: members are
+// destroyed in reverse order, and the multicaster's thread uses the arrays until it has ended.
 struct PyMulticaster {
     std::map<std::uint64_t, Bytes> held;
     Multicaster multicaster;

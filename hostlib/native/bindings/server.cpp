@@ -1,4 +1,4 @@
-// The server's end for Python.
+// The server's endpoint for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>

@@ -1,4 +1,4 @@
-// Whole tensors in blocks, for Python.
+// Block-wise quantisation of whole tensors, for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// Which of the compiled loops this CPU runs. It is found once, when the module is loaded.
+// Select the compiled kernels for this CPU, once, when the module is loaded.
 #include "block_float/block_float.h"
 
 #include <cstdlib>
@@ -31,7 +31,7 @@ Choice choose() noexcept {
         if (each.runs_here && wanted != nullptr && std::strcmp(each.name, wanted) == 0) return each;
     for (const Choice &each : all)
         if (each.runs_here) return each;
-    std::abort();  // the last runs everywhere
+    std::abort();  // the last one runs on any CPU
 }
 
 const Choice CHOSEN = choose();

@@ -1,5 +1,5 @@
-// Block floating point and check words, on plain arrays. The numpy twins in hostlib/protocol/block_float.py are the
-// oracle: equal bit for bit. Source: docs/protocol.md, "Numbers" and "Check word".
+// Block floating point and check words on plain arrays. Must equal the numpy reference in
+// hostlib/protocol/block_float.py bit for bit. Source: docs/protocol.md, "Numbers" and "Check word".
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,19 @@
 
 namespace netfold {
 
-// What tensors are made of. All of them travel as blocks of int32 words; float16 and bfloat16 are computed as float32.
+// The dtypes of tensors. All are sent as blocks of int32 words; float16 and bfloat16 are computed as float32.
 enum class DType : std::uint8_t { float32, float16, bfloat16, int32 };
 
 constexpr std::size_t bytes_of(DType type) { return type == DType::float32 || type == DType::int32 ? 4 : 2; }
 
-// No `x` or `wire` below need be aligned; no two arrays of one call may overlap. `code` is an agreed code: no rank's
-// own is above it. world_size is in 1..512.
+// `x` and `wire` below need not be aligned; arrays of one call must not overlap. `code` is an agreed code, which no
+// rank's own code exceeds. world_size is in 1..512.
 
 // Exponent code of a block of floats: 0 all zero, EXPONENT_SPECIAL with NaN or Inf inside, else e + EXPONENT_BIAS,
 // max|x| < 2^e. Magnitude code of int32: EXPONENT_BIAS + bit length of the largest magnitude; 0 all zero.
 std::uint16_t block_code(DType type, const void *x, std::size_t count);
 
-// Whether the sum of `world_size` int32 tensors of this magnitude code might not fit int32.
+// Whether the sum of `world_size` int32 tensors of this magnitude code might overflow int32.
 bool may_overflow(std::uint16_t code, int world_size);
 
 // `count` values -> `elements` wire words in network order (zeros after count), quantised under an agreed code for a
@@ -28,15 +28,15 @@ bool may_overflow(std::uint16_t code, int world_size);
 std::uint32_t pack(DType type, const void *x, std::size_t count, std::uint8_t *wire, std::size_t elements,
                    std::uint16_t code, int world_size);
 
-// The vector's part of the check word of what came.
+// The vector's part of the check word of a received packet.
 std::uint32_t check_of(const std::uint8_t *wire, std::size_t elements);
 
-// The way back, once the check word was found right: sum -> `count` values, divided by world_size when `average`
-// (floats only).
+// The inverse, after the check word was verified: sum -> `count` values, divided by world_size when `average` (floats
+// only).
 void unpack(DType type, const std::uint8_t *wire, void *x, std::size_t count, std::uint16_t code, int world_size,
             bool average);
 
-// The same two halves without the wire, for the fallback over the hosts: int32 in host order.
+// The same two steps without network order, for the fallback over the hosts: int32 in host order.
 void quantise(DType type, const void *x, std::int32_t *q, std::size_t count, std::uint16_t code, int world_size);
 void dequantise(DType type, const std::int32_t *sum, void *x, std::size_t count, std::uint16_t code, int world_size,
                 bool average);

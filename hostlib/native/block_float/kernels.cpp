@@ -1,4 +1,4 @@
-// The loops, compiled once for each kind of CPU (CMakeLists.txt): NETFOLD_KERNELS is what this time's are called.
+// The loops, compiled once for each kind of CPU (CMakeLists.txt); NETFOLD_KERNELS is the namespace of this variant.
 #include "block_float/kernels.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 #endif
 
 namespace netfold::NETFOLD_KERNELS {
-// No function here may be shared with another file that was compiled for another CPU: all are this file's own, and what
-// they use of the standard library is inlined (tests/process/hostlib/test_instruction_sets.py).
+// No function here may be shared with a file compiled for another CPU: all are local to this file, and standard library
+// functions are inlined (tests/process/hostlib/test_instruction_sets.py).
 namespace {
 
 constexpr int SUM_BITS = 30;                // no sum exceeds 2^30: one bit to spare below int32's sign
@@ -32,7 +32,7 @@ constexpr int NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 constexpr std::size_t STAGE = 256;  // float16 is converted this many at a time, within L1
 #endif
 
-// Through memcpy, because a packet's payload and a bucket's slice need not be aligned.
+// With memcpy, because a packet's payload and a bucket's slice need not be aligned.
 template <class T>
 T load(const void *p, std::size_t i) {
     T value;
@@ -50,7 +50,7 @@ void store(void *p, std::size_t i, T value) {
 struct BFloat16 {
     std::uint16_t bits;
     BFloat16() = default;
-    // To nearest even. The one NaN that dequantising makes keeps its bits: it has nothing to round.
+    // To nearest even. The only NaN that dequantising makes keeps its bits: it needs no rounding.
     explicit BFloat16(float x) {
         const auto wide = std::bit_cast<std::uint32_t>(x);
         bits = static_cast<std::uint16_t>((wide + 0x7fffu + (wide >> 16 & 1u)) >> 16);
@@ -67,7 +67,7 @@ struct Float16 {
 #else
     explicit Float16(float x) {
         const auto wide = std::bit_cast<std::uint32_t>(x), magnitude = wide & 0x7fffffffu;
-        // Adding 0.5 leaves float32 just the bits that a denormal half has, rounded to nearest even by the addition.
+        // Adding 0.5 leaves exactly the bits of a denormal half in float32, rounded to nearest even by the addition.
         const auto tiny = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
         const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
         const std::uint32_t huge = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
@@ -86,10 +86,10 @@ struct Float16 {
 
 #ifdef __F16C__
 #ifdef __AVX512F__
-constexpr __mmask16 ALL = 0xffff;  // gcc 12 warns of the forms without a mask
+constexpr __mmask16 ALL = 0xffff;  // gcc 12 warns about the intrinsics without a mask
 #endif
 
-// By hand and in a pass of their own: gcc 12 vectorises neither F16C's single conversions nor those of _Float16.
+// Explicit and in a pass of its own: gcc 12 vectorises neither F16C's single conversions nor those of _Float16.
 void widen(const void *__restrict x, float *__restrict out, std::size_t count) {
     std::size_t i = 0;
 #ifdef __AVX512F__
@@ -114,7 +114,7 @@ void narrow(const float *__restrict x, void *__restrict out, std::size_t count) 
 int headroom(int world_size) { return std::bit_width(static_cast<unsigned>(world_size - 1)); }
 
 // 2^s as two factors that float32 can hold; s is within -107..178 for every code and world size, and a damaged code
-// must not make it anything worse. Made from bits: a call of ldexp takes as long as 100 bytes of the block.
+// must not cause undefined behaviour. Built from bits: a call of ldexp takes as long as 100 bytes of the block.
 struct Scale {
     float first, second;
     explicit Scale(int s) {
@@ -135,7 +135,7 @@ struct Same {
 
 struct Quantised {
     Scale scale;
-    // The magic-number form of rint would change the rounding of large values; this one compiles to cvtps2dq.
+    // rint's usual magic-number form would change the rounding of large values; this one compiles to cvtps2dq.
     std::int32_t operator()(float x) const { return __builtin_irintf(x * scale.first * scale.second); }
 };
 
@@ -148,7 +148,7 @@ struct Counted {
 
 struct Scaled {
     Scale scale;
-    float part;  // of the sum that is wanted: 1, or 1 / n for an average over n = 2^k, where it is as good as dividing
+    float part;  // scale of the sum: 1, or 1 / n for an average over n = 2^k, where multiplying is as exact as dividing
     float operator()(std::int32_t sum) const { return static_cast<float>(sum) * scale.first * scale.second * part; }
 };
 
@@ -264,8 +264,8 @@ Bits largest_magnitude(const void *x, std::size_t count) {
     return largest;
 }
 
-// The engine looks at a tensor block by block, each a window ahead of the block it packs: the CPU's prefetcher loses
-// its thread at every block. A hint past the end of the tensor does no harm.
+// The engine scans a tensor block by block, each a window ahead of the block that it packs, and the CPU's prefetcher
+// loses track at every block. A prefetch past the end of the tensor is harmless.
 void ask_for(const void *x, std::size_t bytes) {
     constexpr std::size_t DISTANCE = 2048, MOST = 8192, LINE = 64;
     const auto start = reinterpret_cast<std::uintptr_t>(x) + DISTANCE;
@@ -297,7 +297,7 @@ std::uint16_t block_code(DType type, const void *x, std::size_t count) {
     }
     if (bits == 0) return layout::EXPONENT_ZERO;
     if (bits >= 0x7f800000u) return layout::EXPONENT_SPECIAL;
-    // frexp's exponent; a denormal's is where its highest bit is.
+    // frexp's exponent; a denormal's is the position of its highest bit.
     const int exponent = bits >> 23 != 0 ? static_cast<int>(bits >> 23) - 126 : std::bit_width(bits) - 149;
     return static_cast<std::uint16_t>(exponent + layout::EXPONENT_BIAS);
 }

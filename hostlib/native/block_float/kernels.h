@@ -1,4 +1,4 @@
-// The functions of block_float.h as a table: one for each kind of CPU that they are compiled for.
+// The functions of block_float.h as a table: one for each kind of CPU for which they are compiled.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct Kernels {
     decltype(&netfold::dequantise) dequantise;
 };
 
-// What any CPU of the architecture has: x86-64 without more, or 64-bit ARM with Neon.
+// Baseline of the architecture: plain x86-64, or 64-bit ARM with Neon.
 namespace baseline {
 extern const Kernels KERNELS;
 }
@@ -31,7 +31,7 @@ extern const Kernels KERNELS;
 }
 #endif
 
-// What this CPU's are called: baseline, x86-64-v3 or x86-64-v4.
+// Name of this CPU's variant: baseline, x86-64-v3 or x86-64-v4.
 const char *kernels_name();
 
 }  // namespace netfold

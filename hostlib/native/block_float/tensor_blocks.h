@@ -1,5 +1,5 @@
-// Whole tensors as the lanes cut them into blocks: what the hosts need to sum by other means exactly what the switch
-// would have summed.
+// Whole tensors cut into blocks as the lanes do, so that the hosts can compute exactly what the switch would have
+// summed.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace netfold {
 
-// How a tensor is cut: blocks of `elements`, dealt to `lanes` in contiguous parts; the first `slots` blocks of each
-// part share a code.
+// How a tensor is cut: blocks of `elements`, distributed to `lanes` in contiguous parts; the first `slots` blocks of
+// each part share a code.
 struct Cut {
     std::size_t count, elements, slots, lanes;
 
@@ -21,13 +21,13 @@ struct Cut {
     }
 };
 
-// This rank's codes, one per block. openings: a lane's code of its opening blocks where it is known, else -1.
+// This rank's codes, one per block. openings: a lane's code of its opening blocks if known, else -1.
 void own_codes(DType dtype, const void *x, const Cut &cut, const int *openings, std::uint16_t *codes);
 
 void quantise_blocks(DType dtype, const void *x, const Cut &cut, const std::uint16_t *codes, int world_size,
                      std::int32_t *q);
 
-// Blocks whose `done` is set stay as they are.
+// Blocks whose `done` is set are not changed.
 void dequantise_blocks(DType dtype, const std::int32_t *sum, const Cut &cut, const std::uint16_t *codes, int world_size,
                        bool average, const std::uint8_t *done, void *x);
 

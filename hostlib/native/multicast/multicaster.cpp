@@ -13,7 +13,7 @@ namespace netfold {
 Multicaster::Multicaster(const std::string &address, std::uint16_t port)
     : socket_(address, port), way_{socket_, {}, {}} {}
 
-// ---- what callers do ---------------------------------------------------------------------------------------------
+// ---- called by other threads --------------------------------------------------------------------------------------
 
 std::uint64_t Multicaster::configure(const End &fabric, const Header &header, std::uint16_t rank,
                                      const std::vector<StreamPlace> &streams) {
@@ -172,7 +172,7 @@ void Multicaster::handle(int i, std::int64_t now) {
     way_.stats.foreign++;
 }
 
-// What callers see; and those that wait for what is finished are woken.
+// Publish the state for callers, and wake those that wait for finished messages.
 void Multicaster::show() {
     const bool finished = !finished_.empty();
     {

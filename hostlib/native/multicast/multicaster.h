@@ -1,4 +1,4 @@
-// A host's end of multicast: messages to all others of a stream through the switch, each link carrying them once.
+// A host's endpoint of multicast: messages through the switch to all others in a stream, once over each link.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,11 @@ struct StreamPlace {
     std::vector<std::uint16_t> receivers;  // all of them, if this host is the source
 };
 
-// Streams over one socket, with a thread while it is configured. Messages of a stream arrive in the order in which they
-// are sent, and must be received with the sizes that they were sent with.
+// Streams over one socket, with a thread while configured. Messages of a stream arrive in the order in which they are
+// sent, and must be received with the sizes with which they were sent.
 class Multicaster {
 public:
-    // Port 0 takes any. Throws std::system_error when it cannot be bound.
+    // Port 0 takes any. Throws std::system_error if it cannot be bound.
     Multicaster(const std::string &address, std::uint16_t port);
     ~Multicaster() { halt(); }
     Multicaster(const Multicaster &) = delete;
@@ -37,20 +37,20 @@ public:
     std::string address() const { return socket_.address(); }
     std::uint16_t port() const { return socket_.port(); }
 
-    // A new life of all streams; what was unfinished is forgotten, which is every ticket up to the one that is
-    // returned. `rank`: what this host's NACKs say.
+    // Restarts all streams and drops unfinished messages: every ticket below the one that is returned. `rank`: the
+    // sender in this host's NACKs.
     std::uint64_t configure(const End &fabric, const Header &header, std::uint16_t rank,
                             const std::vector<StreamPlace> &streams);
-    // The bytes must stay where they are until the ticket is done. Throws std::logic_error when halted, or when this
-    // host is not the stream's source, std::invalid_argument when there is no such stream.
+    // The bytes must stay where they are until the ticket is done. Throws std::logic_error if halted or if this host is
+    // not the stream's source, std::invalid_argument if there is no such stream.
     std::uint64_t send(std::size_t stream, const std::uint8_t *data, std::size_t bytes);
     std::uint64_t receive(std::size_t stream, std::uint8_t *data, std::size_t bytes);
-    // Wait up to so long; whether it is done. A message that was sent is done when all of it has left once.
+    // Waits up to a timeout; returns whether it is done. A sent message is done when all of it has left once.
     bool wait(std::uint64_t ticket, double seconds);
-    // Stop sending and receiving, until configure(). Also from several threads at a time.
+    // Stops sending and receiving until configure(). May be called by several threads at once.
     void halt();
 
-    // Of a stream whose source this host is: every receiver has, for sure, all chunks before.
+    // For a stream whose source is this host: every receiver is known to have all chunks before this position.
     std::uint64_t granted(std::size_t stream) const;
     Stats stats() const;
     std::uint64_t position() const;
@@ -82,7 +82,7 @@ private:
     void handle(int i, std::int64_t now);
     void show();
 
-    // The thread's own.
+    // Used by the thread only.
     UdpSocket socket_;
     Way way_;
     std::vector<Stream> streams_;
@@ -98,7 +98,7 @@ private:
     bool halted_ = true;
     Shown shown_;
     std::atomic<bool> quit_{false};
-    std::mutex life_;  // of the thread: held while it is started or ended
+    std::mutex life_;  // held while the thread is started or stopped
     std::thread thread_;
 };
 

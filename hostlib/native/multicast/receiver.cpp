@@ -48,8 +48,8 @@ void Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector
     }
     const std::uint32_t check = check_of(vector, vector_bytes_ / 4) + position_check(header);
     if (check != header.check || header.exponent != 0) {
-        way.stats.damaged++;  // As good as lost.
-        // A chunk that was damaged on its way to the switch is stored there, and comes as it is whenever one asks.
+        way.stats.damaged++;  // Treated as lost.
+        // A chunk that was damaged on its way to the switch is stored there, and every repetition is damaged, too.
         if (its.damage.notice(check - header.check)) way.stats.spoiled++;
         return;
     }
@@ -63,7 +63,7 @@ void Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector
         std::memcpy(kept_.data() + index * vector_bytes_, vector, vector_bytes_);
     advance(finished);
     way.stats.chunks++;
-    // What was probed for and came says that more was lost; what came by itself, that nothing was.
+    // A chunk received after a probe shows that more was lost; an unsolicited one, that nothing was.
     const bool answered = position < probed_ && next_ >= probed_;
     probes_ = answered ? std::min(2 * probes_, std::max<std::uint64_t>(slots() / 4, 1)) : 1;
     probe_timeout_ns_ = timeouts_.first_ns(round_trip_);
@@ -94,8 +94,8 @@ void Receiver::notice_holes(std::uint64_t position, std::int64_t now) {
     beyond_ = std::max(beyond_, position + 1);
 }
 
-// From a NACK to the chunk; and from the leave to send it to the first chunk that went by it, if the one before it was
-// of the same message: else the source may have had nothing to send.
+// Round trips: from a NACK to its chunk; and from the permission to send to the first chunk that it allowed, if the
+// previous chunk belonged to the same message. Otherwise the source may have had nothing to send.
 void Receiver::measure(std::uint64_t position, const Slot &slot, std::int64_t now) {
     if (slot.asked_ns != 0) round_trip_.measure(std::max<std::int64_t>(now - slot.asked_ns, 1));
     if (told_ns_ == 0 || position < allowed_) return;
@@ -106,7 +106,7 @@ void Receiver::measure(std::uint64_t position, const Slot &slot, std::int64_t no
     told_ns_ = 0;
 }
 
-// ---- asking --------------------------------------------------------------------------------------------------------
+// ---- requests ------------------------------------------------------------------------------------------------------
 
 void Receiver::ask(Way &way, std::int64_t now) {
     if (next_ - told_ >= std::max<std::uint64_t>(slots() / 2, 1)) {
@@ -114,7 +114,7 @@ void Receiver::ask(Way &way, std::int64_t now) {
             allowed_ = told_ + slots();
             told_ns_ = now;
         }
-        // A position that cannot have been sent: the switch has nothing to answer with, and passes it on.
+        // A position that cannot have been sent: the switch has no copy to answer with, and passes the NACK on.
         nack(way, next_ + slots());
         told_ = next_;
     }
@@ -137,8 +137,8 @@ void Receiver::ask_for_holes(Way &way, std::int64_t now) {
     }
 }
 
-// Nothing came that says that something is missing: the last chunks may be lost, or this end's leave to go on; or the
-// source has nothing to send yet.
+// Nothing has arrived that indicates a loss. Either the last chunks or this receiver's permission to go on were lost,
+// or the source has nothing to send yet.
 void Receiver::probe(Way &way, std::int64_t now) {
     probed_ = std::min({next_ + probes_, submitted_, next_ + slots()});
     for (std::uint64_t position = next_; position < probed_; position++) nack(way, position);

@@ -12,19 +12,19 @@
 
 namespace netfold {
 
-// Puts chunks where they belong and asks for those that it lacks. What comes before anybody waits for it is kept, a
-// window of it at most: the source sends no more.
+// Stores chunks in place and requests missing ones. Chunks that nobody waits for yet are kept, at most a window of
+// them: the source sends no more.
 class Receiver {
 public:
     Receiver(const Pool &pool, std::uint16_t rank, std::size_t vector_bytes);
 
-    // Tickets of messages that are here whole are put into `finished`.
+    // Tickets of complete messages are appended to `finished`.
     void submit(const Message &message, std::int64_t now, std::vector<std::uint64_t> &finished);
     void handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now,
                 std::vector<std::uint64_t> &finished);
-    // Ask for what is due.
+    // Send the requests that are due.
     void ask(Way &way, std::int64_t now);
-    // When it has something to ask for next; INT64_MAX for never.
+    // When the next request is due; INT64_MAX for never.
     std::int64_t due_ns() const;
     bool idle() const { return next_ == submitted_; }
 
@@ -33,11 +33,11 @@ public:
     std::int64_t round_trip_ns() const { return round_trip_.estimate_ns(); }
 
 private:
-    // What is known of the window's position of a slot.
+    // State of a slot's position in the window.
     struct Slot {
         bool here = false;
-        std::int64_t due_ns = 0, timeout_ns = 0;  // of the next NACK, once a later one came
-        std::int64_t asked_ns = 0;                // 0: not, or more than once
+        std::int64_t due_ns = 0, timeout_ns = 0;  // time of the next NACK, once a later chunk has arrived
+        std::int64_t asked_ns = 0;                // send time of the only NACK; 0: none, or more than one
         bool asked = false;
         Damage damage;
     };
@@ -58,14 +58,14 @@ private:
     std::uint16_t rank_;
     std::size_t vector_bytes_;
     std::vector<Slot> slots_;
-    std::vector<std::uint8_t> kept_;  // by slot, what nobody waits for yet
+    std::vector<std::uint8_t> kept_;  // by slot, chunks that nobody waits for yet
     std::deque<Message> messages_;
-    std::uint64_t next_ = 0;       // the lowest that is missing, or that nobody waits for
-    std::uint64_t beyond_ = 0;     // behind the highest that came
-    std::uint64_t submitted_ = 0;  // behind the last that somebody waits for
-    std::uint64_t told_ = 0;       // `next_` as the source was told last
-    std::int64_t told_ns_ = 0;     // 0: no round trip is being measured
-    std::uint64_t allowed_ = 0;    // the first position that may go because of that
+    std::uint64_t next_ = 0;       // the lowest position that is missing, or that nobody waits for
+    std::uint64_t beyond_ = 0;     // one past the highest received position
+    std::uint64_t submitted_ = 0;  // one past the last position that somebody waits for
+    std::uint64_t told_ = 0;       // `next_` as last reported to the source
+    std::int64_t told_ns_ = 0;     // start of the current round-trip measurement; 0: none
+    std::uint64_t allowed_ = 0;    // the first position that this report allows
     std::int64_t probe_due_ns_ = 0, probe_timeout_ns_ = 0;
     std::uint64_t probes_ = 1, probed_ = 0;  // how many at once; behind the last
     RoundTrip round_trip_;

@@ -11,7 +11,7 @@ namespace netfold {
 namespace {
 
 constexpr std::int64_t TOGETHER_NS =
-    20 * MILLISECOND_NS;  // a round trip is longer where receivers wait before they want anything
+    20 * MILLISECOND_NS;  // the round trip is longer if receivers only request messages later
 
 }  // namespace
 
@@ -65,12 +65,12 @@ void Source::handle(Way &way, const Header &header, const std::uint8_t *vector, 
         return;
     }
     grant(nack.rank, nack.low, now);
-    // Of the positions that were sent, the last of this slot.
+    // The last position of this slot among those that were sent.
     const std::uint64_t index = static_cast<std::uint64_t>(header.slot - pool_.first_slot);
     if (next_ <= index) return;
     const std::uint64_t position = next_ - 1 - (next_ - 1 - index) % slots();
     if (position < nack.low || static_cast<std::uint32_t>(position / slots()) != header.generation) return;
-    // Others that lack it ask at about the same time.
+    // Other receivers that lack it ask at about the same time.
     Sent &sent = sent_[index];
     if (now - sent.at_ns < std::min(round_trip_.reordering_ns(), TOGETHER_NS)) return;
     sent.again = true;

@@ -11,22 +11,23 @@
 
 namespace netfold {
 
-// Sends a position when every receiver has all that is a window before it; keeps what some may lack, as it was sent.
+// Sends a position once every receiver has all positions a window before it; keeps sent chunks that some may lack.
 class Source {
 public:
     Source(const Pool &pool, const std::vector<std::uint16_t> &receivers, std::size_t vector_bytes);
 
     void submit(const Message &message);
-    // What the window lets, at most so many packets. Tickets of messages that have left whole are put into `finished`.
+    // Sends what the window allows, up to a number of packets. Tickets of completely sent messages are appended to
+    // `finished`.
     void send(Way &way, int most, std::vector<std::uint64_t> &finished);
     bool may_send() const { return !messages_.empty() && next_ < granted_ + slots(); }
     bool idle() const { return messages_.empty(); }
-    // A receiver's NACK whose check word is right: how far it is, and which chunk it lacks.
+    // Handles a receiver's NACK with a valid check word: its progress, and the chunk that it lacks.
     void handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now);
 
     const Pool &pool() const { return pool_; }
     std::uint64_t position() const { return next_; }
-    // Every receiver has everything before.
+    // Every receiver has all positions before this one.
     std::uint64_t granted() const { return granted_; }
 
 private:
@@ -43,9 +44,9 @@ private:
 
     Pool pool_;
     std::size_t vector_bytes_;
-    std::map<std::uint16_t, std::uint64_t> lows_;  // by receiver: it has everything before
+    std::map<std::uint16_t, std::uint64_t> lows_;  // by receiver: it has all positions before this one
     std::uint64_t granted_ = 0;                    // the lowest of them
-    std::uint64_t next_ = 0, submitted_ = 0;       // positions: to be sent next, of the next message
+    std::uint64_t next_ = 0, submitted_ = 0;       // positions: the next to be sent, the next message's first
     std::deque<Message> messages_;
     std::vector<std::uint8_t> kept_;  // the vectors of the last positions, by slot
     std::vector<Sent> sent_;

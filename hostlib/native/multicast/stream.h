@@ -1,4 +1,4 @@
-// What both ends of a multicast stream have in common: messages, which are cut into chunks, and the way out.
+// Shared by both ends of a multicast stream: messages, which are cut into chunks, and packets to send.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace netfold {
 
-// Bytes of a caller's, sent from there or received into.
+// A caller's bytes, to be sent or received into.
 struct Message {
     std::uint8_t *data = nullptr;
     std::size_t bytes = 0;
@@ -19,7 +19,7 @@ struct Message {
     std::uint64_t first = 0, end = 0;  // positions in the stream
 };
 
-// The host's socket, and what all its packets say.
+// The host's socket, and the constant header fields of its packets.
 struct Way {
     UdpSocket &socket;
     Header header;
@@ -27,7 +27,7 @@ struct Way {
 
     std::size_t vector_bytes() const { return 4 * std::size_t{header.element_count}; }
 
-    // The next packet to leave: its header as far as it is known, its vector still to be filled in.
+    // The next packet to send: its header is filled in as far as known, its vector is not.
     Header begin(std::uint8_t operation, const Pool &pool, std::uint64_t position) const {
         Header begun = header;
         begun.operation = operation;

@@ -1,4 +1,4 @@
-// The clock of everything here: nanoseconds that never go back.
+// The monotonic clock, in nanoseconds.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// A pool of the switch's slots, as the controller gave it out.
+// A pool of the switch's slots, as assigned by the controller.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a socket's thread counts.
+// Counters of a socket's thread.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,11 @@ namespace netfold {
 struct Stats {
     std::uint64_t packets_sent = 0, packets_received = 0, retransmits = 0, duplicates = 0, damaged = 0, foreign = 0;
     std::uint64_t spoiled = 0, refused = 0, overtaken = 0, bytes_sent = 0, bytes_received = 0, chunks = 0;
-    std::uint64_t busy_ns = 0, blocked_ns = 0;  // something outstanding; of that, waiting for the network
+    std::uint64_t busy_ns = 0,
+                  blocked_ns = 0;  // time with something outstanding; of that, waiting for the network
     std::int64_t rtt_ns = 0;
 
-    // Threads side by side: their times are not summed, but for the waiting.
+    // Adds up threads that run in parallel: except for waiting, their times are not summed.
     void add(const Stats &other) {
         packets_sent += other.packets_sent;
         packets_received += other.packets_received;

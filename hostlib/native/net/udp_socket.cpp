@@ -17,9 +17,9 @@
 namespace netfold {
 namespace {
 
-// What waits to leave is less than what fits in front of a slow link: a full buffer makes wait, a full queue loses.
+// Smaller than what fits in front of a slow link: a full buffer blocks, a full queue loses packets.
 constexpr int RECEIVE_BYTES = 8 << 20, SEND_BYTES = 1 << 20;
-constexpr std::size_t BUNDLE_BYTES = 65000;  // what an IPv4 datagram holds, and fewer than 64 segments of 1 KiB
+constexpr std::size_t BUNDLE_BYTES = 65000;  // fits an IPv4 datagram, and fewer than 64 segments of 1 KiB
 
 }  // namespace
 
@@ -40,7 +40,7 @@ UdpSocket::UdpSocket(const std::string &address, std::uint16_t port) {
     // As much as the system grants: a window of results arrives in one burst.
     setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &RECEIVE_BYTES, sizeof RECEIVE_BYTES);
     setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &SEND_BYTES, sizeof SEND_BYTES);
-    // Datagrams that came together stay together, where the system can.
+    // Have datagrams that arrive together delivered together, if the system can.
     const int on = 1;
     setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof on);
     in_.resize(BUNDLES * BUNDLE_ROOM);
@@ -77,7 +77,7 @@ void UdpSocket::aim(const End &target, std::size_t packet_bytes, const End &answ
     target_ = resolve(target);
     connected_ = answers.port == 0;
     if (!connected_) answers_ = resolve(answers);
-    // What others send stays outside, and a port where nobody listens any more shows.
+    // Connecting filters out packets from other senders, and reports a port where nobody listens any more.
     if (connected_ && ::connect(fd_, reinterpret_cast<const sockaddr *>(&target_), sizeof target_) != 0)
         throw std::system_error(errno, std::generic_category(), "no way to " + target.address);
     packet_bytes_ = packet_bytes;
@@ -129,13 +129,13 @@ void UdpSocket::transmit(const sockaddr_in *to) {
         if (n > 0) {
             sent += n;
         } else if (bundles_ && (errno == EIO || errno == EINVAL || errno == EMSGSIZE || errno == EOPNOTSUPP)) {
-            bundles_ = false;  // This device cannot, or a packet is larger than its MTU.
+            bundles_ = false;  // This device cannot do it, or a packet is larger than its MTU.
         } else if (errno == EAGAIN || errno == ENOBUFS) {
             pollfd ready{fd_, POLLOUT, 0};
             ::poll(&ready, 1, 1);
         } else if (errno != EINTR) {
             if (errno == ECONNREFUSED) refused_++;
-            sent++;  // The switch is away. What is lost is sent again.
+            sent++;  // The switch is away. Lost packets are retransmitted.
         }
     }
 }
@@ -161,7 +161,7 @@ int UdpSocket::receive(std::int64_t timeout_ns) {
 
 void UdpSocket::interrupt() {
     const std::uint64_t one = 1;
-    // It can only fail when the counter is full, and then it is awake.
+    // It only fails if the counter is full, and then the thread is awake.
     [[maybe_unused]] const auto written = ::write(woken_, &one, sizeof one);
 }
 

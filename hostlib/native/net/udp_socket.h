@@ -17,14 +17,14 @@ struct End {
     std::uint16_t port = 0;
 };
 
-// Throws std::invalid_argument when the address is none.
+// Throws std::invalid_argument if the text is not an address.
 sockaddr_in resolve(const End &end);
 
 class UdpSocket {
 public:
     static constexpr int BATCH = 32;
 
-    // Throws std::system_error when the address cannot be bound.
+    // Throws std::system_error if the address cannot be bound.
     UdpSocket(const std::string &address, std::uint16_t port);
     ~UdpSocket();
     UdpSocket(const UdpSocket &) = delete;
@@ -33,24 +33,24 @@ public:
     std::string address() const;
     std::uint16_t port() const;
 
-    // Where everything is sent to, and the packet size from now on. It is received from there, or only from `answers`
-    // if that is somebody: every time, or never.
+    // Sets the destination and the packet size. Packets are received from the destination, or only from `answers` if
+    // given: in every call, or never.
     void aim(const End &target, std::size_t packet_bytes, const End &answers = {});
 
-    // A buffer for the next packet; it leaves with the batch, at the latest at flush().
+    // Returns a buffer for the next packet, which is sent with the batch, at the latest at flush().
     std::uint8_t *next();
-    // How often the system said that nobody listens there any more.
+    // How often the system reported that nobody listens at the destination any more.
     unsigned flush();
 
-    // The batch to somebody else; it stays, until it is dropped.
+    // Sends the batch to another address as well; it is kept until it is dropped.
     void copy_to(const sockaddr_in &end) { transmit(&end); }
     int queued() const { return queued_; }
     bool full() const { return queued_ == BATCH; }
     void drop() { queued_ = 0; }
 
-    // Wait up to timeout_ns, then take what is there; the number of datagrams, whose bytes are packet(i).
+    // Waits up to timeout_ns, then reads what has arrived; returns the number of datagrams, whose bytes are packet(i).
     int receive(std::int64_t timeout_ns);
-    // From another thread: a receive() that waits, or the next one, returns at once.
+    // From another thread: makes the current receive(), or the next one, return at once.
     void interrupt();
 
     const std::uint8_t *packet(int i) const { return received_[static_cast<std::size_t>(i)].data; }
@@ -58,10 +58,10 @@ public:
 
 private:
     void transmit(const sockaddr_in *to);
-    // One pass through the network stack for several packets (UDP GSO); how many were sent, or -1.
+    // Sends several packets in one pass through the network stack (UDP GSO); returns how many were sent, or -1.
     int send_bundle(int first, const sockaddr_in *to);
 
-    // The datagrams of one received bundle (UDP GRO), into received_.
+    // Splits a received bundle (UDP GRO) into datagrams, into received_.
     void split(int i);
 
     struct Received {

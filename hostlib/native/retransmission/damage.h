@@ -1,15 +1,15 @@
-// What comes damaged, and what stays damaged.
+// Detects contributions or chunks that stay damaged.
 #pragma once
 
 #include <cstdint>
 
 namespace netfold {
 
-// Of one slot. What is damaged on its way is off by something else each time. What is off by the same again and again
-// was damaged before it was summed or stored: no asking helps.
+// State of one slot. Packets damaged on their way have varying check word errors. An error that repeats was there
+// before the sum or the stored copy was made, so retransmissions do not help.
 class Damage {
 public:
-    // Something came whose check word is off by so much; whether it is now sure that asking does not help.
+    // Records a packet with this check word error; returns whether it is now certain that retransmissions do not help.
     bool notice(std::uint32_t off_by) {
         times_ = off_by != 0 && off_by == off_by_ ? times_ + 1 : 1;
         off_by_ = off_by;

@@ -1,4 +1,4 @@
-// How long a thread sleeps that has nothing to do.
+// How long an idle thread sleeps.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 
 namespace netfold {
 
-inline constexpr std::int64_t LONGEST_WAIT_NS = 1000 * MILLISECOND_NS;  // even when nothing is due
+inline constexpr std::int64_t LONGEST_WAIT_NS = 1000 * MILLISECOND_NS;  // even if nothing is due
 
-// Where a round trip takes long, packets come one by one, and waking up for each would take more time than its work.
+// With long round trips, packets arrive one by one, and waking up for each would cost more than its processing.
 inline void let_packets_gather(std::int64_t round_trip_ns) {
     constexpr std::int64_t SLOW_NS = 1 * MILLISECOND_NS, LONGEST_NS = MILLISECOND_NS / 2;
     if (round_trip_ns < SLOW_NS) return;

@@ -9,7 +9,7 @@
 
 namespace netfold {
 
-// Jacobson's estimator (RFC 6298). Only packets that went once may be measured (Karn).
+// Jacobson's estimator (RFC 6298). Only packets that were sent once may be measured (Karn).
 class RoundTrip {
 public:
     void measure(std::int64_t rtt_ns) {
@@ -22,9 +22,9 @@ public:
         smoothed_ns_ += (rtt_ns - smoothed_ns_) / 8;
     }
 
-    // Where a result waits for every rank, also for one that sends again what it lost: only the shortest of many
-    // counts, once a round trip. With those times in it each rank's timeout would be longer than the others', and so on
-    // without end. Whether the estimate is another one now.
+    // A result waits for every rank, including one that retransmits a loss, so only the shortest of many samples
+    // counts, once per round trip. Otherwise each rank's timeout would exceed the others', without limit. Returns
+    // whether the estimate has changed.
     bool measure_shortest(std::int64_t rtt_ns, std::int64_t now_ns) {
         shortest_ns_ = samples_++ == 0 ? rtt_ns : std::min(shortest_ns_, rtt_ns);
         if (known() && (samples_ < SAMPLES || now_ns - measured_ns_ < smoothed_ns_)) return false;
@@ -37,7 +37,7 @@ public:
     bool known() const { return smoothed_ns_ != 0; }
     std::int64_t estimate_ns() const { return smoothed_ns_; }
     std::int64_t variation_ns() const { return variation_ns_; }
-    // How long a network may hold a packet back behind others.
+    // How long a network may delay a packet behind others.
     std::int64_t reordering_ns() const { return std::max(REORDERING_NS, smoothed_ns_ / 2); }
 
 private:

@@ -1,4 +1,4 @@
-// When what is not answered goes again.
+// When unanswered packets are retransmitted.
 #pragma once
 
 #include <algorithm>
@@ -9,30 +9,29 @@
 
 namespace netfold {
 
-// No longer than this: of an all-reduce's packets, which wait for the slowest rank, and of what a receiver asks for
-// again.
+// Upper limits for packets of all-reduces, which wait for the slowest rank, and for receivers' repeated requests.
 inline constexpr std::int64_t LONGEST_LANE_TIMEOUT_NS = 4000 * MILLISECOND_NS;
 inline constexpr std::int64_t LONGEST_STREAM_TIMEOUT_NS = 500 * MILLISECOND_NS;
 
-// Timeouts that follow from a round trip, of RFC 6298; its margin is that a process may be off its core.
+// Timeouts derived from the round trip as in RFC 6298; the margin allows for a process that is off its core.
 class Timeouts {
 public:
-    // No timeout is longer than this, but for one that a round trip takes.
+    // No timeout is longer than this, unless the round trip is.
     explicit Timeouts(std::int64_t longest_ns) : longest_ns_(longest_ns) {}
 
-    // Of what goes for the first time.
+    // For packets that are sent for the first time.
     std::int64_t first_ns(const RoundTrip &round_trip) const {
         return std::min(estimate_ns(round_trip) << doublings_, limit_ns(round_trip));
     }
 
-    // Of what goes again after so long.
+    // For packets that are retransmitted after this time.
     std::int64_t next_ns(const RoundTrip &round_trip, std::int64_t last_ns) const {
         return std::min(2 * last_ns, limit_ns(round_trip));
     }
 
-    // A timeout doubles that of later packets, too, until one is measured (RFC 6298, 5.5 to 5.7): where the round trip
-    // takes longer than the estimate, every packet would go twice and none ever be measured. Once per timeout: those
-    // that were sent together are late together.
+    // A timeout doubles that of later packets, too, until one is measured (RFC 6298, 5.5 to 5.7). If the round trip
+    // exceeds the estimate, every packet would otherwise be sent twice and none could be measured. Once per timeout:
+    // packets that were sent together are late together.
     void back_off(const RoundTrip &round_trip, std::int64_t now_ns) {
         const std::int64_t current_ns = first_ns(round_trip);
         if (now_ns - backed_off_ns_ < current_ns) return;

@@ -1,5 +1,5 @@
-// A NACK's vector: who asks, and the lowest position that it lacks. What it has not sent yet, its source reads there as
-// leave to go on.
+// A NACK's vector: its sender, and the lowest position that it lacks. For positions not sent yet, the source takes that
+// as permission to go on.
 #pragma once
 
 #include <cstdint>

@@ -1,2 +1,4 @@
-"""What is synchronised when, and where layers live: a package for each strategy, with a SPEC
-(hostlib.strategies.strategy_spec.StrategySpec) in its torch-free __init__."""
+"""A package for each strategy: what is synchronised when, and where layers live.
+
+Its torch-free __init__ has a SPEC (hostlib.strategies.strategy_spec.StrategySpec).
+"""

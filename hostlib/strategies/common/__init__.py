@@ -1,1 +1,1 @@
-"""Strategies at work: each rank's steps, with torch. hostlib/strategies/builtin/ says which there are."""
+"""Trainers' common parts, with torch: each rank's training steps. The strategies are in hostlib/strategies/builtin/."""

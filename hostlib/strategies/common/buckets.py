@@ -1,4 +1,4 @@
-"""Gradients that are synchronised as they are, some parameters at a time, as soon as the backward pass has them.
+"""Buckets of gradients that are synchronised unchanged, as soon as the backward pass has computed them.
 
 Source: "Poseidon", section 3.1; Li et al. 2020, "PyTorch Distributed", section 3.2 (buckets).
 """
@@ -19,28 +19,28 @@ MIB = 1 << 20
 
 
 class Carrier(Protocol):
-    """Takes a bucket's gradients to the other ranks."""
+    """Sends a bucket's gradients to the other ranks."""
 
     def start(self, buckets: list[list[nn.Parameter]]) -> None:
-        """Which there are."""
+        """Set the buckets."""
         ...
 
     def begin(self, number: int, gradients: Tensor) -> None:
-        """All ranks begin their buckets in the same order. Whoever calls has no more use for the tensor."""
+        """Start a bucket; all ranks start theirs in the same order. The caller must not use the tensor any more."""
         ...
 
     def finish(self, number: int, parameters: list[nn.Parameter]) -> None:
-        """Wait for what came of a bucket that was begun, and put it where the parameters' gradients are, or themselves."""
+        """Wait for a bucket that was begun, and store the result in the parameters or their gradients."""
         ...
 
     def close(self, graceful: bool) -> None: ...
 
 
 class Buckets:
-    """Some of a model's parameters, in buckets that are full when their gradients are there.
+    """Some of a model's parameters, in buckets that are sent once their gradients are complete.
 
     Args:
-        parameters: in the order in which the model has them; the backward pass has them the other way round.
+        parameters: in the model's order; the backward pass goes the other way round.
         size_mb: of a bucket in MiB; one with a single parameter may be larger.
     """
 
@@ -57,11 +57,11 @@ class Buckets:
 
     @property
     def sizes(self) -> list[int]:
-        """Elements of each."""
+        """Number of elements of each bucket."""
         return [sum(p.numel() for p in bucket) for bucket in self._buckets]
 
     def reset(self) -> None:
-        """A backward pass comes."""
+        """Prepare for a backward pass."""
         self._lacking = [len(bucket) for bucket in self._buckets]
         self._begun = 0
 
@@ -76,7 +76,7 @@ class Buckets:
         self._begun += 1
 
     def finish(self) -> None:
-        """The backward pass is over: all that it had no gradients for counts as zero."""
+        """End the backward pass: parameters without gradients count as zero."""
         for bucket in self._buckets[self._begun :]:
             for parameter in bucket:
                 if parameter.grad is None:
@@ -88,7 +88,7 @@ class Buckets:
 
 
 def filled(parameters: list[nn.Parameter], size_bytes: float) -> list[list[nn.Parameter]]:
-    """Buckets of neighbours, none larger than that but those of a single parameter."""
+    """Buckets of neighbouring parameters, of at most that size unless they have a single parameter."""
     buckets: list[list[nn.Parameter]] = []
     left = 0.0
     for parameter in parameters:
@@ -108,14 +108,14 @@ def spread(values: Tensor, over: list[Tensor]) -> None:
 
 
 class Averages:
-    """The mechanism: buckets become their averages over the ranks."""
+    """A carrier that averages buckets over the ranks with the mechanism."""
 
     def __init__(self, state: HookState) -> None:
         self._state = state
         self._under_way: dict[int, torch.futures.Future[Tensor]] = {}
 
     def start(self, buckets: list[list[nn.Parameter]]) -> None:
-        """The mechanism takes any."""
+        """Do nothing: the mechanism accepts any buckets."""
 
     def begin(self, number: int, gradients: Tensor) -> None:
         self._state.buckets.append(gradients.numel())
@@ -131,4 +131,4 @@ class Averages:
         spread(self._under_way.pop(number).wait(), [p.grad for p in parameters if p.grad is not None])
 
     def close(self, graceful: bool) -> None:
-        """Whoever made the collective closes it."""
+        """Do nothing: the collective's creator closes it."""

@@ -1,4 +1,4 @@
-"""Parts of layers' gradients on their way: from everybody to everybody, or to the server that owns the layer and back."""
+"""Exchange parts of layers' gradients: between all ranks, or with the server that owns the layer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from hostlib.transport.refusals import refuse
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
 CLOSE_S = 2.0
-HEADER_TAG = 0  # of what servers are told; layers have the tags above
+HEADER_TAG = 0  # tag of control messages to servers; layers have higher tags
 END = -1
 
 
 class LayerExchange(Protocol):
-    """What trainers need of one.
+    """The interface of an exchange, as trainers use it.
 
     Attributes:
-        notes: of itself, for a run's result.
+        notes: about itself, for a run's result.
     """
 
     form: Form
@@ -38,22 +38,22 @@ class LayerExchange(Protocol):
     def notes(self) -> dict[str, Any]: ...
 
     def step(self, layers: list[Connected]) -> None:
-        """A backward pass comes.
+        """Prepare for a backward pass.
 
         Args:
-            layers: all of the model; those that nothing passed through have no part in it.
+            layers: all of the model's; those that the forward pass did not use take no part.
         """
         ...
 
     def begin(self, number: int, layer: Connected, times: StepTimes, bucket: int) -> Future[Tensor]:
-        """The backward pass is through a layer: the future holds the gradient over all ranks, flat."""
+        """Start a layer after its backward pass; the future holds the gradient averaged over all ranks, flat."""
         ...
 
     def close(self, graceful: bool) -> None: ...
 
 
 class Waiting:
-    """What is on its way is waited for by one thread, in the order in which it was begun."""
+    """One thread that waits for exchanges in the order in which they were begun."""
 
     def __init__(self, context: RankContext) -> None:
         self._context = context
@@ -83,24 +83,24 @@ class Waiting:
 
 
 class Way(Protocol):
-    """How parts come from every rank to every other."""
+    """How parts get from every rank to every other."""
 
     @property
     def notes(self) -> dict[str, Any]: ...
 
     def begin(self, parts: list[Tensor], mine: int, number: int) -> list[Pending]:
-        """Send one of the parts, by rank, and let the others come into their places; `number`: of the layer."""
+        """Send this rank's part and receive the others into their places in `parts`; `number`: of the layer."""
         ...
 
     def finished(self) -> None:
-        """All of them have left, and are here."""
+        """Note that all parts have been sent and received."""
         ...
 
     def close(self, graceful: bool) -> None: ...
 
 
 class ByPeers:
-    """A message from each rank to each other."""
+    """One message from each rank to each other rank."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -115,14 +115,14 @@ class ByPeers:
         return messages + [self._transport.send(parts[mine], rank, tag) for rank in others]
 
     def finished(self) -> None:
-        """Nobody needs to know."""
+        """Do nothing: messages need no acknowledgement."""
 
     def close(self, graceful: bool) -> None:
-        """Whoever made the group ends it."""
+        """Do nothing: the group's creator closes it."""
 
 
 class BySwitch:
-    """A message from each rank to the switch, which multicasts it."""
+    """One message from each rank to the switch, which multicasts it."""
 
     def __init__(self, multicast: MulticastTransport) -> None:
         self._multicast = multicast
@@ -146,7 +146,7 @@ class BySwitch:
 
 
 class Broadcast:
-    """Every rank's part goes to every other; all sum them in the order of the ranks."""
+    """Every rank's part goes to every other rank; all sum them in rank order."""
 
     def __init__(self, context: RankContext, way: Way, form: Form) -> None:
         self.form = form
@@ -158,7 +158,7 @@ class Broadcast:
         return self._way.notes
 
     def step(self, layers: list[Connected]) -> None:
-        """Nobody but the other ranks is to be told."""
+        """Do nothing: no server needs to be told."""
 
     def begin(self, number: int, layer: Connected, times: StepTimes, bucket: int) -> Future[Tensor]:
         mine, shape = self.form.encode(layer), _shape(layer, self.form)
@@ -182,7 +182,7 @@ class Broadcast:
 
 
 class Owners:
-    """Every rank sends its part to the server that owns the layer, which sends the gradient back."""
+    """Every rank sends its part to the server that owns the layer, which returns the gradient."""
 
     def __init__(self, context: RankContext, transport: Transport, form: Form, servers: int) -> None:
         self.form = form
@@ -228,7 +228,7 @@ class Owners:
 
 
 def serve(context: TrainerContext, number: int, form: Form, servers: int) -> None:
-    """A server's part of Owners: until all workers have closed theirs.
+    """Run a server for Owners until all workers have closed theirs.
 
     Raises:
         RunError, RuntimeError: a message did not come through.

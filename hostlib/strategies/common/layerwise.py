@@ -1,4 +1,6 @@
-"""Fully connected layers in a form of their own, everything else by the mechanism, both while the backward pass goes on."""
+"""Trainer that exchanges fully connected layers in their own form and everything else by the mechanism, during the
+backward pass.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ from hostlib.strategies.trainer import DataParallel, TrainerContext
 
 
 class LayerWise(DataParallel):
-    """A rank's steps under sfb, hybcomm, adam and onebit.
+    """A rank's training steps under sfb, hybcomm, adam and onebit.
 
     Args:
-        exchange: what chosen layers go by.
-        choose: whether a fully connected layer goes by it: asked when its first forward pass is over.
-        carrier: what everything else goes by: the mechanism, unless told otherwise.
+        exchange: carries the chosen layers.
+        choose: whether a fully connected layer uses the exchange; called after its first forward pass.
+        carrier: carries everything else; the mechanism by default.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class LayerWise(DataParallel):
         self._under_way.append((layer, future))
 
     def _taken(self, layer: Connected) -> list[Tensor]:
-        """The parameters that go by the exchange."""
+        """The parameters that use the exchange."""
         module = layer.module
         return [module.weight] + [module.bias] * (layer.shape.bias and self._exchange.form.with_bias)
 

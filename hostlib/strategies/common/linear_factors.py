@@ -1,4 +1,4 @@
-"""Fully connected layers, and what of them travels instead of their gradients' matrices.
+"""Fully connected layers, and the forms in which their gradients are sent.
 
 Source: "Poseidon", section 2.1: an example's gradient is the outer product of the layer's input u and its output's
 gradient v, its sufficient factors.
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a fully connected layer's gradient.
+    """Shape of a fully connected layer's gradient.
 
     Attributes:
-        bias: whether its bias's goes with it.
+        bias: whether the bias's gradient is included.
     """
 
     outputs: int
@@ -33,10 +33,10 @@ class Shape:
 
 
 class Connected:
-    """A fully connected layer of a model, that keeps what passes through it.
+    """A fully connected layer of a model that records what passes through it.
 
     Attributes:
-        inputs, gradients: u and v of the pass under way, (vectors, features) each.
+        inputs, gradients: u and v of the current pass, (vectors, features) each.
     """
 
     def __init__(self, module: nn.Linear) -> None:
@@ -52,16 +52,16 @@ class Connected:
 
     @property
     def vectors(self) -> int:
-        """How many passed through it forward: the pairs of factors that this pass will have."""
+        """Number of vectors in the forward pass: the pairs of factors that the pass will have."""
         return sum(len(vectors) for vectors in self.inputs)
 
     def reset(self) -> None:
-        """A forward pass comes."""
+        """Prepare for a forward pass."""
         self.inputs.clear()
         self.gradients.clear()
 
     def when_ready(self, do: Callable[[Connected], None]) -> None:
-        """Do it whenever the backward pass is through this layer."""
+        """Call `do` whenever the backward pass has completed this layer."""
         self.module.weight.register_post_accumulate_grad_hook(lambda _: do(self))
 
     def _forward(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> None:
@@ -71,14 +71,14 @@ class Connected:
             output.register_hook(self._backward)
 
     def _backward(self, gradient: Tensor) -> None:
-        # Where a layer is passed through several times, the last is the first to come back.
+        # If a layer is called several times, the last call is the first in the backward pass.
         self.gradients.insert(0, gradient.detach().reshape(-1, self.module.out_features))
 
 
 def connected_layers(model: nn.Module) -> list[Connected]:
-    """The fully connected layers that have weights of their own, in backward order.
+    """The fully connected layers with weights of their own, in backward order.
 
-    Weights that something else uses, too (an embedding, say), have gradients that are no factors' products.
+    If weights are shared, with an embedding for example, their gradient is not a product of factors.
     """
     uses = Counter(id(p) for m in model.modules() for p in m.parameters(recurse=False))
     found = [m for m in model.modules() if type(m) is nn.Linear]
@@ -86,29 +86,31 @@ def connected_layers(model: nn.Module) -> list[Connected]:
 
 
 class Form(Protocol):
-    """What travels of a layer, and what the ranks make of it.
+    """The form in which a layer's gradient is sent, and how ranks combine the parts.
 
     Attributes:
-        with_bias: whether the bias's gradient travels with the weights'.
+        with_bias: whether the bias's gradient is sent with the weights'.
     """
 
     with_bias: bool
 
     def encode(self, layer: Connected) -> Tensor:
-        """A rank's part, flat."""
+        """Encode a rank's part as a flat tensor."""
         ...
 
     def empty(self, shape: Shape, vectors: int) -> Tensor:
-        """An empty tensor that holds a part."""
+        """An empty tensor for a part."""
         ...
 
     def average(self, shape: Shape, parts: list[Tensor]) -> Tensor:
-        """The gradient of all ranks' parts, flat, weights before bias: the same bits for the same parts in the same order."""
+        """The average gradient of all ranks' parts, flat, weights before bias; deterministic for a given order of
+        parts.
+        """
         ...
 
 
 class Factors:
-    """Sufficient factors: all ranks' together give the gradient of all their examples in one matrix product."""
+    """Sufficient factors: one matrix product of all ranks' factors gives the gradient over all their examples."""
 
     with_bias = True
 

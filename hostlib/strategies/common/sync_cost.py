@@ -1,4 +1,4 @@
-"""What it costs to synchronise a layer, and which way is the cheapest: Poseidon's coordinator. Torch-free.
+"""Poseidon's coordinator: the cost of synchronising a layer, and the cheapest scheme. Torch-free.
 
 Source: "Poseidon", section 3.2 (table 1) and section 4.1 (algorithm 1).
 """
@@ -18,7 +18,7 @@ Scheme = Literal["PS", "SFB"]
 
 @dataclass(frozen=True, slots=True)
 class InformationBook:
-    """What the coordinator knows of the model and the cluster.
+    """The coordinator's information about model and cluster.
 
     Attributes:
         batch: examples of one worker.
@@ -43,10 +43,10 @@ class InformationBook:
         return tuple(layer for layer in self.layers if layer.params > 0)
 
     def query(self, name: str) -> LayerInfo:
-        """The layer of a name.
+        """Find a layer by its name.
 
         Raises:
-            UnknownNameError: there is none.
+            UnknownNameError: there is no such layer.
         """
         for layer in self.layers:
             if layer.name == name:
@@ -54,11 +54,13 @@ class InformationBook:
         raise UnknownNameError("layer", name, (layer.name for layer in self.trained))
 
     def factors(self, layer: LayerInfo) -> int:
-        """Pairs of sufficient factors that a worker has of a fully connected layer: one for each vector that goes
-        through it, so one per example, or per token or call where there are several."""
+        """Pairs of sufficient factors that a worker has of a fully connected layer.
+
+        One for each vector that passes through it: one per example, or per token or call if there are several.
+        """
         assert layer.matrix is not None
         outputs, inputs = layer.matrix
-        return self.batch * max(1, layer.flops // (2 * outputs * inputs))  # the output is the last call's alone
+        return self.batch * max(1, layer.flops // (2 * outputs * inputs))  # the output only covers the last call
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,8 @@ class Cost:
     """A row of table 1: parameters that a node sends and receives for one layer in one iteration.
 
     Attributes:
-        server, worker: of a node that is one of the two; None where there is no server.
-        both: of a node that is both.
+        server, worker: of a node with one role; None if there is no server.
+        both: of a node with both roles.
     """
 
     server: float | None
@@ -76,12 +78,12 @@ class Cost:
 
 
 def ps_cost(elements: int, workers: int, servers: int) -> Cost:
-    """Parameter servers that have equal parts of the layer's elements (M x N)."""
+    """Cost of parameter servers with equal parts of the layer's elements (M x N)."""
     return Cost(2 * workers * elements / servers, 2 * elements, 2 * elements * (workers + servers - 2) / servers)
 
 
 def sfb_cost(matrix: tuple[int, int], factors: int, workers: int) -> Cost:
-    """Sufficient factors from everybody to everybody.
+    """Cost of broadcasting sufficient factors between all workers.
 
     Args:
         factors: pairs of one worker, K in the paper.
@@ -91,13 +93,13 @@ def sfb_cost(matrix: tuple[int, int], factors: int, workers: int) -> Cost:
 
 
 def adam_cost(matrix: tuple[int, int], factors: int, workers: int) -> Cost:
-    """Sufficient factors to the one server that owns the layer, which sends whole matrices back: the busiest nodes."""
+    """Cost, at the busiest nodes, of sending factors to the layer's server, which returns whole matrices."""
     elements, pushed = matrix[0] * matrix[1], factors * sum(matrix)
     return Cost(workers * elements + workers * pushed, pushed + elements, (workers - 1) * (elements + pushed))
 
 
 def costs(layer: LayerInfo, book: InformationBook) -> dict[Scheme, float | None]:
-    """What a node that is worker and server carries for a layer, in parameters; None for what cannot be."""
+    """Parameters that a node with both roles carries for a layer; None for impossible schemes."""
     if layer.matrix is None:
         return {"PS": ps_cost(layer.params, book.workers, book.servers).both, "SFB": None}
     outputs, inputs = layer.matrix
@@ -108,7 +110,7 @@ def costs(layer: LayerInfo, book: InformationBook) -> dict[Scheme, float | None]
 
 
 def best_scheme(layer: LayerInfo, book: InformationBook) -> Scheme:
-    """Algorithm 1: sufficient factors for fully connected layers where they are no more; else parameter servers."""
+    """Algorithm 1: sufficient factors for fully connected layers if they cost no more; else parameter servers."""
     if layer.matrix is None:
         return "PS"
     servers = ps_cost(layer.matrix[0] * layer.matrix[1], book.workers, book.servers).both
@@ -116,19 +118,20 @@ def best_scheme(layer: LayerInfo, book: InformationBook) -> Scheme:
 
 
 def cheaper(matrix: tuple[int, int], factors: int, workers: int, dense: float) -> Scheme:
-    """Algorithm 1's comparison.
+    """The comparison of algorithm 1.
 
     Args:
         factors: pairs of one worker.
-        dense: what the whole matrix costs.
+        dense: cost of the whole matrix.
     """
     return "SFB" if sfb_cost(matrix, factors, workers).both <= dense else "PS"
 
 
 def mechanism_cost(mechanism: Mechanism, workers: int, elements: int) -> float:
-    """What the busiest host's link carries, both ways together, when a mechanism sums so many elements: what algorithm 1
-    has the parameter servers' cost for. For `ps` with even parts and shared hosts it is table 1's; a library's own
-    all-reduce counts as a ring.
+    """What the busiest host's link carries, in both directions, when a mechanism sums that many elements.
+
+    Takes the place of the parameter servers' cost in algorithm 1. For `ps` with even parts and shared hosts it equals
+    table 1; a library's own all-reduce counts as a ring.
     """
     if mechanism.build is None:
         return ps_cost(elements, workers, workers).both

@@ -1,4 +1,4 @@
-"""Tensors between a worker and a strategy's server: the sender says which come, of what shapes."""
+"""Send tensors between a worker and a strategy's server; a header gives their number, dtypes and shapes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ DTYPES = (
 
 
 class Purpose(IntEnum):
-    """What a worker asks of the server."""
+    """What a worker requests from the server."""
 
-    STEP = 1  # tensors come with it
+    STEP = 1  # followed by tensors
     FETCH = 2
     END = 3
 
@@ -42,10 +42,10 @@ class TensorChannel:
 
     Args:
         transport: of RankContext.another_transport.
-        host: the other end.
+        host: the peer.
 
     Raises:
-        HostlibError: (each method) a message did not come through; says who is missing.
+        HostlibError: (each method) a message did not come through; the message names missing ranks.
     """
 
     def __init__(self, context: RankContext, transport: Transport, host: int) -> None:
@@ -55,12 +55,12 @@ class TensorChannel:
         self._since = time.monotonic()
 
     def ask(self, purpose: Purpose, tensors: Sequence[Tensor] = ()) -> None:
-        """Say what this is about, and send what belongs to it."""
+        """Send a request and its tensors."""
         self._send(_header(purpose, tensors), HEADER_TAG)
         self.send(tensors)
 
     def asked(self) -> Purpose:
-        """What the other end asks; what belongs to it comes with `received`."""
+        """Receive a request; `received` returns its tensors."""
         header = torch.empty(HEADER_ELEMENTS, dtype=torch.int64)
         self._receive(header, HEADER_TAG)
         self.received()
@@ -69,22 +69,22 @@ class TensorChannel:
         return purpose
 
     def send(self, tensors: Sequence[Tensor]) -> None:
-        """What the other end expects. Nothing may change it until `settle`."""
+        """Send tensors that the peer expects. They must not change until `settle`."""
         for number, tensor in enumerate(tensors):
             self._send(tensor.detach().contiguous(), FIRST_TAG + number)
 
     def expect(self, rooms: Sequence[Tensor]) -> None:
-        """What is to come: contiguous tensors, to be filled."""
+        """Receive into contiguous tensors."""
         for number, room in enumerate(rooms):
             self._receive(room, FIRST_TAG + number)
 
     def received(self) -> list[Tensor]:
-        """All that was expected."""
+        """Wait for all expected tensors."""
         coming, self._coming = self._coming, []
         return [self._wait(*each) for each in coming]
 
     def settle(self) -> None:
-        """Wait until everything has left."""
+        """Wait until everything has been sent."""
         leaving, self._leaving = self._leaving, []
         for each in leaving:
             self._wait(*each)
@@ -112,7 +112,7 @@ class TensorChannel:
 
 
 def _header(purpose: Purpose, tensors: Sequence[Tensor]) -> Tensor:
-    """int64: the purpose, the number of tensors, and of each its dtype, its number of dimensions and these."""
+    """int64: the purpose, the number of tensors, and for each its dtype, number of dimensions and dimensions."""
     words: list[int] = [purpose, len(tensors)]
     for tensor in tensors:
         words += [DTYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
@@ -122,7 +122,7 @@ def _header(purpose: Purpose, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _read(header: Tensor) -> tuple[Purpose, list[Tensor]]:
-    """The purpose, and room for the tensors."""
+    """The purpose, and empty tensors to receive into."""
     words = iter(header.tolist())
     purpose, count = Purpose(next(words)), next(words)
     rooms = []

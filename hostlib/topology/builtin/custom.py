@@ -1,4 +1,4 @@
-"""custom: a tree of one's own, whose switches and links are named one by one."""
+"""custom: a tree whose switches and links are listed one by one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hostlib.topology.topology import Cable, Topology, TopologyError
 from hostlib.topology.topology_table import Quality, TopologyTable, validated
 
 NAME = "custom"
-LARGEST = 1e12  # times a host's rate
-SUMMARY = "a tree of one's own: switches, parents first, and every link"
+LARGEST = 1e12  # a multiple of a host's rate
+SUMMARY = "a tree of your own: switches, parents first, and every link"
 
 
 class LinkTable(Quality):
@@ -21,7 +21,7 @@ class LinkTable(Quality):
 
     Attributes:
         lower: a node's name, or several.
-        rate: as `25gbit`, or so many times a host's.
+        rate: as `25gbit`, or a multiple of a host's rate.
     """
 
     lower: Any = None
@@ -29,16 +29,17 @@ class LinkTable(Quality):
     rate: Any = 1.0
 
     def cables(self, quality: dict[str, Any], host_bits_s: float | None) -> list[Cable]:
-        """
+        """Make the table's cables.
+
         Args:
-            quality: what holds where this table says nothing.
+            quality: defaults for what the table does not set.
 
         Raises:
-            TopologyError: it is no link.
+            TopologyError: the table does not describe a link.
         """
         lowers = self.lower if isinstance(self.lower, list) else [self.lower]
         if not isinstance(self.upper, str) or not all(isinstance(name, str) for name in lowers):
-            raise TopologyError("topology: a link has lower, a node's name or several, and upper, a switch's name")
+            raise TopologyError("topology: a link needs lower (one or several node names) and upper (a switch's name)")
         where = f"topology: link {lowers[0] if lowers else ''}-{self.upper}"
         rate_bits_s = self._rate_bits_s(where, host_bits_s)
         return [Cable(name, self.upper, rate_bits_s, **{**quality, **self.options()}) for name in lowers]
@@ -52,15 +53,16 @@ class LinkTable(Quality):
         if isinstance(self.rate, bool) or not isinstance(self.rate, int | float):
             raise TopologyError(f"{where}: rate {self.rate!r} is not a number")
         if not 0 < self.rate <= LARGEST:
-            raise TopologyError(f"{where}: a rate of {self.rate} times a host's is not above 0")
+            raise TopologyError(f"{where}: rate must be above 0 times a host's, not {self.rate}")
         return None if host_bits_s is None else host_bits_s * self.rate
 
 
 class Table(TopologyTable):
-    """
+    """Keys of a custom topology.
+
     Attributes:
         switches: names, parents first.
-        links: each as LinkTable; what one does not say of delay, loss and queue, this table says.
+        links: each as LinkTable; this table's delay, loss and queue are the links' defaults.
     """
 
     switches: Any = Field(default_factory=lambda: ["switch"])

@@ -1,4 +1,4 @@
-"""leaf-spine: workers spread over leaves, whose uplinks meet in one spine; servers are on that."""
+"""leaf-spine: workers spread over leaf switches, whose uplinks lead to one spine; servers are on the spine."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from hostlib.topology.topology import QUEUE_FRAMES, Cable, Topology, TopologyErr
 from hostlib.topology.topology_table import TopologyTable
 
 NAME = "leaf-spine"
-SUMMARY = "a switch for each rack of workers, under one more"
-LEAVES = 4  # of a network that does not say how many
+SUMMARY = "a leaf switch for each rack of workers, below one spine"
+LEAVES = 4  # the default number of leaves
 
 
 class Table(TopologyTable):
-    """
+    """Keys of a leaf-spine topology.
+
     Attributes:
-        leaves: 4 unless said, or one for each worker where there are fewer.
-        oversubscription: what a full leaf's workers may send together, as a multiple of its uplink's rate.
+        leaves: 4 by default, or one for each worker if there are fewer.
+        oversubscription: total rate of a full leaf's workers, as a multiple of its uplink's rate.
     """
 
     leaves: int | None = None
@@ -35,10 +36,10 @@ def leaf_spine(
     loss: float = 0.0,
     queue: int = QUEUE_FRAMES,
 ) -> Topology:
-    """Workers spread over leaves `leaf0`, ..., whose uplinks meet in one `spine`; servers are on that.
+    """Make a network of workers on leaves `leaf0`, ..., whose uplinks lead to one `spine`; servers are on the spine.
 
     Args:
-        oversubscription: what a full leaf's workers may send together, as a multiple of its uplink's rate.
+        oversubscription: total rate of a full leaf's workers, as a multiple of its uplink's rate.
 
     Raises:
         TopologyError: see Topology.
@@ -46,7 +47,7 @@ def leaf_spine(
     if not 1 <= leaves <= workers:
         raise TopologyError(f"{leaves} leaves for {workers} workers: at least 1, and a worker on each")
     if not 0 < oversubscription < float("inf"):
-        raise TopologyError(f"an oversubscription of {oversubscription} is not above 0")
+        raise TopologyError(f"oversubscription must be above 0, not {oversubscription}")
     most = -(-workers // leaves)
     up_bits_s = None if rate_bits_s is None else rate_bits_s * most / oversubscription
     names = [f"leaf{n}" for n in range(leaves)]
@@ -58,5 +59,5 @@ def leaf_spine(
 
 
 def leaf_of(worker: int, workers: int, leaves: int) -> int:
-    """The leaf of a worker: leaf by leaf, as evenly as it goes."""
+    """The leaf of a worker: workers fill leaf by leaf, as evenly as possible."""
     return worker * leaves // workers

@@ -10,7 +10,7 @@ SUMMARY = "every host on one switch"
 
 
 class Table(TopologyTable):
-    """No keys but those of every topology."""
+    """No keys of its own."""
 
     def topology(self, workers: int, servers: int, rate_bits_s: float | None) -> Topology:
         return star(workers, servers, rate_bits_s, **self.options())
@@ -24,7 +24,7 @@ def star(
     loss: float = 0.0,
     queue: int = QUEUE_FRAMES,
 ) -> Topology:
-    """Every host on one switch.
+    """Make a network with every host on one switch.
 
     Raises:
         TopologyError: see Topology.

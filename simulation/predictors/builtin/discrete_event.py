@@ -1,4 +1,4 @@
-"""simulator: the cell's schedules played in virtual time on the cell's network."""
+"""simulator: a cell's schedules executed in virtual time on the cell's network."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from simulation.predictors.predictor import Prediction, PredictorSpec
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, play
 
-# A full segment of TCP with timestamps (RFC 7323) in an Ethernet frame, and its half of an acknowledgement of two
-# (RFC 5681, 4.2) that shares the link with the other direction's segments.
+# A full TCP segment with timestamps (RFC 7323) in an Ethernet frame, and its half of an acknowledgement per two
+# segments (RFC 5681, 4.2), which shares the link with segments in the other direction.
 TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
-TURNS = 256  # in which streams share a link while a tensor is sent, at most: more is exacter, and takes longer
+TURNS = 256  # turns in which streams share a link during one tensor, at most: more is more accurate, but slower
 TCP_EFFICIENCY = TCP_PAYLOAD / (TCP_FRAME + HALF_ACKNOWLEDGEMENT)
 
 
 def network_of(experiment: Experiment, cell: Cell) -> Network:
-    """What the simulator plays a cell on: what its links carry besides headers.
+    """The network for the simulator, with the share of headers on a cell's links.
 
     Raises:
-        TopologyError: the topology cannot be, with the cell's hosts.
+        TopologyError: the topology is impossible with the cell's hosts.
     """
     mechanism = experiment.mechanism(cell)
     largest = max(tensor.bytes for tensor in experiment.workload(cell).tensors)
@@ -38,15 +38,14 @@ def network_of(experiment: Experiment, cell: Cell) -> Network:
 
 
 def predict(experiment: Experiment, cell: Cell) -> Prediction | None:
-    """By simulation; None for what a library's own mechanism sums, where frames are lost, and where computing takes what
-    it takes.
+    """Predict by simulation. None for a library's own mechanism, for lossy links, and for real training.
 
-    What is played is data-parallel training as DDP does it: the forward pass begins when all is summed.
+    Simulates data-parallel training as DDP does it: the forward pass begins when everything is summed.
     """
     mechanism = experiment.mechanism(cell)
     if cell.loss or experiment.training is not None or (mechanism.build is None and experiment.workload(cell).summed):
         return None
-    # Links carry the mechanism's frames; what goes by others is as much larger as those are worse.
+    # Links carry the mechanism's frames; messages with other frames are scaled up by their lower efficiency.
     plan = experiment.plan(cell).with_exchanges_scaled(wire_efficiency(mechanism) / TCP_EFFICIENCY)
     job = Job(
         experiment.bucketed(plan), mechanism, cell.workers, bare=True, pipelined=False, channels=mechanism.channels
@@ -56,12 +55,12 @@ def predict(experiment: Experiment, cell: Cell) -> Prediction | None:
 
 
 def frame_size(mechanism: Mechanism) -> int:
-    """Bytes of a full frame: of the slot protocol, or TCP's."""
+    """Bytes of a full frame, of the slot protocol or of TCP."""
     return frame_bytes()[1] if mechanism.needs_fabric else TCP_FRAME
 
 
 def wire_efficiency(mechanism: Mechanism) -> float:
-    """Values' share of what a link carries in both directions: frames of the slot protocol, or TCP's."""
+    """Share of values in a link's traffic in both directions, for frames of the slot protocol or of TCP."""
     if mechanism.needs_fabric:
         payload, frame = frame_bytes()
         return payload / frame

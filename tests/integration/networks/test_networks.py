@@ -126,6 +126,6 @@ def test_what_cannot_be_made_is_refused_in_one_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(TopologyError, match="network namespaces need root; the realisation loopback does not"):
         namespaces(star(2), CleanupRecord(tmp_path / "1-1-1.jsonl")).__enter__()
-    with pytest.raises(TopologyError, match="on loopback ring would go past the switches"):
+    with pytest.raises(TopologyError, match="on loopback ring would bypass the switches"):
         LOOPBACK.require_streams("ring")
     NETNS.require_streams("ring")

@@ -100,8 +100,8 @@ def test_the_backend_reduces_and_passes_the_rest_on(
         assert seen["uneven share"] == [[1.0], [21.0, 21.0]][rank]
         assert seen["coalesced shares"] == [[2.0], [], [2.0] * 3]
         assert "unknown dtype 'torch.float64'; legal are" in seen["float64"]
-        assert seen["max"] == "all-reduce: backend netfold sums and averages, it has no MAX (legal: SUM, AVG)"
-        assert "reduce-scatter: backend netfold sums and averages, it has no MAX" in seen["max share"]
+        assert seen["max"] == "all-reduce: backend netfold does not support MAX (legal: SUM, AVG)"
+        assert "reduce-scatter: backend netfold does not support MAX" in seen["max share"]
         assert seen["odd"] == "reduce-scatter: 5 elements are not 2 equal shares"
         assert "the output has 1 elements of torch.float32; legal: 2 of torch.float32" in seen["small"]
         assert "sums dense tensors, not torch.sparse_coo" in seen["sparse"]
@@ -146,7 +146,11 @@ def test_the_pages_examples_run(example: str, fabric: Fabric, forks: ForkServer,
         ("NETFOLD_MECHANISM", "wfbp/ring", "needs torch's TCP store, not HashStore"),
         ("NETFOLD_MECHANISM", "bsp/magic", "unknown mechanism 'magic'; legal are"),
         ("NETFOLD_MECHANISM", "magic/ring", "unknown strategy 'magic'; legal are"),
-        ("NETFOLD_MECHANISM", "poseidon", "poseidon is no matter of a backend"),
+        (
+            "NETFOLD_MECHANISM",
+            "poseidon",
+            "poseidon needs `hostlib train`: a backend only sums the tensors it is given",
+        ),
         ("NETFOLD_MECHANISM", "sfb:multicast/ring", "it is for `hostlib train`; legal here are bsp, "),
     ],
 )

@@ -121,7 +121,7 @@ def test_exposed_and_communication_time_are_what_the_page_says() -> None:
 
 
 def test_a_profile_needs_steps_after_the_warm_up_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="--profile writes the steps after the first 5; this run has only 5"):
+    with pytest.raises(RunError, match="--chrome-traces writes the iterations after the first 5; this run has only 5"):
         Profile(tmp_path, rank=0, steps=5)
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot write to .*/file/traces: Not a directory"):

@@ -58,6 +58,6 @@ def test_the_cost_model_is_checked_against_real_steps() -> None:
 )
 def test_what_cannot_be_is_refused_in_one_line(words: tuple[str, ...], line: str) -> None:
     done = hostlib(*words)
-    assert done.returncode == 1
+    assert done.returncode in (1, 2)
     assert line in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr

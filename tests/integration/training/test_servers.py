@@ -88,4 +88,4 @@ def test_mpirun_trains(tmp_path: Path) -> None:
 def test_mpi_without_mpirun_is_refused() -> None:
     done = hostlib("train", "--transport", "mpi", "--mechanism", "ring")
     assert done.returncode == 1
-    assert "--transport mpi is for mpirun: mpirun -n 4 python -m hostlib.train --transport mpi" in done.stderr
+    assert "--transport mpi needs mpirun: mpirun -n 4 python -m hostlib.train --transport mpi" in done.stderr

@@ -1,8 +1,9 @@
-"""One of the processes under mpirun: every mechanism of hosts, by both transports, with so many workers as arguments say.
+"""One of the processes under mpirun: every mechanism of hosts, by both transports, with numbers of workers as
+arguments.
 
-The last three processes are servers, the others workers. Standard output of process 0 is a JSON list: for each transport, world size,
-mechanism and host the number of wrong elements, the bytes that its TCP connections carried, how many messages those
-were, and the bytes that the schedule predicts.
+The last three processes are servers, the others workers. Standard output of process 0 is a JSON list, with an entry for
+each transport, world size, mechanism and host. It has the number of wrong elements, the bytes and messages that the
+process's TCP connections carried, and the bytes that the schedule predicts.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def test_one_that_is_gone_is_named() -> None:
         forks._wait()
         forks.process.kill()
         forks.process.wait()
-        with pytest.raises(RunError, match=r"^the process that forks others (is gone: status|ended with status) -9$"):
+        with pytest.raises(RunError, match=r"^the fork server (is gone: status|ended with status) -9$"):
             forks.fork("hostlib.errors", {}, None, 2)
 
 

@@ -120,7 +120,7 @@ BROKEN = {
         "star: operation 1 of worker1, ('send', 'worker0', 0), must be one of Send, Receive, Aggregate, Multicast, Compute",
     ),
     "piece": (star('"stray", "sums", schedule', "(Send(first, 1),)"), "must name a piece of 0..0"),
-    "peer": (star('"stray", "sums", schedule', "(Send('switch', 0),)"), "names 'switch', which is no node of the schedule"),
+    "peer": (star('"stray", "sums", schedule', "(Send('switch', 0),)"), "names 'switch', which is not a node of the schedule"),
     "crash": (star('"stray", "sums", schedule', "1 / 0"), "stray: schedule() fails: ZeroDivisionError: division by zero"),
     "fabric's use": (
         star('"stray", "sums", schedule, FabricUse.SUM', imported="FabricUse, Receive, Schedule, Send"),

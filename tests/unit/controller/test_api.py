@@ -122,7 +122,7 @@ def test_ranks_join_and_learn_their_place(api: Api) -> None:
         (1, {"udp_ports": []}, 422, "body.udp_ports"),
         (1, {"udp_ports": [1, 2]}, 409, "has 1 pools of slots; rank 1 came with 2 UDP ports"),
         (1, {"mac": "nonsense"}, 422, "body.mac"),
-        (1, {"policy": "free"}, 422, "no policy free; there are sum, server, shared, chunk"),
+        (1, {"policy": "free"}, 422, "unknown policy free; legal are sum, server, shared, chunk"),
         (1, {"policy": "server"}, 409, "has policy sum; rank 1 came with server"),
         (constants.RANK_ALL, {}, 422, "a server joins at /jobs/NAME/server"),
         (1, {"address": "nonsense"}, 422, "body.address"),

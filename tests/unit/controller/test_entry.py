@@ -226,7 +226,7 @@ def test_hosts_reach_each_other_and_everybody(names: Names, job: list[SwitchShar
         ({"members": MEMBERS * 11}, "33 members"),
         ({"slots": 100}, "not an aligned power of two"),
         ({"first_slot": 64}, "not an aligned power of two"),
-        ({"policy": "free"}, "no policy free"),
+        ({"policy": "free"}, "unknown policy free"),
         ({"policy": "chunk"}, "needs a server above"),
         ({"policy": "shared", "above": PARENT}, "not a parent"),
     ],
@@ -287,8 +287,8 @@ def damage(path: Path) -> None:
 @pytest.mark.parametrize(
     ("victim", "harm", "says"),
     [
-        ("netfold-v1model-64.json", damage, "netfold-v1model-64.json does not fit"),
-        ("netfold-v1model-64.p4info.txtpb", damage, "netfold-v1model-64.p4info.txtpb does not fit"),
+        ("netfold-v1model-64.json", damage, "netfold-v1model-64.json does not match"),
+        ("netfold-v1model-64.p4info.txtpb", damage, "netfold-v1model-64.p4info.txtpb does not match"),
         ("netfold-v1model-64.json", Path.unlink, "netfold-v1model-64.json cannot be read"),
         ("lock.json", Path.unlink, "lock.json cannot be read"),
         ("lock.json", lambda path: path.write_text("{}"), "lock.json cannot be read"),

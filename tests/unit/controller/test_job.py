@@ -513,7 +513,7 @@ def test_every_switch_knows_the_way_to_every_host() -> None:
     ("macs", "says"),
     [
         ({"1": "nonsense"}, "'nonsense' is not a MAC address"),
-        ({"1": "03:00:00:00:00:01"}, "03:00:00:00:00:01 is a group's address, not a host's"),
+        ({"1": "03:00:00:00:00:01"}, "03:00:00:00:00:01 is a multicast address, not a host's"),
         ({"9": "02:00:00:00:00:01"}, "port 9 of switch has the host 02:00:00:00:00:01, but ports does not say how"),
         ({"1": "02:00:00:00:00:0A", "2": "02:00:00:00:00:0a"}, "the host 02:00:00:00:00:0a is on port 1 of switch and"),
     ],

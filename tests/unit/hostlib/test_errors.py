@@ -46,7 +46,7 @@ def test_one_that_is_not_known_here_is_its_nearest_base() -> None:
     ],
 )
 def test_what_is_no_record_is_refused(record: Any) -> None:
-    with pytest.raises(ValueError, match="no record of an error"):
+    with pytest.raises(ValueError, match="not a record of an error"):
         from_json(record)
 
 

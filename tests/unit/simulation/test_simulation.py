@@ -488,11 +488,11 @@ def workload() -> Workload:
         (lambda: Job(workload(), find("gloo"), 4), SimulationError, "gloo is a library's own"),
         (lambda: Job(workload(), find("ring"), 0), SimulationError, "workers must be at least 1"),
         (lambda: Variation(-0.1), SimulationError, "jitter must be 0 or more"),
-        (lambda: Variation(stragglers={1: 0}), SimulationError, "the factor above 0"),
+        (lambda: Variation(stragglers={1: 0}), SimulationError, "--straggler takes RANK=FACTOR, with FACTOR above 0"),
         (
             lambda: only(GIGABIT, Job(workload(), find("ps"), 2, variation=Variation(stragglers={7: 2}))),
             SimulationError,
-            "no worker 7",
+            "--straggler 7: there are only 2 workers",
         ),
         (lambda: model_trace("vgg17"), ArchitectureError, "unknown model 'vgg17'; legal are alexnet"),
         (lambda: model_trace("vgg16", 16), ArchitectureError, "too small"),
@@ -506,7 +506,7 @@ def test_what_cannot_be_is_refused(call, error: type[Exception], says: str) -> N
 
 def test_a_message_nobody_receives_is_named() -> None:
     schedule = Schedule("lost", 2, 1, {worker(0): (Send(worker(1), 0),), worker(1): ()})
-    with pytest.raises(SimulationError, match="lost: worker0 is to send piece 0 to worker1, who never receives it"):
+    with pytest.raises(SimulationError, match="lost: worker0 has to send piece 0 to worker1, which never receives it"):
         compile_schedule(schedule)
 
 
@@ -514,5 +514,5 @@ def test_who_waits_for_ever_is_named() -> None:
     lists = {worker(r): (Receive(worker(1 - r), 0, reduce=True), Send(worker(1 - r), 0)) for r in range(2)}
     stuck = Schedule("stuck", 2, 1, lists)
     mechanism = Mechanism("stuck", MechanismSpec("stuck", "waits for ever", lambda world_size: stuck))
-    with pytest.raises(SimulationError, match="stuck: worker0 waits for ever for layer0/weights"):
+    with pytest.raises(SimulationError, match="stuck: worker0 waits forever for layer0/weights"):
         only(GIGABIT, Job(workload(), mechanism, 2))

@@ -72,7 +72,7 @@ def test_results_are_plotted(tmp_path: Path) -> None:
     sweep("--output", str(results), "--plot", str(tmp_path / "wall.png"), "--plot-value", "wall_s")
     assert "alexnet ps 10gbit" in (tmp_path / "time.svg").read_text().replace("&#160;", " ")
     assert (tmp_path / "wall.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(SimulationError, match="no measure 'speed' to plot; legal are"):
+    with pytest.raises(SimulationError, match="unknown measure 'speed' to plot; legal are"):
         sweep("--output", str(results), "--plot", str(tmp_path / "x.png"), "--plot-value", "speed")
 
 
@@ -108,5 +108,5 @@ def test_everything_is_tried_before_the_first_point_is_played(tmp_path: Path) ->
         with pytest.raises((HostlibError, SimulationError, click.BadParameter), match=says):
             sweep("--output", str(output), *wrong)
         assert not output.exists()
-    with pytest.raises(SimulationError, match="/dev/full cannot be read as a sweep's results: it is no file"):
+    with pytest.raises(SimulationError, match="/dev/full cannot be read as a sweep's results: it is not a file"):
         sweep("--output", "/dev/full")

@@ -1,4 +1,6 @@
-"""adam: Project Adam's way. Source: Chilimbi et al. 2014; "Poseidon", sections 3.2 and 5.3."""
+"""adam: sufficient factors up, matrices down, as in Project Adam. Source: Chilimbi et al. 2014; "Poseidon", sections
+3.2 and 5.3.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ NAME = "adam"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may follow its name.
+    """Options after the name.
 
     Attributes:
-        servers: processes that own fully connected layers, in turn, the last layer's first.
+        servers: number of processes that own fully connected layers, assigned in turn from the last layer on.
     """
 
     servers: int = 1

@@ -1,4 +1,4 @@
-"""bsp: bulk synchronous. Source: "Poseidon", section 2.2."""
+"""bsp: bulk-synchronous training. Source: "Poseidon", section 2.2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bulk synchronous: all gradients as one tensor, after the backward pass."""
+"""Bulk-synchronous training: all gradients as one tensor, after the backward pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hostlib.strategies.trainer import DataParallel
 
 
 class BulkSynchronous(DataParallel):
-    """A rank's steps under bsp."""
+    """A rank's training steps under bsp."""
 
     def step(self, inputs: Tensor, labels: Tensor) -> float:
         self.optimiser.zero_grad(set_to_none=False)
@@ -31,7 +31,7 @@ class BulkSynchronous(DataParallel):
         flat = torch.cat([g.view(-1) for g in gradients])
         self.state.buckets.append(flat.numel())
         span = step.begin(0, flat.nbytes)
-        # Making one tensor of many is this strategy's own, so it counts.
+        # Concatenating the tensors is this strategy's own work, so it counts as communication.
         span.begin_ns = step.backward_end_ns
         self.context.sums.allreduce(flat, average=True).wait()
         span.done_ns = time.perf_counter_ns()

@@ -1,4 +1,4 @@
-"""cgdp: gradients are accumulated on the host's CPUs, chunk of layers by chunk of layers, during the backward pass.
+"""cgdp: accumulate gradients on the host's CPUs during the backward pass, chunk of layers by chunk of layers.
 
 Source: "Involving CPUs into Multi-GPU Deep Learning", sections 3.1 and 4.
 """
@@ -34,7 +34,9 @@ def trainer(context: TrainerContext, options: Options) -> Trainer:
 
 
 def plan(trace: Trace, context: PlanContext, options: Options) -> Plan:
-    """Where all workers are on one host (`shm`), it adds a chunk at a time, by the cost model; else the mechanism sums."""
+    """If all workers are on one host (`shm`), the host adds one chunk at a time, as in the cost model; else the
+    mechanism sums.
+    """
     layers = _trained(trace, context)
     costs = costs_of(trace, options.sync / 1e6, options.accumulation * 1e9, options.broadcast * 1e9, layers)
     made = partition(len(layers), options.chunk or _found(costs, options))
@@ -53,8 +55,10 @@ def plan(trace: Trace, context: PlanContext, options: Options) -> Plan:
 
 
 def _trained(trace: Trace, context: PlanContext) -> tuple[tuple[str, ...], ...]:
-    """The parameters of each layer that is trained, in forward order; a normalisation belongs to the layer before it,
-    where it is known which layers those are."""
+    """The parameters of each trained layer, in forward order.
+
+    A normalisation belongs to the layer before it, if the model's layers are known.
+    """
     sent = set(gradients(trace))
     layers = [layer.members for layer in context.layers] or trained_layers(trace)
     kept = (tuple(name for name in names if name in sent) for names in layers)
@@ -62,7 +66,7 @@ def _trained(trace: Trace, context: PlanContext) -> tuple[tuple[str, ...], ...]:
 
 
 def _found(costs: list[LayerCost], options: Options) -> int:
-    """The size at which the search ends when steps take what the cost model says."""
+    """The chunk size that the search finds if steps take as long as the cost model predicts."""
     sizes = range(1, len(costs) + 1)
     lapses_s = {size: predict(costs, partition(len(costs), size), in_turn=True).total for size in sizes}
     return search(lapses_s, options.step, options.range, options.interval, len(costs)).best

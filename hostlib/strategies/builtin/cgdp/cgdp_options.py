@@ -1,4 +1,4 @@
-"""What may follow cgdp's name. Torch-free."""
+"""Options after cgdp's name. Torch-free."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from hostlib.strategies.builtin.cgdp.cost_model import ACCUMULATION_GB_S, BROADC
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may follow its name.
+    """Options after the name. The rates only apply to simulation and replay; a real run takes the time it takes.
 
     Attributes:
-        chunk: layers in a chunk; 0: the first steps find it, with the paper's step, range and interval.
-        sync: microseconds for which handing a chunk over holds back-propagation up,
-        accumulation: GB/s that the host takes in and adds,
-        broadcast: GB/s that go back to each worker: of what is simulated or replayed; where it runs, it takes what it
-            takes.
+        chunk: layers per chunk; 0: found in the first steps, with the paper's step, range and interval.
+        sync: time that handing over a chunk delays back-propagation, in microseconds.
+        accumulation: rate at which the host receives and adds, in GB/s.
+        broadcast: rate at which sums go back to each worker, in GB/s.
 
     Raises:
-        RunError: a number that makes no sense.
+        RunError: a value is out of range.
     """
 
     chunk: int = 0
@@ -33,7 +32,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.chunk < 0:
-            raise RunError(f"cgdp:chunk must be 0, for the first steps to find it, or above, not {self.chunk}")
+            raise RunError(f"cgdp:chunk must be at least 0 (0: found in the first steps), not {self.chunk}")
         if not (0 <= self.sync < float("inf") and self.accumulation > 0 and self.broadcast > 0):
-            raise RunError("cgdp:accumulation and cgdp:broadcast must be above 0, and cgdp:sync not below")
+            raise RunError("cgdp:accumulation and cgdp:broadcast must be above 0, and cgdp:sync at least 0")
         Search(self.step, self.range, self.interval)

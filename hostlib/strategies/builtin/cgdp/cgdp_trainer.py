@@ -1,7 +1,7 @@
-"""CPU-GPU data parallel training: chunks of layers are accumulated during the backward pass.
+"""CPU-GPU data-parallel training: chunks of layers are accumulated during the backward pass.
 
-All gradients lie in one flat tensor, in the order of the backward pass, so that a chunk of any size is a part of it and
-nothing is copied together.
+All gradients are in one flat tensor, in the order of the backward pass, so a chunk of any size is a slice of it,
+without copies.
 
 Source: "Involving CPUs into Multi-GPU Deep Learning", sections 3.1, 4.1 and 4.2.
 """
@@ -28,8 +28,10 @@ NS_PER_S = 1e9
 
 
 def trained_layers(model: nn.Module) -> list[list[nn.Parameter]]:
-    """The parameters of each layer, in the order in which the model has them; a normalisation belongs to the layer before
-    it, and a parameter that several modules share to the first."""
+    """The parameters of each layer, in the model's order.
+
+    A normalisation belongs to the layer before it, a shared parameter to the first module that has it.
+    """
     layers: list[list[nn.Parameter]] = []
     known: set[nn.Parameter] = set()
     for module in model.modules():
@@ -44,10 +46,10 @@ def trained_layers(model: nn.Module) -> list[list[nn.Parameter]]:
 
 @dataclass(slots=True)
 class ChunkBuffer:
-    """A chunk in the flat tensor.
+    """A chunk: a slice of the flat tensor.
 
     Attributes:
-        left: of its parameters, how many are without a gradient in this backward pass.
+        left: number of its parameters without a gradient in this backward pass.
     """
 
     values: Tensor
@@ -57,20 +59,20 @@ class ChunkBuffer:
 
 @dataclass(slots=True)
 class Backward:
-    """A backward pass under way: chunks go in order, each as soon as its gradients are there."""
+    """A backward pass in progress: chunks leave in order, each as soon as its gradients are ready."""
 
     parts: list[ChunkBuffer]
     send: Callable[[int, Tensor], Any]
     sent: list[Any] = field(default_factory=list)
 
     def ready(self, part: int) -> None:
-        """One more of the part's gradients is there."""
+        """Note that one more gradient of the chunk is ready."""
         self.parts[part].left -= 1
         while len(self.sent) < len(self.parts) and self.parts[len(self.sent)].left == 0:
             self._send()
 
     def end(self) -> list[Any]:
-        """The futures of all. Parameters that the loss does not depend on have gradients of zero."""
+        """End the pass; returns all futures. Parameters that the loss does not depend on get zero gradients."""
         while len(self.sent) < len(self.parts):
             self._send()
         return self.sent
@@ -80,11 +82,11 @@ class Backward:
 
 
 class HostAccumulating(DataParallel):
-    """A rank's steps under cgdp.
+    """A rank's training steps under cgdp.
 
     Attributes:
-        search: for a chunk size; None where one is given.
-        gradients: all of them.
+        search: for a chunk size; None if it is given.
+        gradients: all of them, flat.
         parts: the chunks, in backward order.
     """
 
@@ -113,7 +115,7 @@ class HostAccumulating(DataParallel):
         times.backward_ended()
         for future, span in zip(self._backward.end(), times.spans, strict=True):
             future.wait()
-            span.done_ns = span.done_ns or time.perf_counter_ns()  # Callbacks come after those who wait.
+            span.done_ns = span.done_ns or time.perf_counter_ns()  # Callbacks run after waiters wake up.
         self.optimiser.step()
         self._seek()
         return float(loss.detach())
@@ -135,15 +137,15 @@ class HostAccumulating(DataParallel):
         future.add_done_callback(partial(_done, span))
         return future
 
-    # ---- the size of chunks --------------------------------------------------------------------------------------
+    # ---- chunk size -------------------------------------------------------------------------------------------------
 
     def _part_of_each(self, size: int) -> dict[nn.Parameter, int]:
-        """Which chunk, in backward order, each parameter is in."""
+        """Parameter -> its chunk's index, in backward order."""
         made, last = partition(len(self._layers), size), len(self._layers)
         return {p: n for n, chunk in enumerate(made) for layer in chunk for p in self._layers[last - layer]}
 
     def cut(self, size: int) -> None:
-        """Chunks of so many layers, from the next step on."""
+        """Use chunks of `size` layers, from the next step on."""
         self._size = size
         made, last = partition(len(self._layers), size), len(self._layers)
         self._part_of = self._part_of_each(size)
@@ -156,7 +158,7 @@ class HostAccumulating(DataParallel):
             begin = end
 
     def _seek(self) -> None:
-        """Goes on with the search after `interval` steps; the first step, which is unlike the others, is not timed."""
+        """Continue the search every `interval` steps; the first step, which is atypical, is not timed."""
         search = self.search
         if search is None or search.over:
             return
@@ -165,7 +167,7 @@ class HostAccumulating(DataParallel):
         if self._steps == 1:
             self._since_ns = now_ns
         elif (self._steps - 1) % search.interval == 0:
-            # All ranks go by rank 0's clock, and so by the same sizes.
+            # All ranks use rank 0's clock, and hence the same sizes.
             lapse = torch.tensor([(now_ns - self._since_ns) / NS_PER_S], dtype=torch.float64)
             dist.broadcast(lapse, 0)
             search.measured(float(lapse))
@@ -174,7 +176,7 @@ class HostAccumulating(DataParallel):
 
 
 def _flattened(layers: list[list[nn.Parameter]]) -> tuple[Tensor, list[int]]:
-    """One tensor that has all gradients, and where each layer's end."""
+    """One tensor for all gradients, and where each layer's end."""
     parameters = [p for layer in layers for p in layer]
     flat = torch.zeros(sum(p.numel() for p in parameters), dtype=parameters[0].dtype, device=parameters[0].device)
     for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):

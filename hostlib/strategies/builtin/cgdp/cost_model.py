@@ -1,4 +1,5 @@
-"""Chunks of layers: what CGDP sends to the host together, which size is best, and what a size costs. Torch-free.
+"""CGDP's chunks of layers: which layers are sent to the host together, the best size, and its predicted cost.
+Torch-free.
 
 Layers are numbered from 1 to l in forward order; the backward pass goes from l to 1.
 
@@ -15,22 +16,22 @@ from hostlib.errors import RunError
 from hostlib.traces.trace import Trace
 
 NS_PER_S = 1e9
-# Of a host of which nothing is known: handing a chunk over, taking in and adding, and giving back to each worker.
+# Defaults for an unknown host: handing over a chunk, receiving and adding, and sending back to each worker.
 SYNCHRONISATION_US, ACCUMULATION_GB_S, BROADCAST_GB_S = 10.0, 4.0, 10.0
 
-Chunk = tuple[int, ...]  # layers, in backward order
+Chunk = tuple[int, ...]  # layers of a chunk, in backward order
 
 
 def partition(layers: int, size: int) -> tuple[Chunk, ...]:
-    """The chunks of one size, in backward order. The last layers of the backward pass are chunks of their own: nothing
-    of the backward pass comes after them to hide a large chunk behind.
+    """Partition layers into chunks of one size, in backward order.
 
+    The last layers of the backward pass are chunks of their own, because no later computation could hide a large chunk.
     So a size of `layers` or more is the same as 1.
 
     Source: section 4.2.
 
     Raises:
-        RunError: there are no layers, or a chunk would have none.
+        RunError: there are no layers, or the size is below 1.
     """
     if layers < 1 or size < 1:
         raise RunError(f"--layers and --chunk must be at least 1, not {layers} and {size}")
@@ -43,7 +44,7 @@ def partition(layers: int, size: int) -> tuple[Chunk, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One measurement of a search: how long `interval` iterations with a chunk size took."""
+    """One measurement of a search: the time of `interval` iterations with a chunk size."""
 
     chunk: int
     lapse_s: float
@@ -55,14 +56,14 @@ class Search:
     """Finds a good chunk size in the first iterations.
 
     Attributes:
-        step: sizes below it are tried one by one, from there on each is larger by `step`.
-        range: how many steps beyond the best size are tried.
-        interval: iterations that are timed together.
-        layers: of the network; sizes that are the same as 1 are not tried. None for as many as are needed.
+        step: sizes below it are tried one by one; above it, sizes grow by `step`.
+        range: number of steps beyond the best size that are tried.
+        interval: number of iterations that are timed together.
+        layers: of the network; sizes that equal 1 are not tried. None for unlimited.
         chunk: the size for the next interval.
         best: the fastest so far.
 
-    Source: section 4.2 and figure 4. The test that ends it is on the chunk just measured, which is how the paper's
+    Source: section 4.2 and figure 4. The termination test uses the chunk size just measured, which is how the paper's
     search with step = 10, range = 5 ends at iteration 150.
 
     Raises:
@@ -84,7 +85,7 @@ class Search:
                 raise RunError(f"the search's {name} must be at least 1, not {getattr(self, name)}")
 
     def measured(self, lapse_s: float) -> None:
-        """The last `interval` iterations, with `chunk`, took so long."""
+        """Record the time of the last `interval` iterations with `chunk`."""
         if lapse_s < min((trial.lapse_s for trial in self.trials), default=float("inf")):
             self.best = self.chunk
         self.trials.append(Trial(self.chunk, lapse_s, self.best))
@@ -95,28 +96,28 @@ class Search:
 
 
 def search(lapses_s: dict[int, float], step: int, range: int, interval: int, layers: int | None = None) -> Search:
-    """A search whose measurements are known beforehand, by chunk size, to its end.
+    """Run a search to its end on known times by chunk size.
 
     Raises:
-        RunError: it wants to know of a size that is not among them.
+        RunError: it needs a size whose time is missing.
     """
     made = Search(step, range, interval, layers)
     while not made.over:
         if made.chunk not in lapses_s:
-            raise RunError(f"the search comes to chunk size {made.chunk}, of which no time is given")
+            raise RunError(f"the search needs the time of chunk size {made.chunk}, which is missing")
         made.measured(lapses_s[made.chunk])
     return made
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """What one layer's part of the backward pass takes, in seconds.
+    """A layer's costs in the backward pass, in seconds.
 
     Attributes:
         backward: its own back-propagation (bp).
         synchronisation: handing its gradient over to the host, which back-propagation waits for (as).
         accumulation: summing it on the host, with the copy to it (aa).
-        broadcast: the sum's way back to the worker (bc).
+        broadcast: sending the sum back to the worker (bc).
     """
 
     backward: float
@@ -127,11 +128,12 @@ class LayerCost:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the cost model says of the backward pass, in seconds.
+    """The cost model's prediction of the backward pass, in seconds.
 
     Attributes:
-        done: of each chunk, in backward order: when its sum is with the workers, from the backward pass's begin on.
-        backward: all layers' own back-propagation.
+        done: of each chunk, in backward order: when its sum has reached the workers, from the start of the backward
+            pass.
+        backward: back-propagation of all layers.
     """
 
     chunks: tuple[Chunk, ...]
@@ -140,25 +142,25 @@ class Prediction:
 
     @property
     def total(self) -> float:
-        """Until the last sum is there (T)."""
+        """Time until the last sum has arrived (T)."""
         return max(self.done)
 
     @property
     def overhead(self) -> float:
-        """What is added to back-propagation. The paper's equation (2) is the case that the last chunk ends last."""
+        """Time in addition to back-propagation. The paper's equation (2) assumes that the last chunk ends last."""
         return self.total - self.backward
 
 
 def predict(costs: Sequence[LayerCost], chunks: Iterable[Chunk], in_turn: bool = False) -> Prediction:
-    """The backward pass with accumulation on the host, chunk by chunk.
+    """Predict the backward pass with accumulation on the host, chunk by chunk.
 
     A chunk is handed over once, when its last layer has been back-propagated; its layers' accumulations and broadcasts
     follow each other. Of several layers in a chunk, the last one's synchronisation counts.
 
     Args:
         costs: of layers 1 to l.
-        in_turn: the host is through with one chunk before it begins with the next, as `shm` is; the paper's model has it
-            at any number of them.
+        in_turn: the host finishes one chunk before it begins the next, as `shm` does; in the paper's model it works on
+            any number at a time.
 
     Source: section 3.2, equation (1); section 4.1 for chunks.
     """
@@ -173,7 +175,7 @@ def predict(costs: Sequence[LayerCost], chunks: Iterable[Chunk], in_turn: bool =
 
 
 def without_overlap(costs: Iterable[LayerCost]) -> float:
-    """The backward pass when everything is summed after it, in seconds (T').
+    """Time of the backward pass if everything is summed after it, in seconds (T').
 
     Source: section 3.2.
     """
@@ -198,10 +200,10 @@ def costs_of(
 ) -> list[LayerCost]:
     """The costs of a trace's trained layers, on a host that adds and copies at these rates.
 
-    What layers without parameters compute counts with the trained layer whose gradient is the next.
+    Computing time of layers without parameters counts with the trained layer whose gradient is next.
 
     Args:
-        layers: parameters that belong together, in forward order, where that is other than the trace has it.
+        layers: groups of parameters, in forward order, if they differ from the trace's layers.
 
     Raises:
         RunError: no layer is trained.

@@ -33,7 +33,7 @@ def plan(trace: Trace, context: PlanContext, _: NoOptions) -> Plan:
 
 
 def part_bytes(outputs: int, inputs: int) -> int:
-    """Of a matrix: two means for each column, and a bit for each weight."""
+    """Bytes of a matrix: two means for each column, and a bit for each weight."""
     return 2 * 4 * inputs + -(-outputs * inputs // 8)
 
 

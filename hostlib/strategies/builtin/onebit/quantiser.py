@@ -15,10 +15,10 @@ BITS = 8
 
 
 class OneBit:
-    """Whether each weight's gradient, and what earlier steps left of it, is negative; and for each column the mean of
-    those that are, and of those that are not. What that does not say is left for the next step.
+    """Quantises gradients plus residuals to their signs and, for each column, the means of negative and other values.
 
-    A rank reads its own part as the others do, so all have the same sum.
+    The quantisation error is the residual of the next step. A rank decodes its own part as the others do, so all have
+    the same sum.
     """
 
     with_bias = False
@@ -48,7 +48,7 @@ def quantised(values: Tensor) -> Tensor:
     """float32 (outputs, inputs) -> uint8: means of the columns' negative and other values, then the signs."""
     negative = values < 0
     counts = negative.sum(0)
-    # A column without such values has no use for their mean.
+    # For columns without such values, any mean will do.
     below = torch.where(negative, values, 0).sum(0) / counts.clamp(min=1)
     above = torch.where(negative, 0, values).sum(0) / (len(values) - counts).clamp(min=1)
     means = torch.cat([below, above])
@@ -56,7 +56,7 @@ def quantised(values: Tensor) -> Tensor:
 
 
 def restored(part: Tensor, outputs: int, inputs: int) -> Tensor:
-    """What `quantised` made, as values."""
+    """Decode the output of `quantised`."""
     below, above = part[: 8 * inputs].view(torch.float32).view(2, inputs)
     bits = np.unpackbits(part[8 * inputs :].numpy(), count=outputs * inputs).reshape(outputs, inputs)
     return torch.where(torch.from_numpy(bits).bool(), below, above)

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from hostlib.strategies.trainer import Trainer, TrainerContext
 
 NAME = "poseidon"
-MECHANISM = "gloo"  # which has nothing to do
+MECHANISM = "gloo"  # the mechanism, which is not used
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may follow its name.
+    """Options after the name.
 
     Attributes:
-        servers: shards of the store.
-        checkpoint: iterations between two checkpoints of a shard; workers keep the updates since the last.
-        drop: how many seconds after the first worker's update the others' may come to count; 0 for all the time they
-            need. With it all layers go by the store: only its count is everybody's.
-        colocated: the shards live on the first workers' hosts, not on some of their own.
+        servers: number of shards of the store.
+        checkpoint: iterations between two checkpoints of a shard; workers keep the updates since the last one.
+        drop: seconds after the first worker's update within which the others' count; 0 for no limit. With a limit all
+            layers use the store, because only its count is shared by all workers.
+        colocated: the shards live on the first workers' hosts, not on hosts of their own.
     """
 
     servers: int = 1
@@ -80,13 +80,13 @@ def serve(context: TrainerContext, number: int, options: Options) -> None:
 
 
 def by_factors(matrix: tuple[int, int], vectors: int, workers: int, options: Options) -> bool:
-    """Algorithm 1."""
+    """Algorithm 1: whether to send a layer as sufficient factors."""
     dense = ps_cost(matrix[0] * matrix[1], workers, options.servers).both
     return not options.drop and cheaper(matrix, vectors, workers, dense) == "SFB"
 
 
 def plan(trace: Trace, context: PlanContext, options: Options) -> Plan:
-    """Layer by layer, in backward order: factors, or pairs of the layer's own."""
+    """Plan each layer, in backward order: factors, or the layer's own pairs."""
     sizes = {p.name: p.bytes for p in trace.parameters if p.trained}
     carried: list[GradientExchange] = []
     pairs = 0
@@ -104,7 +104,7 @@ def plan(trace: Trace, context: PlanContext, options: Options) -> Plan:
 
 
 def _stored(layer: LayerInfo, size: int, workers: int, options: Options, first: int) -> Exchange:
-    """A layer's pairs to their shards and back: what parameter servers would have to say, pair by pair.
+    """A layer's pairs to their shards and back: the messages of parameter servers, pair by pair.
 
     Args:
         first: the number of its first pair.

@@ -1,4 +1,4 @@
-"""Buckets by way of Poseidon's key-value store, whose shards apply the updates: what comes back are new parameters."""
+"""Exchange buckets through Poseidon's key-value store, whose shards apply the updates and return new parameters."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Stored:
     """A carrier to the store and back.
 
     Args:
-        state: where the times of a step are kept.
-        shards: how many the store has.
+        state: records the times of a step.
+        shards: number of shards of the store.
     """
 
     def __init__(self, context: RankContext, transport: Transport, state: HookState, shards: int) -> None:
@@ -65,7 +65,7 @@ class Stored:
         self._spans.pop(number).done_ns = max(at_ns for _, at_ns in came)
         spread(torch.cat([values for values, _ in came]), list(parameters))
         for parameter in parameters:
-            parameter.grad = None  # The update is done: this rank's optimiser has none to do.
+            parameter.grad = None  # The shard has applied the update: this rank's optimiser has nothing to do.
 
     def _wait(self, pair: PairRange, version: int) -> tuple[Tensor, int]:
         since = time.monotonic()
@@ -75,7 +75,7 @@ class Stored:
             error = self._context.detector.explain(time.monotonic() - since, lambda: RunError(""))
             if isinstance(error, MissingRankError):
                 raise error from None
-            # A rank that has ended meanwhile has waited for the shard, too.
+            # A rank that has ended in the meantime has waited for the shard, too.
             raise RunError(
                 f"shard {pair.shard} of the key-value store has not answered for {self._context.deadline_s:g} s"
             ) from None

@@ -1,4 +1,4 @@
-"""What each node sends and receives in one iteration, by scheme: what is measured is held against this. Torch-free.
+"""Predict what each node sends and receives in one iteration, by scheme, to compare with measurements. Torch-free.
 
 Source: "Poseidon", table 1 and figure 10.
 """
@@ -32,7 +32,7 @@ class LinkTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """So many bytes from one end to another: "worker3", "server0"."""
+    """A number of bytes from one node to another: "worker3", "server0"."""
 
     source: str
     destination: str
@@ -40,10 +40,11 @@ class Flow:
 
 
 def per_node(book: InformationBook, scheme: Synchronisation, colocated: bool = True) -> dict[str, LinkTraffic]:
-    """The traffic of every node, averaged over iterations where servers take turns.
+    """The traffic of every node, averaged over iterations if servers take turns.
 
     Args:
-        colocated: server i is on worker i's node, and what they tell each other is no traffic; else it is a node of its own.
+        colocated: server i is on worker i's node, and messages between the two are no traffic; else it has its own
+            node.
     """
     total: dict[str, LinkTraffic] = {f"worker{rank}": LinkTraffic() for rank in range(book.workers)}
     if scheme != "sfb" or not colocated:
@@ -61,7 +62,7 @@ def _node(end: str, colocated: bool) -> str:
 
 
 def messages(book: InformationBook, scheme: Synchronisation) -> Iterator[Flow]:
-    """Everything that is sent in one iteration. Layers' owners are counted in backward order."""
+    """All messages of one iteration. Layers' owners are counted in backward order."""
     owners: dict[str, int] = defaultdict(int)
     for layer in reversed(book.trained):
         way = _way(layer, book, scheme)

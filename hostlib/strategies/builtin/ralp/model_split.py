@@ -1,6 +1,6 @@
-"""A model cut in two behind one of its layers: its forward pass, traced by torch.fx, as two modules.
+"""Split a model after one of its layers: its forward pass, traced by torch.fx, as two modules.
 
-Both have the model's own parameters and buffers, under its own names.
+Both have the model's own parameters and buffers, under the same names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hostlib.models.layer_info import LayerInfo
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """What `cut` makes of a model.
+    """The two parts of a split model.
 
     Attributes:
         head: takes the model's input; its output is a tuple of tensors.
@@ -32,15 +32,16 @@ class Halves:
 
 
 def cut(model: nn.Module, layer: LayerInfo, whole: Iterable[str], example: Tensor) -> Halves:
-    """Everything that the forward pass does up to a layer, and everything after it.
+    """Split a model into its forward pass up to a layer, and the rest.
 
     Args:
-        layer: of hostlib.models.inspection: a module with the normalisation that belongs to it, or a function in a module.
-        whole: names of modules that are taken as they are, without a look inside.
-        example: an input of the meta device, for forward passes that look at its shape.
+        layer: of hostlib.models.inspection: a module with the normalisation that belongs to it, or a function in a
+            module.
+        whole: names of modules that are not traced into.
+        example: an input on the meta device, for forward passes that depend on its shape.
 
     Raises:
-        HostlibError: the forward pass cannot be traced, or not be cut there; says why.
+        HostlibError: the forward pass cannot be traced, or not split there; the message says why.
     """
     nodes = list(trace(model, whole, example).nodes)
     end = _end(layer, nodes)
@@ -53,7 +54,7 @@ def cut(model: nn.Module, layer: LayerInfo, whole: Iterable[str], example: Tenso
 
 
 def _end(layer: LayerInfo, nodes: Sequence[fx.Node]) -> int:
-    """Where a layer's last call ends."""
+    """Index of the node after a layer's last call."""
     modules = {layer.name, *(member.rpartition(".")[0] for member in layer.members)}
     numbers: Counter[str] = Counter()
     end = 0
@@ -71,7 +72,7 @@ def _end(layer: LayerInfo, nodes: Sequence[fx.Node]) -> int:
 
 
 class _Tracer(fx.Tracer):
-    """torch.fx's, for inputs of one shape: where a forward pass branches on that, it takes this shape's way."""
+    """torch.fx's tracer for inputs of one shape: branches on the shape are resolved."""
 
     def __init__(self, whole: Iterable[str], example: Tensor) -> None:
         super().__init__()
@@ -81,7 +82,7 @@ class _Tracer(fx.Tracer):
         return name in self._whole or super().is_leaf_module(module, name)
 
     def to_bool(self, value: fx.Proxy) -> bool:
-        """What a condition is, computed without weights and data."""
+        """Evaluate a condition without weights and data."""
         known: dict[fx.Node, fx.Node] = {}
         so_far = fx.Graph()
         so_far.graph_copy(self.graph, known)
@@ -92,7 +93,7 @@ class _Tracer(fx.Tracer):
 
 
 class _Forward(fx.Interpreter):
-    """While a tracer waits for calls of modules, these are none."""
+    """While a tracer is active, makes calls of modules ordinary calls."""
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self.fetch_attr(target).forward(*args, **kwargs)
@@ -102,19 +103,19 @@ def trace(model: nn.Module, whole: Iterable[str], example: Tensor) -> fx.Graph:
     """The forward pass as a graph; see `cut`.
 
     Raises:
-        HostlibError: it cannot be traced; says why.
+        HostlibError: it cannot be traced; the message says why.
     """
     try:
         graph = _Tracer(whole, example).trace(model)
     except Exception as error:
         why = (str(error).strip() or repr(error)).splitlines()[0].partition(". ")[0]
         raise HostlibError(f"{type(model).__name__} cannot be cut: torch.fx cannot trace it ({why})") from error
-    graph.eliminate_dead_code(lambda node: not _looks(node))  # what conditions looked at
+    graph.eliminate_dead_code(lambda node: not _looks(node))  # the nodes that conditions depended on
     return graph
 
 
 def _looks(node: fx.Node) -> bool:
-    """Whether it changes no tensor for certain: methods and modules may work in place."""
+    """Whether a node certainly changes no tensor: methods and modules may work in place."""
     return node.op == "call_function" and (node.target is getattr or node.target in vars(operator).values())
 
 
@@ -145,14 +146,14 @@ def _refuse_shared(halves: Halves, layer: str) -> None:
 
 
 def require_tensors(handed: Sequence[object]) -> tuple[Tensor, ...]:
-    """What a head hands on.
+    """Check that a head's outputs are tensors.
 
     Raises:
-        HostlibError: something is no tensor, and cannot be sent.
+        HostlibError: one is not a tensor, and cannot be sent.
     """
     for value in handed:
         if not isinstance(value, Tensor):
             raise HostlibError(
-                f"the model cannot be cut here: its tail needs of its head what is no tensor but {type(value).__name__}"
+                f"the model cannot be cut here: its head passes {type(value).__name__}, not a tensor, to its tail"
             )
     return tuple(handed)  # type: ignore[arg-type]

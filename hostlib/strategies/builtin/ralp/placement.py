@@ -1,6 +1,7 @@
-"""RALP's profiler: whether a model gains from having its last layers at the server, and from where on. Torch-free.
+"""RALP's profiler: whether a model gains from having its last layers on the server, and from which layer on.
+Torch-free.
 
-Source: "RALP", sections 4.3 and 6.2; docs/ralp.md says how its definitions are read.
+Source: "RALP", sections 4.3 and 6.2; docs/ralp.md explains how its definitions are interpreted.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.models.layer_info import LayerInfo
 
-THRESHOLD = -0.5  # moderately skewed, and more
-HEAVY: dict[str, str] = {  # kinds of layers that compute much: none of them goes to the server
+THRESHOLD = -0.5  # the paper's "moderately skewed", and beyond
+HEAVY: dict[str, str] = {  # compute-intensive kinds of layers: none of them may be placed on the server
     "conv": "convolutions follow",
     "attention": "attention follows",
 }
@@ -21,12 +22,12 @@ HEAVY: dict[str, str] = {  # kinds of layers that compute much: none of them goe
 
 @dataclass(frozen=True, slots=True)
 class SplitPoint:
-    """A place behind a layer.
+    """A possible split after a layer.
 
     Attributes:
-        output: elements that the layer hands on, of a worker's whole batch.
+        output: elements of the layer's output for a worker's whole batch.
         kept: parameters of the layer and of all before it, which stay with the workers.
-        obstacle: why the model is not to be cut here; None when it may be.
+        obstacle: why the model must not be split here; None if it may be.
     """
 
     layer: LayerInfo
@@ -36,17 +37,17 @@ class SplitPoint:
 
     @property
     def cost(self) -> int:
-        """Elements that a worker sends in a step, and gets again."""
+        """Elements that a worker sends in a step, and receives again."""
         return self.output + self.kept
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What the profiler finds, layer by layer, and decides.
+    """The profiler's measurements of each layer, and its decision.
 
     Attributes:
         batch: examples of one worker in a step.
-        cuts: behind every layer, in order.
+        cuts: the split after every layer, in order.
     """
 
     batch: int
@@ -60,12 +61,12 @@ class Placement:
 
     @property
     def cheapest(self) -> SplitPoint:
-        """Of those that may be; behind the last layer, everything stays with the workers."""
+        """The cheapest of the possible splits; after the last layer, everything stays with the workers."""
         return min((cut for cut in self.cuts if cut.obstacle is None), key=lambda cut: cut.cost)
 
     @property
     def split(self) -> SplitPoint | None:
-        """Where to cut, skewed or not; None when it is cheapest to leave all parameters with the workers."""
+        """Where to split, skewed or not; None if it is cheapest to leave all parameters with the workers."""
         return None if self.cheapest.kept == self.params else self.cheapest
 
     @property
@@ -83,17 +84,17 @@ class Placement:
             return f"No partition: the skewness {self.skewness:.2f} is not below the threshold {self.threshold:g}."
         if self.split is None:
             return (
-                f"No partition: with {_examples(self.batch)} per worker and step, no place that may be cut sends less "
+                f"No partition: with {_examples(self.batch)} per worker and step, no possible split sends less "
                 "than leaving everything with the workers."
             )
         return (
-            f"Partition: the skewness {self.skewness:.2f} is below the threshold {self.threshold:g}; what comes after "
-            f"{self.split.layer.name} goes to the server. With {_examples(self.batch)} per worker and step, a worker "
+            f"Partition: the skewness {self.skewness:.2f} is below the threshold {self.threshold:g}; the layers after "
+            f"{self.split.layer.name} go to the server. With {_examples(self.batch)} per worker and step, a worker "
             f"sends {self.split.cost:,} elements instead of {self.params:,}."
         )
 
     def behind(self, name: str) -> SplitPoint:
-        """The place behind a layer, whatever the profiler thinks of it.
+        """The split after a layer, regardless of the profiler's decision.
 
         Raises:
             UnknownNameError: no layer has that name.
@@ -109,11 +110,11 @@ class Placement:
 
 
 def skewness(layers: Sequence[LayerInfo]) -> float:
-    """Of the layers' indices, each weighted by its parameters: negative when most are in the last layers.
+    """Skewness of the layers' indices, weighted by their parameters: negative if most are in the last layers.
 
-    0 when all parameters are in one layer, or there are none.
+    0 if all parameters are in one layer, or there are none.
 
-    Source: "RALP", section 4.3, equation 1 (which, of the parameter counts themselves, would be positive).
+    Source: "RALP", section 4.3, equation 1 (which, applied to the parameter counts themselves, would be positive).
     """
     total = sum(layer.params for layer in layers)
     if total == 0:
@@ -124,15 +125,15 @@ def skewness(layers: Sequence[LayerInfo]) -> float:
 
 
 def place(layers: Sequence[LayerInfo], batch: int = 1, threshold: float = THRESHOLD) -> Placement:
-    """The profiler's three steps.
+    """Run the profiler's three steps.
 
     Raises:
-        HostlibError: no layer has parameters, fewer than one example, or a threshold that is no number.
+        HostlibError: no layer has parameters, the batch is below 1, or the threshold is not a number.
     """
     if not any(layer.params for layer in layers):
-        raise HostlibError("a model none of whose layers has parameters has no place to be cut at")
+        raise HostlibError("the model cannot be cut: none of its layers has parameters")
     if batch < 1:
-        raise HostlibError(f"a step takes at least 1 example, not {batch}")
+        raise HostlibError(f"--batch must be at least 1, not {batch}")
     if math.isnan(threshold):
         raise HostlibError("the threshold must be a number, not nan")
     kept, cuts = 0, []
@@ -144,7 +145,7 @@ def place(layers: Sequence[LayerInfo], batch: int = 1, threshold: float = THRESH
 
 def _obstacle(kept: int, after: Sequence[LayerInfo]) -> str | None:
     if kept == 0:
-        return "no parameters up to here"
+        return "no parameters before this point"
     heavy = next((layer.kind for layer in after if layer.kind in HEAVY), None)
     return None if heavy is None else HEAVY[heavy]
 
@@ -154,26 +155,26 @@ def _obstacle(kept: int, after: Sequence[LayerInfo]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Elements that all links together carry in one step, if each has one worker, ring or partition."""
+    """Elements that all links together carry in one step, with one worker, a ring, or partitioned."""
 
     ring: int
     ralp: int
 
 
 def volume(placement: Placement, workers: int) -> Volume:
-    """What section 6.2 calculates for Table 2.
+    """The traffic that section 6.2 calculates for Table 2.
 
     Raises:
         HostlibError: there is no worker.
     """
     if workers < 1:
-        raise HostlibError(f"a job has at least 1 worker, not {workers}")
+        raise HostlibError(f"--workers must be at least 1, not {workers}")
     return Volume(2 * placement.params * (workers - 1), 2 * workers * placement.cheapest.cost)
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Who the GPUs of a job are given to."""
+    """How a job's GPUs are shared out."""
 
     name: str
     workers: int
@@ -181,13 +182,13 @@ class Shares:
 
 
 def shares(gpus: int) -> tuple[Shares, ...]:
-    """The four ways that section 6.2 compares, for a job that may have so many GPUs.
+    """The four ways that section 6.2 compares, for a job with a number of GPUs.
 
     Raises:
-        HostlibError: fewer than two.
+        HostlibError: fewer than two GPUs.
     """
     if gpus < 2:
-        raise HostlibError(f"a worker and a server need at least 2 GPUs, not {gpus}")
+        raise HostlibError(f"--gpus must be at least 2, for a worker and a server, not {gpus}")
     half = gpus // 2
     return (
         Shares("parameter servers", half, half),

@@ -1,4 +1,4 @@
-"""What may follow ralp's name, and where it has the model cut. Torch-free."""
+"""Options after ralp's name, and the split that they choose. Torch-free."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What decides where the model is cut, and what the server does.
+    """Options after the name: where the model is split, and how the server works.
 
     Attributes:
-        split: the layer behind which the model is cut, whatever the profiler says; `auto` for what it says.
-        force: cut even when the parameters are not skewed enough.
-        threshold: how skewed they have to be.
-        all: the server takes all workers' batches at once, instead of one after the other.
+        split: the layer after which the model is split; `auto` for the profiler's decision.
+        force: split even if the parameters are not skewed enough.
+        threshold: the skewness below which the model is split.
+        all: the server processes all workers' batches at once, instead of one after the other.
     """
 
     split: str = AUTO
@@ -28,10 +28,10 @@ class Options:
 
 
 def chosen(placement: Placement, options: Options) -> SplitPoint | None:
-    """Where the profiler, or the options, cut the model; None for not at all.
+    """The split that the profiler, or the options, choose; None for no split.
 
     Raises:
-        HostlibError: it cannot be cut where the options want it.
+        HostlibError: the model cannot be split where the options say.
     """
     if options.split != AUTO:
         return placement.behind(options.split)

@@ -1,4 +1,4 @@
-"""Resource-aware layer placement: the model's head is trained by every worker, its tail by the server.
+"""Resource-aware layer placement: every worker trains the model's head, the server trains its tail.
 
 Source: "RALP", section 4.2.
 """
@@ -28,10 +28,10 @@ NS_PER_MS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is done with a model, the same on every rank and on the server.
+    """How a model is placed, the same on every rank and on the server.
 
     Attributes:
-        split: where it is cut; None for not at all.
+        split: where it is split; None for not at all.
     """
 
     placement: Placement
@@ -41,7 +41,7 @@ class Decision:
     def sentence(self) -> str:
         if self.split is None or (self.placement.partition and self.split is self.placement.split):
             return self.placement.verdict
-        return f"SplitPoint behind {self.split.layer.name}, as was asked for."
+        return f"Split after {self.split.layer.name}, as requested."
 
     def halves(self, context: TrainerContext) -> Halves:
         assert self.split is not None
@@ -50,10 +50,10 @@ class Decision:
 
 
 def decide(context: TrainerContext, options: Options) -> Decision:
-    """What the profiler says of the context's model, unless the options say it.
+    """The profiler's decision for the context's model, unless the options override it.
 
     Raises:
-        HostlibError: it cannot be cut where the options want it.
+        HostlibError: the model cannot be split where the options say.
     """
     layers = layers_of(context.model, context.example())
     placement = place(layers, context.batch_size, options.threshold)
@@ -64,7 +64,7 @@ def decide(context: TrainerContext, options: Options) -> Decision:
 
 
 def trainer(context: TrainerContext, options: Options) -> Trainer:
-    """A rank's steps."""
+    """Make a rank's trainer."""
     decision = decide(context, options)
     halves = None if decision.split is None else decision.halves(context)
     line = TensorChannel(context.rank_context, context.another_transport(), context.rank_context.world_size)
@@ -74,7 +74,7 @@ def trainer(context: TrainerContext, options: Options) -> Trainer:
 
 
 class Unpartitioned(WaitFree):
-    """A rank's steps with a model that gains nothing: data parallel. The server waits for the end."""
+    """A rank's training steps with an unsplit model: data-parallel. The server waits for the end."""
 
     def __init__(self, context: TrainerContext, decision: Decision, line: TensorChannel) -> None:
         super().__init__(context)
@@ -98,7 +98,7 @@ class Unpartitioned(WaitFree):
 
 
 class Partitioned(Unpartitioned):
-    """A rank's steps with the head: the server has the tail, and the loss."""
+    """A rank's training steps with the head: the server has the tail, and the loss."""
 
     def __init__(self, context: TrainerContext, decision: Decision, line: TensorChannel, halves: Halves) -> None:
         super().__init__(replace(context, model=halves.head), decision, line)
@@ -117,7 +117,7 @@ class Partitioned(Unpartitioned):
         return loss
 
     def _beyond(self, handed: Sequence[Tensor], labels: Tensor) -> tuple[list[Tensor], float]:
-        """The gradients of what is handed on, and the loss, from the server."""
+        """Send the head's outputs to the server; returns their gradients, and the loss."""
         begin_ns = time.perf_counter_ns()
         self._line.ask(Purpose.STEP, [*handed, labels])
         self._line.expect([torch.empty(1), *(torch.empty(each.shape, dtype=each.dtype) for each in handed)])
@@ -146,13 +146,13 @@ class Partitioned(Unpartitioned):
 
 
 def serve(context: TrainerContext, options: Options) -> None:
-    """Steps of the tail, one after the other, until all workers have ended."""
+    """Serve the tail's steps, one after the other, until all workers have ended."""
     decision = decide(context, options)
     tail = None if decision.split is None else Tail(context, decision.halves(context).tail)
     transport = context.another_transport()
     lines = [TensorChannel(context.rank_context, transport, rank) for rank in range(context.rank_context.world_size)]
     while (asked := _asked(lines)) is not Purpose.END:
-        assert tail is not None, "nobody asks for anything of a tail that there is not"
+        assert tail is not None, "an unsplit model has no tail to serve"
         if asked is Purpose.STEP:
             tail.step(lines, together=options.all)
         else:
@@ -162,10 +162,10 @@ def serve(context: TrainerContext, options: Options) -> None:
 
 
 def _asked(lines: Sequence[TensorChannel]) -> Purpose:
-    """What all workers ask.
+    """Receive all workers' requests, which must agree.
 
     Raises:
-        RunError: they do not ask for the same.
+        RunError: they differ.
     """
     asked = [line.asked() for line in lines]
     for rank, purpose in enumerate(asked):
@@ -175,17 +175,17 @@ def _asked(lines: Sequence[TensorChannel]) -> Purpose:
 
 
 class Tail:
-    """The layers behind the cut, their gradients and their optimiser."""
+    """The layers after the split, their gradients and their optimiser."""
 
     def __init__(self, context: TrainerContext, tail: nn.Module) -> None:
         self._tail, self._loss = tail, context.loss
         self._optimiser = context.optimiser(tail.parameters())
 
     def step(self, lines: Sequence[TensorChannel], together: bool) -> None:
-        """A step of all workers: their activations' gradients and losses go back, then the weights change.
+        """Do one step of all workers: return their activations' gradients and losses, then update the weights.
 
-        Workers are taken in the order of their ranks, not in that of their arrival: sums of floating point numbers
-        depend on the order, and a rerun is to give the same weights.
+        Workers are processed in rank order, not in order of arrival: floating-point sums depend on the order, and a
+        rerun must give the same weights.
         """
         self._optimiser.zero_grad(set_to_none=False)
         if together:
@@ -206,13 +206,15 @@ class Tail:
             raise HostlibError("ralp:all cannot join activations whose first dimension is not the batch's")
         *handed, labels = [torch.cat(parts) for parts in zip(*received, strict=True)]
         loss, *gradients = self._pass(handed, labels)
-        # The head's gradients are averaged over the workers, so each wants that of its own examples' mean.
+        # The head's gradients are averaged over the workers, so each needs that of its own examples' mean.
         shares = zip(*(gradient.mul_(len(lines)).split(counts) for gradient in gradients), strict=True)
         for line, share in zip(lines, shares, strict=True):
             line.send([loss, *share])
 
     def _pass(self, handed: Sequence[Tensor], labels: Tensor) -> list[Tensor]:
-        """Forward and backward pass; the loss, and the gradients of what was handed on (zeros where there is none)."""
+        """Forward and backward pass; returns the loss, and the gradients of the head's outputs (zeros if there are
+        none).
+        """
         leaves = [each.requires_grad_(each.is_floating_point()) for each in handed]
         # Copies, because autograd forbids the tail to change its leaves in place.
         loss = self._loss(self._tail(*(leaf.clone() for leaf in leaves)), labels)
@@ -221,6 +223,6 @@ class Tail:
         return [loss.detach().float().view(1), *gradients]
 
     def fetch(self, lines: Sequence[TensorChannel]) -> None:
-        """The weights to every worker."""
+        """Send the weights to every worker."""
         for line in lines:
             line.send(list(self._tail.state_dict().values()))

@@ -17,10 +17,10 @@ NAME = "sfb"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How factors travel.
+    """Options after the name.
 
     Attributes:
-        multicast: a worker sends them once, to the switch, which multicasts them.
+        multicast: a worker sends its factors once, to the switch, which multicasts them.
     """
 
     multicast: bool = False
@@ -35,7 +35,7 @@ def trainer(context: TrainerContext, options: Options) -> Trainer:
     from hostlib.strategies.common.layerwise import LayerWise
     from hostlib.strategies.common.linear_factors import Factors
 
-    # A single worker has nobody to send anything to.
+    # A single worker has no peers.
     by_switch = options.multicast and context.rank_context.world_size > 1
     way = BySwitch(context.another_multicast()) if by_switch else ByPeers(context.another_transport())
     return LayerWise(context, Broadcast(context.rank_context, way, Factors()), lambda layer: True)

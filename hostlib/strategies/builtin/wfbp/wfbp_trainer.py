@@ -1,4 +1,4 @@
-"""Wait-free backpropagation: DDP's buckets go over the mechanism as soon as their gradients are there.
+"""Wait-free backpropagation: DDP's buckets are summed by the mechanism as soon as their gradients are ready.
 
 Source: "Poseidon", section 3.1; Li et al. 2020, "PyTorch Distributed", section 3.2 (buckets).
 """
@@ -15,7 +15,7 @@ from hostlib.strategies.trainer import DataParallel, TrainerContext
 
 
 class WaitFree(DataParallel):
-    """A rank's steps under wfbp."""
+    """A rank's training steps under wfbp."""
 
     def __init__(self, context: TrainerContext) -> None:
         super().__init__(context)

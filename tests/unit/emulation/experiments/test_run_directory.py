@@ -51,7 +51,7 @@ def test_results_that_are_none_are_named(file: Path, broken: str) -> None:
     (out / "experiment.toml").write_text(SMALL)
     (out / "results.json").write_text(broken)
     with pytest.raises(
-        EmulationError, match=r"results\.json cannot be read as cells' results \(.*\): mend or remove it"
+        EmulationError, match=r"results\.json cannot be read as cells' results \(.*\): fix or remove it"
     ):
         run(file)
     assert (out / "results.json").read_text() == broken
@@ -74,7 +74,7 @@ def test_results_of_before_are_taken_over(file: Path) -> None:
     (out / "results.json").write_text(json.dumps([row(cell.name)]))
     assert run(file).left == [] and run(file).rows == {cell.name: row(cell.name)}
     (out / "results.json").write_text(json.dumps([{**row(cell.name), "workers": "two"}]))
-    with pytest.raises(EmulationError, match=r"\[0\]\.workers: .*, not 'two'\): mend or remove it$"):
+    with pytest.raises(EmulationError, match=r"\[0\]\.workers: .*, not 'two'\): fix or remove it$"):
         run(file)
 
 
@@ -93,7 +93,7 @@ def test_a_run_json_that_is_none_is_named(file: Path, broken: str, says: str) ->
     (out / "experiment.toml").write_text(SMALL)
     (out / "run.json").write_text(broken)
     with pytest.raises(
-        EmulationError, match=rf"run\.json cannot be read as what a run was \(.*{says}.*\): mend"
+        EmulationError, match=rf"run\.json cannot be read as what a run was \(.*{says}.*\): fix or remove it"
     ) as error:
         run(file)
     assert "\n" not in str(error.value)
@@ -103,8 +103,8 @@ def test_a_run_json_that_is_none_is_named(file: Path, broken: str, says: str) ->
 @pytest.mark.parametrize(
     "topology, says",
     [
-        ('kind = "ring"', "topology: there is no kind 'ring'; there are "),
-        ("leaves = 2", "topology of kind star has no 'leaves'; it has "),
+        ('kind = "ring"', "topology: unknown kind 'ring'; legal are "),
+        ("leaves = 2", "topology of kind star has no key 'leaves'; legal are "),
         ('kind = "leaf-spine"\nleaves = "two"', "topology: leaves 'two' is not a whole number"),
         ('delay = "soon"', "delay 'soon' is not a number"),
         ("loss = 2.0", "loss 2.0 is not a probability"),
@@ -143,7 +143,7 @@ def test_predicted_times_are_the_asked_predictors(
     print_rows(experiment, [row], "guess")
     assert {"guess", "42.5", "+6.2%"} <= set(capsys.readouterr().out.split())
     with pytest.raises(
-        EmulationError, match=r"that the predictor guess says, not simulator: go on with --predictor guess"
+        EmulationError, match=r"has times of the predictor guess, not of simulator: continue with --predictor guess"
     ):
         run(file)
     assert run(file, predictor="guess").left == []

@@ -104,7 +104,7 @@ def test_a_message_that_does_not_come_is_taken_back() -> None:
 def test_nccl_is_not_given_what_it_cannot_sum() -> None:
     collective = NcclCollective(rank_context(30, None, lambda: None))
     for tensor, average, says in (
-        (torch.ones(4), False, "nccl sums CUDA tensors alone, and this one is on CPU"),
+        (torch.ones(4), False, "nccl only sums CUDA tensors, but this one is on CPU"),
         (torch.ones(4, dtype=torch.float64), False, "unknown dtype 'torch.float64'"),
         (torch.ones(4, dtype=torch.int32), True, "can be summed, not averaged"),
     ):

@@ -69,10 +69,10 @@ def _shorten(path: Path) -> None:
             "has no train-images-idx3-ubyte or train-images-idx3-ubyte.gz of MNIST, which is published at http",
         ),
         (_shorten, "bytes; by its header it should have"),
-        (lambda path: path.write_bytes(b"PK"), "is no idx file of bytes in 3 dimensions"),
+        (lambda path: path.write_bytes(b"PK"), "is not an idx file of bytes with 3 dimensions"),
         (lambda path: write_idx(path, np.zeros((5, 28, 28), np.uint8)), "train has 5 images and 6 labels"),
         (lambda path: write_idx(path, np.zeros((6, 8, 8), np.uint8)), "has images of 8x8, MNIST of 28x28"),
-        (lambda path: write_idx(path, np.zeros(6, np.uint8)), "is no idx file of bytes in 3 dimensions"),
+        (lambda path: write_idx(path, np.zeros(6, np.uint8)), "is not an idx file of bytes with 3 dimensions"),
     ],
 )
 def test_what_is_not_mnist_is_named(tmp_path: Path, spoil: Callable[[Path], Any], says: str) -> None:
@@ -164,7 +164,9 @@ class Malicious:
 
 def test_a_pickle_that_would_run_something_is_refused_and_runs_nothing(tmp_path: Path) -> None:
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps({b"data": Malicious(tmp_path / "made")}))
-    with pytest.raises(RunError, match=r"is no batch of CIFAR-10: UnpicklingError: it asks for posix.mkdir, which no"):
+    with pytest.raises(
+        RunError, match=r"is not a batch of CIFAR-10: UnpicklingError: it asks for posix.mkdir, which no"
+    ):
         cifar10(str(tmp_path))
     assert not (tmp_path / "made").exists()
 
@@ -173,9 +175,9 @@ def test_a_pickle_that_would_run_something_is_refused_and_runs_nothing(tmp_path:
     ("content", "says"),
     [
         (None, "has no data_batch_1 or data_batch_1.bin of CIFAR-10, which is published at https"),
-        (b"\x80\x02}", "is no batch of CIFAR-10: EOFError"),
-        (b"hello", "is no batch of CIFAR-10: "),
-        (pickle.dumps([1, 2]), "is no batch of CIFAR-10: TypeError"),
+        (b"\x80\x02}", "is not a batch of CIFAR-10: EOFError"),
+        (b"hello", "is not a batch of CIFAR-10: "),
+        (pickle.dumps([1, 2]), "is not a batch of CIFAR-10: TypeError"),
         (pickle.dumps({b"data": [[1, 2]], b"labels": [1]}), "its data is int64 of shape (1, 2)"),
     ],
 )
@@ -189,7 +191,7 @@ def test_what_is_not_cifar10_is_named(tmp_path: Path, content: bytes | None, say
 
 def test_a_binary_batch_is_whole_and_has_ten_classes(tmp_path: Path) -> None:
     (tmp_path / "data_batch_1.bin").write_bytes(bytes(3074))
-    with pytest.raises(RunError, match="has 3074 bytes, no multiple of the 3073"):
+    with pytest.raises(RunError, match="has 3074 bytes, not a multiple of 3073"):
         cifar10(str(tmp_path))
     write_binary(tmp_path, np.zeros((1, 3072), np.uint8), [11], "data_batch_1")
     with pytest.raises(RunError, match=r"data_batch_1\.bin has labels from 11 to 11"):
@@ -293,8 +295,8 @@ def test_what_is_said_of_a_network_stays() -> None:
             "AlexNet takes images of 67 pixels or more, not 8; digits has images of 1x8x8 in 10 classes, --data syn",
         ),
         ("gpt2", "gpt2 takes tokens, such as 1024, not 1x8x8; digits has"),
-        ("torch.nn:Identity", "torch.nn:Identity does not fit: it hands on 1x8x8 numbers; digits has"),
-        ("torch.nn:Linear", "torch.nn:Linear makes no model: TypeError"),
+        ("torch.nn:Identity", "torch.nn:Identity does not fit: it returns 1x8x8 numbers; digits has"),
+        ("torch.nn:Linear", "torch.nn:Linear does not build a model: TypeError"),
         ("hostlib.models.small:SmallVGG", None),
     ],
 )
@@ -351,7 +353,7 @@ def test_a_model_that_decides_by_contents_can_be_trained(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     assert load_fitting("decides_when_trained:Decides", Dataset("digits"))(torch.ones(1, 1, 8, 8)).shape == (1, 10)
     synthetic = Dataset("synthetic", examples=20)
-    with pytest.raises(ModelError, match=r"decides by .*; an attribute classes of the model's says how many"):
+    with pytest.raises(ModelError, match=r"depends on values .*; set the model's attribute classes to their number"):
         load_data(synthetic, load_fitting("decides_when_trained:Decides", synthetic), seed=0)
     made = load_data(synthetic, load_fitting("decides_when_trained:Says", synthetic), seed=0)
     assert made.train_images.shape == (16, 1, 8, 8)

@@ -252,17 +252,20 @@ def test_the_pages_example_works(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("mine_to_inspect:fails", "makes no model: KeyError: 'weights.pt is not here'"),
-        ("mine_to_inspect:nothing", "makes a int, not a torch.nn.Module"),
-        ("mine_to_inspect:constant", "makes no model: it is a int, not a function"),
+        ("mine_to_inspect:fails", "does not build a model: KeyError: 'weights.pt is not here'"),
+        ("mine_to_inspect:nothing", "returns a int, not a torch.nn.Module"),
+        ("mine_to_inspect:constant", "does not build a model: it is a int, not a function"),
         (
             "mine_to_inspect:missing",
-            "makes no model: AttributeError: module 'mine_to_inspect' has no attribute 'missing'",
+            "does not build a model: AttributeError: module 'mine_to_inspect' has no attribute 'missing'",
         ),
-        ("nowhere.at.all:x", "makes no model: ModuleNotFoundError: No module named 'nowhere'"),
-        ("broken_to_inspect:net", "makes no model: SyntaxError"),
-        ("mine_to_inspect:Decides", "the model decides by what is in its tensors, and is looked at without: "),
-        ("mine_to_inspect:Silent", "the model hands on a NoneType, not a tensor"),
+        ("nowhere.at.all:x", "does not build a model: ModuleNotFoundError: No module named 'nowhere'"),
+        ("broken_to_inspect:net", "does not build a model: SyntaxError"),
+        (
+            "mine_to_inspect:Decides",
+            "the model's forward pass depends on values in its tensors, which inspection does not have: ",
+        ),
+        ("mine_to_inspect:Silent", "the model returns a NoneType, not a tensor"),
     ],
 )
 def test_what_is_no_model_is_told_in_one_line(folder: Path, text: str, says: str) -> None:
@@ -273,7 +276,10 @@ def test_what_is_no_model_is_told_in_one_line(folder: Path, text: str, says: str
 
 
 def test_an_input_that_does_not_fit_is_named_with_what_to_do(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"does not take an input of 3x8x8 \(float32\): .*; --input, or an attribute"):
+    with pytest.raises(
+        ModelError,
+        match=r"does not take an input of 3x8x8 \(float32\): .*; give its input shape with --input or the model's attribute",
+    ):
         load("mine_to_inspect:net", (3, 8, 8))
 
 

@@ -46,7 +46,7 @@ def test_its_input_can_be_chosen() -> None:
         (("vgg12",), "unknown model 'vgg12'"),
         (("vgg19", "--input", "3x224"), "vgg19 takes images, such as 3x224x224, not 3x224"),
         (("vgg19", "--input", "3x224x200"), "vgg19 takes square images, not 3x224x200"),
-        (("nowhere:net",), "nowhere:net makes no model: ModuleNotFoundError"),
+        (("nowhere:net",), "nowhere:net does not build a model: ModuleNotFoundError"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(words: tuple[str, ...], says: str) -> None:

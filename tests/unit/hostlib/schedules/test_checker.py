@@ -116,7 +116,7 @@ def test_exchanging_is_an_all_reduce_of_two() -> None:
 
 def test_a_deadlock_names_node_and_piece() -> None:
     waiting = two((Receive("worker1", 0, True), Send("worker1", 0)), (Receive("worker0", 0, True), Send("worker0", 0)))
-    with pytest.raises(ScheduleError, match="deadlock: worker0 waits for ever to receive piece 0 from worker1"):
+    with pytest.raises(ScheduleError, match="deadlock: worker0 waits forever to receive piece 0 from worker1"):
         check(waiting)
 
 
@@ -124,7 +124,7 @@ def test_two_that_wait_for_a_message_to_be_taken_before_they_take_another_are_a_
     """worker0 may not add to piece 0 before worker1 took it, and worker1 waits for piece 1 first."""
     first = (Send("worker1", 0), Receive("worker1", 0, True), Send("worker1", 1), Receive("worker1", 1, True))
     second = (Send("worker0", 0), Receive("worker0", 1, True), Send("worker0", 1), Receive("worker0", 0, True))
-    with pytest.raises(ScheduleError, match="deadlock: worker0 waits for ever to receive piece 0 from worker1, add"):
+    with pytest.raises(ScheduleError, match="deadlock: worker0 waits forever to receive piece 0 from worker1, add"):
         check(Schedule("test", 2, 2, {"worker0": first, "worker1": second}))
 
 
@@ -132,7 +132,7 @@ def test_a_switch_that_waits_for_a_silent_worker_is_a_deadlock() -> None:
     workers = ("worker0", "worker1")
     up, down = Send(SWITCH, 0), Receive(SWITCH, 0, False)
     nodes = {"worker0": (up, down), "worker1": (down,), SWITCH: (Aggregate(workers, 0), Multicast(workers, 0))}
-    with pytest.raises(ScheduleError, match="deadlock: worker0 waits for ever to receive piece 0 from switch"):
+    with pytest.raises(ScheduleError, match="deadlock: worker0 waits forever to receive piece 0 from switch"):
         check(Schedule("test", 2, 1, nodes))
 
 

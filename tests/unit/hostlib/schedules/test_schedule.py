@@ -143,7 +143,7 @@ def test_options_out_of_range_name_the_mechanism() -> None:
         ("ps:servers=0", "servers must be at least 1, not 0"),
         ("ps:servers=5:colocated", "ps: 5 servers cannot share the hosts of 4 workers"),
         ("inagg+mcast:racks=5", r"inagg\+mcast: racks must be in 1..4, the world size, not 5"),
-        ("inagg+mcast:racks=2:via_server", "via_server is for one switch, not 2 racks"),
+        ("inagg+mcast:racks=2:via_server", "via_server works with one switch, not with 2 racks"),
         ("tree:pieces=0", "tree: pieces must be at least 1, not 0"),
     ):
         with pytest.raises(HostlibError, match=message):

@@ -194,7 +194,7 @@ def test_an_experiment_has_it(tmp_path: Path) -> None:
 
 def test_what_cannot_be_is_said_in_a_line() -> None:
     with pytest.raises(
-        HostlibError, match=r"^cgdp:accumulation and cgdp:broadcast must be above 0, and cgdp:sync not below"
+        HostlibError, match=r"^cgdp:accumulation and cgdp:broadcast must be above 0, and cgdp:sync at least 0"
     ):
         choose("cgdp:accumulation=0")
     with pytest.raises(SimulationError, match=r"^shm is a sum in shared memory and has no schedule; legal are"):

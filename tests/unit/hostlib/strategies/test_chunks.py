@@ -126,7 +126,7 @@ def test_a_search_that_cannot_be_is_refused(fields: dict[str, int]) -> None:
 
 
 def test_a_size_without_a_time_is_named() -> None:
-    with pytest.raises(RunError, match="comes to chunk size 3"):
+    with pytest.raises(RunError, match="needs the time of chunk size 3, which is missing"):
         search({1: 1.0, 2: 0.5}, 10, 5, 10)
 
 

@@ -142,5 +142,5 @@ def test_what_cannot_be_cut_is_refused(model: nn.Module, name: str, why: str) ->
 
 def test_a_number_between_the_halves_is_refused() -> None:
     made = halves(Counting(), "first", (4,))
-    with pytest.raises(HostlibError, match="its tail needs of its head what is no tensor but int"):
+    with pytest.raises(HostlibError, match="its head passes int, not a tensor, to its tail"):
         require_tensors(made.head(torch.rand(BATCH, 4)))

@@ -263,9 +263,10 @@ def test_all_batches_at_once_wait_for_the_last() -> None:
 
 
 def test_uploads_share_the_link_of_the_heads_server() -> None:
-    """With a server of its own, the head's sums take 2 x 4 ms there and 2 x 4 ms back; the first worker's gradients (22 to
-    26 ms) are there before the second's (30 to 34 ms), and both have the sum at 42 ms. Where an iteration begins with
-    parameters, they come at 4 and 8 ms, and uploads begin at 5 and 9 ms."""
+    """With a server of its own, the head's sums take 2 x 4 ms there and 2 x 4 ms back. The first worker's gradients (22
+    to 26 ms) are there before the second's (30 to 34 ms), and both have the sum at 42 ms. Where an iteration begins
+    with parameters, they come at 4 and 8 ms, and uploads begin at 5 and 9 ms.
+    """
     plan = Plan(
         head(two_layers(), "conv"),
         blocking=tuple(sync_exchange("fc", 2, r, server(0), MEGABYTE, 4 * MS) for r in range(2)),
@@ -420,5 +421,5 @@ def test_what_is_not_known_is_said_in_a_line(tmp_path: Path) -> None:
     path.write_text(f"{cells}[training]\n")
     with pytest.raises(ExperimentError, match=rf"3 {sharing} 2 workers$"):
         read_experiment(path)
-    with pytest.raises(SimulationError, match=r"^bsp/ring is a way to train: name a --model"):
+    with pytest.raises(SimulationError, match=r"^bsp/ring is a training strategy: name a --model"):
         bare(1000, 0).workload(choose("bsp/ring"), 4)

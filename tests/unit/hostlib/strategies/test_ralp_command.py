@@ -91,10 +91,10 @@ def test_reasons_are_printed() -> None:
     ("arguments", "why"),
     [
         (["no-such-net"], "unknown model 'no-such-net'"),
-        (["lenet", "--batch", "0"], "at least 1 example"),
+        (["lenet", "--batch", "0"], "--batch must be at least 1"),
         (["lenet", "--input", "3x"], "'3x' is not a shape"),
-        (["lenet", "--workers", "0"], "at least 1 worker"),
-        (["lenet", "--gpus", "1"], "at least 2 GPUs"),
+        (["lenet", "--workers", "0"], "--workers must be at least 1"),
+        (["lenet", "--gpus", "1"], "--gpus must be at least 2"),
         ([], "give a MODEL, or --tables"),
         (["lenet", "--tables"], "one of the two"),
     ],

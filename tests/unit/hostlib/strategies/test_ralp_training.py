@@ -52,11 +52,8 @@ def test_nothing_to_cut_cannot_be_forced() -> None:
 def test_what_was_decided_is_said() -> None:
     assert decide(context(network()), Options()).sentence.startswith("Partition: the skewness -")
     assert decide(context(network()), Options(threshold=-9)).sentence.startswith("No partition: ")
-    assert decide(context(network()), Options(split="2")).sentence == "SplitPoint behind 2, as was asked for."
-    assert (
-        decide(context(network()), Options(threshold=-9, force=True)).sentence
-        == "SplitPoint behind 0, as was asked for."
-    )
+    assert decide(context(network()), Options(split="2")).sentence == "Split after 2, as requested."
+    assert decide(context(network()), Options(threshold=-9, force=True)).sentence == "Split after 0, as requested."
 
 
 class OneStep:

@@ -48,7 +48,7 @@ def test_the_cut_is_where_outputs_and_kept_parameters_are_fewest() -> None:
     assert [cut.cost for cut in placement.cuts] == [810, 210, 440, 140, 980, 1020]
     assert placement.cheapest is placement.split is placement.cuts[3]
     assert placement.partition
-    assert "what comes after pool4 goes to the server" in placement.verdict
+    assert "the layers after pool4 go to the server" in placement.verdict
     assert "sends 140 elements instead of 1,000" in placement.verdict
 
 
@@ -58,7 +58,7 @@ def test_larger_batches_move_the_cut_back() -> None:
     moved = place(NET, batch=25)
     assert moved.split is None
     assert not moved.partition
-    assert "no place that may be cut sends less" in moved.verdict
+    assert "no possible split sends less" in moved.verdict
 
 
 def test_the_threshold_decides() -> None:
@@ -72,7 +72,7 @@ def test_the_threshold_decides() -> None:
 
 def test_without_parameters_before_it_a_cut_leaves_the_workers_nothing() -> None:
     placement = place(layers(("pool", 0, 1), ("fc", 10, 5), ("fc", 90, 5)))
-    assert placement.cuts[0].obstacle == "no parameters up to here"
+    assert placement.cuts[0].obstacle == "no parameters before this point"
     assert placement.split is placement.cuts[1]
 
 
@@ -96,9 +96,9 @@ def test_behind_a_layer_of_ones_own_choice() -> None:
 @pytest.mark.parametrize(
     ("made", "batch", "why"),
     [
-        (layers(("pool", 0, 1)), 1, "none of whose layers has parameters"),
-        ((), 1, "none of whose layers has parameters"),
-        (NET, 0, "at least 1 example, not 0"),
+        (layers(("pool", 0, 1)), 1, "none of its layers has parameters"),
+        ((), 1, "none of its layers has parameters"),
+        (NET, 0, "--batch must be at least 1, not 0"),
     ],
 )
 def test_what_has_no_place_is_refused(made: tuple[LayerInfo, ...], batch: int, why: str) -> None:
@@ -109,7 +109,7 @@ def test_what_has_no_place_is_refused(made: tuple[LayerInfo, ...], batch: int, w
 def test_traffic_of_a_job() -> None:
     traffic = volume(place(NET, batch=2), workers=8)
     assert (traffic.ring, traffic.ralp) == (2 * 1000 * 7, 2 * 8 * 140)
-    with pytest.raises(HostlibError, match="at least 1 worker"):
+    with pytest.raises(HostlibError, match="--workers must be at least 1, not 0"):
         volume(place(NET), 0)
 
 
@@ -120,7 +120,7 @@ def test_half_the_gpus_or_all() -> None:
         ("RALP-H", 8, 1),
         ("RALP-N", 15, 1),
     ]
-    with pytest.raises(HostlibError, match="at least 2 GPUs"):
+    with pytest.raises(HostlibError, match="--gpus must be at least 2"):
         shares(1)
 
 

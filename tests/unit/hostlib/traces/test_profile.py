@@ -136,7 +136,7 @@ def test_on_a_gpu_gradients_are_ready_with_their_kernels(tmp_path: Path) -> None
         ({"ts": "soon"}, "ts", "must be a number of microseconds, not 'soon'"),
         ({"dur": None}, "dur", "must be a number of microseconds, not None"),
         ({"args": {}}, "Input Dims", "the profiler must record shapes"),
-        ({"args": {"Input Dims": [[2]], "Input type": ["string"]}}, "Input type", "'string' is none of float"),
+        ({"args": {"Input Dims": [[2]], "Input type": ["string"]}}, "Input type", "'string' is not one of float"),
     ],
 )
 def test_what_is_malformed_is_named(tmp_path: Path, change: dict[str, Any], field: str, says: str) -> None:

@@ -83,8 +83,8 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
         ("conv1,0.5", "conv1,-0.5", 4, "forward_s", "must be a time of 0 or more seconds, not -0.5"),
         ("1.5\nfc2", "soon\nfc2", 4, "backward_s", "'soon' is not a number of seconds"),
         ("fc2,0.25", "fc2,nan", 5, "forward_s", "must be a time of 0 or more seconds, not nan"),
-        ("fc2,0.25,0.75", "fc2,0.25", 5, "backward_s", "3 fields are wanted, here are 2"),
-        ("fc2,0.25", "conv1,0.25", 5, "layer", "'conv1' is there twice"),
+        ("fc2,0.25,0.75", "fc2,0.25", 5, "backward_s", "expected 3 fields, found 2"),
+        ("fc2,0.25", "conv1,0.25", 5, "layer", "'conv1' appears twice"),
         (
             "weights,100,conv1,yes",
             "weights,0,conv1,yes",
@@ -149,7 +149,7 @@ def test_compute_is_scaled(trace: Trace) -> None:
     assert twice.layers[0] == Layer("conv1", 1_000_000_000, 3_000_000_000)
     assert twice.aggregation("worker0")[1].time_ns == 3_000_000_000
     assert trace.scale_compute(2, "fc").aggregation("worker0") == trace.aggregation("worker0")
-    with pytest.raises(HostlibError, match="no layer of the trace fits 'pool'"):
+    with pytest.raises(HostlibError, match="no layer of the trace matches 'pool'"):
         trace.scale_compute(2, "pool")
     with pytest.raises(HostlibError, match="not a regular expression"):
         trace.scale_sizes(2, "(")

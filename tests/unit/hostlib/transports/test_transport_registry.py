@@ -45,7 +45,7 @@ def test_one_more_file_is_in_the_help(folder: Path) -> None:
         HostlibError, match=r"legal: pigeonrun -n 4 python -m hostlib.train --transport pigeon --mechanism coo"
     ):
         Mechanism("coo", MechanismSpec("coo", "a pigeon's own", transport="pigeon"), {}).require_transport("gloo")
-    with pytest.raises(RunError, match=r"^--transport pigeon is for pigeonrun: pigeonrun -n 3 python -m hostlib.train"):
+    with pytest.raises(RunError, match=r"^--transport pigeon needs pigeonrun: pigeonrun -n 3 python -m hostlib.train"):
         launch(TrainOptions(mechanism="ring", world_size=3, transport="pigeon"), lambda event: None)
     assert start_line("gloo", 4) == "hostlib train --transport gloo"
 
@@ -61,5 +61,5 @@ def test_one_more_file_is_in_the_help(folder: Path) -> None:
 )
 def test_one_that_lacks_something_is_named(folder: Path, line: str, instead: str, says: str) -> None:
     (folder / "pigeon_transport.py").write_text(PIGEON.replace(line, instead))
-    with pytest.raises(SpecError, match=f"pigeon_transport.py is no transport: {says}$"):
+    with pytest.raises(SpecError, match=f"pigeon_transport.py is not a transport: {says}$"):
         find_transport("pigeon")

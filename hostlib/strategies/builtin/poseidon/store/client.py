@@ -1,5 +1,6 @@
-"""A worker's end of the store: sends updates to the shards, keeps those that no checkpoint has, and sends them again to a
-shard that was killed and is back.
+"""A worker's client of the store.
+
+It sends updates to the shards, keeps those that no checkpoint contains, and resends them to a shard that was restarted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CLOSE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a shard listens, and what it wants to hear."""
+    """Where a shard listens, and the token that it expects."""
 
     host: str
     port: int
@@ -33,11 +34,11 @@ class Address:
 
 @dataclass(slots=True)
 class Known:
-    """What a worker knows of a pair.
+    """A worker's state of a pair.
 
     Attributes:
-        came_ns: when these values came, as time.perf_counter_ns() has it.
-        kept: updates that no checkpoint has, by version.
+        came_ns: when these values arrived, as time.perf_counter_ns().
+        kept: updates that no checkpoint contains, by version.
     """
 
     shard: int
@@ -49,7 +50,7 @@ class Known:
 
 
 class StoreClient:
-    """One thread talks to all shards. `push` and `wait` are for one other thread."""
+    """One thread communicates with all shards. `push` and `wait` are for one other thread."""
 
     def __init__(self, addresses: list[Address], rank: int, pairs: Iterable[PairRange]) -> None:
         self._addresses, self._rank = addresses, rank
@@ -62,14 +63,14 @@ class StoreClient:
         self._thread.start()
 
     def push(self, number: int, version: int, values: Tensor) -> None:
-        """An update of a pair; nobody changes the tensor any more."""
+        """Send an update of a pair; the tensor must not change afterwards."""
         self._loop.call_soon_threadsafe(self._send, number, version, values)
 
     def wait(self, number: int, version: int, patience_s: float) -> tuple[Tensor, int]:
-        """A pair's values with this version's update or later ones, and when they came.
+        """A pair's values that include this version's update, and when they arrived.
 
         Raises:
-            TimeoutError: they do not come.
+            TimeoutError: they do not arrive.
         """
         pair = self._pairs[number]
         with self._came:
@@ -81,11 +82,12 @@ class StoreClient:
             return pair.values, pair.came_ns
 
     def close(self) -> None:
-        """Nothing is waited for any more."""
+        """Close the connections."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_S)
 
-    # ---- in the thread -------------------------------------------------------------------------------------------
+    # ---- in the thread
+    # --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         tasks = [self._loop.create_task(self._stay_connected(shard)) for shard in range(len(self._addresses))]
@@ -95,7 +97,7 @@ class StoreClient:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(asyncio.sleep(0))  # Connections close in the loop's next round.
+        self._loop.run_until_complete(asyncio.sleep(0))  # Connections close in the event loop's next iteration.
         self._loop.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -145,7 +147,7 @@ class StoreClient:
         for version in [version for version in pair.kept if version <= frame.saved]:
             del pair.kept[version]
         if frame.version <= pair.version:
-            return  # A shard that was killed catches up.
+            return  # A restarted shard catches up.
         values = torch.frombuffer(bytearray(frame.payload), dtype=torch.float32)
         with self._came:
             pair.version, pair.values, pair.came_ns = frame.version, values, time.perf_counter_ns()

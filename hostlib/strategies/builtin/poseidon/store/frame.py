@@ -1,7 +1,7 @@
-"""What worker and shard say to each other over TCP: frames of a fixed head and a payload, in network byte order but for
-the values, which go as both hosts have them. Torch-free.
+"""The TCP protocol between workers and shards: frames of a fixed header and a payload. Torch-free.
 
-Plain sockets rather than gRPC: values go from and to tensors' memory without a second copy, and without a limit of 4 MB.
+Headers are in network byte order; values are in the byte order of both hosts. Plain sockets rather than gRPC: values go
+from and to tensors' memory without a second copy, and without a limit of 4 MB.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from enum import IntEnum
 
 HEAD = struct.Struct("!BIqqI")
 LONGEST_BYTES = 1 << 26
-NONE = -1  # version of a pair that has no values yet
+NONE = -1  # version of a pair without values
 
 
 class FrameKind(IntEnum):
-    """What a frame says.
+    """The kinds of frame.
 
-    A worker begins with HELLO (JSON: token, rank, elements of each pair); the shard answers WELCOME (JSON: version of each
-    pair). From then on the worker sends an UPDATE for each pair and iteration, and the shard sends the pair's VALUES when
-    it has applied all of them.
+    A worker begins with HELLO (JSON: token, rank, elements of each pair); the shard answers WELCOME (JSON: version of
+    each pair). From then on the worker sends an UPDATE for each pair and iteration, and the shard sends the pair's
+    VALUES once it has applied all workers' updates.
     """
 
     HELLO = 1
@@ -35,8 +35,9 @@ class Frame:
     """One message.
 
     Attributes:
-        version: iterations that are in the values; of an UPDATE, with it. Update 0 is the first values themselves.
-        saved: the version that a killed shard would have again.
+        version: number of iterations that the values include; of an UPDATE, including it. Update 0 is the initial
+            values.
+        saved: the version in the checkpoint, which a killed shard would resume from.
     """
 
     kind: FrameKind
@@ -47,10 +48,10 @@ class Frame:
 
 
 async def read(reader: asyncio.StreamReader) -> Frame:
-    """The next frame.
+    """Read the next frame.
 
     Raises:
-        ConnectionError: the other end is gone, or no part of the store.
+        ConnectionError: the peer is gone, or not part of the store.
     """
     try:
         kind, pair, version, saved, length = HEAD.unpack(await reader.readexactly(HEAD.size))
@@ -62,7 +63,7 @@ async def read(reader: asyncio.StreamReader) -> Frame:
 
 
 def write(writer: asyncio.StreamWriter, frame: Frame) -> None:
-    """Send a frame when the connection takes it; nobody waits for that. To one that is gone, nothing is sent."""
+    """Queue a frame without waiting for the connection; frames to a closed connection are dropped."""
     if writer.is_closing():
         return
     writer.write(HEAD.pack(frame.kind, frame.pair, frame.version, frame.saved, len(frame.payload)))

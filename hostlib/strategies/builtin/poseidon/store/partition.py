@@ -1,4 +1,4 @@
-"""Which pairs there are, and which shard holds which. Torch-free.
+"""Partition the parameters into pairs, and assign these to shards. Torch-free.
 
 Source: "Poseidon", section 4.1.
 """
@@ -16,11 +16,11 @@ ELEMENT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class PairRange:
-    """What is sent and updated at once, and the shard that holds it.
+    """A key-value pair, the unit of sending and updating, and its shard.
 
     Attributes:
         number: its key.
-        bucket, start, end: which elements are in it.
+        bucket, start, end: its elements.
     """
 
     number: int
@@ -31,7 +31,7 @@ class PairRange:
 
 
 def make_pairs(buckets: Sequence[int], shards: int) -> list[PairRange]:
-    """Buckets of so many elements in pairs of at most 2 MB, dealt out over the shards as equally as it goes."""
+    """Split buckets of given sizes into pairs of at most 2 MB, distributed over the shards as evenly as possible."""
     found: list[PairRange] = []
     for bucket, elements in enumerate(buckets):
         owners = placement(shards, "pairs", ELEMENT_BYTES * elements, turn=len(found))

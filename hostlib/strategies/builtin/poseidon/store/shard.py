@@ -1,5 +1,7 @@
-"""One shard of the store at work: it counts each pair's updates, applies them when they are all there, sends the new values
-to every worker, and writes a checkpoint now and then.
+"""One shard of the store.
+
+It counts each pair's updates, applies them once all have arrived, sends the new values to every worker, and writes
+checkpoints.
 
 Source: "Poseidon", section 4.1, "KV Store" and "Managing Consistency".
 """
@@ -23,19 +25,19 @@ from torch.optim import Optimizer
 
 from hostlib.strategies.builtin.poseidon.store.frame import NONE, Frame, FrameKind, read, write
 
-FIRST = 0  # version of the values that training begins with
+FIRST = 0  # version of the initial values
 
 
 @dataclass(frozen=True, slots=True)
 class ShardOptions:
-    """What a shard is told.
+    """Options of a shard.
 
     Attributes:
-        token: what workers of this run say.
-        optimiser: makes one of parameters.
-        folder: where its checkpoint is; None for none.
+        token: the secret that this run's workers send.
+        optimiser: makes an optimiser for given parameters.
+        folder: of its checkpoint; None for no checkpoints.
         every: iterations between two checkpoints.
-        drop_s: how long after the first update of a pair the others may come; None: as long as they like.
+        drop_s: time limit for a pair's updates after the first one; None for no limit.
     """
 
     token: str
@@ -48,10 +50,10 @@ class ShardOptions:
 
 @dataclass(slots=True)
 class Pair:
-    """A piece of the parameters.
+    """A key-value pair.
 
     Attributes:
-        version: how many iterations' updates were applied.
+        version: number of iterations whose updates were applied.
         saved: the version in the checkpoint.
         waiting: updates that were not applied yet: version -> rank -> values. Its lengths are the paper's counts.
     """
@@ -64,7 +66,7 @@ class Pair:
 
 
 class Shard:
-    """A shard; with a checkpoint in its folder, it goes on from there."""
+    """A shard, which resumes from the checkpoint in its folder if there is one."""
 
     def __init__(self, options: ShardOptions) -> None:
         self._options = options
@@ -75,24 +77,24 @@ class Shard:
             self._restore()
 
     async def serve(self, listening: socket.socket) -> None:
-        """Until it is killed."""
+        """Serve until it is killed."""
         server = await asyncio.start_server(self._talk, sock=listening)
         await server.serve_forever()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """With one worker, until it is gone."""
+        """Serve one worker until it disconnects."""
         try:
             hello = await read(reader)
             greeting = json.loads(bytes(hello.payload)) if hello.kind is FrameKind.HELLO else {}
             if greeting.get("token") != self._options.token:
-                return  # A stranger.
+                return  # Not a worker of this run.
             self._welcome(int(greeting["rank"]), {int(pair): size for pair, size in greeting["pairs"].items()}, writer)
             while True:
                 update = await read(reader)
                 values = torch.frombuffer(bytearray(update.payload), dtype=torch.float32)
                 self._take(int(greeting["rank"]), update.pair, update.version, values)
         except (OSError, ValueError):
-            pass  # It comes again, or its absence is noticed elsewhere.
+            pass  # It reconnects, or is found missing elsewhere.
         finally:
             writer.close()
 
@@ -114,7 +116,7 @@ class Shard:
     def _take(self, rank: int, number: int, version: int, values: Tensor) -> None:
         pair = self._pairs[number]
         if version <= pair.version:
-            return  # A straggler's, or one that was sent again and is in the checkpoint.
+            return  # A straggler's, or one that was resent and is in the checkpoint.
         pair.waiting[version][rank] = values
         drop_s = self._options.drop_s
         if drop_s is not None and version > FIRST and len(pair.waiting[version]) == 1:
@@ -122,7 +124,7 @@ class Shard:
         self._advance(number)
 
     def _advance(self, number: int, overdue: int | None = None) -> None:
-        """Apply what is complete, or is not waited for any longer: the updates of version `overdue`."""
+        """Apply the updates that are complete, or overdue: those of version `overdue`."""
         pair = self._pairs[number]
         while True:
             version = pair.version + 1
@@ -135,7 +137,7 @@ class Shard:
             self._send(number, self._writers.values())
 
     def _apply(self, pair: Pair, updates: dict[int, Tensor]) -> None:
-        """In the order of the ranks, so that it is the same however they came."""
+        """Apply updates in rank order, so that the result does not depend on their order of arrival."""
         ranks = sorted(updates)
         total = updates[ranks[0]]
         for rank in ranks[1:]:
@@ -152,7 +154,7 @@ class Shard:
         pair = self._pairs[number]
         if pair.version <= FIRST:
             return
-        # A copy: it may be on its way when the next updates are applied.
+        # A copy, because it may still be being sent when the next updates are applied.
         payload = memoryview(pair.parameter.detach().numpy().tobytes())
         for writer in writers:
             write(writer, Frame(FrameKind.VALUES, number, pair.version, pair.saved, payload))
@@ -166,7 +168,7 @@ class Shard:
             self._save()
 
     def _save(self) -> None:
-        """Whole or not at all: what was there is replaced by what has reached the disk."""
+        """Write the checkpoint atomically: the new file replaces the old one once it is on disk."""
         state = {
             number: {"version": p.version, "values": p.parameter.detach(), "optimiser": p.optimiser.state_dict()}
             for number, p in self._pairs.items()

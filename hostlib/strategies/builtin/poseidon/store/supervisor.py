@@ -1,5 +1,6 @@
-"""A server of the store: it listens, has a child be the shard, and starts another one when that is killed. Workers connect
-to the same port again, and the child goes on from the checkpoint.
+"""A server of the store: it listens, runs the shard in a child process, and restarts it when it is killed.
+
+Workers reconnect to the same port, and the new child resumes from the checkpoint.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from hostlib.transport.transport import Transport
 TOKEN_BYTES = 16
 ADDRESS_BYTES = 4 + 2 + TOKEN_BYTES
 LOOK_S = 0.05
-PATIENCE = 10  # times that a shard may be killed
+PATIENCE = 10  # restarts of a shard before it counts as failed
 ADDRESS_TAG, END_TAG = 0, 1
 
 
 def keep(context: TrainerContext, number: int, every: int, drop_s: float | None) -> None:
-    """Have shard `number` at work until all workers have said that they end.
+    """Keep shard `number` running until all workers have announced that they end.
 
     Raises:
-        RunError: it fails by itself, or is killed again and again.
+        RunError: it fails by itself, or is killed too often.
     """
-    interrupt_on(signal.SIGTERM)  # The checkpoint is to go, too.
+    interrupt_on(signal.SIGTERM)  # The checkpoint is removed, too.
     transport, workers = context.another_transport(), context.rank_context.world_size
     token = secrets.token_hex(TOKEN_BYTES)
     with listening_at(context.address) as listening, TemporaryDirectory(prefix="netfold-shard-") as folder:
@@ -55,12 +56,12 @@ def keep(context: TrainerContext, number: int, every: int, drop_s: float | None)
 
 
 def listening_at(host: str) -> socket.socket:
-    """A socket that shards, one after the other, take connections from.
+    """Open a listening socket that successive shards accept connections from.
 
     Raises:
         RunError: the host has no such address.
     """
-    # asyncio sends at once only on sockets that say which protocol they have.
+    # asyncio only sets TCP_NODELAY on sockets with an explicit protocol.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.bind((host, 0))
@@ -72,7 +73,7 @@ def listening_at(host: str) -> socket.socket:
 
 
 def addresses(context: RankContext, transport: Transport, servers: int) -> list[Address]:
-    """Where the shards are: a worker is told by their keepers."""
+    """Addresses of the shards: sent by their supervisors, received by a worker."""
     payloads = [torch.empty(ADDRESS_BYTES, dtype=torch.uint8) for _ in range(servers)]
     for message in [
         transport.receive(each, context.world_size + shard, ADDRESS_TAG) for shard, each in enumerate(payloads)
@@ -83,14 +84,14 @@ def addresses(context: RankContext, transport: Transport, servers: int) -> list[
 
 
 def end(context: RankContext, transport: Transport, servers: int) -> None:
-    """This worker has no more use for the shards."""
+    """Announce that this worker no longer needs the shards."""
     payload = torch.zeros(1, dtype=torch.uint8)
     for message in [transport.send(payload, context.world_size + shard, END_TAG) for shard in range(servers)]:
         message.wait()
 
 
 class _Ending:
-    """Whether all workers have said that they end; a thread listens."""
+    """A thread that waits until all workers have announced that they end."""
 
     def __init__(self, transport: Transport, workers: int) -> None:
         self._heard = threading.Event()
@@ -107,7 +108,7 @@ class _Ending:
         self._heard.set()
 
     def has_come(self, within_s: float) -> bool:
-        """Raises what ended the messages instead."""
+        """Whether all have; raises the error that ended the messages."""
         come = self._heard.wait(within_s)
         if self._error is not None:
             raise self._error
@@ -132,8 +133,8 @@ def _watch(number: int, start: Callable[[], BaseProcess], ending: _Ending) -> No
 
 
 def start_shard(options: ShardOptions, listening: socket.socket) -> BaseProcess:
-    """A process that is the shard: forked, so that it is there within milliseconds."""
-    # An optimiser's first step loads modules, which takes seconds: here once, and not in every child.
+    """Fork a process that runs the shard, which takes milliseconds."""
+    # An optimiser's first step imports modules for seconds: once here, not in every child.
     parameter = nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     options.optimiser([parameter]).step()
