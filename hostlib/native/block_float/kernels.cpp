@@ -135,8 +135,14 @@ struct Same {
 
 struct Quantised {
     Scale scale;
-    // rint's usual magic-number form would change the rounding of large values; this one compiles to cvtps2dq.
-    std::int32_t operator()(float x) const { return __builtin_irintf(x * scale.first * scale.second); }
+    // rint's usual magic-number form would change the rounding of large values; these compile to cvtps2dq.
+    std::int32_t operator()(float x) const {
+#ifdef __clang__
+        return static_cast<std::int32_t>(__builtin_lrintf(x * scale.first * scale.second));
+#else
+        return __builtin_irintf(x * scale.first * scale.second);
+#endif
+    }
 };
 
 struct Counted {
