@@ -146,6 +146,8 @@ def run_experiment(
         click.echo(f"{len(rows)} cells ran to their end; in miniature: their times mean nothing")
     else:
         print_rows(chosen, rows, predictor)
+        if real is None and any(row["enough_dilation"] is not None for row in rows):
+            click.echo("cells that are not valid: the same command with --auto-dilate measures them again, more slowly")
         click.echo(f"results: {options.output}; `emulation report {options.output}` makes a page of them")
 
 

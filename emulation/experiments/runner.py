@@ -134,9 +134,9 @@ class ExperimentRun:
             past = choice.mechanism.sends_messages or choice.strategy.own_messages
             if options.real is None and past:
                 options.how.require_streams(cell.mechanism)
+        self.rows = self._earlier_rows()
         if options.real is None:
             self._declare_networks()
-        self.rows = self._earlier_rows()
 
     def _declare_networks(self) -> None:
         """Check all networks before the first one is made, or listed.
@@ -152,8 +152,13 @@ class ExperimentRun:
 
     @property
     def left(self) -> list[Cell]:
-        """The cells without results."""
-        return [cell for cell in self.cells if cell.name not in self.rows]
+        """The cells without results, and those that were not valid, if they can run more slowly now."""
+        return [cell for cell in self.cells if cell.name not in self.rows or self._slows_down(self.rows[cell.name])]
+
+    def _slows_down(self, row: Row) -> bool:
+        if row["valid"] or row["enough_dilation"] is None or self.options.real is not None:
+            return False
+        return self.options.auto_dilate or (self.options.dilation or 0) > row["dilation"]
 
     def dilation(self, cell: Cell) -> float:
         """The dilation of a cell's first attempt."""
@@ -161,6 +166,8 @@ class ExperimentRun:
             return 1.0
         if self.options.dilation is not None:
             return self.options.dilation
+        if cell.name in self.rows and self._slows_down(self.rows[cell.name]):
+            return float(self.rows[cell.name]["enough_dilation"])
         if self.experiment.replay.dilation:
             return self.experiment.replay.dilation
         together = cell.workers * cell.jobs * units.bandwidth(cell.bandwidth) / self.experiment.replay.shrink

@@ -71,6 +71,11 @@ def profile(
             write(trace, output)
         except OSError as error:
             raise RunError(f"{output} cannot be written: {error.strerror}") from None
+        click.echo(
+            f"the computing times are those of {device} here; for another device record there (--device cuda), or scale "
+            "them with `netfold simulate trace edit --scale-compute`",
+            err=True,
+        )
     if as_json:
         click.echo(json.dumps(as_json_object(trace)))
     elif output is None:

@@ -8,6 +8,7 @@ A module has:
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import math
 import pkgutil
@@ -52,6 +53,17 @@ class FolderGroup(Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self._all, *super().list_commands(ctx)]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            alike = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not alike:
+                raise
+            raise click.UsageError(f"No such command '{args[0]}' (did you mean '{alike[0]}'?)", ctx) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self._modules:

@@ -26,6 +26,7 @@ from simulation.commands.options import (
 from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import Cell, read_experiment
 from simulation.experiments.single_iteration import SimulatedIteration, network_of, simulate, subject_of
+from simulation.experiments.verdict import verdict
 from simulation.models.architectures import BUILDERS
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, predictors
 
@@ -110,17 +111,21 @@ def run_(
         printed = {name: result.as_json() for name, result in results.items()}
         click.echo(json.dumps(next(iter(printed.values())) if len(mechanisms) == 1 else printed, indent=2))
         return
-    title = f"{what}, {workers} workers, {bandwidth} links"
+    in_racks = f" in {network.racks} racks" if network.racks > 1 else ""
+    oversubscribed = f", oversubscription {network.oversubscription:g}" if network.oversubscription != 1 else ""
+    title = f"{what}, {workers} workers{in_racks}, {bandwidth} links{oversubscribed}"
     table = Table("mechanism", title=title, title_justify="left")
     for heading in ("time (ms)", "algbw (Gbit/s)", "busiest link (MB)", "events", "wall (s)"):
         table.add_column(heading, justify="right")
-    for name, result in results.items():
+    for name, result in sorted(results.items(), key=lambda each: each[1].iteration_s):
         seconds = result.iteration_s
         busiest = max(max(link.values()) for link in result.bytes_per_link.values())
         algbw = f"{subject.trace.bytes * 8 / seconds / 1e9:.2f}" if seconds else "-"
         table.add_row(name, f"{seconds * 1e3:.3f}", algbw, f"{busiest / 1e6:.2f}", f"{result.events:,}",
                       f"{result.wall_s:.2f}")  # fmt: skip
     output().print(table)
+    if (sentence := verdict(results)) is not None:
+        output().print(sentence)
 
 
 def _run_experiment(path: Path, name: str, as_json: bool) -> None:

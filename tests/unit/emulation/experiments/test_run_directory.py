@@ -78,6 +78,27 @@ def test_results_of_before_are_taken_over(file: Path) -> None:
         run(file)
 
 
+def test_a_cell_that_was_not_valid_is_measured_again_more_slowly(file: Path) -> None:
+    (cell,) = read_experiment(file).cells
+    out = file.parent / "out"
+    out.mkdir()
+    (out / "experiment.toml").write_text(SMALL)
+    hasty = {
+        **row(cell.name),
+        "valid": False,
+        "bottleneck": "the machine was busy",
+        "enough_dilation": 4,
+        "dilation": 2.0,
+    }
+    (out / "results.json").write_text(json.dumps([hasty]))
+    assert run(file).left == run(file, dilation=2.0).left == []
+    again, slower = run(file, auto_dilate=True), run(file, dilation=3.0)
+    assert again.left == slower.left == [cell]
+    assert (again.dilation(cell), slower.dilation(cell)) == (4.0, 3.0)
+    (out / "results.json").write_text(json.dumps([{**hasty, "enough_dilation": None}]))
+    assert run(file, auto_dilate=True).left == []
+
+
 @pytest.mark.parametrize(
     "broken, says",
     [
