@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ def environment() -> Iterator[LaunchEnvironment]:
     """Read mpirun's environment, and run a torch store for the duration of the block.
 
     Raises:
-        RunError: mpi4py, or the MPI library that it needs, is missing.
+        RunError: mpi4py, or the MPI library that it needs, is missing; or torchrun started another number of processes.
     """
     try:
         from mpi4py import MPI
@@ -39,6 +40,8 @@ def environment() -> Iterator[LaunchEnvironment]:
 
     everybody = MPI.COMM_WORLD
     rank, size = everybody.Get_rank(), everybody.Get_size()
+    if (told := os.environ.get("WORLD_SIZE", str(size))) != str(size):  # Each process would sum only its own values.
+        raise RunError(f"WORLD_SIZE says {told} processes, MPI has {size}: start them with mpirun")
     alone = everybody.Split_type(MPI.COMM_TYPE_SHARED).Get_size() == size
     store, endpoint = None, None
     if rank == 0:

@@ -61,6 +61,17 @@ def test_under_mpirun_the_transport_must_be_mpi() -> None:
     assert "legal: mpirun -n 4 python -m hostlib.train --transport mpi --mechanism mpi" in done.stderr
 
 
+@pytest.mark.mpi
+def test_under_torchrun_the_transport_cannot_be_mpi() -> None:
+    script = "import netfold\nwith netfold.session('ring', transport='mpi'): pass"
+    environment = {**os.environ, **MPI, "RANK": "0", "WORLD_SIZE": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode != 0
+    assert "RunError: WORLD_SIZE says 2 processes, MPI has 1: start them with mpirun" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("mechanism", "line"),
     [
