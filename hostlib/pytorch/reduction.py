@@ -75,6 +75,8 @@ def require_summable(what: str, tensor: Tensor) -> None:
     """Check that mechanisms can sum a tensor, whatever its dtype. Raises HostlibError, with `what` as the subject."""
     if tensor.layout != torch.strided:
         raise HostlibError(f"{what}: backend netfold sums dense tensors, not {tensor.layout}: use .to_dense()")
+    if tensor.is_neg():  # The memory holds the values' negatives.
+        raise HostlibError(f"{what}: backend netfold sums no tensors with the negative bit: use .resolve_neg()")
     try:
         device_of(tensor)
     except HostlibError as error:

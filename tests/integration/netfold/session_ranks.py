@@ -40,6 +40,7 @@ with netfold.session("ring", deadline_s=20) as session:
         ("op", lambda: session.all_reduce(average, op="max")),
         ("float64", lambda: session.all_reduce(torch.ones(2, dtype=torch.float64)).wait()),
         ("sparse", lambda: session.all_reduce(torch.eye(2).to_sparse())),
+        ("negative", lambda: session.all_reduce(torch.ones(2, dtype=torch.complex64).conj().imag)),
     ):
         try:
             call()

@@ -62,6 +62,7 @@ def test_what_cannot_be_summed_is_refused(seen: list[dict[str, Any]]) -> None:
         assert rank["op"] == "unknown operation 'max'; legal are avg, sum"
         assert "unknown dtype 'torch.float64'; legal are" in rank["float64"]
         assert "sums dense tensors, not torch.sparse_coo" in rank["sparse"]
+        assert "sums no tensors with the negative bit: use .resolve_neg()" in rank["negative"]
 
 
 def test_the_hook_trains_to_the_bits_of_the_command(seen: list[dict[str, Any]]) -> None:
