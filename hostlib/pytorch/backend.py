@@ -172,6 +172,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         self, output: Tensor, whole: Tensor, first: int, size: int, average: bool
     ) -> tuple[Future[Tensor], Callable[[], Tensor]]:
         """Sum a copy of which this rank keeps its share: the fabric has no reduce-scatter."""
+        require_summable("reduce-scatter", output)
         if output.numel() != size or output.dtype != whole.dtype:
             raise HostlibError(
                 f"reduce-scatter: the output has {output.numel()} elements of {output.dtype}; "

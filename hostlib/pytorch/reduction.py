@@ -15,6 +15,8 @@ from hostlib.staging.find_device import device_of
 
 Future = torch.futures.Future
 
+OVERLAPS = 1  # of torch's answers: a dimension has stride 0, as expand() makes it. Source: ATen/MemoryOverlap.h.
+
 
 class Reduction(dist.Work):
     """Sums in progress, as a torch.distributed.Work.
@@ -77,6 +79,8 @@ def require_summable(what: str, tensor: Tensor) -> None:
         raise HostlibError(f"{what}: backend netfold sums dense tensors, not {tensor.layout}: use .to_dense()")
     if tensor.is_neg():  # The memory holds the values' negatives.
         raise HostlibError(f"{what}: backend netfold sums no tensors with the negative bit: use .resolve_neg()")
+    if torch._debug_has_internal_overlap(tensor) == OVERLAPS:
+        raise HostlibError(f"{what}: backend netfold sums no tensors whose elements share memory: use .contiguous()")
     try:
         device_of(tensor)
     except HostlibError as error:

@@ -41,11 +41,15 @@ with netfold.session("ring", deadline_s=20) as session:
         ("float64", lambda: session.all_reduce(torch.ones(2, dtype=torch.float64)).wait()),
         ("sparse", lambda: session.all_reduce(torch.eye(2).to_sparse())),
         ("negative", lambda: session.all_reduce(torch.ones(2, dtype=torch.complex64).conj().imag)),
+        ("overlap", lambda: session.all_reduce(torch.ones(1).expand(8))),
     ):
         try:
             call()
         except netfold.HostlibError as error:
             seen[name] = str(error)
+    after = torch.ones(2)
+    session.all_reduce(after).wait()
+    seen["after refusals"] = after.tolist()
     seen["report of sums"] = asdict(session.report())
 seen["group is gone"] = not dist.is_initialized()
 

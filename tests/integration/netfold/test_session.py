@@ -63,6 +63,8 @@ def test_what_cannot_be_summed_is_refused(seen: list[dict[str, Any]]) -> None:
         assert "unknown dtype 'torch.float64'; legal are" in rank["float64"]
         assert "sums dense tensors, not torch.sparse_coo" in rank["sparse"]
         assert "sums no tensors with the negative bit: use .resolve_neg()" in rank["negative"]
+        assert "sums no tensors whose elements share memory: use .contiguous()" in rank["overlap"]
+        assert rank["after refusals"] == [2.0, 2.0]
 
 
 def test_the_hook_trains_to_the_bits_of_the_command(seen: list[dict[str, Any]]) -> None:
@@ -76,7 +78,7 @@ def test_a_report_says_what_was_done(seen: list[dict[str, Any]]) -> None:
         for report in (sums, steps):
             assert (report["mechanism"], report["rank"], report["world_size"]) == ("ring", number, 2)
             assert (report["fabric_failures"], report["engine"]) == ([], None)
-        assert (sums["sums"], sums["steps"], sums["buckets"], sums["overlap"]) == (4, 0, [], None)
+        assert (sums["sums"], sums["steps"], sums["buckets"], sums["overlap"]) == (5, 0, [], None)
         assert sums["sum_ms_median"] > 0
         assert (steps["sums"], steps["steps"], steps["sum_ms_median"]) == (0, 3, None)
         assert [bucket["bucket"] for bucket in steps["buckets"]] == list(range(len(steps["buckets"]))) != []
