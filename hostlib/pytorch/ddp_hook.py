@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Variable
 
 from hostlib.collectives.collective import Collective
+from hostlib.pytorch.reduction import require_summable
 from hostlib.pytorch.step_times import StepTimes
 
 
@@ -35,8 +36,12 @@ def average_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Fut
 
     Example:
         ddp.register_comm_hook(HookState(collective), average_hook)
+
+    Raises:
+        HostlibError: the gradients are sparse.
     """
     gradients = bucket.buffer()
+    require_summable("gradients", gradients)
     if bucket.index() == 0:
         state.step = StepTimes()
         # Runs once all gradients are computed, before DDP's own callback, which is queued later, waits for the buckets.

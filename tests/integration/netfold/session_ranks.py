@@ -47,6 +47,12 @@ with netfold.session("ring", deadline_s=20) as session:
             call()
         except netfold.HostlibError as error:
             seen[name] = str(error)
+    sparse = DistributedDataParallel(torch.nn.Embedding(4, 2, sparse=True))
+    sparse.register_comm_hook(*session.ddp_hook())
+    try:
+        sparse(torch.tensor([1])).sum().backward()
+    except netfold.HostlibError as error:
+        seen["sparse gradients"] = str(error)
     after = torch.ones(2)
     session.all_reduce(after).wait()
     seen["after refusals"] = after.tolist()

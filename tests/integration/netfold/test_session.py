@@ -62,6 +62,7 @@ def test_what_cannot_be_summed_is_refused(seen: list[dict[str, Any]]) -> None:
         assert rank["op"] == "unknown operation 'max'; legal are avg, sum"
         assert "unknown dtype 'torch.float64'; legal are" in rank["float64"]
         assert "sums dense tensors, not torch.sparse_coo" in rank["sparse"]
+        assert "gradients: backend netfold sums dense tensors, not torch.sparse_coo" in rank["sparse gradients"]
         assert "sums no tensors with the negative bit: use .resolve_neg()" in rank["negative"]
         assert "sums no tensors whose elements share memory: use .contiguous()" in rank["overlap"]
         assert rank["after refusals"] == [2.0, 2.0]
