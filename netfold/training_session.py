@@ -16,11 +16,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from hostlib.collectives.arguments import require_deadline, require_lanes, require_own_address, require_text
 from hostlib.collectives.bootstrap import join_group
 from hostlib.collectives.create import create_collective
 from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK, ScheduledCollective
 from hostlib.collectives.vendor import LibraryCollective, require_library
-from hostlib.errors import RunError, UnknownNameError
+from hostlib.errors import UnknownNameError
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
 from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, find, find_fallback
 from hostlib.pytorch.ddp_hook import HookState, average_hook
@@ -119,7 +120,7 @@ class Session:
 
         Args:
             tensor: of any shape, the same on every rank; dense; float32, float16, bfloat16, or int32 (`op="sum"` only);
-                on the CPU or a CUDA device. Neither read nor write it until `.wait()` has returned.
+                on the CPU or a CUDA device; without elements that share memory. Neither read nor write it until `.wait()` has returned.
             op: "sum" or "avg".
 
         Returns:
@@ -221,7 +222,7 @@ def session(
         deadline_s: seconds without progress after which a rank reports which ranks are missing.
         address: this host's IPv4 address towards the switch.
         fallback: the mechanism that takes over when the switch fails.
-        lanes: sockets and threads that share a tensor on its way to the switch.
+        lanes: sockets and threads that share a tensor on its way to the switch; 1 to 4.
         transport: carries messages between hosts: `gloo` under torchrun, `mpi` under mpirun.
 
     Yields:
@@ -238,9 +239,11 @@ def session(
 
     Source: docs/torch.md.
     """
-    for what, value in (("deadline_s", deadline_s), ("lanes", lanes)):
-        if not value > 0:
-            raise RunError(f"{what} must be above 0, not {value}")
+    for what, text in (("mechanism", mechanism), ("controller", controller), ("fallback", fallback)):
+        require_text(what, text)
+    require_deadline("deadline_s", deadline_s)
+    require_lanes("lanes", lanes)
+    require_own_address("address", address)
     chosen = find(mechanism)
     chosen.require_hosts()
     require_library(chosen, transport)

@@ -8,10 +8,9 @@ from typing import Protocol
 from controller.errors import RequestError
 from controller.jobs.switch_share import HOSTS_PER_SWITCH
 from hostlib.protocol import constants
-from hostlib.protocol.slots import SLOTS_PER_POOL
+from hostlib.protocol.slots import LARGEST_POOLS, SLOTS_PER_POOL
 
 LARGEST_WORLD = 512
-LARGEST_POOLS = 4
 
 # sum: the switches sum and multicast. server: they sum, a server finishes. shared: as server, in slots that jobs
 # overbook. chunk: a server's chunks are multicast. peers: every rank's chunks are multicast to the others, with a slot

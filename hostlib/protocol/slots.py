@@ -5,6 +5,7 @@ from __future__ import annotations
 from hostlib.protocol import constants
 
 SLOTS_PER_POOL = 128  # of sums, unless a job asks for another number
+LARGEST_POOLS = 4  # pools of slots of a job: a rank has a lane, with a UDP port, for each
 POOLS_OF_CHUNKS = 2  # a job whose streams of chunks share slots has as many as so many pools
 
 

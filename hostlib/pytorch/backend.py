@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hostlib.collectives.arguments import require_deadline, require_lanes, require_own_address
 from hostlib.collectives.bootstrap import gloo_maker, nccl_maker
 from hostlib.collectives.create import create_collective
 from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK
@@ -63,14 +64,18 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     """A process group whose all-reduce and reduce-scatter use a mechanism.
 
     Raises:
-        HostlibError: an unknown mechanism or fallback, a missing library, an illegal number in the environment, a store
+        HostlibError: an unknown mechanism or fallback, a missing library, an illegal number or address in the environment, a store
             other than torch's TCP store, or a job that cannot be joined.
     """
 
     def __init__(self, store: dist.Store, rank: int, world_size: int, timeout: timedelta) -> None:
         super().__init__(rank, world_size)  # type: ignore[call-arg]
         deadline_s = _number("NETFOLD_DEADLINE_S", 30.0)
+        require_deadline("NETFOLD_DEADLINE_S", deadline_s)
         lanes = _number("NETFOLD_LANES", 1)
+        require_lanes("NETFOLD_LANES", lanes)
+        address = os.environ.get("NETFOLD_ADDRESS", "127.0.0.1")
+        require_own_address("NETFOLD_ADDRESS", address)
         mechanism = _mechanism(os.environ.get("NETFOLD_MECHANISM", DEFAULT_MECHANISM))
         require_library(mechanism, "gloo")
         host, port = _endpoint(store)
@@ -105,7 +110,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
                 ),
                 os.environ.get("NETFOLD_CONTROLLER", DEFAULT_CONTROLLER),
                 job,
-                os.environ.get("NETFOLD_ADDRESS", "127.0.0.1"),
+                address,
                 fallback=os.environ.get("NETFOLD_FALLBACK", DEFAULT_FALLBACK),
                 lanes=lanes,
             )

@@ -75,6 +75,8 @@ class Reduction(dist.Work):
 
 def require_summable(what: str, tensor: Tensor) -> None:
     """Check that mechanisms can sum a tensor, whatever its dtype. Raises HostlibError, with `what` as the subject."""
+    if not isinstance(tensor, Tensor):
+        raise HostlibError(f"{what}: backend netfold sums a torch.Tensor, not a {type(tensor).__name__}")
     if tensor.layout != torch.strided:
         raise HostlibError(f"{what}: backend netfold sums dense tensors, not {tensor.layout}: use .to_dense()")
     if tensor.is_neg():  # The memory holds the values' negatives.

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 
+from hostlib.collectives.arguments import require_deadline, require_lanes
 from hostlib.datasets.dataset import parse_dataset
 from hostlib.errors import RunError
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
@@ -15,7 +16,7 @@ from hostlib.strategies.strategy import choose
 from hostlib.transport.transport_registry import DEFAULT_TRANSPORT, require_transport
 
 MOST_WORKERS = 1024
-FLAGS = {"steps": "--iterations", "batch_size": "--batch", "bucket_mb": "--bucket", "deadline_s": "--deadline"}
+FLAGS = {"steps": "--iterations", "batch_size": "--batch", "bucket_mb": "--bucket"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,13 @@ class TrainOptions:
         require_transport(self.transport)
         choose(self.mechanism).mechanism.require_ranks(self.transport)
         find_fallback(self.fallback)
-        for name in ("steps", "epochs", "batch_size", "lr", "bucket_mb", "deadline_s", "lanes"):
+        for name in ("steps", "epochs", "batch_size", "lr", "bucket_mb"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 finite = " and finite" if value == math.inf else ""
                 raise RunError(f"{FLAGS.get(name, f'--{name}')} must be above 0{finite}, not {value}")
+        require_deadline("--deadline", self.deadline_s)
+        require_lanes("--lanes", self.lanes)
         if self.world_size is not None and self.world_size < 1:
             raise RunError(f"--workers must be at least 1, not {self.world_size}")
         if self.world_size is not None and self.world_size > MOST_WORKERS:

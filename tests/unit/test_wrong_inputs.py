@@ -366,6 +366,7 @@ WRONG = [
         2,
     ),
     ("hostlib train --mechanism ring --lanes 0", "--lanes must be above 0, not 0", 1),
+    ("hostlib train --mechanism ring --lanes 5", "--lanes must be at most 4, the pools of slots of a job, not 5", 1),
     ("hostlib train --mechanism ring --fallback x", "unknown fallback 'x'; legal are butterfly, halving-doubling", 1),
     ("hostlib train --mechanism ring --fallback inagg", "unknown fallback 'inagg'; legal are butterfly", 1),
     ("hostlib train --mechanism ring --transport x", "--transport: 'x' is not one of 'gloo'", 2),

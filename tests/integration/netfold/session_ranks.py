@@ -42,6 +42,7 @@ with netfold.session("ring", deadline_s=20) as session:
         ("sparse", lambda: session.all_reduce(torch.eye(2).to_sparse())),
         ("negative", lambda: session.all_reduce(torch.ones(2, dtype=torch.complex64).conj().imag)),
         ("overlap", lambda: session.all_reduce(torch.ones(1).expand(8))),
+        ("list", lambda: session.all_reduce([1, 2])),  # type: ignore[arg-type]
     ):
         try:
             call()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import netfold
 from hostlib.launch.fork_server import ForkServer
 from tests.conftest import ROOT
 from tests.forked import Ranks, loaded
@@ -63,9 +64,16 @@ def test_what_cannot_be_summed_is_refused(seen: list[dict[str, Any]]) -> None:
         assert "unknown dtype 'torch.float64'; legal are" in rank["float64"]
         assert "sums dense tensors, not torch.sparse_coo" in rank["sparse"]
         assert "gradients: backend netfold sums dense tensors, not torch.sparse_coo" in rank["sparse gradients"]
+        assert rank["list"] == "all-reduce: backend netfold sums a torch.Tensor, not a list"
         assert "sums no tensors with the negative bit: use .resolve_neg()" in rank["negative"]
         assert "sums no tensors whose elements share memory: use .contiguous()" in rank["overlap"]
         assert rank["after refusals"] == [2.0, 2.0]
+
+
+def test_the_address_is_one_of_this_hosts() -> None:
+    line = "address: no interface of this host has the IPv4 address 8.8.8.8"
+    with pytest.raises(netfold.RunError, match=line), netfold.session("ring", address="8.8.8.8"):
+        pass
 
 
 def test_the_hook_trains_to_the_bits_of_the_command(seen: list[dict[str, Any]]) -> None:
