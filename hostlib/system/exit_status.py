@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -81,6 +82,12 @@ def _exit_code(error: BaseException, errors: tuple[type[Exception], ...]) -> int
     if isinstance(error, BrokenPipeError):  # as click does: `... | head` has read enough
         _write_no_more()
         return FAILED
+    if isinstance(error, MemoryError):
+        _say("out of memory")
+        return FAILED
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        _say(f"{os.strerror(error.errno)}: raise the limit (ulimit -n)")
+        return FAILED
     if isinstance(error, OSError):
         _write_no_more()
         what = "cannot write the output" if error.filename is None else error.filename
@@ -91,12 +98,17 @@ def _exit_code(error: BaseException, errors: tuple[type[Exception], ...]) -> int
 
 def _say(error: str, line: str | None = None) -> None:
     """Say what went wrong: a line on standard error and, with `--json`, a document on standard output."""
-    click.echo(line or f"error: {error}", err=True)
+    click.echo(line or f"error: {_printable(error)}", err=True)
     words = sys.argv[1:]
     if "--json" in words[: words.index("--") if "--" in words else None]:
         with contextlib.suppress(OSError):  # nobody reads it
             click.echo(json.dumps({"error": error}))
             sys.stdout.flush()
+
+
+def _printable(text: str) -> str:
+    """A user's text may have line breaks and escape sequences, which a terminal would obey."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _message_of(error: click.ClickException) -> str:

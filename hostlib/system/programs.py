@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from importlib import import_module
 from signal import SIG_DFL, SIGINT, signal
@@ -38,6 +40,7 @@ def _run(module: str) -> None:
         SystemExit: it failed or was interrupted.
     """
     interrupts.interrupt_on(SIGINT)
+    _have_streams()
     try:
         import_module(module).run()
     except BaseException as error:
@@ -47,3 +50,13 @@ def _run(module: str) -> None:
         raise SystemExit(INTERRUPTED) from None
     finally:
         signal(SIGINT, SIG_DFL)  # While Python ends, KeyboardInterrupt would be a traceback.
+
+
+def _have_streams() -> None:
+    """Give a command that was started with closed streams (`>&-`) others, and let no character stop it."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")  # an arrow is a question mark in ASCII

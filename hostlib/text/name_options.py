@@ -10,6 +10,7 @@ from typing import Any, Literal
 from hostlib.errors import HostlibError, UnknownNameError
 
 YES_NO = {"yes": True, "no": False}
+MOST_DIGITS = 20  # of a whole number
 
 
 def describe_option(parameter: inspect.Parameter) -> str:
@@ -65,7 +66,7 @@ def option_value(what: str, kind: Any, text: str) -> Any:
         except ValueError:
             raise HostlibError(f"{what} takes a number, not {text!r}") from None
     if kind is int:
-        if not (text.isdecimal() and text.isascii()):
+        if not (text.isdecimal() and text.isascii() and len(text) < MOST_DIGITS):
             raise HostlibError(f"{what} takes a number, not {text!r}")
         return int(text)
     if text not in _legal(kind):

@@ -94,6 +94,12 @@ class Whole(click.IntRange):
         super().__init__(min, max)
         self.words = words or Words("N", "a whole number", "digits", ("4",))
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        # Python's int() also takes 1_000 and the digits of other scripts, and refuses more than 4300 digits by itself.
+        if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]{1,20}", value):
+            self.fail(f"{value!r} is not a valid integer.", param, ctx)
+        return super().convert(value, param, ctx)
+
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
         return metavar(self.words, param)
 

@@ -208,7 +208,7 @@ def _experiment(path: Path, text: str, file: ExperimentFile) -> Experiment:
     experiment = Experiment(
         path,
         path.stem,
-        path.stem if file.title is None else file.title,
+        "".join(filter(str.isprintable, path.stem if file.title is None else file.title)),
         text,
         _cells(file.cells),
         file.topology,

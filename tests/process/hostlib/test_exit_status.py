@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import click
 import pytest
@@ -16,6 +19,7 @@ from hostlib.errors import FabricError, HostlibError
 from hostlib.system import interrupts
 from hostlib.system.exit_status import end_with
 from hostlib.system.interrupts import interrupt_on
+from hostlib.system.user_file import read_text
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -37,6 +41,9 @@ def raising(error: BaseException) -> Callable[[], None]:
         (PermissionError(13, "Permission denied", "/etc/x"), 1, "error: /etc/x: Permission denied\n"),
         (OSError("no more"), 1, "error: cannot write the output: no more\n"),
         (BrokenPipeError(), 1, ""),
+        (MemoryError(), 1, "error: out of memory\n"),
+        (OSError(24, "Too many open files"), 1, "error: Too many open files: raise the limit (ulimit -n)\n"),
+        (HostlibError("no \x1b]0;title\x07 in\ntwo lines"), 1, "error: no \\x1b]0;title\\x07 in\\ntwo lines\n"),
     ],
 )
 def test_an_error_is_one_line_and_an_exit_code(
@@ -104,3 +111,49 @@ def test_who_is_not_read_ends_without_a_word() -> None:
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_closed_stream_is_no_traceback(closed: int) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m netfold mechanisms {closed}>&-', sys.executable],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("ring" in done.stdout) == (closed != 1)
+
+
+def test_a_terminal_without_an_arrow_gets_a_question_mark() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "netfold", "schedule", "ring", "--workers", "2", "--draw"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "") and "0 ? worker1" in done.stdout
+
+
+def test_a_pipe_that_nothing_writes_to_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    command = [sys.executable, "-m", "netfold", "simulate", "run", "--trace", "pipe"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: pipe cannot be read as a trace: it is a pipe that nothing writes to\n",
+    )
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    """Also what comes late."""
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as elsewhere:
+        found = elsewhere.submit(read_text, tmp_path / "pipe")
+        with (tmp_path / "pipe").open("w") as pipe:
+            pipe.write("one\n")
+            pipe.flush()
+            time.sleep(0.1)
+            pipe.write("two\n" * 50_000)
+    assert found.result() == "one\n" + "two\n" * 50_000
