@@ -145,7 +145,7 @@ train_options = together(
         type=types.N,
         default=DEFAULTS["lanes"],
         show_default=True,
-        help="Sockets and threads per worker towards the switch.",
+        help="Sockets and threads per worker towards the switch, 1 to 4.",
     ),
     click.option(
         "--transport",

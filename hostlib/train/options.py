@@ -28,7 +28,7 @@ class TrainOptions:
         data: a text for hostlib.datasets.dataset.parse_dataset().
         steps: maximum number, regardless of the epochs; None for unlimited.
         fallback: the mechanism that takes over when the switch fails.
-        lanes: sockets and threads per rank that share a tensor on its way to the switch.
+        lanes: sockets and threads per rank that share a tensor on its way to the switch; 1 to 4.
         transport: carries messages between hosts.
         profile: folder for one Chrome trace per rank; None for no trace.
         save: file for the final weights, as by torch.save; None for no file.
