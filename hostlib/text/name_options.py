@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hostlib.errors import HostlibError, UnknownNameError
 
 YES_NO = {"yes": True, "no": False}
-MOST_DIGITS = 20  # of a whole number
+MOST_DIGITS = 40  # of a whole number
 
 
 def describe_option(parameter: inspect.Parameter) -> str:

@@ -31,7 +31,10 @@ def test_without_triton_all_but_cuda_works() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--device", "cuda"], "error: --device cuda measures kernels alone: add --kernels"),
+        (
+            ["--device", "cuda"],
+            "error: --device cuda measures only kernels, since ranks' tensors are on the CPU: add --kernels",
+        ),
         pytest.param(
             ["--device", "cuda", "--kernels"],
             "error: no CUDA device: torch ",
