@@ -48,6 +48,7 @@ class Elsewhere:
 # For a command, the first of those whose expression fits all of it; one that is not here is run as it is.
 TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     # Everything.
+    r"make wheels": Elsewhere("a wheel for each Python: tests/process/test_install.py makes them"),
     r"make (demo|test|p4)\b.*": Elsewhere("CI runs the targets; test_demo.py, test_structure.py try what they do"),
     r".*\bpytest\b.*": Elsewhere("the suite itself"),
     r".*--device cuda.*": Elsewhere("needs a GPU"),

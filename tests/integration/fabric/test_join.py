@@ -149,8 +149,8 @@ def test_what_is_no_address_is_refused_at_once(url: str) -> None:
 def test_another_thread_ends_the_waiting(answer: tuple[int, Any]) -> None:
     cancelled = threading.Event()
     with answering(answer) as controller:
-        threading.Timer(0.3, cancelled.set).start()
         started = time.monotonic()
+        threading.Timer(0.3, cancelled.set).start()
         with pytest.raises(JoinError, match="joining job demo was cancelled"):
             joined(controller.url, patient=True, cancelled=cancelled)
         assert 0.3 <= time.monotonic() - started < 1.5
@@ -161,8 +161,8 @@ def test_another_thread_ends_the_waiting(answer: tuple[int, Any]) -> None:
 def test_a_controller_that_hangs_does_not_keep_a_cancelled_rank() -> None:
     cancelled = threading.Event()
     with ScriptedController((200, READY)) as hanging:  # listens, and nobody accepts
-        threading.Timer(0.3, cancelled.set).start()
         started = time.monotonic()
+        threading.Timer(0.3, cancelled.set).start()
         with pytest.raises(JoinError, match="joining job demo was cancelled"):
             joined(hanging.url, cancelled=cancelled)
         assert time.monotonic() - started < 2
