@@ -14,6 +14,7 @@ from hostlib.system.command import Command, json_option
 from hostlib.system.plot_file import require_drawable
 from hostlib.text import option_types as types
 from hostlib.text.output import output
+from hostlib.train.command_line import batch_option, model_option, seed_option
 from hostlib.train.convergence import Curve, draw, smoothed
 from hostlib.train.options import TrainOptions
 from hostlib.train.progress import TrainingProgress
@@ -23,13 +24,7 @@ DEFAULTS = TrainOptions()
 
 @click.command(cls=Command, renamed={"--world-size": "--workers", "--batch-size": "--batch", "--steps": "--iterations"})
 @click.argument("mechanisms", nargs=-1, required=True, metavar="MECHANISM...")
-@click.option(
-    "--model",
-    type=types.MODEL,
-    default=DEFAULTS.model,
-    show_default=True,
-    help="Model to train; see `netfold models`.",
-)
+@model_option()
 @click.option(
     "--data",
     type=types.DATASET,
@@ -39,18 +34,9 @@ DEFAULTS = TrainOptions()
 )
 @click.option("--workers", "world_size", type=types.N, default=4, show_default=True, help="Number of workers.")
 @click.option("--iterations", "steps", type=types.N, default=400, show_default=True, help="Iterations of each run.")
-@click.option(
-    "--batch",
-    "batch_size",
-    type=types.N,
-    default=DEFAULTS.batch_size,
-    show_default=True,
-    help="Examples per worker and iteration.",
-)
+@batch_option
 @click.option("--lr", type=types.NUMBER, default=DEFAULTS.lr, show_default=True, help="Learning rate of SGD.")
-@click.option(
-    "--seed", type=types.SEED, default=DEFAULTS.seed, show_default=True, help="Seed of weights, data split and batches."
-)
+@seed_option
 @click.option("--plot", type=types.FILE, help="Draw the loss curves to this file (.svg, .png or .pdf).")
 @json_option
 def converge(mechanisms: tuple[str, ...], steps: int, plot: Path | None, as_json: bool, **options: Any) -> None:

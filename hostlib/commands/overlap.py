@@ -18,10 +18,9 @@ from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
 from hostlib.text.output import output
 from hostlib.text.status_line import StatusLine
-from hostlib.train.command_line import RESPELLED, bucket_option
+from hostlib.train.command_line import RESPELLED, batch_option, bucket_option, controller_option, model_option
 from hostlib.train.options import TrainOptions
 
-DEFAULTS = TrainOptions()
 FIGURES = ("iteration_ms_median", "communication_ms_median", "exposed_ms_median")
 
 
@@ -59,22 +58,9 @@ class Hidden:
     show_default=True,
     help="What to compare; the first is what the others are compared with.",
 )
-@click.option(
-    "--model",
-    type=types.MODEL,
-    default=DEFAULTS.model,
-    show_default=True,
-    help="Model to train; see `netfold models`.",
-)
+@model_option()
 @click.option("--workers", "world_size", type=types.N, default=2, show_default=True, help="Number of workers.")
-@click.option(
-    "--batch",
-    "batch_size",
-    type=types.N,
-    default=DEFAULTS.batch_size,
-    show_default=True,
-    help="Examples per worker and iteration.",
-)
+@batch_option
 @bucket_option("4MiB")
 @click.option(
     "--iterations",
@@ -91,13 +77,7 @@ class Hidden:
     show_default=True,
     help="Runs of each mechanism, in turns; the table has the median.",
 )
-@click.option(
-    "--controller",
-    type=types.URL,
-    default=DEFAULTS.controller,
-    show_default=True,
-    help="Controller that ranks join, for mechanisms that need the fabric.",
-)
+@controller_option
 @json_option
 def overlap(mechanisms: str, steps: int, repeats: int, as_json: bool, **options: Any) -> None:
     """Measure how much of the communication each strategy hides behind the backward pass.

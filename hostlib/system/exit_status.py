@@ -15,7 +15,7 @@ import click
 from hostlib.system import interrupts
 from hostlib.system.extras import what_to_install
 
-FAILED, INTERRUPTED = 1, 130
+FAILED, INTERRUPTED = 1, interrupts.EXIT_CODE
 
 
 def end_with(

@@ -6,6 +6,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+EXIT_CODE = 130  # 128 + SIGINT, as shells have it
+
 _came = False
 
 

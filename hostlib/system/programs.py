@@ -10,8 +10,6 @@ from signal import SIG_DFL, SIGINT, signal
 
 from hostlib.system import interrupts
 
-INTERRUPTED = 130
-
 
 def netfold() -> None:
     _run("netfold.cli")
@@ -47,7 +45,7 @@ def _run(module: str) -> None:
         if isinstance(error, SystemExit) or not interrupts.came():
             raise
         sys.stderr.write("interrupted\n")
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(interrupts.EXIT_CODE) from None
     finally:
         signal(SIGINT, SIG_DFL)  # While Python ends, KeyboardInterrupt would be a traceback.
 

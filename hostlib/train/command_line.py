@@ -58,6 +58,44 @@ def bucket_option(default: str) -> Callable[[Any], Any]:
     )
 
 
+def model_option(more: str = "") -> Callable[[Any], Any]:
+    """`--model`.
+
+    Args:
+        more: what its help says besides.
+    """
+    return click.option(
+        "--model",
+        type=types.MODEL,
+        default=DEFAULTS["model"],
+        show_default=True,
+        help=f"Model to train; see `netfold models`.{more}",
+    )
+
+
+batch_option = click.option(
+    "--batch",
+    "batch_size",
+    type=types.N,
+    default=DEFAULTS["batch_size"],
+    show_default=True,
+    help="Examples per worker and iteration.",
+)
+seed_option = click.option(
+    "--seed",
+    type=types.SEED,
+    default=DEFAULTS["seed"],
+    show_default=True,
+    help="Seed of weights, data split and batches.",
+)
+controller_option = click.option(
+    "--controller",
+    type=types.URL,
+    default=DEFAULTS["controller"],
+    show_default=True,
+    help="Controller that ranks join, for mechanisms that need the fabric.",
+)
+
 train_options = together(
     click.option(
         "--mechanism",
@@ -67,13 +105,7 @@ train_options = together(
         help="How gradients are summed; see `netfold mechanisms`. STRATEGY/MECHANISM also says when "
         f"[default: {DEFAULT_STRATEGY}]; a strategy alone uses the mechanism of its paper.",
     ),
-    click.option(
-        "--model",
-        type=types.MODEL,
-        default=DEFAULTS["model"],
-        show_default=True,
-        help="Model to train; see `netfold models`. lenet, resnet18 and vgg have versions for the digits.",
-    ),
+    model_option(" lenet, resnet18 and vgg have versions for the digits."),
     click.option(
         "--data",
         type=types.DATASET,
@@ -88,14 +120,7 @@ train_options = together(
         "--epochs", type=types.N, default=DEFAULTS["epochs"], show_default=True, help="Passes over the training data."
     ),
     click.option("--iterations", "steps", type=types.N, help="Stop after this many iterations [default: all epochs]."),
-    click.option(
-        "--batch",
-        "batch_size",
-        type=types.N,
-        default=DEFAULTS["batch_size"],
-        show_default=True,
-        help="Examples per worker and iteration.",
-    ),
+    batch_option,
     click.option(
         "--lr",
         type=types.NUMBER,
@@ -103,21 +128,9 @@ train_options = together(
         show_default=True,
         help="Learning rate of SGD (momentum 0.9).",
     ),
-    click.option(
-        "--seed",
-        type=types.SEED,
-        default=DEFAULTS["seed"],
-        show_default=True,
-        help="Seed of weights, data split and batches.",
-    ),
+    seed_option,
     bucket_option(f"{DEFAULTS['bucket_mb'] * 1024:g}KiB"),
-    click.option(
-        "--controller",
-        type=types.URL,
-        default=DEFAULTS["controller"],
-        show_default=True,
-        help="Controller that ranks join, for mechanisms that need the fabric.",
-    ),
+    controller_option,
     click.option(
         "--deadline",
         "deadline_s",

@@ -7,10 +7,9 @@ import click
 from hostlib.errors import QuantityError
 from hostlib.system.command import Respelling
 from hostlib.text import option_types as types
-from hostlib.text import units
 from hostlib.text.common_options import together
 from simulation.errors import SimulationError
-from simulation.experiments.single_iteration import SLOT_BYTES
+from simulation.experiments.single_iteration import SLOT_BYTES, number_of_slots
 from simulation.models.synthetic_trace import DEFAULT_BATCH, DEFAULT_TFLOPS
 from simulation.simulator.play import Order
 
@@ -20,7 +19,7 @@ def _number_of_slots(text: str) -> list[str] | None:
     if not text[:1].isdecimal() or not text[-1:].isalpha():
         return None
     try:
-        return ["--slots", str(-(-units.size(text) // SLOT_BYTES))]
+        return ["--slots", str(number_of_slots(text))]
     except QuantityError:
         return None
 

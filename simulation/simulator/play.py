@@ -176,15 +176,17 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
                 elements = -(-elements // pieces) * pieces
             tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order))
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
-        trips = round_trips(
-            network,
-            network_tree,
-            [place(worker(rank)) for rank in range(job.workers)],
-            sorted(map(place, servers)),
-            any(np.any(each.compiled.ops[:, 1]) for each in made),
-        )
+        slots, trips = _slots(job, network), np.empty(0, np.int64)
+        if slots:
+            trips = round_trips(
+                network,
+                network_tree,
+                [place(worker(rank)) for rank in range(job.workers)],
+                sorted(map(place, servers)),
+                any(np.any(each.compiled.ops[:, 1]) for each in made),
+            )
         first_tensor = len(tensors) - len(job.workload.tensors)
-        kernel_jobs.append(_kernel_job(job, with_servers, stand, first_tensor, network, trips))
+        kernel_jobs.append(_kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes, trips)))
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
     kernel = Kernel(
@@ -360,7 +362,7 @@ def _slots(job: Job, network: Network) -> int:
 
 
 def _kernel_job(
-    job: Job, with_servers: bool, stand: int, first_tensor: int, network: Network, trips: NDArray[np.int64]
+    job: Job, with_servers: bool, stand: int, first_tensor: int, window: tuple[int, int, NDArray[np.int64]]
 ) -> Any:
     workload, workers = job.workload, 1 if stand > 1 else job.workers
     durations = [
@@ -374,7 +376,7 @@ def _kernel_job(
         with_servers if job.pipelined is None else job.pipelined, job.channels,
         list(Order).index(job.order), job.variation.seed, forward, backward,
         [[first_tensor + t for t in step] for step in workload.released], [first_tensor + t for t in workload.errands],
-        _slots(job, network), network.slot_bytes, trips,
+        *window,
     )  # fmt: skip
 
 

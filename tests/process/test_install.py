@@ -47,14 +47,13 @@ def run(*command: str | Path, **options: object) -> str:
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made of this source tree by the build backend, in an environment that pip makes for it."""
     folder = tmp_path_factory.mktemp("sdist")
-    here = {**PINNED, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     run(sys.executable, "-m", "venv", folder / "tools")
     tried = subprocess.run(
-        [folder / "tools/bin/pip", "install", "-q", "build"], env=here, capture_output=True, text=True, timeout=300
+        [folder / "tools/bin/pip", "install", "-q", "build"], env=PINNED, capture_output=True, text=True, timeout=300
     )
     if tried.returncode:
         pytest.skip("needs a package index that pip reaches: PyPI, or a mirror of it")
-    run(folder / "tools/bin/python", "-m", "build", "--sdist", "-o", folder, ROOT, env=here)
+    run(folder / "tools/bin/python", "-m", "build", "--sdist", "-o", folder, ROOT, env=PINNED)
     (made,) = folder.glob("*.tar.gz")
     return made
 
