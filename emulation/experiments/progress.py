@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from emulation.experiments.runner import ExperimentRun
+from emulation.report.axis_units import milliseconds
 from hostlib.text.output import output
 from simulation.experiments.experiment_file import Experiment
 from simulation.predictors.predictor import DEFAULT_PREDICTOR
@@ -58,9 +59,11 @@ def _name_of_times(predictor: str) -> str:
 
 
 def _line(row: Row, predictor: str) -> str:
-    simulated = "" if row["simulated_ms"] is None else f", {_name_of_times(predictor)} {row['simulated_ms']:.1f} ms"
+    simulated = (
+        "" if row["simulated_ms"] is None else f", {_name_of_times(predictor)} {milliseconds(row['simulated_ms'])}"
+    )
     invalid = "" if row["valid"] else f" [red]invalid[/red]: {row['bottleneck']}"
-    return f"{row['cell']}: {row['iteration_ms']:.1f} ms{simulated}{invalid}"
+    return f"{row['cell']}: {milliseconds(row['iteration_ms'])}{simulated}{invalid}"
 
 
 def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT_PREDICTOR) -> None:
@@ -70,8 +73,11 @@ def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT
         predictor: the predictor of the rows' simulated times.
     """
     table = Table("model", "mechanism", title=experiment.title, title_justify="left", box=None)
+    # Columns that most experiments do not vary.
+    more = [name for name in ("slots", "delay") if len({row.get(name) for row in rows}) > 1]
     for heading in (
-        "workers", "bandwidth", "loss", "jobs", "iteration", "spread", _name_of_times(predictor), "error", "again", "valid"
+        "workers", "bandwidth", "loss", "jobs", *more, "iteration", "spread", _name_of_times(predictor), "error", "again",
+        "valid",
     ):  # fmt: skip
         table.add_column(heading, justify="right")
     for row in rows:
@@ -83,9 +89,10 @@ def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT
             row["bandwidth"],
             f"{row['loss']:g}",
             str(row["jobs"]),
-            f"{row['iteration_ms']:.1f} ms",
+            *(str(row.get(name, "-")) for name in more),
+            milliseconds(row["iteration_ms"]),
             f"{row['iteration_ms_spread'] / row['iteration_ms']:.1%}",
-            "-" if simulated_ms is None else f"{simulated_ms:.1f} ms",
+            "-" if simulated_ms is None else milliseconds(simulated_ms),
             "-" if error is None else f"{error:+.1%}",
             str(row["retransmits"]),
             "yes" if row["valid"] else "[red]no[/red]",

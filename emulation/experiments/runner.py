@@ -81,6 +81,7 @@ class NetworkSettings:
     workers: int
     bandwidth: str
     loss: float
+    delay: str | None
     jobs: int
     dilation: float
 
@@ -204,7 +205,7 @@ class ExperimentRun:
         return self._ordered()
 
     def _settings(self, cell: Cell, dilation: float) -> NetworkSettings:
-        return NetworkSettings(cell.workers, cell.bandwidth, cell.loss, cell.jobs, dilation)
+        return NetworkSettings(cell.workers, cell.bandwidth, cell.loss, cell.delay, cell.jobs, dilation)
 
     def _on(self, settings: NetworkSettings, cells: list[Cell], forks: ForkServer) -> None:
         slow = []
@@ -289,12 +290,14 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
     simulated = predictor.predict(experiment, cell)
     return {
         "cell": cell.name,
-        "model": Path(cell.model).stem,
+        "model": cell.short_model,
         "mechanism": cell.mechanism,
         "workers": cell.workers,
         "bandwidth": cell.bandwidth,
         "jobs": cell.jobs,
         "loss": cell.loss,
+        "slots": cell.slots,
+        "delay": cell.delay,
         "dilation": dilation,
         "iteration_ms": measured.iteration_ms,
         "iteration_ms_spread": measured.spread_ms,

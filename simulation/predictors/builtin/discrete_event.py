@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.protocol.header import frame_bytes
-from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.text import units
 from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.predictors.predictor import Prediction, PredictorSpec
@@ -32,7 +31,7 @@ def network_of(experiment: Experiment, cell: Cell) -> Network:
         efficiency=wire_efficiency(mechanism),
         frame_bytes=frame_size(mechanism),
         turn_bytes=max(TCP_PAYLOAD, largest // TURNS),
-        slots=SLOTS_PER_POOL,
+        slots=cell.slots,
         slot_bytes=frame_bytes()[0],
     )
 
