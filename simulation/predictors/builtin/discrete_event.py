@@ -44,12 +44,18 @@ def predict(experiment: Experiment, cell: Cell) -> Prediction | None:
     mechanism = experiment.mechanism(cell)
     if cell.loss or experiment.training is not None or (mechanism.build is None and experiment.workload(cell).summed):
         return None
+    return predict_on(experiment, cell, network_of(experiment, cell))
+
+
+def predict_on(experiment: Experiment, cell: Cell, network: Network) -> Prediction:
+    """Predict a cell on another network than its own, one of network_of with changes."""
+    mechanism = experiment.mechanism(cell)
     # Links carry the mechanism's frames; messages with other frames are scaled up by their lower efficiency.
     plan = experiment.plan(cell).with_exchanges_scaled(wire_efficiency(mechanism) / TCP_EFFICIENCY)
     job = Job(
         experiment.bucketed(plan), mechanism, cell.workers, bare=True, pipelined=False, channels=mechanism.channels
     )
-    played = play(network_of(experiment, cell), [job] * cell.jobs, apart=True)
+    played = play(network, [job] * cell.jobs, apart=True)
     return Prediction(played.outcomes[0].iteration_s)
 
 
