@@ -130,7 +130,8 @@ void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
             deliver(s, p.peers[op.peers + i].target, p.peers[op.peers + i].target_op, events_.now());
         return;
     }
-    const Time end = op.source >= 0 ? std::max(events_.now(), s.end[op.source]) : events_.now();
+    const bool goes_on = op.source >= 0 && !s.end.empty();
+    const Time end = goes_on ? std::max(events_.now(), s.end[op.source]) : events_.now();
     const std::uint64_t bytes = model_.piece_bytes(model_.tensors[s.tensor], op.piece);
     const auto make = [&](std::int32_t target, std::int32_t target_op) {
         const bool first = !model_.nodes[p.nodes[n]].is_switch;

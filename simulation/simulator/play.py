@@ -32,6 +32,8 @@ from simulation.simulator.workload import Variation, Workload
 
 EVENTS_AT_A_TIME = 2_000_000  # between checks for Ctrl-C
 REDUCE_ABOVE = 4_000_000  # operations; smaller simulations are executed in full
+# Of servers that get their sums from the switch, packet by packet.
+BEHIND_SWITCH = (FabricUse.TO_SERVER, FabricUse.VIA_SERVER)
 MAX_TENSORS, MAX_NODES = 1 << 20, 1 << 16  # limits of the kernel's keys
 
 
@@ -169,7 +171,8 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
 
         for each in made:
             nodes = [(place(name), int(each.distributes and name.startswith("server"))) for name in each.compiled.names]
-            programs.append(_kernel_program(each, np.array(nodes, np.int32)))
+            streams = network.frame_bytes > 0 and not with_servers and each.schedule.fabric_use in BEHIND_SWITCH
+            programs.append(_kernel_program(each, np.array(nodes, np.int32), streams))
         for tensor, which in zip(job.workload.tensors, of_tensor, strict=True):
             elements, pieces = tensor.bytes // tensor.element_bytes, made[which].compiled.pieces
             if stand > 1:  # every piece counts as the largest
@@ -192,7 +195,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
     kernel = Kernel(
         network_tree.ps_per_byte, network_tree.latency_ps, network_tree.nodes, programs,
         np.array(tensors, np.int64), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
-        network.store_and_aggregate, network.turn_bytes,
+        network.store_and_aggregate, network.turn_bytes, network.window_bytes,
     )  # fmt: skip
     running = time.perf_counter()
     while not kernel.run(EVENTS_AT_A_TIME):
@@ -289,10 +292,12 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
     return made, of_tensor, 1
 
 
-def _kernel_program(made: Made, nodes: NDArray[np.int32]) -> Any:
+def _kernel_program(made: Made, nodes: NDArray[np.int32], servers_stream: bool) -> Any:
     c = made.compiled
     durations_ps = c.durations_ns * PS_PER_NS
-    return kernel_program(c.pieces, c.workers, nodes, c.begin, c.ops, c.peers, list(made.sizes), durations_ps)
+    return kernel_program(
+        c.pieces, c.workers, nodes, c.begin, c.ops, c.peers, list(made.sizes), durations_ps, servers_stream
+    )
 
 
 def _like(schedule: Schedule, turn: int) -> Any:
