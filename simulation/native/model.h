@@ -62,6 +62,7 @@ struct Tensor {
     std::int32_t element_bytes;
     std::int32_t layer;  // the layer whose forward pass needs it
     std::int32_t order;  // in a server's distribution
+    std::int32_t first;  // of the parts of one tensor; itself if it is whole
 };
 
 enum class Order : std::uint8_t { round_robin, block, random, priority };

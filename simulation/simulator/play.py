@@ -173,11 +173,13 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
             nodes = [(place(name), int(each.distributes and name.startswith("server"))) for name in each.compiled.names]
             streams = network.frame_bytes > 0 and not with_servers and each.schedule.fabric_use in BEHIND_SWITCH
             programs.append(_kernel_program(each, np.array(nodes, np.int32), streams))
-        for tensor, which in zip(job.workload.tensors, of_tensor, strict=True):
+        first_tensor = len(tensors)
+        for number, (tensor, which) in enumerate(zip(job.workload.tensors, of_tensor, strict=True)):
             elements, pieces = tensor.bytes // tensor.element_bytes, made[which].compiled.pieces
             if stand > 1:  # every piece counts as the largest
                 elements = -(-elements // pieces) * pieces
-            tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order))
+            first = first_tensor + (number if tensor.first_part is None else tensor.first_part)
+            tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order, first))
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
         slots, trips = _slots(job, network), np.empty(0, np.int64)
         if slots:
@@ -188,7 +190,6 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
                 sorted(map(place, servers)),
                 any(np.any(each.compiled.ops[:, 1]) for each in made),
             )
-        first_tensor = len(tensors) - len(job.workload.tensors)
         kernel_jobs.append(_kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes, trips)))
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")

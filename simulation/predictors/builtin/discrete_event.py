@@ -13,12 +13,13 @@ from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.predictors.predictor import Prediction, PredictorSpec
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, play
-from simulation.simulator.workload import Variation
+from simulation.simulator.workload import Variation, in_parts
 
 # A full TCP segment with timestamps (RFC 7323) in an Ethernet frame, and its half of an acknowledgement per two
 # segments (RFC 5681, 4.2), which shares the link with segments in the other direction.
 TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
 TURNS = 4096
+PARTS = 64  # in which the fabric's tensors of several jobs share links
 TCP_EFFICIENCY = TCP_PAYLOAD / (TCP_FRAME + HALF_ACKNOWLEDGEMENT)
 # Hosts never compute in step to the bit, and in some mechanisms (halving-doubling of five) hosts that are a little late
 # hold up others: so the prediction is the median of some plays with a little jitter.
@@ -56,6 +57,8 @@ def predict(experiment: Experiment, cell: Cell) -> Prediction | None:
     # Links carry the mechanism's frames; messages with other frames are scaled up by their lower efficiency.
     plan = experiment.plan(cell).with_exchanges_scaled(wire_efficiency(mechanism) / TCP_EFFICIENCY)
     network, workload = network_of(experiment, cell), experiment.bucketed(plan)
+    if cell.jobs > 1 and mechanism.needs_fabric and mechanism.channels == 0:
+        workload = in_parts(workload, PARTS, network.slot_bytes)
 
     def slowest_s(seed: int) -> float:
         jobs = [
