@@ -6,7 +6,6 @@ from statistics import median
 
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.protocol.header import frame_bytes
-from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.text import units
 from hostlib.topology.topology import SEND_BUFFER_BYTES
 from simulation.experiments.experiment_file import Cell, Experiment
@@ -41,7 +40,7 @@ def network_of(experiment: Experiment, cell: Cell) -> Network:
         frame_bytes=frame_size(mechanism),
         turn_bytes=max(TCP_PAYLOAD, largest // TURNS),
         window_bytes=SEND_BUFFER_BYTES,
-        slots=SLOTS_PER_POOL,
+        slots=cell.slots,
         slot_bytes=frame_bytes()[0],
     )
 
