@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -125,12 +126,22 @@ class Played:
     wall_s: float
 
 
-def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
+def operations(job: Job) -> int:
+    """How many operations all its workers have in an iteration, about."""
+    summed = job.workload.summed
+    if not summed:
+        return 0
+    schedule = job.mechanism.schedule(job.workers, size=summed[0].bytes, turn=summed[0].turn)
+    return len(schedule.nodes[worker(0)]) * job.workers * len(summed)
+
+
+def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: bool = True) -> Played:
     """Simulate jobs to their end.
 
     Args:
         apart: jobs have hosts of their own, assigned in turn if all have as many workers, so that each job is in every
             rack; otherwise they share workers' and servers' hosts.
+        with_bytes: give link_bytes, which takes a while where one worker represents all.
 
     Raises:
         SimulationError: a deadlock, or an impossible job.
@@ -213,7 +224,9 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
         _outcome(result, index, job.workers if compiled[index][2] == 1 else 1) for index, job in enumerate(jobs)
     ]
     stand = compiled[0][2] if len(jobs) == 1 else 1
-    if stand > 1:
+    if stand > 1 and not with_bytes:
+        link_bytes = {}
+    elif stand > 1:
         link_bytes = _all_links(jobs[0], compiled[0])
     else:
         link_bytes = {}
@@ -245,6 +258,9 @@ class Made:
 
 
 Programs = tuple[list[Made], list[int], int]
+# The last programs, by what they depend on: a cell is played many times with other rates and times.
+_kept: OrderedDict[Any, Programs] = OrderedDict()
+KEPT, KEPT_OPERATIONS = 32, 500_000  # at most; of each
 
 
 def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride: int = 1) -> Programs:
@@ -252,6 +268,32 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
 
     Args:
         first, stride: worker r is on the network's host `first + stride * r`, unless the job has hosts of its own.
+    """
+    workload, mechanism = job.workload, job.mechanism
+    may = alone and job.reduce is not False and _all_alike(topology) and job.variation.is_none
+    may = may and not job.hosts and len(workload.backward_ns) == 1 and len(workload.summed) == len(workload.tensors)
+    if len(workload.summed) < len(workload.tensors):
+        return _made(job, topology, may, first, stride)
+    switches = tuple((cable.lower, cable.upper) for cable in topology.cables) if len(topology.switches) > 1 else ()
+    tensors = tuple((tensor.bytes, tensor.turn) for tensor in workload.tensors)
+    where = (job.hosts, first, stride, topology.switches, switches)
+    key = (mechanism.name, mechanism.build, job.workers, tensors, may, job.reduce, where)
+    if key not in _kept:
+        programs = _made(job, topology, may, first, stride)
+        if sum(len(made.compiled.ops) for made in programs[0]) > KEPT_OPERATIONS:
+            return programs
+        _kept[key] = programs
+        if len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return _kept[key]
+
+
+def _made(job: Job, topology: Topology, may: bool, first: int, stride: int) -> Programs:
+    """Make what _programs returns.
+
+    Args:
+        may: one worker may represent all, if the schedule allows it.
     """
     workload, build = job.workload, job.mechanism.build
     takes = {} if build is None else inspect.signature(build).parameters
@@ -276,8 +318,6 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
         numbers = job.hosts or range(first, first + stride * job.workers, stride)
         hosts = {worker(rank): worker(number) for rank, number in zip(range(job.workers), numbers, strict=False)}
         schedules = [_spread(schedule, topology, hosts) for schedule in schedules]
-    may = alone and job.reduce is not False and _all_alike(topology) and job.variation.is_none
-    may = may and not job.hosts and len(workload.backward_ns) == 1 and len(summed) == len(workload.tensors)
     if may and (job.reduce or len(schedules[0].nodes[worker(0)]) * job.workers * len(of_tensor) > REDUCE_ABOVE):
         alike = [reduced(schedule) for schedule in schedules]
         if all(alike):

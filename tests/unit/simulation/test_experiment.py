@@ -15,7 +15,7 @@ from hostlib.traces.trace import Layer, Parameter, synthesise, write
 from simulation.cli import main
 from simulation.errors import ExperimentError
 from simulation.experiments.experiment_file import Cell, read_experiment
-from simulation.predictors.builtin.discrete_event import TCP_FRAME, network_of
+from simulation.experiments.scenario import TCP_FRAME
 from simulation.simulator.workload import of_trace
 from tests.conftest import ROOT
 from tests.unit.simulation.simulated import simulated_s
@@ -120,7 +120,7 @@ def test_slots_and_delays_are_axes_whose_networks_follow_each_other(window: Path
     for cell in experiment.cells:
         delays = {cable.delay_ns for cable in experiment.declared(cell).cables}
         assert delays == {5_000 if cell.delay == "5us" else 100_000}
-        assert network_of(experiment, cell).slots == cell.slots
+        assert scenario_of(experiment, cell).semantics.slots == cell.slots
     window.write_text(WINDOW.replace('delays = ["5us", "100us"]', "").replace("slots = [16, 128]", ""))
     older = read_experiment(window)
     assert [(cell.slots, cell.delay) for cell in older.cells] == [(128, None)] * 2
