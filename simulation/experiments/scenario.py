@@ -18,7 +18,7 @@ from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
 from simulation.models.workload_source import WorkloadSource
-from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds
+from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds, tcp_window
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, Order, Played, operations, play
 from simulation.simulator.workload import Variation, Workload, in_parts, of_plan
@@ -190,6 +190,11 @@ class Scenario:
             turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (self.workers * self.jobs)))
             turn_bytes = max(TCP_PAYLOAD, largest // turns)
         topology = self.network.topology if semantics.servers_first else self.topology()
+        window_bytes = 0
+        if semantics.turns and semantics.send_buffer_bytes:
+            window_bytes = round(semantics.send_buffer_bytes / self.shrink)
+            if topology is not None:
+                window_bytes = round(min(window_bytes, tcp_window(topology, TCP_PAYLOAD)))
         efficiency = wire_efficiency(mechanism) if semantics.headers else 1.0
         if topology is not None and mechanism.needs_fabric:
             efficiency /= self._rounds(topology)
@@ -198,7 +203,7 @@ class Scenario:
             slots=semantics.slots,
             slot_bytes=frame_bytes()[0],
             turn_bytes=turn_bytes,
-            window_bytes=round(semantics.send_buffer_bytes / self.shrink) if semantics.turns else 0,
+            window_bytes=window_bytes,
             timeout_ns=semantics.timeout_ns,
             topology=topology,
             efficiency=efficiency,
