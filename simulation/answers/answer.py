@@ -14,7 +14,7 @@ from simulation.answers.setup import Setup
 from simulation.errors import SimulationError
 from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import Scenario, slowest_s
-from simulation.experiments.single_iteration import SimulatedIteration
+from simulation.experiments.single_iteration import SimulatedIteration, simulate
 from simulation.experiments.verdict import compared
 
 # Events: what is played besides each mechanism's time takes a second or two on one core.
@@ -23,6 +23,7 @@ PROBED_EVENTS = 1_500_000  # of one mechanism's play; a smaller network stands f
 CHEAP_EVENTS = 300_000
 PROBE_WORKERS, PROBE_JOBS = 48, 4  # of that smaller network
 CONTENDERS, CONTENDS = 3, 1.5  # mechanisms of a kind whose break-even is looked for, within this factor of the best
+PAYS = 1.005  # times as fast, from which help may pay
 NO_TIME_S = 1e-12
 
 Result = TypeVar("Result")
@@ -143,7 +144,7 @@ def answer(
         setups += [] if setup is None else [(scenario, setup)]
     played = []
     for scenario, setup in setups:
-        result = kept(_simulated, scenario)
+        result = kept(simulate, scenario)
         played += [] if result is None else [(scenario, setup, result)]
         advance()
     if not played:
@@ -164,10 +165,6 @@ def _checked(scenario: Scenario) -> Setup:
     """What is played of a scenario, if it would end."""
     require_playable(scenario)
     return Setup.of(scenario)
-
-
-def _simulated(scenario: Scenario) -> SimulatedIteration:
-    return SimulatedIteration.of(scenario.play(), scenario.rounds)
 
 
 def _plays(events: Sequence[int]) -> int:
@@ -277,7 +274,7 @@ def _exposed(row: Row) -> str:
     share = row.exposed_ms / row.iteration_ms
     if share < 0.005:
         return "no communication is exposed"
-    return f"{100 * share:.0f} % of the iteration is exposed communication"
+    return f"{100 * share:.0f} % of its iteration is exposed communication"
 
 
 def _break_even(fabric: Row, host: Row, played: Sequence[_Played], tflops: float | None) -> str | None:
@@ -291,13 +288,15 @@ def _break_even(fabric: Row, host: Row, played: Sequence[_Played], tflops: float
         for uses, best in ((True, fabric), (False, host))
     }
     both = [*contenders[True], *contenders[False]]
+    # Help pays where the intervals, which are about as wide elsewhere, would not overlap.
+    margin = max(PAYS, fabric.high_ms / fabric.iteration_ms * host.iteration_ms / host.low_ms)
     if len({each.setup.job.workers for each in both}) > 1:
         setups = {uses: [_smaller(each.scenario) for each in kind] for uses, kind in contenders.items()}
     elif all(each.events for each in both) and sum(each.events for each in both) <= PROBED_EVENTS:
         setups = {uses: [each.setup for each in kind] for uses, kind in contenders.items()}
     else:
         return None
-    found = at.break_even(setups[True], setups[False])
+    found = at.break_even(setups[True], setups[False], margin)
     places = []
     below, above = ("below", "above") if found.pays else ("above", "below")
     if found.compute is not None:

@@ -47,17 +47,18 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
         paper = "'How to Train your DNN', section 5"
         found["semantics"] = _assumed("whole tensors, no headers, no limit of slots", source("semantics", paper))
     else:
+        values, frame = frame_bytes()
         bucket = (
             f"{semantics.bucket_bytes / 2**20:g} MiB" if semantics.bucket_bytes else "none: each gradient by itself"
         )
         otherwise = "--message" if "message" in given else "DDP's bucket_cap_mb"
-        found["buckets"] = _assumed(bucket, source("bucket", otherwise))
+        if not scenario.subject.bare:
+            found["buckets"] = _assumed(bucket, source("bucket", otherwise))
+            found["overlap"] = _assumed("the next forward pass begins when all is summed", "DDP")
         slots = semantics.slots or "any number"
         found["slots"] = _assumed(slots, source("slots", "default of `controller start`"))
-        values, frame = frame_bytes()
         text = f"{TCP_PAYLOAD} of {TCP_FRAME} bytes are values in TCP, {values} of {frame} in the slot protocol"
         found["headers"] = _assumed(text if semantics.headers else "none", source("headers", "docs/protocol.md"))
-        found["overlap"] = _assumed("the next forward pass begins when all is summed", "DDP")
     widths = (
         f"computing {_percent(perturbation.COMPUTE_SD)}, each step {_percent(perturbation.STEP_JITTER)}, links "
         f"{_percent(perturbation.RATE_SD)}, the simulator {_percent(perturbation.MODEL_SD)} (standard deviations)"

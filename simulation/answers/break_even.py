@@ -11,7 +11,6 @@ from simulation.errors import SimulationError
 
 WIDEST = 64.0  # factors of today's value between which it is looked for
 STEPS = 7  # halvings of that range, which leave 7 % of it
-EFFECTIVE = 1.02  # times as fast, from which help pays
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +26,14 @@ class BreakEven:
     bandwidth: float | None
 
 
-def break_even(fabric: Sequence[Setup], hosts: Sequence[Setup]) -> BreakEven:
+def break_even(fabric: Sequence[Setup], hosts: Sequence[Setup], margin: float) -> BreakEven:
     """Find the factors by bisection; at each, the best of both kinds are compared.
 
     The faster the workers compute and the slower the links are, the more there is to gain.
 
     Args:
         fabric, hosts: the best mechanisms of both kinds.
+        margin: how many times as fast the fabric must be to pay.
     """
 
     def pays(compute: float, bandwidth: float) -> bool:
@@ -41,7 +41,7 @@ def break_even(fabric: Sequence[Setup], hosts: Sequence[Setup]) -> BreakEven:
             min(setup.computing(1 / compute).rates(bandwidth, bandwidth).played_s() for setup in kind)
             for kind in (fabric, hosts)
         )
-        return hosts_s >= EFFECTIVE * fabric_s
+        return hosts_s >= margin * fabric_s
 
     today = pays(1.0, 1.0)
     computes = fabric[0].compute_s > 0

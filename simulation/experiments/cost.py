@@ -66,6 +66,7 @@ def require_playable(scenario: Scenario) -> Cost:
     Raises:
         SimulationError: there are too many messages, or it would take hours or all memory; with the estimate.
     """
+    scenario.require_counts()
     tensors, _ = _tensors(scenario)
     cost = cost_of(scenario)
     what = f"{scenario.mechanism} with {scenario.workers:,} workers"

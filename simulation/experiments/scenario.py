@@ -18,7 +18,7 @@ from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
 from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.network import Network
-from simulation.simulator.play import Job, Order, Played, play
+from simulation.simulator.play import Job, Order, Played, play, slots_of
 from simulation.simulator.workload import Variation, Workload, of_plan
 
 MOST_WORKERS, MOST_JOBS = 1_000_000, 10_000
@@ -105,6 +105,15 @@ class Scenario:
             return self.iterations
         return 1 if self.barrier else 3
 
+    def require_counts(self) -> None:
+        """Check its numbers of workers and jobs. Raises SimulationError: they are illegal."""
+        if not 1 <= self.workers <= MOST_WORKERS:
+            limit = "at least 1" if self.workers < 1 else f"at most {MOST_WORKERS}"
+            raise SimulationError(f"--workers must be {limit}, not {self.workers}")
+        if not 1 <= self.jobs <= MOST_JOBS:
+            limit = "at least 1" if self.jobs < 1 else f"at most {MOST_JOBS}"
+            raise SimulationError(f"--jobs must be {limit}, not {self.jobs}")
+
     def workload(self) -> Workload:
         """What each worker computes and sends in an iteration; tensors shrunk.
 
@@ -142,12 +151,7 @@ class Scenario:
         Raises:
             SimulationError, HostlibError: they are impossible.
         """
-        if not 1 <= self.workers <= MOST_WORKERS:
-            limit = "at least 1" if self.workers < 1 else f"at most {MOST_WORKERS}"
-            raise SimulationError(f"--workers must be {limit}, not {self.workers}")
-        if not 1 <= self.jobs <= MOST_JOBS:
-            limit = "at least 1" if self.jobs < 1 else f"at most {MOST_JOBS}"
-            raise SimulationError(f"--jobs must be {limit}, not {self.jobs}")
+        self.require_counts()
         mechanism, workload, semantics = self.choice.mechanism, self.workload(), self.semantics
         job = Job(
             workload,
@@ -178,6 +182,7 @@ class Scenario:
         if self.workers == 1 and not semantics.servers_first:
             # One worker has all sums already. A ring of one sends nothing.
             return network, replace(job, mechanism=find("ring"), workload=alone(workload), channels=0)
+        slots_of(job, network)
         return network, job
 
     def play(self) -> Played:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulation.experiments.experiment_file import Cell, Experiment
-from simulation.experiments.scenario import RUNTIME, Scenario, slowest_s
+from simulation.experiments.scenario import RUNTIME, Scenario
+from simulation.experiments.single_iteration import simulate
 from simulation.predictors.predictor import Prediction, PredictorSpec
 from simulation.simulator.network import Network
 
@@ -38,7 +39,7 @@ def predict(experiment: Experiment, cell: Cell) -> Prediction | None:
     mechanism = experiment.mechanism(cell)
     if cell.loss or experiment.training is not None or (mechanism.build is None and experiment.workload(cell).summed):
         return None
-    return Prediction(slowest_s(scenario_of(experiment, cell).play()))
+    return Prediction(simulate(scenario_of(experiment, cell)).iteration_s)
 
 
 SPEC = PredictorSpec("simulator", "schedules played in virtual time, event by event", predict)
