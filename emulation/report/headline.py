@@ -36,12 +36,16 @@ def reservations(summary: Summary) -> list[str]:
 
 
 def setting_text(setting: Setting, summary: Summary) -> str:
-    """`25 Gbit/s with 8 workers`; with jobs and loss if the experiment varies them or has any."""
+    """`25 Gbit/s with 8 workers`; with jobs, loss, slots and delay if the experiment varies them."""
     text = f"{axis_units.rate(setting.bandwidth_bits_s)} with {axis_units.counted(setting.workers, 'worker')}"
     if setting.jobs > 1 or "jobs" in summary.varied():
         text += f", {axis_units.counted(setting.jobs, 'job')} at once"
     if setting.loss > 0 or "loss" in summary.varied():
         text += f", {axis_units.percent(setting.loss)} loss"
+    if "slots" in summary.varied():
+        text += f", {axis_units.counted(setting.slots, 'slot')}"
+    if setting.delay_ns > 0:
+        text += f", {axis_units.delay(setting.delay_ns)} per link"
     return text
 
 

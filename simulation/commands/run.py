@@ -134,7 +134,9 @@ def _run_experiment(path: Path, name: str, as_json: bool) -> None:
     table.add_column("iteration (ms)", justify="right")
     for row in rows:
         *of_cell, ms = row.values()
-        table.add_row(*map(str, of_cell), "not simulated" if ms is None else f"{ms:.3f}")
+        table.add_row(
+            *("-" if each is None else str(each) for each in of_cell), "not simulated" if ms is None else f"{ms:.3f}"
+        )
     output().print(table)
 
 

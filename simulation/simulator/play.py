@@ -33,6 +33,8 @@ from simulation.simulator.workload import Variation, Workload
 
 EVENTS_AT_A_TIME = 2_000_000  # between checks for Ctrl-C
 REDUCE_ABOVE = 4_000_000  # operations; smaller simulations are executed in full
+# Of servers that get their sums from the switch, packet by packet.
+BEHIND_SWITCH = (FabricUse.TO_SERVER, FabricUse.VIA_SERVER)
 MAX_TENSORS, MAX_NODES = 1 << 20, 1 << 16  # limits of the kernel's keys
 
 
@@ -124,6 +126,15 @@ class Played:
     wall_s: float
 
 
+def operations(job: Job) -> int:
+    """How many operations all its workers have in an iteration, about."""
+    summed = job.workload.summed
+    if not summed:
+        return 0
+    schedule = job.mechanism.schedule(job.workers, size=summed[0].bytes, turn=summed[0].turn)
+    return len(schedule.nodes[worker(0)]) * job.workers * len(summed)
+
+
 def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: bool = True) -> Played:
     """Simulate jobs to their end.
 
@@ -171,12 +182,15 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
 
         for each in made:
             nodes = [(place(name), int(each.distributes and name.startswith("server"))) for name in each.compiled.names]
-            programs.append(_kernel_program(each, np.array(nodes, np.int32)))
-        for tensor, which in zip(job.workload.tensors, of_tensor, strict=True):
+            streams = network.frame_bytes > 0 and not with_servers and each.schedule.fabric_use in BEHIND_SWITCH
+            programs.append(_kernel_program(each, np.array(nodes, np.int32), streams))
+        first_tensor = len(tensors)
+        for number, (tensor, which) in enumerate(zip(job.workload.tensors, of_tensor, strict=True)):
             elements, pieces = tensor.bytes // tensor.element_bytes, made[which].compiled.pieces
             if stand > 1:  # every piece counts as the largest
                 elements = -(-elements // pieces) * pieces
-            tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order))
+            first = first_tensor + (number if tensor.first_part is None else tensor.first_part)
+            tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order, first))
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
         slots, trips = slots_of(job, network), np.empty(0, np.int64)
         if slots:
@@ -187,14 +201,13 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
                 sorted(map(place, servers)),
                 any(np.any(each.compiled.ops[:, 1]) for each in made),
             )
-        first_tensor = len(tensors) - len(job.workload.tensors)
         kernel_jobs.append(_kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes, trips)))
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
     kernel = Kernel(
         network_tree.ps_per_byte, network_tree.latency_ps, network_tree.nodes, programs,
         np.array(tensors, np.int64), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
-        network.store_and_aggregate, network.turn_bytes,
+        network.store_and_aggregate, network.turn_bytes, network.window_bytes,
     )  # fmt: skip
     running = time.perf_counter()
     while not kernel.run(EVENTS_AT_A_TIME):
@@ -320,10 +333,12 @@ def _made(job: Job, topology: Topology, may: bool, first: int, stride: int) -> P
     return made, of_tensor, 1
 
 
-def _kernel_program(made: Made, nodes: NDArray[np.int32]) -> Any:
+def _kernel_program(made: Made, nodes: NDArray[np.int32], servers_stream: bool) -> Any:
     c = made.compiled
     durations_ps = c.durations_ns * PS_PER_NS
-    return kernel_program(c.pieces, c.workers, nodes, c.begin, c.ops, c.peers, list(made.sizes), durations_ps)
+    return kernel_program(
+        c.pieces, c.workers, nodes, c.begin, c.ops, c.peers, list(made.sizes), durations_ps, servers_stream
+    )
 
 
 def _like(schedule: Schedule, turn: int) -> Any:
