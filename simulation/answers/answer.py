@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from hostlib.errors import HostlibError
 from simulation.answers import break_even as at
 from simulation.answers import perturbation, what_if
@@ -13,8 +15,8 @@ from simulation.answers.perturbation import Interval
 from simulation.answers.setup import Setup
 from simulation.errors import SimulationError
 from simulation.experiments.cost import require_playable
-from simulation.experiments.scenario import Scenario, slowest_s
-from simulation.experiments.single_iteration import SimulatedIteration, simulate
+from simulation.experiments.scenario import Scenario, median, slowest_s
+from simulation.experiments.single_iteration import SimulatedIteration
 from simulation.experiments.verdict import compared
 
 # Events: what is played besides each mechanism's time takes a second or two on one core.
@@ -100,11 +102,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """A mechanism's results, and what to play of it again."""
+    """A mechanism's results, and what to play of it again.
+
+    Attributes:
+        correction: the result's time over that of the setup, which has no jitter and may be smaller.
+    """
 
     scenario: Scenario
     result: SimulatedIteration
     setup: Setup
+    correction: float
     events: int
     row: Row
 
@@ -144,13 +151,13 @@ def answer(
         setups += [] if setup is None else [(scenario, setup)]
     played = []
     for scenario, setup in setups:
-        result = kept(simulate, scenario)
-        played += [] if result is None else [(scenario, setup, result)]
+        result = kept(_simulated, scenario)
+        played += [] if result is None else [(scenario, setup, *result)]
         advance()
     if not played:
         raise errors[0]
     probed: list[_Played] = []
-    plays = _plays([result.events for _, _, result in played])
+    plays = _plays([result.events for _, _, result, _ in played])
     for each in played:
         probed.append(_probe(*each, plays, seed))
     probed.sort(key=lambda one: one.result.iteration_s)
@@ -167,6 +174,14 @@ def _checked(scenario: Scenario) -> Setup:
     return Setup.of(scenario)
 
 
+def _simulated(scenario: Scenario) -> tuple[SimulatedIteration, float]:
+    """A scenario's results, and the standard deviation of its plays' times over their median."""
+    plays = scenario.plays()
+    result = SimulatedIteration.of(median(plays), scenario.rounds)
+    times = np.array([slowest_s(each) for each in plays])
+    return result, float(times.std()) / result.iteration_s if result.iteration_s else 0.0
+
+
 def _plays(events: Sequence[int]) -> int:
     """How many perturbed plays of each mechanism may be made; 0 if too few for an interval."""
     count = min(perturbation.PLAYS, PLAYED_EVENTS // max(1, sum(events)))
@@ -179,14 +194,24 @@ def _over(hosts_s: float | None, iteration_s: float) -> float | None:
     return hosts_s / iteration_s if iteration_s else 1.0
 
 
-def _probe(scenario: Scenario, setup: Setup, result: SimulatedIteration, plays: int, seed: int) -> _Played:
-    """A mechanism's interval, and what limits it."""
+def _probe(
+    scenario: Scenario, setup: Setup, result: SimulatedIteration, deviation: float, plays: int, seed: int
+) -> _Played:
+    """A mechanism's interval, and what limits it.
+
+    Args:
+        deviation: of the plays whose median the result is.
+        plays: for the interval, if it is not to be propagated.
+    """
     iteration_s, compute_s = result.iteration_s, setup.compute_s
     interval, limit, events = Interval(iteration_s, iteration_s), "computing" if compute_s else "nothing", 0
+    correction = 1.0
     if scenario.workers == 1 or iteration_s <= NO_TIME_S:
         if iteration_s > NO_TIME_S:
-            interval = perturbation.propagated_interval(setup, iteration_s, {"compute": 1.0}, 0.0, seed)
+            interval = perturbation.propagated_interval(setup, iteration_s, {"compute": 1.0}, 0.0, 0.0, seed)
     else:
+        if result.workers_per_played > 1:  # The schedules that were compiled for the result serve again.
+            setup = replace(setup, job=replace(setup.job, reduce=None))
         probe = _probeable(scenario, setup, result)
         base = probe.play()
         base_s, events = slowest_s(base), base.events
@@ -195,9 +220,10 @@ def _probe(scenario: Scenario, setup: Setup, result: SimulatedIteration, plays: 
         if plays:
             interval = perturbation.played_interval(setup, iteration_s, seed, plays, each_worker=True)
         else:
-            per_ns = (probe.host_costs(1000).played_s() / base_s - 1) / 1000
-            interval = perturbation.propagated_interval(probe, iteration_s, found, max(0.0, per_ns), seed)
-        setup = probe
+            # Mechanisms with few messages play many events for each of them.
+            costs = 0.0 if events > CHEAP_EVENTS else (probe.host_costs(1000).played_s() / base_s - 1) / 1000
+            interval = perturbation.propagated_interval(probe, iteration_s, found, max(0.0, costs), deviation, seed)
+        setup, correction = probe, iteration_s / base_s
     row = Row(
         scenario.mechanism,
         scenario.choice.mechanism.needs_fabric,
@@ -209,7 +235,7 @@ def _probe(scenario: Scenario, setup: Setup, result: SimulatedIteration, plays: 
         max(0.0, iteration_s - compute_s) * 1e3,
         limit,
     )
-    return _Played(scenario, result, setup, events, row)
+    return _Played(scenario, result, setup, correction, events, row)
 
 
 def _probeable(scenario: Scenario, setup: Setup, result: SimulatedIteration) -> Setup:
@@ -291,9 +317,13 @@ def _break_even(fabric: Row, host: Row, played: Sequence[_Played], tflops: float
     # Help pays where the intervals, which are about as wide elsewhere, would not overlap.
     margin = max(PAYS, fabric.high_ms / fabric.iteration_ms * host.iteration_ms / host.low_ms)
     if len({each.setup.job.workers for each in both}) > 1:
-        setups = {uses: [_smaller(each.scenario) for each in kind] for uses, kind in contenders.items()}
+        smaller = {id(each): _smaller(each.scenario) for each in both}
+        setups = {
+            uses: [(smaller[id(each)], each.result.iteration_s / smaller[id(each)].played_s()) for each in kind]
+            for uses, kind in contenders.items()
+        }
     elif all(each.events for each in both) and sum(each.events for each in both) <= PROBED_EVENTS:
-        setups = {uses: [each.setup for each in kind] for uses, kind in contenders.items()}
+        setups = {uses: [(each.setup, each.correction) for each in kind] for uses, kind in contenders.items()}
     else:
         return None
     found = at.break_even(setups[True], setups[False], margin)

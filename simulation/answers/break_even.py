@@ -13,6 +13,9 @@ WIDEST = 64.0  # factors of today's value between which it is looked for
 STEPS = 7  # halvings of that range, which leave 7 % of it
 
 
+Corrected = tuple[Setup, float]
+
+
 @dataclass(frozen=True, slots=True)
 class BreakEven:
     """Factors of today's computing speed and bandwidth where the fabric is as fast as the hosts; None: nowhere.
@@ -26,25 +29,25 @@ class BreakEven:
     bandwidth: float | None
 
 
-def break_even(fabric: Sequence[Setup], hosts: Sequence[Setup], margin: float) -> BreakEven:
+def break_even(fabric: Sequence[Corrected], hosts: Sequence[Corrected], margin: float) -> BreakEven:
     """Find the factors by bisection; at each, the best of both kinds are compared.
 
     The faster the workers compute and the slower the links are, the more there is to gain.
 
     Args:
-        fabric, hosts: the best mechanisms of both kinds.
+        fabric, hosts: the best mechanisms of both kinds, and by how many times their plays' times are to be corrected.
         margin: how many times as fast the fabric must be to pay.
     """
 
     def pays(compute: float, bandwidth: float) -> bool:
         fabric_s, hosts_s = (
-            min(setup.computing(1 / compute).rates(bandwidth, bandwidth).played_s() for setup in kind)
+            min(times * setup.computing(1 / compute).rates(bandwidth, bandwidth).played_s() for setup, times in kind)
             for kind in (fabric, hosts)
         )
         return hosts_s >= margin * fabric_s
 
     today = pays(1.0, 1.0)
-    computes = fabric[0].compute_s > 0
+    computes = fabric[0][0].compute_s > 0
     return BreakEven(
         today,
         _crossing(lambda factor: pays(factor, 1.0), today, 1 / WIDEST if today else WIDEST) if computes else None,

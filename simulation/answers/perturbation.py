@@ -118,7 +118,12 @@ def played_interval(setup: Setup, nominal_s: float, seed: int, plays: int, each_
 
 
 def propagated_interval(
-    setup: Setup, nominal_s: float, elasticities: Mapping[str, float], per_message_ns: float, seed: int
+    setup: Setup,
+    nominal_s: float,
+    elasticities: Mapping[str, float],
+    per_message_ns: float,
+    deviation: float,
+    seed: int,
 ) -> Interval:
     """The interval of a cell, from how its time changes with each input: for cells whose plays take long.
 
@@ -126,6 +131,7 @@ def propagated_interval(
 
     Args:
         elasticities: percent by which the time falls for each percent by which a resource improves (see what_if).
+        deviation: relative, of plays with jitter.
         per_message_ns: relative increase for each nanosecond that a message costs on hosts.
     """
     links = elasticities.get("hosts", 0.0) + elasticities.get("uplinks", 0.0)
@@ -136,11 +142,12 @@ def propagated_interval(
         + math.log1p(per_message_ns * draw.message_ns)
         for draw in draws(seed, PROPAGATED)
     ]
-    return _interval(nominal_s, logs)
+    return _interval(nominal_s, logs, deviation)
 
 
-def _interval(nominal_s: float, logs: list[float]) -> Interval:
-    mean, deviation = float(np.mean(logs)), math.hypot(float(np.std(logs)), MODEL_SD)
+def _interval(nominal_s: float, logs: list[float], also: float = 0.0) -> Interval:
+    """From logarithms of factors of the time, and the deviation of what they lack."""
+    mean, deviation = float(np.mean(logs)), math.hypot(float(np.std(logs)), MODEL_SD, also)
     return Interval(
         nominal_s * math.exp(min(0.0, mean - QUANTILE * deviation)),
         nominal_s * math.exp(max(0.0, mean + QUANTILE * deviation)),
