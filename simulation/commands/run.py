@@ -120,7 +120,8 @@ def _run_experiment(path: Path, name: str, as_json: bool) -> None:
             f"{', '.join(extra)}: an experiment's file says this itself; with one, --predictor and --json are legal"
         )
     predictor = find_predictor(name)
-    experiment = read_experiment(path)
+    # The numbers that the cells have without a file; emulation predicts what it realises of them.
+    experiment = read_experiment(path).as_described()
     rows = []
     with PlainProgress("simulating", len(experiment.cells)) as advance:
         for cell in experiment.cells:

@@ -19,18 +19,16 @@ def scenario_of(experiment: Experiment, cell: Cell) -> Scenario:
         TopologyError: the topology is impossible with the cell's hosts.
         HostlibError, SimulationError: there is no such model or trace, or too little is known of it.
     """
-    topology = experiment.declared(cell)
+    topology, semantics = experiment.declared(cell), RUNTIME
+    if experiment.emulated:
+        buffer_bytes = round(SEND_BUFFER_BYTES * experiment.replay.shrink)
+        semantics = replace(semantics, send_buffer_bytes=buffer_bytes)
     return Scenario(
         experiment.subject(cell),
         cell.mechanism,
         cell.workers,
         Network(experiment.rate_bits_s(cell), topology=topology),
-        replace(
-            RUNTIME,
-            bucket_bytes=experiment.replay.bucket_bytes,
-            send_buffer_bytes=round(SEND_BUFFER_BYTES * experiment.replay.shrink),
-            slots=cell.slots,
-        ),
+        replace(semantics, bucket_bytes=experiment.replay.bucket_bytes, slots=cell.slots),
         cell.jobs,
         apart=True,
         shrink=experiment.replay.shrink,
