@@ -105,13 +105,13 @@ class _Played:
     """A mechanism's results, and what to play of it again.
 
     Attributes:
-        correction: the result's time over that of the setup, which has no jitter and may be smaller.
+        setup_s: the setup's time, which has no jitter and may be of fewer workers.
     """
 
     scenario: Scenario
     result: SimulatedIteration
     setup: Setup
-    correction: float
+    setup_s: float
     events: int
     row: Row
 
@@ -205,7 +205,7 @@ def _probe(
     """
     iteration_s, compute_s = result.iteration_s, setup.compute_s
     interval, limit, events = Interval(iteration_s, iteration_s), "computing" if compute_s else "nothing", 0
-    correction = 1.0
+    setup_s = iteration_s
     if scenario.workers == 1 or iteration_s <= NO_TIME_S:
         if iteration_s > NO_TIME_S:
             interval = perturbation.propagated_interval(setup, iteration_s, {"compute": 1.0}, 0.0, 0.0, seed)
@@ -217,13 +217,13 @@ def _probe(
         base_s, events = slowest_s(base), base.events
         found = what_if.elasticities(probe, base_s)
         limit = what_if.limited_by(found, probe, base, base_s, events <= CHEAP_EVENTS)
-        if plays:
-            interval = perturbation.played_interval(setup, iteration_s, seed, plays, each_worker=True)
+        if plays and result.workers_per_played == 1:
+            interval = perturbation.played_interval(setup, iteration_s, seed, plays)
         else:
             # Mechanisms with few messages play many events for each of them.
             costs = 0.0 if events > CHEAP_EVENTS else (probe.host_costs(1000).played_s() / base_s - 1) / 1000
             interval = perturbation.propagated_interval(probe, iteration_s, found, max(0.0, costs), deviation, seed)
-        setup, correction = probe, iteration_s / base_s
+        setup, setup_s = probe, base_s
     row = Row(
         scenario.mechanism,
         scenario.choice.mechanism.needs_fabric,
@@ -235,7 +235,7 @@ def _probe(
         max(0.0, iteration_s - compute_s) * 1e3,
         limit,
     )
-    return _Played(scenario, result, setup, correction, events, row)
+    return _Played(scenario, result, setup, setup_s, events, row)
 
 
 def _probeable(scenario: Scenario, setup: Setup, result: SimulatedIteration) -> Setup:
@@ -317,16 +317,16 @@ def _break_even(fabric: Row, host: Row, played: Sequence[_Played], tflops: float
     # Help pays where the intervals, which are about as wide elsewhere, would not overlap.
     margin = max(PAYS, fabric.high_ms / fabric.iteration_ms * host.iteration_ms / host.low_ms)
     if len({each.setup.job.workers for each in both}) > 1:
-        smaller = {id(each): _smaller(each.scenario) for each in both}
-        setups = {
-            uses: [(smaller[id(each)], each.result.iteration_s / smaller[id(each)].played_s()) for each in kind]
-            for uses, kind in contenders.items()
-        }
+        smaller = [(each, _smaller(each.scenario)) for each in both]
+        stand_ins = [(each, setup, setup.played_s()) for each, setup in smaller]
     elif all(each.events for each in both) and sum(each.events for each in both) <= PROBED_EVENTS:
-        setups = {uses: [(each.setup, each.correction) for each in kind] for uses, kind in contenders.items()}
+        stand_ins = [(each, each.setup, each.setup_s) for each in both]
     else:
         return None
-    found = at.break_even(setups[True], setups[False], margin)
+    kinds: dict[bool, list[at.Corrected]] = {True: [], False: []}
+    for each, setup, setup_s in stand_ins:
+        kinds[each.row.uses_fabric].append(at.Corrected.to(each.result.iteration_s, setup, setup_s))
+    found = at.break_even(kinds[True], kinds[False], margin)
     places = []
     below, above = ("below", "above") if found.pays else ("above", "below")
     if found.compute is not None:

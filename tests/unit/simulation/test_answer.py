@@ -71,7 +71,7 @@ def test_a_mechanism_is_never_faster_than_itself(name: str) -> None:
         one, other = (propagated_interval(setup, nominal_s, found, 0.0, 0.0, seed + n) for n in (0, 1))
         resolved += not one.overlaps(other)
     for seed in range(0, 10, 2):
-        one, other = (played_interval(setup, probe_s, seed + n, 6, each_worker=True) for n in (0, 1))
+        one, other = (played_interval(setup, probe_s, seed + n, 6) for n in (0, 1))
         resolved += not one.overlaps(other)
     assert resolved <= 0.05 * 55
 
@@ -104,7 +104,7 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 def test_both_kinds_of_interval_are_about_as_wide() -> None:
     setup = Setup.of(scenario("ring", gbit=5))
     seconds = setup.played_s()
-    played = played_interval(setup, seconds, 1, 16, each_worker=True)
+    played = played_interval(setup, seconds, 1, 16)
     propagated = propagated_interval(setup, seconds, elasticities(setup, seconds), 0.0, 0.0, 1)
     for one, other in ((played.low, propagated.low), (played.high, propagated.high)):
         assert one == pytest.approx(other, rel=0.02)
