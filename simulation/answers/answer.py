@@ -216,13 +216,13 @@ def _probe(
         base = probe.play()
         base_s, events = slowest_s(base), base.events
         found = what_if.elasticities(probe, base_s)
-        limit = what_if.limited_by(found, probe, base, base_s, events <= CHEAP_EVENTS)
+        limit = what_if.limited_by(found, probe, base, events <= CHEAP_EVENTS)
         if plays and result.workers_per_played == 1:
             interval = perturbation.played_interval(setup, iteration_s, seed, plays)
         else:
             # Mechanisms with few messages play many events for each of them.
             costs = 0.0 if events > CHEAP_EVENTS else (probe.host_costs(1000).played_s() / base_s - 1) / 1000
-            interval = perturbation.propagated_interval(probe, iteration_s, found, max(0.0, costs), deviation, seed)
+            interval = perturbation.propagated_interval(setup, iteration_s, found, max(0.0, costs), deviation, seed)
         setup, setup_s = probe, base_s
     row = Row(
         scenario.mechanism,
@@ -264,7 +264,7 @@ def _sentence(rows: Sequence[Row], played: Sequence[_Played], tflops: float | No
     fabric, host = first[True], first[False]
     if rows[0].exposed_ms == 0 and all(row.iteration_ms == rows[0].iteration_ms for row in rows):
         return _all_alike(rows), len(rows) > 1
-    exposed = _exposed(rows[0])
+    exposed = _exposed(rows[0], played[0].scenario.variation.is_none)
     if fabric is None or host is None:
         unresolved = len(rows) > 1 and rows[0].interval.overlaps(rows[1].interval)
         return f"{_fastest(rows, unresolved)}; {exposed}.", unresolved
@@ -293,14 +293,20 @@ def _fastest(rows: Sequence[Row], unresolved: bool) -> str:
     return f"{rows[0].mechanism} is {times:.2f} times as fast as {rows[1].mechanism}, the next"
 
 
-def _exposed(row: Row) -> str:
-    """Of the fastest."""
+def _exposed(row: Row, all_alike: bool) -> str:
+    """What communication adds to the fastest.
+
+    Args:
+        all_alike: all workers compute as fast; otherwise waiting for slower ones is part of it.
+    """
     if not row.compute_ms:
         return f"an all-reduce takes {row.iteration_ms:.3g} ms"
-    share = row.exposed_ms / row.iteration_ms
+    share, what = row.exposed_ms / row.iteration_ms, "communication"
+    if not all_alike:
+        what += ", or waiting for slower workers"
     if share < 0.005:
         return "no communication is exposed"
-    return f"{100 * share:.0f} % of its iteration is exposed communication"
+    return f"{100 * share:.0f} % of its iteration is exposed {what}"
 
 
 def _break_even(fabric: Row, host: Row, played: Sequence[_Played], tflops: float | None) -> str | None:

@@ -20,7 +20,7 @@ def table(answer: Answer, title: str, tensor_bytes: int = 0) -> Table:
     Args:
         tensor_bytes: of a bare all-reduce, whose algorithm bandwidth is given in place of computing; 0: of a training.
     """
-    made = Table("rank", "mechanism", title=title, title_justify="left")
+    made = Table("mechanism", "rank", title=title, title_justify="left")
     for heading in ("time (ms)", "interval (ms)", "speed-up"):
         made.add_column(heading, justify="right")
     for heading in ("algbw (Gbit/s)",) if tensor_bytes else ("computing (ms)", "exposed (ms)"):
@@ -30,8 +30,8 @@ def table(answer: Answer, title: str, tensor_bytes: int = 0) -> Table:
         algbw = f"{tensor_bytes * 8 / row.iteration_ms / 1e6:.2f}" if row.iteration_ms else "-"
         shares = (algbw,) if tensor_bytes else (milliseconds(row.compute_ms), milliseconds(row.exposed_ms))
         made.add_row(
-            rank_text(answer, row),
             row.mechanism,
+            rank_text(answer, row),
             milliseconds(row.iteration_ms),
             f"{milliseconds(row.low_ms)} to {milliseconds(row.high_ms)}",
             "-" if row.speedup is None else f"{row.speedup:.2f}",

@@ -20,7 +20,7 @@ from simulation.answers.setup import Setup
 COMPUTE_SD = 0.015  # of computing times, all workers together: clocks, temperatures, the trace's own error
 STEP_JITTER = 0.02  # of one step of one worker: standard deviation over mean
 RATE_SD = 0.015  # of links' rates: what headers, pauses and other traffic take
-LATENCY_SD = 0.05
+LATENCY_SD = 0.03
 MESSAGE_NS = 300  # of a message's cost on its host, which is at least 0
 TURNAROUND_NS = 1000  # from a result to the next frame in its slot, which is at least 0
 MODEL_SD = 0.01  # of what the simulator leaves out: congestion control, summing on hosts

@@ -130,7 +130,7 @@ def test_what_limits_is_named(mechanism: str, gbit: float, network: dict[str, fl
     setup = Setup.of(cell)
     played = setup.play()
     seconds = played.outcomes[0].iteration_s
-    found = limited_by(elasticities(setup, seconds), setup, played, seconds, cheap=True)
+    found = limited_by(elasticities(setup, seconds), setup, played, cheap=True)
     assert limit in found
     if limit == "slots":
         assert found.startswith("128 slots (") and found.endswith(" would do)")
