@@ -66,6 +66,7 @@ def require_playable(scenario: Scenario) -> Cost:
     Raises:
         SimulationError: there are too many messages, or it would take hours or all memory; with the estimate.
     """
+    scenario.require_counts()
     tensors, _ = _tensors(scenario)
     cost = cost_of(scenario)
     what = f"{scenario.mechanism} with {scenario.workers:,} workers"
@@ -74,7 +75,7 @@ def require_playable(scenario: Scenario) -> Cost:
             f"{what}: {tensors * scenario.jobs:,} messages are more than {MAX_TENSORS:,}; a larger --message or --bucket "
             "makes fewer"
         )
-    if scenario.workers > MAX_NODES and cost.compiled >= scenario.workers * 2:
+    if scenario.workers * (scenario.jobs if scenario.apart else 1) >= MAX_NODES:
         raise SimulationError(f"{what}: at most {MAX_NODES:,} hosts and switches can be played")
     if cost.seconds > LONGEST_S or cost.memory_bytes > MOST_BYTES:
         raise SimulationError(
