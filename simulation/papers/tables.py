@@ -1,0 +1,95 @@
+"""All published tables and figures by name, and a summary of how close the simulated cells come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from statistics import median
+
+from simulation.errors import SimulationError
+from simulation.papers import cgdp, network_operator, poseidon, ralp
+from simulation.papers.cell import COUNTED, KINDS, Cell, Table, with_less_bandwidth
+
+PAPERS: dict[str, dict[str, Table]] = {
+    "Network Operator": network_operator.TABLES,
+    "RALP": ralp.TABLES,
+    "Poseidon": poseidon.TABLES,
+    "CGDP": cgdp.TABLES,
+}
+TABLES: dict[str, Table] = {name: table for tables in PAPERS.values() for name, table in tables.items()}
+SUMMARY = "summary"
+NAMES = (*TABLES, SUMMARY)
+
+# Explanations of cells, printed below their table.
+NOTES = network_operator.NOTES | ralp.NOTES | poseidon.NOTES | cgdp.NOTES
+
+TITLES = {
+    "streaming": "If sums stream through the switch",
+    "poseidon8": "Poseidon, what its text says of figures 5, 6 and 8",
+    "poseidon-cntk": "Poseidon, what its text says of CNTK",
+    SUMMARY: "Cells with a published number, by what they rest on",
+}
+
+# Published numbers that repeat another cell's are not counted twice in the summary.
+REPEATED = ("streaming", "figure3", "figure4", "figure5", "figure6", "figure7", "figure8", "poseidon-figure5",
+            "poseidon-figure6", "poseidon-figure8")  # fmt: skip
+
+
+@cache
+def cells(name: str) -> tuple[Cell, ...]:
+    """A table's cells, each with what less bandwidth changes."""
+    return tuple(_summary() if name == SUMMARY else with_less_bandwidth(TABLES[name]))
+
+
+def _summary() -> Iterator[Cell]:
+    for paper, tables in PAPERS.items():
+        compared = [
+            cell
+            for name in tables
+            if name not in REPEATED
+            for cell in cells(name)
+            if cell.error is not None and not cell.row.endswith(" Real")
+        ]
+        for kind in KINDS:
+            for shows, what in ((True, ", moves with the network"), (False, ", does not"), (None, "")):
+                errors = [
+                    abs(cell.error or 0) for cell in compared if cell.kind == kind and cell.shows_network is shows
+                ]
+                if not errors:
+                    continue
+                row = f"{paper}: {kind}{what}"
+                for column, number in (
+                    ("cells", len(errors)),
+                    ("median error (%)", 100 * median(errors)),
+                    ("largest error (%)", 100 * max(errors)),
+                ):
+                    yield Cell(SUMMARY, row, column, None, number, COUNTED)
+
+
+def title_of(table: str) -> str:
+    """A table's title: "Table 4", "Figure 3", "RALP, Table 2", "Poseidon, Figure 7"."""
+    if table in TITLES:
+        return TITLES[table]
+    paper, number = "", table
+    for short, title in {"ralp": "RALP", "poseidon": "Poseidon", "cgdp": "CGDP"}.items():
+        if table.startswith(short):
+            paper, number = f"{title}, ", table.removeprefix(short).removeprefix("-")
+    return f"{paper}Figure {number[6:]}" if number.startswith("figure") else f"{paper}Table {number}"
+
+
+def find_table(name: str) -> str:
+    """A table's name as the user wrote it: `4`, `table4`, `figure3`, `fig. 3`, `ralp-figure7`, `RALP Table 2`, ...
+
+    Raises:
+        SimulationError: there is no such table; the message lists the legal ones.
+    """
+    plain = _plain(name)
+    found = {_plain(each): each for each in NAMES}
+    if plain not in found:
+        raise SimulationError(f"unknown table {name!r}; legal are {', '.join(NAMES)}, all")
+    return found[plain]
+
+
+def _plain(name: str) -> str:
+    letters = "".join(letter for letter in name.lower() if letter not in " -_.,").replace("table", "")
+    return letters if "figure" in letters else letters.replace("fig", "figure")
