@@ -36,7 +36,7 @@ from simulation.simulator.workload import Workload
 FITTED_BACKWARD_S = {"inception3": 0.377, "resnet101": 0.380, "resnet200": 0.450}
 
 BASELINE, AGGREGATION, MULTICAST = "ps", "inagg", "mcast"
-BOTH = "inagg+mcast:via_server"
+BOTH, DIRECT = "inagg+mcast:via_server", "inagg+mcast"
 RING, RING_MULTICAST, BUTTERFLY = "ring", "ring+mcast", "butterfly"
 WORKERS, GBITS = 32, 25.0
 TABLE_1_WORKERS, TABLE_1_GBITS = 8, 5.0  # the paper does not print the bandwidth; 5 Gbit/s fits
@@ -77,7 +77,7 @@ class Model:
         return _time_s(self.trace, mechanism, workers, gbits * self.bandwidth, order, self.whole_sums)
 
     def rests_on(self, mechanism: str) -> tuple[str, str]:
-        """A time's kind, and what was fitted or chosen for it."""
+        """What kind of number a mechanism's time is, and what was fitted or chosen for it."""
         fits = ["backward time"] if self.fitted and self.name in FITTED_BACKWARD_S else []
         chosen = ["whole sums"] if mechanism.startswith(AGGREGATION) and self.whole_sums else []
         return FITTED if fits else CHOSEN if chosen else PREDICTED, ", ".join(fits + chosen)
@@ -260,6 +260,7 @@ def streaming(bandwidth: float) -> Iterator[Cell]:
         yield model.cell("streaming", MODELS[name], "Table 8, Multiagg (s)", eight[0], BOTH)
         yield model.cell("streaming", MODELS[name], "Table 8, 8 PS Multiagg (s)", eight[1], even)
         yield model.cell("streaming", MODELS[name], "Table 8, Ring-Reduce (s)", eight[2], RING)
+        yield model.cell("streaming", MODELS[name], "sums multicast by the switch, no server (s)", None, DIRECT)
         nine = published_times.TABLE_9[name][2]
         free_s = _without_barrier_s(model)
         yield model.timed("streaming", MODELS[name], "Table 9, Multiagg no barrier (s)", nine, BOTH, free_s)

@@ -36,11 +36,16 @@ FIGURE_8_RING_GAIN = {4: 2.0, 32: 1.3}
 RALP_MODELS = ("alexnet", "googlenet", "inception3", "lenet", "overfeat", "resnet50", "vgg11", "vgg19")
 
 # Table 4: images per second of four VGG11 jobs and of four ResNet-50 jobs that share the machines, by their schemes.
-RALP_4 = {("ralp/ps", "vgg11"): 605.2, ("ralp/ps", "resnet50"): 384.3, ("ps", "vgg11"): 122.9, ("ps", "resnet50"): 352.1}
+RALP_4 = {
+    ("ralp/ps", "vgg11"): 605.2,
+    ("ralp/ps", "resnet50"): 384.3,
+    ("ps", "vgg11"): 122.9,
+    ("ps", "resnet50"): 352.1,
+}
 
-# Section 3: communication's share of a step, on average over the networks, by workers and servers (figure 2); how many
-# times as long LeNet's step takes beside seven others (figure 3); how many networks have more than 86 % of their
-# parameters in the last quarter of their layers, and the convolutions' share of the time on average (figure 4).
+# Section 3. Figure 2: communication's share of a step, on average over the networks, by workers and servers. Figure 3: how
+# many times as long LeNet's step takes beside seven others. Figure 4: how many networks have more than 86 % of their
+# parameters in the last quarter of their layers, and the convolutions' share of the time on average.
 RALP_FIGURE_2 = {1: 0.53, 4: 0.58}
 RALP_FIGURE_3_LENET = 7.0
 RALP_FIGURE_4_SKEWED, RALP_FIGURE_4_SHARE, RALP_FIGURE_4_CONV = 5, 0.86, 0.80

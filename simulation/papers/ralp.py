@@ -302,8 +302,10 @@ def figure_6() -> Iterator[Cell]:
     for model in published_numbers.RALP_MODELS:
         for layer in layers_of(build(model)):
             outputs = 4e-6 * BATCHES[model] * layer.output
-            yield Cell("ralp-figure6", f"{model}: parameters", f"{layer.index} (MB)", None, 4e-6 * layer.params, COUNTED)
-            yield Cell("ralp-figure6", f"{model}: outputs", f"{layer.index} (MB)", None, outputs, COUNTED)
+            yield Cell(
+                "ralp-figure6", f"{model}: parameters", f"layer {layer.index} (MB)", None, 4e-6 * layer.params, COUNTED
+            )
+            yield Cell("ralp-figure6", f"{model}: outputs", f"layer {layer.index} (MB)", None, outputs, COUNTED)
 
 
 def _systems(model: str, gpus: int, classes: int) -> dict[str, tuple[Training, tuple[int, ...]]]:

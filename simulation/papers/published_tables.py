@@ -8,7 +8,7 @@ from statistics import median
 
 from simulation.errors import SimulationError
 from simulation.papers import cgdp, network_operator, poseidon, ralp
-from simulation.papers.cell import COUNTED, KINDS, Cell, Table, with_less_bandwidth
+from simulation.papers.cell import COUNTED, KINDS, Cell, Table, with_more_bandwidth
 
 PAPERS: dict[str, dict[str, Table]] = {
     "Network Operator": network_operator.TABLES,
@@ -37,8 +37,8 @@ REPEATED = ("streaming", "figure3", "figure4", "figure5", "figure6", "figure7", 
 
 @cache
 def cells(name: str) -> tuple[Cell, ...]:
-    """A table's cells, each with what less bandwidth changes."""
-    return tuple(_summary() if name == SUMMARY else with_less_bandwidth(TABLES[name]))
+    """A table's cells, each with what more bandwidth changes."""
+    return tuple(_summary() if name == SUMMARY else with_more_bandwidth(TABLES[name]))
 
 
 def _summary() -> Iterator[Cell]:
