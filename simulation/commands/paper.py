@@ -35,7 +35,7 @@ HEADINGS = ("published", "simulated", "error", "rests on", "links +20 %")
 def paper(tables: tuple[str, ...], as_json: bool, as_csv: bool, as_markdown: bool, plot: Path | None) -> None:
     """Simulate published tables, and compare the numbers.
 
-    TABLE is 1 to 4, 6 to 10, figure2 to figure12 or streaming; ralp2, ralp3, ralp4, ralp-figure2 to ralp-figure9;
+    TABLE is 1 to 4, 6 to 10, figure2 to figure12 or streaming; ralp1 to ralp4, ralp-figure2 to ralp-figure9;
     poseidon1, poseidon3, poseidon8, poseidon-figure5 to poseidon-figure10, poseidon-cntk; cgdp1, cgdp2, cgdp3,
     cgdp-figure3, cgdp-figure6 to cgdp-figure8; summary, or all.
 
@@ -100,12 +100,17 @@ def _print_cells(name: str, played: tuple[Cell, ...]) -> None:
 
 def markdown(name: str, played: tuple[Cell, ...]) -> str:
     """A table as the pages have it, with its heading."""
-    lines = [
-        f"### {title_of(name)}",
-        "",
-        f"| row | column | {' | '.join(HEADINGS)} |",
-        "|---|---|---:|---:|---:|---|---:|",
-    ]
+    lines = [f"### {title_of(name)}", ""]
+    if name == SUMMARY:
+        columns = list(dict.fromkeys(cell.column for cell in played))
+        values = {
+            (cell.row, cell.column): f"{cell.simulated:,.0f}" if cell.simulated >= 100 else f"{cell.simulated:.3g}"
+            for cell in played
+        }
+        lines += [f"| cells | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+        rows = dict.fromkeys(cell.row for cell in played)
+        return "\n".join(lines + [f"| {' | '.join([row, *(values[row, each] for each in columns)])} |" for row in rows])
+    lines += [f"| row | column | {' | '.join(HEADINGS)} |", "|---|---|---:|---:|---:|---|---:|"]
     return "\n".join(lines + ["| " + " | ".join(_row(cell)) + " |" for cell in played])
 
 

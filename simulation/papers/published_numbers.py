@@ -35,7 +35,20 @@ FIGURE_8_RING_GAIN = {4: 2.0, 32: 1.3}
 
 RALP_MODELS = ("alexnet", "googlenet", "inception3", "lenet", "overfeat", "resnet50", "vgg11", "vgg19")
 
-# Table 4: images per second of four VGG11 jobs and of four ResNet-50 jobs that share the machines, by their schemes.
+# Table 1: skewness factors.
+RALP_1 = {
+    "alexnet": -2.27,
+    "googlenet": -0.74,
+    "inception3": -0.96,
+    "lenet": -1.16,
+    "overfeat": -2.11,
+    "resnet50": -1.26,
+    "vgg11": -3.62,
+    "vgg19": -3.02,
+}
+
+# Table 4: images per second of four VGG11 jobs and of four ResNet-50 jobs that share the machines, if VGG11 has this scheme
+# and ResNet-50 the other.
 RALP_4 = {
     ("ralp/ps", "vgg11"): 605.2,
     ("ralp/ps", "resnet50"): 384.3,

@@ -59,7 +59,7 @@ def _summary() -> Iterator[Cell]:
                     continue
                 row = f"{paper}: {kind}{what}"
                 for column, number in (
-                    ("cells", len(errors)),
+                    ("number", len(errors)),
                     ("median error (%)", 100 * median(errors)),
                     ("largest error (%)", 100 * max(errors)),
                 ):

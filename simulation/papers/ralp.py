@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
+from hostlib.strategies.builtin.ralp.placement import skewness
 from hostlib.strategies.strategy import choose
 from simulation.models import published_times
 from simulation.models.architectures import Architecture, Layer, Variable, build
@@ -95,6 +96,12 @@ def _workload(training: Training) -> Workload:
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------
+
+
+def table_1() -> Iterator[Cell]:
+    """Skewness: of the layers' indices, weighted by their parameters."""
+    for model, number in published_numbers.RALP_1.items():
+        yield Cell("ralp1", model, "Skewness factor", number, skewness(layers_of(build(model))), COUNTED)
 
 
 def table_2() -> Iterator[Cell]:
@@ -220,19 +227,12 @@ def table_4(bandwidth: float) -> Iterator[Cell]:
         for vgg11, resnet50 in (("ralp/ps", "ps"), ("ps", "ralp/ps")):
             rates = mixed(vgg11, resnet50, bits_s * bandwidth)
             for model, how, other in (("vgg11", vgg11, resnet50), ("resnet50", resnet50, vgg11)):
-                number = _printed_mixed(model, vgg11)
+                number = published_numbers.RALP_4[vgg11, model]
                 row = f"{model} x 4 under {_label(how)}, others under {_label(other)}"
                 cell = partial(Cell, "ralp4", kind=kind, rests_on=rests_on, time_s=1 / rates[model])
                 yield cell(row=f"{row}: images/s", column=column, published=number, simulated=rates[model])
                 gain = round(number / both[model], 2)
                 yield cell(row=f"{row}: gain", column=column, published=gain, simulated=rates[model] / base[model])
-
-
-def _printed_mixed(model: str, vgg11: str) -> float:
-    """Table 4's first two rows have VGG11 under RALP, its last two ResNet-50."""
-    if vgg11 == "ralp/ps":
-        return {"vgg11": 605.2, "resnet50": 384.3}[model]
-    return {"vgg11": 122.9, "resnet50": 352.1}[model]
 
 
 def _label(mechanism: str) -> str:
@@ -343,6 +343,7 @@ def _throughputs(
 LITTLE_GAIN = ("googlenet", "inception3", "lenet", "resnet50")
 
 TABLES: dict[str, Table] = {
+    "ralp1": without_links(table_1),
     "ralp2": without_links(table_2),
     "ralp3": table_3,
     "ralp4": table_4,
