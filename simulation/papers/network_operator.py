@@ -60,16 +60,20 @@ class Model:
         fitted: with the fitted backward time, if it has one.
         bandwidth: multiplies that of every link.
         whole_sums: switches have a parameter's whole sum before they send it on.
+        backward_s: of the backward pass, instead of the fitted or the published time.
     """
 
     name: str
     fitted: bool
     bandwidth: float = 1.0
     whole_sums: bool = True
+    backward_s: float | None = None
 
     @property
     def trace(self) -> Trace:
-        return _trace(self.name, self.fitted and self.name in FITTED_BACKWARD_S)
+        published_s = published_times.COMPUTE_S[self.name][1]
+        fitted_s = FITTED_BACKWARD_S.get(self.name, published_s) if self.fitted else published_s
+        return _trace(self.name, fitted_s if self.backward_s is None else self.backward_s)
 
     def time_s(
         self, mechanism: str, workers: int = WORKERS, gbits: float = GBITS, order: Order = Order.ROUND_ROBIN
@@ -111,9 +115,9 @@ class Model:
 
 
 @cache
-def _trace(name: str, fitted: bool) -> Trace:
-    forward, backward = published_times.COMPUTE_S[name]
-    return spread(build(name, published_times.PIXELS), forward, FITTED_BACKWARD_S[name] if fitted else backward)
+def _trace(name: str, backward_s: float) -> Trace:
+    forward_s, _ = published_times.COMPUTE_S[name]
+    return spread(build(name, published_times.PIXELS), forward_s, backward_s)
 
 
 @cache
@@ -156,7 +160,7 @@ def table_2() -> Iterator[Cell]:
 def table_3() -> Iterator[Cell]:
     """Time on a link at 25 Gbit/s, and the backward pass's time over it; its two compute times are inputs."""
     for name, (network_s, ratio) in published_numbers.TABLE_3.items():
-        seconds = 8 * _trace(name, False).bytes / (GBITS * 1e9)
+        seconds = 8 * _trace(name, published_times.COMPUTE_S[name][1]).bytes / (GBITS * 1e9)
         backward_s = published_times.COMPUTE_S[name][1]
         yield Cell("3", MODELS[name], "Bkprop Net, 25 Gbps (s)", network_s, seconds, COUNTED)
         yield Cell("3", MODELS[name], "Comp:Net Ratio", ratio, backward_s / seconds, COUNTED)
@@ -226,11 +230,12 @@ def table_9(bandwidth: float) -> Iterator[Cell]:
         model = Model(name, fitted=True, bandwidth=bandwidth)
         for column, mechanism, number in (("Multiagg (s)", BOTH, numbers[0]), ("Ring-reduce (s)", RING, numbers[1])):
             yield model.timed("9", MODELS[name], column, number, mechanism, 2 * model.time_s(mechanism))
-        seconds = _without_barrier_s(model)
+        seconds = without_barrier_s(model)
         yield model.timed("9", MODELS[name], "Multiagg no barrier (s)", numbers[2], BOTH, seconds)
 
 
-def _without_barrier_s(model: Model) -> float:
+def without_barrier_s(model: Model) -> float:
+    """Two iterations of multicast with aggregation, each parameter distributed as soon as it is summed."""
     workload, network = _workload(model.trace), papers_network(GBITS * 1e9 * model.bandwidth, model.whole_sums)
     free: Outcome = only(network, Job(workload, find(BOTH), WORKERS, iterations=3, barrier=False))[0]
     first = workload.released[0][0]
@@ -262,7 +267,7 @@ def streaming(bandwidth: float) -> Iterator[Cell]:
         yield model.cell("streaming", MODELS[name], "Table 8, Ring-Reduce (s)", eight[2], RING)
         yield model.cell("streaming", MODELS[name], "sums multicast by the switch, no server (s)", None, DIRECT)
         nine = published_times.TABLE_9[name][2]
-        free_s = _without_barrier_s(model)
+        free_s = without_barrier_s(model)
         yield model.timed("streaming", MODELS[name], "Table 9, Multiagg no barrier (s)", nine, BOTH, free_s)
         for gbits in (10, 100):
             ten = published_times.TABLE_10[name, gbits][0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from statistics import median
 
@@ -30,24 +30,28 @@ TITLES = {
     SUMMARY: "Cells with a published number, by what they rest on",
 }
 
-# Published numbers that repeat another cell's are not counted twice in the summary.
-REPEATED = ("streaming", "figure3", "figure4", "figure5", "figure6", "figure7", "figure8", "poseidon-figure5",
-            "poseidon-figure6", "poseidon-figure8")  # fmt: skip
+# Tables whose published numbers repeat another's, which the summary does not count twice, or which have none.
+NOT_SUMMARISED = {
+    "streaming", *(f"figure{number}" for number in range(3, 12)), "poseidon-figure5", "poseidon-figure6",
+    "poseidon-figure7", "poseidon-figure8", "poseidon-figure10", "ralp-figure6", "ralp-figure7", "ralp-figure8",
+    "ralp-figure9", "cgdp-figure3",
+}  # fmt: skip
 
 
 @cache
 def cells(name: str) -> tuple[Cell, ...]:
     """A table's cells, each with what more bandwidth changes."""
-    return tuple(_summary() if name == SUMMARY else with_more_bandwidth(TABLES[name]))
+    return tuple(summary(cells) if name == SUMMARY else with_more_bandwidth(TABLES[name]))
 
 
-def _summary() -> Iterator[Cell]:
+def summary(cells_of: Callable[[str], Iterable[Cell]]) -> Iterator[Cell]:
+    """How many cells have a published number, and how close they come, by paper and by what they rest on."""
     for paper, tables in PAPERS.items():
         compared = [
             cell
             for name in tables
-            if name not in REPEATED
-            for cell in cells(name)
+            if name not in NOT_SUMMARISED
+            for cell in cells_of(name)
             if cell.error is not None and not cell.row.endswith(" Real")
         ]
         for kind in KINDS:

@@ -17,12 +17,12 @@ RULE = re.compile(r"^\|[\s:|-]+\|$")
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 # What is no result: code, what links lead to, comments, dates, names of models and of parts of papers, versions.
 NOT_RESULTS = re.compile(
-    r"^```.*?^```|^(?: {4}|\t)(?! *(?:[-*]|\d+\.) ).*$|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->|<https?:[^>]*>|"
+    r"^```[\s\S]*?^```|^(?: {4}|\t)(?! *(?:[-*]|\d+\.) ).*$|`[^`\n]*`|\]\([^)]*\)|<!--[\s\S]*?-->|<https?:[^>]*>|"
     r"\b20\d\d-\d\d-\d\d\b|^ *\d+\. |"
     r"\b(?:[Tt]ables?|[Ff]igures?|[Ss]ections?|decisions?|algorithm|equation|step|layer|node|port|version|Debian|"
     r"Linux|Python|torch|gcc|p4c|BMv2|commit|et al\.) \(?\d[\d.]*(?:(?:, | and | to )\d[\d.]*)*\)?|"
     r"[A-Za-z][A-Za-z]*-\d[\w.-]*|\b[A-Za-z_]+\d[\w.-]*",
-    re.M | re.S,
+    re.M,
 )
 
 

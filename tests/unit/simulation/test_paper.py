@@ -13,7 +13,7 @@ from simulation.errors import SimulationError
 from simulation.models.published_times import MODELS
 from simulation.papers import ralp
 from simulation.papers.cell import ASSUMED, CHOSEN, COUNTED, FITTED, KINDS, PREDICTED, Cell
-from simulation.papers.published_tables import NAMES, NOTES, TABLES, TITLES, cells, find_table, title_of
+from simulation.papers.published_tables import NAMES, NOTES, TITLES, cells, find_table, title_of
 
 VGG, INCEPTION, RESNET_200 = MODELS["vgg16"], MODELS["inception3"], MODELS["resnet200"]
 
@@ -184,12 +184,3 @@ def test_every_form_of_output(name: str, tmp_path: Path) -> None:
 def test_a_plot_is_of_one_table(tmp_path: Path) -> None:
     refused = CliRunner().invoke(paper, ["3", "7", "--plot", str(tmp_path / "it.svg")])
     assert refused.exit_code == 2 and "--plot draws one table, not 2" in refused.output
-
-
-def test_every_table_has_a_name_and_its_own_cells() -> None:
-    """Those that take seconds are in the claims' test only (tests/claims)."""
-    for name in TABLES:
-        if name in ("figure4", "figure9", "figure10", "figure12"):
-            continue
-        places = [(cell.table, cell.row, cell.column) for cell in cells(name)]
-        assert len(set(places)) == len(places) and {place[0] for place in places} == {name}, name
