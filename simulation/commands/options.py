@@ -5,11 +5,14 @@ from __future__ import annotations
 import click
 
 from hostlib.errors import QuantityError
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.system.command import Respelling
 from hostlib.text import option_types as types
 from hostlib.text.common_options import together
 from simulation.errors import SimulationError
+from simulation.experiments.scenario import BUCKET_BYTES, SEMANTICS
 from simulation.experiments.single_iteration import SLOT_BYTES, number_of_slots
+from simulation.models.architectures import BUILDERS
 from simulation.models.synthetic_trace import DEFAULT_BATCH, DEFAULT_TFLOPS
 from simulation.simulator.play import Order
 
@@ -46,6 +49,35 @@ def _width(context: click.Context, parameter: click.Parameter, shape: tuple[int,
         raise click.BadParameter(f"models take square images of 3 channels, such as 3x224x224, not {text}.")
     return shape[1]
 
+
+cell_options = together(
+    click.option(
+        "--mechanism",
+        "mechanisms",
+        type=types.MECHANISM.listed(),
+        multiple=True,
+        help="Mechanisms to compare [default: all that have a schedule].",
+    ),
+    click.option("--model", type=types.MODEL, help=f"Model to train: {', '.join(sorted(BUILDERS))}."),
+    click.option("--trace", "trace_file", type=types.ANY_FILE, help="Train what this trace describes."),
+    click.option(
+        "--size",
+        type=types.SIZE.typed(),
+        help="Simulate one all-reduce of this size, without a model [default: 16MiB].",
+    ),
+    click.option("--workers", type=types.N, default=4, show_default=True, help="Number of workers."),
+    click.option(
+        "--bandwidth",
+        type=types.RATE.typed(),
+        default="25gbit",
+        show_default=True,
+        help="Bandwidth of every host's link, each way.",
+    ),
+    click.option(
+        "--jobs", type=types.N, default=1, show_default=True, help="Number of identical jobs at the same time."
+    ),
+    click.option("--apart", is_flag=True, help="Give each job its own hosts, so that jobs share only switches."),
+)
 
 model_options = together(
     click.option(
@@ -107,24 +139,36 @@ network_options = together(
         show_default=True,
         help="Oversubscription of each rack's uplink.",
     ),
+    click.option(
+        "--semantics",
+        type=click.Choice(list(SEMANTICS)),
+        default="runtime",
+        show_default=True,
+        help="What hosts and switches do: as hostlib and the switches do it, in buckets and frames; or as papers "
+        "simulate it, with whole tensors, no headers, and no limit of slots.",
+    ),
+    click.option("--headers/--no-headers", default=None, help="Links carry headers too [default: with runtime]."),
     click.option("--store-and-aggregate", is_flag=True, help="Switches hold the whole sum before they send it on."),
     click.option("--store-and-forward", is_flag=True, help="Switches hold every whole message before they send it on."),
     click.option(
         "--slots",
         type=types.Whole(0),
-        default=0,
-        show_default=True,
-        help=f"Slots of a job on a switch, of {SLOT_BYTES // 1024} KiB each; 0 is no limit.",
+        help=f"Slots of a job on a switch, of {SLOT_BYTES // 1024} KiB each; 0 is no limit [default: {SLOTS_PER_POOL}; "
+        "0 with papers].",
     ),
 )
 
 job_options = together(
     click.option(
+        "--bucket",
+        type=types.SIZE.typed(),
+        help=f"Sum gradients together up to this size, as DDP does; 0 is each by itself [default: "
+        f"{BUCKET_BYTES // 2**20}MiB; 0 with papers or --message].",
+    ),
+    click.option(
         "--message",
         type=types.SIZE.typed(),
-        default="0",
-        show_default=True,
-        help="Split tensors into messages of at most this size; 0 is no limit.",
+        help="Sum each gradient by itself, split into messages of at most this size; 0 is no limit.",
     ),
     click.option(
         "--barrier",
@@ -144,7 +188,7 @@ job_options = together(
         "--pipelined/--no-pipelined",
         default=None,
         callback=_yes_or_no,
-        help="Start the forward pass when the first layer's parameters are there [default: with servers].",
+        help="Start the forward pass when the first layer's parameters are there [default: with servers and papers].",
     ),
     click.option("--iterations", type=types.N, help="Iterations to simulate [default: 1; 3 without a barrier]."),
     click.option(
@@ -193,5 +237,7 @@ def refuse_what_says_nothing(context: click.Context, has_trace: bool, has_model:
         raise SimulationError(f"{', '.join(idle)}: a trace has its own times; with --model this is legal")
     if not (has_trace or has_model) and (idle := [option for option in OF_COMPUTING if option in asked]):
         raise SimulationError(f"{', '.join(idle)}: an all-reduce computes nothing; with --model this is legal")
+    if context.params.get("apart") and context.params["jobs"] == 1:
+        raise SimulationError("--apart is of several jobs: it needs --jobs of 2 or more")
     if "--oversubscription" in asked and context.params["racks"] == 1:
         raise SimulationError("--oversubscription is of racks' uplinks: it needs --racks of 2 or more")
