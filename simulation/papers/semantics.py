@@ -26,6 +26,7 @@ def papers_network(bits_s: float, whole_sums: bool = False) -> Network:
         store_and_aggregate=whole_sums,
         slots=0,
         turn_bytes=0,
+        window_bytes=0,
         efficiency=1.0,
         frame_bytes=0,
     )
