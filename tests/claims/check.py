@@ -19,9 +19,9 @@ from simulation.papers import network_operator, poseidon, ralp
 from simulation.papers.cell import Cell
 from simulation.papers.published_tables import NAMES, title_of
 from tests.claims import results
-from tests.claims.pages import NUMBER, RESULTS, ROOT, all_pages, numbers_of, result_pages, tables_of
+from tests.claims.pages import NUMBER, ROOT, all_pages, numbers_of, result_pages, tables_of
 
-CLAIMS = RESULTS / "claims.toml"
+CLAIMS = Path(__file__).with_name("claims.toml")
 Spans = dict[Path, list[tuple[int, int]]]
 
 
