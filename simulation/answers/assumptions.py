@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from hostlib.protocol.header import frame_bytes
+from hostlib.traces.trace import Trace
 from simulation.answers import perturbation
 from simulation.answers.answer import Assumptions
 from simulation.experiments.scenario import PAPERS, TCP_FRAME, TCP_PAYLOAD, Scenario
@@ -47,17 +48,18 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
         paper = "'How to Train your DNN', section 5"
         found["semantics"] = _assumed("whole tensors, no headers, no limit of slots", source("semantics", paper))
     else:
+        values, frame = frame_bytes()
         bucket = (
             f"{semantics.bucket_bytes / 2**20:g} MiB" if semantics.bucket_bytes else "none: each gradient by itself"
         )
         otherwise = "--message" if "message" in given else "DDP's bucket_cap_mb"
-        found["buckets"] = _assumed(bucket, source("bucket", otherwise))
+        if not scenario.subject.bare:
+            found["buckets"] = _assumed(bucket, source("bucket", otherwise))
+            found["overlap"] = _assumed("the next forward pass begins when all is summed", "DDP")
         slots = semantics.slots or "any number"
         found["slots"] = _assumed(slots, source("slots", "default of `controller start`"))
-        values, frame = frame_bytes()
         text = f"{TCP_PAYLOAD} of {TCP_FRAME} bytes are values in TCP, {values} of {frame} in the slot protocol"
         found["headers"] = _assumed(text if semantics.headers else "none", source("headers", "docs/protocol.md"))
-        found["overlap"] = _assumed("the next forward pass begins when all is summed", "DDP")
     widths = (
         f"computing {_percent(perturbation.COMPUTE_SD)}, each step {_percent(perturbation.STEP_JITTER)}, links "
         f"{_percent(perturbation.RATE_SD)}, the simulator {_percent(perturbation.MODEL_SD)} (standard deviations)"
@@ -77,10 +79,8 @@ def of_computing(
     subject = scenario.subject
     if subject.bare:
         return {"size": _assumed(f"{subject.trace.bytes} bytes", "--size" if "size" in given else DEFAULT)}
-    workload = scenario.workload()
-    forward_ms = float(workload.forward_ns.sum()) / 1e6
-    backward_ms = float(workload.backward_ns.sum(axis=1).mean()) / 1e6
-    times = f"{forward_ms:.1f} ms forward, {backward_ms:.1f} ms backward"
+    forward_ns, backward_ns = _times_ns(subject.trace)
+    times = f"{forward_ns / 1e6:.1f} ms forward, {backward_ns / 1e6:.1f} ms backward"
     found = {
         "model": _assumed(str(model if model is not None else trace), "--trace" if model is None else "--model"),
         "gradients": _assumed(f"{subject.trace.bytes / 1e6:.1f} MB", "the model's parameters, 4 bytes each"),
@@ -107,9 +107,14 @@ def computing_speed(scenario: Scenario, options: Mapping[str, Any]) -> float | N
         return None
     if options.get("tflops") is not None and not (options.get("forward") or options.get("backward")):
         return float(options["tflops"])
-    workload = scenario.workload()
-    seconds = float(workload.forward_ns.sum() + workload.backward_ns.sum(axis=1).mean()) / 1e9
+    seconds = sum(_times_ns(subject.trace)) / 1e9
     return (1 + BACKWARD_SHARE) * subject.batch * flops / seconds / 1e12 if seconds else None
+
+
+def _times_ns(trace: Trace) -> tuple[float, float]:
+    """Of the passes; the mean of a trace's workers."""
+    last = [max((event.time_ns for event in trace.aggregation(name)), default=0) for name in trace.workers]
+    return float(sum(layer.forward_ns for layer in trace.layers)), trace.lead_ns + sum(last) / len(last)
 
 
 def _assumed(value: object, source: str) -> dict[str, Any]:

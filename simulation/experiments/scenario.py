@@ -11,14 +11,16 @@ from dataclasses import dataclass, field, replace
 from hostlib.mechanisms.mechanism import Mechanism, find
 from hostlib.protocol.header import frame_bytes
 from hostlib.protocol.slots import SLOTS_PER_POOL
+from hostlib.schedules.schedule import FabricUse, is_host, worker
 from hostlib.strategies.strategy import Choice, choose
 from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
 from simulation.models.workload_source import WorkloadSource
+from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds, tcp_window
 from simulation.simulator.network import Network
-from simulation.simulator.play import Job, Order, Played, operations, play
+from simulation.simulator.play import Job, Order, Played, operations, play, slots_of
 from simulation.simulator.workload import Variation, Workload, in_parts, of_plan
 
 MOST_WORKERS, MOST_JOBS = 1_000_000, 10_000
@@ -35,6 +37,7 @@ LINUX_SEND_BUFFER_BYTES = 4 * 2**20  # the largest of tcp_wmem by default: tcp(7
 # Hosts never compute in step to the bit. In some mechanisms (halving-doubling of five) hosts that are a little late hold
 # up others, so an iteration's time is the median of some plays with a little jitter, where those take no time.
 JITTER, PLAYS, PLAYED_ONCE = 0.005, 5, 2_000_000
+SOME_EVENTS = 500_000  # of one play: from here on, it is the only one
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Semantics:
         frames: switches forward a frame once they have all of it; otherwise a message's first bit at once.
         turns: streams share a link in turns, as TCP's do; otherwise whole messages follow each other.
         send_buffer_bytes: of a TCP connection: bytes that its receiver has not acknowledged, at most; 0 for any number.
+        timeout_ns: the least retransmission timeout of TCP.
         jitter: of computing times, see simulation.simulator.workload.Variation.
         channels: a host has only so many all-reduces in progress as the mechanism's; otherwise all that it can.
         servers_first: with servers, an iteration begins with their distribution and ends with the sums there, and a
@@ -61,6 +65,7 @@ class Semantics:
     frames: bool = True
     turns: bool = True
     send_buffer_bytes: int = LINUX_SEND_BUFFER_BYTES
+    timeout_ns: int = RETRANSMISSION_TIMEOUT_NS
     jitter: float = JITTER
     channels: bool = True
     servers_first: bool = False
@@ -122,6 +127,15 @@ class Scenario:
             return self.iterations
         return 1 if self.barrier else 3
 
+    def require_counts(self) -> None:
+        """Check its numbers of workers and jobs. Raises SimulationError: they are illegal."""
+        if not 1 <= self.workers <= MOST_WORKERS:
+            limit = "at least 1" if self.workers < 1 else f"at most {MOST_WORKERS}"
+            raise SimulationError(f"--workers must be {limit}, not {self.workers}")
+        if not 1 <= self.jobs <= MOST_JOBS:
+            limit = "at least 1" if self.jobs < 1 else f"at most {MOST_JOBS}"
+            raise SimulationError(f"--jobs must be {limit}, not {self.jobs}")
+
     def workload(self) -> Workload:
         """What each worker computes and sends in an iteration; tensors shrunk.
 
@@ -159,12 +173,7 @@ class Scenario:
         Raises:
             SimulationError, HostlibError: they are impossible.
         """
-        if not 1 <= self.workers <= MOST_WORKERS:
-            limit = "at least 1" if self.workers < 1 else f"at most {MOST_WORKERS}"
-            raise SimulationError(f"--workers must be {limit}, not {self.workers}")
-        if not 1 <= self.jobs <= MOST_JOBS:
-            limit = "at least 1" if self.jobs < 1 else f"at most {MOST_JOBS}"
-            raise SimulationError(f"--jobs must be {limit}, not {self.jobs}")
+        self.require_counts()
         mechanism, workload, semantics = self.choice.mechanism, self.workload(), self.semantics
         if self.jobs > 1 and semantics.frames and mechanism.needs_fabric and mechanism.channels == 0:
             workload = in_parts(workload, PARTS, frame_bytes()[0])
@@ -185,20 +194,40 @@ class Scenario:
             largest = max((tensor.bytes for tensor in workload.tensors), default=0)
             turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (self.workers * self.jobs)))
             turn_bytes = max(TCP_PAYLOAD, largest // turns)
+        topology = self.network.topology if semantics.servers_first else self.topology()
+        window_bytes = 0
+        if semantics.turns and semantics.send_buffer_bytes:
+            window_bytes = round(semantics.send_buffer_bytes / self.shrink)
+            if topology is not None:
+                window_bytes = round(min(window_bytes, tcp_window(topology, TCP_PAYLOAD)))
+        efficiency = wire_efficiency(mechanism) if semantics.headers else 1.0
+        if topology is not None and mechanism.needs_fabric:
+            efficiency /= self._rounds(topology)
         network = replace(
             self.network,
             slots=semantics.slots,
             slot_bytes=frame_bytes()[0],
             turn_bytes=turn_bytes,
-            window_bytes=round(semantics.send_buffer_bytes / self.shrink) if semantics.turns else 0,
-            topology=self.network.topology if semantics.servers_first else self.topology(),
-            efficiency=wire_efficiency(mechanism) if semantics.headers else 1.0,
+            window_bytes=window_bytes,
+            timeout_ns=semantics.timeout_ns,
+            topology=topology,
+            efficiency=efficiency,
             frame_bytes=frame_size(mechanism) if semantics.frames else 0,
         )
         if self.workers == 1 and not semantics.servers_first:
             # One worker has all sums already. A ring of one sends nothing.
             return network, replace(job, mechanism=find("ring"), workload=alone(workload), channels=0)
+        slots_of(job, network)
         return network, job
+
+    def _rounds(self, topology: Topology) -> float:
+        """How often what a mechanism has in the fabric is sent."""
+        mechanism = self.choice.mechanism
+        if mechanism.fabric_use is FabricUse.MULTICAST:
+            # A chunk that one receiver misses is repeated for it alone.
+            return 1 + max((cable.loss for cable in topology.cables), default=0.0)
+        hosts = {*map(worker, range(self.workers)), *(f"server{n}" for n in range(self.choice.hosts))}
+        return rounds(cable for cable in topology.cables if cable.lower in hosts or not is_host(cable.lower))
 
     def play(self) -> Played:
         """Simulate it.
@@ -206,17 +235,23 @@ class Scenario:
         Raises:
             SimulationError, HostlibError: it is impossible; see simulation.simulator.play.play.
         """
+        return median(self.plays())
+
+    def plays(self) -> list[Played]:
+        """The plays of which an iteration's time is the median. Raises what play raises."""
         network, job = self.made()
         jitter = self.semantics.jitter
         if not jitter or not job.variation.is_none or operations(job) * self.jobs * self.rounds > PLAYED_ONCE:
-            return play(network, [job] * self.jobs, self.apart)
+            return [play(network, [job] * self.jobs, self.apart)]
 
         def jobs(number: int) -> list[Job]:
             seeds = range(1 + number * self.jobs, 1 + (number + 1) * self.jobs)
             return [replace(job, variation=Variation(jitter, seed=seed)) for seed in seeds]
 
-        plays = [play(network, jobs(number), self.apart) for number in range(PLAYS)]
-        return sorted(plays, key=slowest_s)[PLAYS // 2]
+        first = play(network, jobs(0), self.apart)
+        if first.events > SOME_EVENTS:
+            return [first]
+        return [first, *(play(network, jobs(number), self.apart) for number in range(1, PLAYS))]
 
 
 def alone(workload: Workload) -> Workload:
@@ -224,6 +259,11 @@ def alone(workload: Workload) -> Workload:
     kept = len(workload.summed)
     released = tuple(tuple(t for t in step if t < kept) for step in workload.released)
     return replace(workload, tensors=workload.summed, released=released, errands=())
+
+
+def median(plays: list[Played]) -> Played:
+    """The one whose slowest job takes the median of times."""
+    return sorted(plays, key=slowest_s)[len(plays) // 2]
 
 
 def slowest_s(played: Played) -> float:

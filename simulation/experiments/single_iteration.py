@@ -13,6 +13,7 @@ from hostlib.errors import UnknownNameError
 from hostlib.text import units
 from hostlib.traces.trace import Trace
 from simulation.errors import SimulationError
+from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import SEMANTICS, Scenario, Semantics
 from simulation.models.synthetic_trace import model_trace
 from simulation.models.workload_source import WorkloadSource, bare, known, recorded
@@ -71,7 +72,12 @@ class SimulatedIteration:
 
 
 def simulate(scenario: Scenario) -> SimulatedIteration:
-    """Run the simulation. Raises SimulationError, HostlibError: it is impossible; see Scenario.play."""
+    """Run the simulation.
+
+    Raises:
+        SimulationError, HostlibError: it is impossible or would take too long; see Scenario.play and require_playable.
+    """
+    require_playable(scenario)
     return SimulatedIteration.of(scenario.play(), scenario.rounds)
 
 
