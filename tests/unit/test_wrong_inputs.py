@@ -872,10 +872,14 @@ WRONG = [
     ("simulation paper", "Missing argument 'TABLE...'", 2),
     (
         "simulation paper 99",
-        "unknown table '99'; legal are 1, 4, 6, 7, 8, 9, 10, figure2, figure3, figure4, figure5",
+        "unknown table '99'; legal are 1, 2, 3, 4, 6, 7, 8, 9, 10, streaming, figure2, figure3, figure4, figure5",
         1,
     ),
-    ("simulation paper all 4", "unknown table 'all'; legal are 1, 4, 6, 7, 8, 9, 10, figure2, figure3, figure4", 1),
+    (
+        "simulation paper all 4",
+        "unknown table 'all'; legal are 1, 2, 3, 4, 6, 7, 8, 9, 10, streaming, figure2, figure3, figure4",
+        1,
+    ),
     ("simulation paper 4 --json --csv", "--json, --csv and --markdown exclude each other", 2),
     ('simulation sweep --model ""', "--model is empty", 1),
     ("simulation sweep --model x", "unknown model 'x'; legal are alexnet, googlenet, inception3, lenet, overfeat", 1),
