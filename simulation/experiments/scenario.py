@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from hostlib.mechanisms.mechanism import Mechanism, find
 from hostlib.protocol.header import frame_bytes
 from hostlib.protocol.slots import SLOTS_PER_POOL
+from hostlib.schedules.schedule import FabricUse, is_host, worker
 from hostlib.strategies.strategy import Choice, choose
 from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
 from simulation.models.workload_source import WorkloadSource
+from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds, tcp_window
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, Order, Played, operations, play, slots_of
 from simulation.simulator.workload import Variation, Workload, in_parts, of_plan
@@ -49,6 +51,7 @@ class Semantics:
         frames: switches forward a frame once they have all of it; otherwise a message's first bit at once.
         turns: streams share a link in turns, as TCP's do; otherwise whole messages follow each other.
         send_buffer_bytes: of a TCP connection: bytes that its receiver has not acknowledged, at most; 0 for any number.
+        timeout_ns: the least retransmission timeout of TCP.
         jitter: of computing times, see simulation.simulator.workload.Variation.
         channels: a host has only so many all-reduces in progress as the mechanism's; otherwise all that it can.
         servers_first: with servers, an iteration begins with their distribution and ends with the sums there, and a
@@ -62,6 +65,7 @@ class Semantics:
     frames: bool = True
     turns: bool = True
     send_buffer_bytes: int = LINUX_SEND_BUFFER_BYTES
+    timeout_ns: int = RETRANSMISSION_TIMEOUT_NS
     jitter: float = JITTER
     channels: bool = True
     servers_first: bool = False
@@ -190,14 +194,24 @@ class Scenario:
             largest = max((tensor.bytes for tensor in workload.tensors), default=0)
             turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (self.workers * self.jobs)))
             turn_bytes = max(TCP_PAYLOAD, largest // turns)
+        topology = self.network.topology if semantics.servers_first else self.topology()
+        window_bytes = 0
+        if semantics.turns and semantics.send_buffer_bytes:
+            window_bytes = round(semantics.send_buffer_bytes / self.shrink)
+            if topology is not None:
+                window_bytes = round(min(window_bytes, tcp_window(topology, TCP_PAYLOAD)))
+        efficiency = wire_efficiency(mechanism) if semantics.headers else 1.0
+        if topology is not None and mechanism.needs_fabric:
+            efficiency /= self._rounds(topology)
         network = replace(
             self.network,
             slots=semantics.slots,
             slot_bytes=frame_bytes()[0],
             turn_bytes=turn_bytes,
-            window_bytes=round(semantics.send_buffer_bytes / self.shrink) if semantics.turns else 0,
-            topology=self.network.topology if semantics.servers_first else self.topology(),
-            efficiency=wire_efficiency(mechanism) if semantics.headers else 1.0,
+            window_bytes=window_bytes,
+            timeout_ns=semantics.timeout_ns,
+            topology=topology,
+            efficiency=efficiency,
             frame_bytes=frame_size(mechanism) if semantics.frames else 0,
         )
         if self.workers == 1 and not semantics.servers_first:
@@ -205,6 +219,15 @@ class Scenario:
             return network, replace(job, mechanism=find("ring"), workload=alone(workload), channels=0)
         slots_of(job, network)
         return network, job
+
+    def _rounds(self, topology: Topology) -> float:
+        """How often what a mechanism has in the fabric is sent."""
+        mechanism = self.choice.mechanism
+        if mechanism.fabric_use is FabricUse.MULTICAST:
+            # A chunk that one receiver misses is repeated for it alone.
+            return 1 + max((cable.loss for cable in topology.cables), default=0.0)
+        hosts = {*map(worker, range(self.workers)), *(f"server{n}" for n in range(self.choice.hosts))}
+        return rounds(cable for cable in topology.cables if cable.lower in hosts or not is_host(cable.lower))
 
     def play(self) -> Played:
         """Simulate it.

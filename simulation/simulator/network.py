@@ -46,6 +46,7 @@ class Network:
             TCP's do. So do a server's streams to several hosts, while a worker's messages leave one after the other. 0:
             whole messages.
         window_bytes: of a stream of such parts: that are under way without an acknowledgement, at most. 0 for any number.
+        timeout_ns: after which such a stream sends the last frame of a message again, if that is lost.
         topology: replaces star and racks: any tree, with its cables' rates and delays.
         efficiency: share of values in a cable's traffic.
         frame_bytes: with a topology: switches forward a frame once they have all of it; 0 for at once.
@@ -66,12 +67,13 @@ class Network:
     turnaround_ns: int = 0
     turn_bytes: int = 0
     window_bytes: int = 0
+    timeout_ns: int = 0
     topology: Topology | None = None
     efficiency: float = 1.0
     frame_bytes: int = 0
 
     def __post_init__(self) -> None:
-        whole = ("latency_ns", "overhead_ns", "slots", "turnaround_ns", "turn_bytes", "window_bytes")
+        whole = ("latency_ns", "overhead_ns", "slots", "turnaround_ns", "turn_bytes", "window_bytes", "timeout_ns")
         for name, least in (*((each, 0) for each in whole), ("racks", 1), ("slot_bytes", 1)):
             if getattr(self, name) < least:
                 raise NetworkError(f"{name} must be at least {least}, not {getattr(self, name)}")
@@ -90,7 +92,7 @@ class Tree:
 
     Attributes:
         nodes: by index: (parent, link up, link down, is a switch); int32 (n, 4).
-        ps_per_byte, latency_ps: by link.
+        ps_per_byte, latency_ps, loss: by link.
         hosts: index of host h.
         switches: index by name.
         link_names: by link: (name of the cable, "sent" or "received" as its lower end sees it).
@@ -99,6 +101,7 @@ class Tree:
     nodes: NDArray[np.int32]
     ps_per_byte: NDArray[np.float64]
     latency_ps: NDArray[np.int64]
+    loss: NDArray[np.float64]
     hosts: list[int]
     switches: dict[str, int]
     link_names: list[tuple[str, str]]
@@ -114,6 +117,7 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
     nodes: list[tuple[int, int, int, int]] = [(-1, -1, -1, 1)]
     ps_per_byte: list[float] = []
     latency_ps: list[int] = []
+    loss: list[float] = []
     names: list[tuple[str, str]] = []
     hosts = topology.hosts
     for name in (*topology.switches[1:], *hosts):
@@ -122,6 +126,7 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
         rate_bits_s = network.bandwidth_bits_s if cable.rate_bits_s is None else cable.rate_bits_s
         nodes.append((switches[cable.upper], len(names), len(names) + 1, int(is_switch)))
         ps_per_byte += [8e12 / (rate_bits_s * network.efficiency)] * 2
+        loss += [cable.loss] * 2
         names += [(name, "sent"), (name, "received")]
         delay_ps = round(cable.delay_ns * PS_PER_NS)
         stored_ps = round(network.frame_bytes * 8e12 / rate_bits_s)
@@ -135,6 +140,7 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
         np.array(nodes, np.int32),
         np.array(ps_per_byte, np.float64),
         np.array(latency_ps, np.int64),
+        np.array(loss, np.float64),
         [places[name] for name in played],
         switches,
         names,

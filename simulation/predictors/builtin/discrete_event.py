@@ -9,6 +9,7 @@ from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.experiments.scenario import RUNTIME, Scenario
 from simulation.experiments.single_iteration import simulate
 from simulation.predictors.predictor import Prediction, PredictorSpec
+from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS
 from simulation.simulator.network import Network
 
 
@@ -21,8 +22,12 @@ def scenario_of(experiment: Experiment, cell: Cell) -> Scenario:
     """
     topology, semantics = experiment.declared(cell), RUNTIME
     if experiment.emulated:
-        buffer_bytes = round(SEND_BUFFER_BYTES * experiment.replay.shrink)
-        semantics = replace(semantics, send_buffer_bytes=buffer_bytes)
+        semantics = replace(
+            RUNTIME,
+            send_buffer_bytes=round(SEND_BUFFER_BYTES * experiment.replay.shrink),
+            # Linux's clock is not slowed down with the rest.
+            timeout_ns=round(RETRANSMISSION_TIMEOUT_NS / max(1.0, experiment.replay.dilation)),
+        )
     return Scenario(
         experiment.subject(cell),
         cell.mechanism,
@@ -36,12 +41,12 @@ def scenario_of(experiment: Experiment, cell: Cell) -> Scenario:
 
 
 def predict(experiment: Experiment, cell: Cell) -> Prediction | None:
-    """Predict by simulation. None for a library's own mechanism, for lossy links, and for real training.
+    """Predict by simulation. None for a library's own mechanism and for real training.
 
     Simulates data-parallel training as DDP does it: the forward pass begins when everything is summed.
     """
     mechanism = experiment.mechanism(cell)
-    if cell.loss or experiment.training is not None or (mechanism.build is None and experiment.workload(cell).summed):
+    if experiment.training is not None or (mechanism.build is None and experiment.workload(cell).summed):
         return None
     return Prediction(simulate(scenario_of(experiment, cell)).iteration_s)
 
