@@ -55,7 +55,7 @@ def cost_of(scenario: Scenario) -> Cost:
     parts = 1.0
     if scenario.semantics.turns and not mechanism.needs_fabric:
         turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (workers * scenario.jobs)))
-        parts = max(1.0, turns / max(1, mechanism.schedule(2, size=largest).pieces, per_worker / 2))
+        parts = max(1.0, turns / max(1, mechanism.schedule(workers, size=largest).pieces, per_worker / 2))
     played = compiled * tensors * parts * scenario.rounds * scenario.jobs
     return Cost(compiled, played)
 

@@ -20,10 +20,11 @@ def scenario_of(experiment: Experiment, cell: Cell) -> Scenario:
         TopologyError: the topology is impossible with the cell's hosts.
         HostlibError, SimulationError: there is no such model or trace, or too little is known of it.
     """
-    topology, semantics = experiment.declared(cell), RUNTIME
+    topology = experiment.declared(cell)
+    semantics = replace(RUNTIME, bucket_bytes=experiment.replay.bucket_bytes, slots=cell.slots)
     if experiment.emulated:
         semantics = replace(
-            RUNTIME,
+            semantics,
             send_buffer_bytes=round(SEND_BUFFER_BYTES * experiment.replay.shrink),
             # Linux's clock is not slowed down with the rest.
             timeout_ns=round(RETRANSMISSION_TIMEOUT_NS / max(1.0, experiment.replay.dilation)),
@@ -33,7 +34,7 @@ def scenario_of(experiment: Experiment, cell: Cell) -> Scenario:
         cell.mechanism,
         cell.workers,
         Network(experiment.rate_bits_s(cell), topology=topology),
-        replace(semantics, bucket_bytes=experiment.replay.bucket_bytes, slots=cell.slots),
+        semantics,
         cell.jobs,
         apart=True,
         shrink=experiment.replay.shrink,
