@@ -122,13 +122,14 @@ def layers_of(architecture: Architecture) -> tuple[LayerInfo, ...]:
         if layer.auxiliary:
             continue
         params, members = sum(v.elements for v in layer.trained), tuple(v.name for v in layer.trained)
-        if layer.kind == "norm" and layers:
+        if layer.kind == "batch norm" and layers:
             last = layers[-1]
             layers[-1] = replace(last, params=last.params + params, members=(*last.members, *members))
             continue
-        matrix = (layer.outputs, layer.variables[0].elements // layer.outputs) if layer.kind == "fc" else None
-        kind: Any = layer.kind
-        layers.append(LayerInfo(len(layers) + 1, layer.name, kind, params, layer.outputs, layer.flops, matrix, members))
+        kind: Any = layer.kind.removeprefix("batch ")
+        layers.append(
+            LayerInfo(len(layers) + 1, layer.name, kind, params, layer.outputs, layer.flops, layer.matrix, members)
+        )
     return tuple(layers)
 
 
