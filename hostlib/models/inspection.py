@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from hostlib.errors import ContentsError, ModelError
-from hostlib.models.forward_recorder import OF_A_CONVOLUTION, Seen, Watch, run
+from hostlib.models.forward_recorder import OF_A_CONVOLUTION, Seen, Watch, kind_of, run
 from hostlib.models.layer_info import LayerInfo
 from hostlib.models.loading import describe, image_shape, load_model, load_without_weights
 
@@ -28,7 +28,7 @@ class Inspected:
         input: shape of one example.
         classes: number of classes: the width of its output.
         order: the layers' indices in the order of their first calls.
-        gradients: bytes of each trained parameter's gradient, by name.
+        gradients: elements of each trained parameter's gradient, and bytes of an element, by name.
         uncounted_flops: of one example's forward pass, in matrix products that are in no layer's operations.
     """
 
@@ -37,7 +37,7 @@ class Inspected:
     input: tuple[int, ...]
     classes: int
     order: tuple[int, ...]
-    gradients: dict[str, int]
+    gradients: dict[str, tuple[int, int]]
     uncounted_flops: int
 
     @property
@@ -77,7 +77,7 @@ def load(text: str, shape: tuple[int, ...] | None = None, with_weights: bool = F
         shape,
         seen.outputs.shape[-1],
         seen.order,
-        {name: p.numel() * p.element_size() for name, p in model.named_parameters() if p.requires_grad},
+        {name: (p.numel(), p.element_size()) for name, p in model.named_parameters() if p.requires_grad},
         max(0, seen.product_flops - products),
     )
 
@@ -109,8 +109,11 @@ def input_of(model: nn.Module) -> tuple[int, ...]:
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
-    """The input's dtype: the model's attribute input_dtype, or float32."""
-    return getattr(model, "input_dtype", torch.float32)
+    """The input's dtype: the model's attribute input_dtype; else int64 if its first layer is an embedding, or float32."""
+    first = next((module for module in model.modules() if kind_of(module) is not None), None)
+    usual = torch.int64 if isinstance(first, nn.Embedding | nn.EmbeddingBag) else torch.float32
+    found: torch.dtype = getattr(model, "input_dtype", usual)
+    return found
 
 
 def example(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
