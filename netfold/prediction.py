@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from simulation.experiments.single_iteration import SimulatedIteration, network_of, simulate, subject_of
+from simulation.experiments.single_iteration import (
+    SimulatedIteration,
+    network_of,
+    scenario_of,
+    semantics_of,
+    simulate,
+    subject_of,
+)
 from simulation.models.synthetic_trace import DEFAULT_BATCH
 
 
@@ -29,10 +36,13 @@ def predict(
     overhead: str = "0us",
     racks: int = 1,
     oversubscription: float = 1.0,
+    semantics: Literal["runtime", "papers"] = "runtime",
+    headers: bool | None = None,
     store_and_aggregate: bool = False,
     store_and_forward: bool = False,
-    slots: int | str = 0,
-    message: str = "0",
+    slots: int | str | None = None,
+    bucket: str | None = None,
+    message: str | None = None,
     barrier: Literal["global", "none"] = "global",
     order: Literal["round-robin", "block", "random", "priority"] = "round-robin",
     pipelined: Literal["yes", "no"] | None = None,
@@ -59,7 +69,10 @@ def predict(
         forward, backward: times of the passes; None for published ones, or else derived from `tflops` (10^12 operations
             per second).
         latency: one way, host to host.
-        slots: number of slots of each job on a switch, of 1 KiB each; 0 for no limit.
+        semantics: `runtime` plays what hosts and switches do; `papers` whole tensors without headers, in fabrics without
+            limits.
+        slots: number of slots of each job on a switch, of 1 KiB each; 0 for no limit; None as the semantics have it.
+        bucket: up to this size gradients are summed together; None as the semantics have it.
         racks, oversubscription: leaf switches of a leaf-spine network, and the oversubscription of their links to the
             spine; 1 rack is a star.
         stragglers: rank -> how many times slower it computes.
@@ -85,9 +98,12 @@ def predict(
         "overhead": overhead,
         "racks": racks,
         "oversubscription": oversubscription,
+        "semantics": semantics,
+        "headers": headers,
         "store_and_aggregate": store_and_aggregate,
         "store_and_forward": store_and_forward,
         "slots": slots,
+        "bucket": bucket,
         "message": message,
         "barrier": barrier,
         "order": order,
@@ -97,6 +113,6 @@ def predict(
         "stragglers": tuple(f"{rank}={factor}" for rank, factor in (stragglers or {}).items()),
         "seed": seed,
     }
-    network = network_of(bandwidth, options)
+    network, played = network_of(bandwidth, options), semantics_of(options)
     subject, _ = subject_of(model, None if trace is None else Path(trace), size, options)
-    return simulate(network, subject, mechanism, workers, options, jobs, apart)
+    return simulate(scenario_of(subject, mechanism, workers, network, played, options, jobs, apart))

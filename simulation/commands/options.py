@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from hostlib.errors import QuantityError
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.system.command import Respelling
 from hostlib.text import option_types as types
 from hostlib.text.common_options import together
 from simulation.errors import SimulationError
+from simulation.experiments.scenario import BUCKET_BYTES, SEMANTICS
 from simulation.experiments.single_iteration import SLOT_BYTES, number_of_slots
 from simulation.models.synthetic_trace import DEFAULT_BATCH, DEFAULT_TFLOPS
 from simulation.simulator.play import Order
@@ -107,24 +109,36 @@ network_options = together(
         show_default=True,
         help="Oversubscription of each rack's uplink.",
     ),
+    click.option(
+        "--semantics",
+        type=click.Choice(list(SEMANTICS)),
+        default="runtime",
+        show_default=True,
+        help="What hosts and switches do: as hostlib and the switches do it, in buckets and frames; or as papers "
+        "simulate it, with whole tensors, no headers, and no limit of slots.",
+    ),
+    click.option("--headers/--no-headers", default=None, help="Links carry headers too [default: with runtime]."),
     click.option("--store-and-aggregate", is_flag=True, help="Switches hold the whole sum before they send it on."),
     click.option("--store-and-forward", is_flag=True, help="Switches hold every whole message before they send it on."),
     click.option(
         "--slots",
         type=types.Whole(0),
-        default=0,
-        show_default=True,
-        help=f"Slots of a job on a switch, of {SLOT_BYTES // 1024} KiB each; 0 is no limit.",
+        help=f"Slots of a job on a switch, of {SLOT_BYTES // 1024} KiB each; 0 is no limit [default: {SLOTS_PER_POOL}; "
+        "0 with papers].",
     ),
 )
 
 job_options = together(
     click.option(
+        "--bucket",
+        type=types.SIZE.typed(),
+        help=f"Sum gradients together up to this size, as DDP does; 0 is each by itself [default: "
+        f"{BUCKET_BYTES // 2**20}MiB; 0 with papers or --message].",
+    ),
+    click.option(
         "--message",
         type=types.SIZE.typed(),
-        default="0",
-        show_default=True,
-        help="Split tensors into messages of at most this size; 0 is no limit.",
+        help="Sum each gradient by itself, split into messages of at most this size; 0 is no limit.",
     ),
     click.option(
         "--barrier",
@@ -144,7 +158,7 @@ job_options = together(
         "--pipelined/--no-pipelined",
         default=None,
         callback=_yes_or_no,
-        help="Start the forward pass when the first layer's parameters are there [default: with servers].",
+        help="Start the forward pass when the first layer's parameters are there [default: with servers and papers].",
     ),
     click.option("--iterations", type=types.N, help="Iterations to simulate [default: 1; 3 without a barrier]."),
     click.option(

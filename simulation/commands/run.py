@@ -25,7 +25,14 @@ from simulation.commands.options import (
 )
 from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import Cell, read_experiment
-from simulation.experiments.single_iteration import SimulatedIteration, network_of, simulate, subject_of
+from simulation.experiments.single_iteration import (
+    SimulatedIteration,
+    network_of,
+    scenario_of,
+    semantics_of,
+    simulate,
+    subject_of,
+)
 from simulation.experiments.verdict import verdict
 from simulation.models.architectures import BUILDERS
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, predictors
@@ -102,10 +109,11 @@ def run_(
         raise SimulationError("--apart is of several jobs: it needs --jobs of 2 or more")
     refuse_what_says_nothing(context, trace_file is not None, model is not None)
     mechanisms = tuple(name for names in mechanisms for name in names.split(","))
-    network = network_of(bandwidth, options)
+    network, semantics = network_of(bandwidth, options), semantics_of(options)
     subject, what = subject_of(model, trace_file, size, options)
     results: dict[str, SimulatedIteration] = {
-        name: simulate(network, subject, name, workers, options, jobs, apart) for name in mechanisms or _playable()
+        name: simulate(scenario_of(subject, name, workers, network, semantics, options, jobs, apart))
+        for name in mechanisms or _playable()
     }
     if as_json:
         printed = {name: result.as_json() for name, result in results.items()}

@@ -27,10 +27,10 @@ from simulation.commands.options import (
     refuse_what_says_nothing,
 )
 from simulation.errors import SimulationError
-from simulation.experiments.single_iteration import job_of, network_of, subject_of
+from simulation.experiments.scenario import Scenario, slowest_s
+from simulation.experiments.single_iteration import network_of, scenario_of, semantics_of, subject_of
 from simulation.models.architectures import BUILDERS
 from simulation.models.workload_source import WorkloadSource
-from simulation.simulator.play import play
 
 
 @click.command(
@@ -152,13 +152,19 @@ def _subject(model: str, options: dict[str, Any]) -> WorkloadSource:
     return subject_of(None if trace else model, Path(model) if trace else None, None, options)[0]
 
 
+def scenario_of_point(point: Any) -> Scenario:
+    """One point of a sweep."""
+    options = dict(point.options)
+    network, semantics = network_of(point.bandwidth, options), semantics_of(options)
+    subject = _subject(point.model, options)
+    return scenario_of(subject, point.mechanism, point.workers, network, semantics, options)
+
+
 def play_point(point: Any) -> dict[str, Any]:
     """One point of a sweep, in whatever process or on whatever machine it is to be played."""
-    options = dict(point.options)
-    network = network_of(point.bandwidth, options)
-    played = play(network, [job_of(_subject(point.model, options), point.mechanism, point.workers, options)])
+    played = scenario_of_point(point).play()
     return {
-        "iteration_s": played.outcomes[0].iteration_s,
+        "iteration_s": slowest_s(played),
         "events": played.events,
         "kernel_s": played.kernel_s,
         "wall_s": played.wall_s,

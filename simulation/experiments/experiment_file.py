@@ -26,6 +26,7 @@ from hostlib.traces.trace import Trace, read
 from simulation.errors import ExperimentError, SimulationError
 from simulation.experiments.tables import CellsTable, ExperimentFile, ReplayTable, read_file
 from simulation.models.synthetic_trace import DEFAULT_BATCH, model_layers, model_trace
+from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.workload import Workload, of_plan
 
 # In miniature: tensors are at least this much smaller, links and computing this much faster.
@@ -140,12 +141,10 @@ class Experiment:
         Raises:
             HostlibError, SimulationError: there is no such model or trace, or too little is known of it.
         """
-        if cell.model not in self._models:
-            self._models[cell.model] = self._model(cell.model)
+        subject = self.subject(cell)
         key = cell.model, cell.mechanism, cell.workers
         if key not in self._plans:
-            trace, layers = self._models[cell.model]
-            plan = choose(cell.mechanism).plan(trace, layers, cell.workers, self.replay.batch)
+            plan = subject.plan(choose(cell.mechanism), cell.workers)
             self._plans[key] = plan.scaled(1 / self.replay.shrink)
         return self._plans[key]
 
@@ -185,7 +184,22 @@ class Experiment:
             TopologyError: it is impossible.
         """
         table = {**self.topology, "loss": cell.loss} if cell.loss else self.topology
-        return declare(table, *self.hosts(cell), units.bandwidth(cell.bandwidth) / self.replay.shrink)
+        return declare(table, *self.hosts(cell), self.rate_bits_s(cell))
+
+    def rate_bits_s(self, cell: Cell) -> float:
+        """Bandwidth of a cell's hosts' links, slower by the factor by which tensors are smaller."""
+        return units.bandwidth(cell.bandwidth) / self.replay.shrink
+
+    def subject(self, cell: Cell) -> WorkloadSource:
+        """What a cell trains; unshrunk.
+
+        Raises:
+            HostlibError, SimulationError: there is no such model or trace.
+        """
+        if cell.model not in self._models:
+            self._models[cell.model] = self._model(cell.model)
+        trace, layers = self._models[cell.model]
+        return WorkloadSource(trace, layers, self.replay.batch, 0)
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------

@@ -5,22 +5,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hostlib.strategies.strategy import choose
+from hostlib.errors import UnknownNameError
 from hostlib.text import units
 from hostlib.traces.trace import Trace
 from simulation.errors import SimulationError
+from simulation.experiments.scenario import SEMANTICS, Scenario, Semantics
 from simulation.models.synthetic_trace import model_trace
 from simulation.models.workload_source import WorkloadSource, bare, known, recorded
 from simulation.simulator.network import Network
-from simulation.simulator.play import Job, Order, Played, play
+from simulation.simulator.play import Order, Played
 from simulation.simulator.workload import Variation
 
 SLOT_BYTES = 1024  # a packet of 256 elements of 4 bytes, as docs/protocol.md has it
-MOST_WORKERS, MOST_JOBS = 1_000_000, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class SimulatedIteration:
     """The simulator's results for an iteration.
 
     Attributes:
-        iteration_s: time in seconds; of the first job if there are several.
+        iteration_s: time in seconds; of the slowest job if there are several.
         bytes_per_link: lower end of the cable (a host or a switch) -> bytes that it sent and received over it, in all
             iterations of all jobs.
         events: number of simulated events.
@@ -51,7 +51,7 @@ class SimulatedIteration:
         each = tuple(outcome.iteration_s for outcome in played.outcomes)
         carried = {name: {"sent": sent, "received": received} for name, (sent, received) in played.link_bytes.items()}
         several = each if len(each) > 1 else ()
-        return cls(each[0], carried, played.events, played.wall_s, iterations, played.stood_for, several)
+        return cls(max(each), carried, played.events, played.wall_s, iterations, played.stood_for, several)
 
     def as_json(self) -> dict[str, Any]:
         """The JSON of `simulation run --json`, without uninformative fields."""
@@ -70,30 +70,9 @@ class SimulatedIteration:
         return result
 
 
-def simulate(
-    network: Network,
-    subject: WorkloadSource,
-    mechanism: str,
-    workers: int,
-    options: dict[str, Any],
-    jobs: int = 1,
-    apart: bool = False,
-) -> SimulatedIteration:
-    """Run the simulation.
-
-    Args:
-        jobs: number of identical jobs that run at the same time.
-        apart: see simulation.simulator.play.play.
-
-    Raises:
-        SimulationError, HostlibError: see job_of and play.
-    """
-    if jobs < 1:
-        raise SimulationError(f"--jobs must be at least 1, not {jobs}")
-    if jobs > MOST_JOBS:
-        raise SimulationError(f"--jobs must be at most {MOST_JOBS}, not {jobs}")
-    job = job_of(subject, mechanism, workers, options)
-    return SimulatedIteration.of(play(network, [job] * jobs, apart), job.iterations)
+def simulate(scenario: Scenario) -> SimulatedIteration:
+    """Run the simulation. Raises SimulationError, HostlibError: it is impossible; see Scenario.play."""
+    return SimulatedIteration.of(scenario.play(), scenario.rounds)
 
 
 def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
@@ -112,9 +91,33 @@ def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
         options.pop("oversubscription"),
         store_and_forward=forward,
         store_and_aggregate=aggregate or forward,
-        slots=number_of_slots(options.pop("slots")),
-        slot_bytes=SLOT_BYTES,
     )
+
+
+def semantics_of(options: dict[str, Any]) -> Semantics:
+    """What is played of that which hosts and switches do; its options, except for --message, are removed.
+
+    Raises:
+        UnknownNameError: there are no such semantics.
+        QuantityError: a value is not a size.
+        SimulationError: options contradict each other.
+    """
+    name = options.pop("semantics")
+    if name not in SEMANTICS:
+        raise UnknownNameError("semantics", name, SEMANTICS)
+    made = SEMANTICS[name]
+    slots, bucket, headers = options.pop("slots"), options.pop("bucket"), options.pop("headers")
+    if slots is not None:
+        made = replace(made, slots=number_of_slots(slots))
+    if headers is not None:
+        made = replace(made, headers=headers)
+    if bucket is None:
+        # Messages are parts of whole gradients.
+        return made if options["message"] is None else replace(made, bucket_bytes=0)
+    bucket_bytes = units.size(bucket)
+    if bucket_bytes and options["message"] is not None and units.size(options["message"]):
+        raise SimulationError("--bucket and --message exclude each other: one joins gradients, the other cuts them")
+    return replace(made, bucket_bytes=bucket_bytes)
 
 
 def number_of_slots(slots: int | str) -> int:
@@ -143,18 +146,24 @@ def trace_of(name: str, options: dict[str, Any]) -> Trace:
     )
 
 
-def job_of(subject: WorkloadSource, mechanism: str, workers: int, options: dict[str, Any]) -> Job:
-    """Make a job of a subject with a mechanism, or a strategy and a mechanism.
+def scenario_of(
+    subject: WorkloadSource,
+    mechanism: str,
+    workers: int,
+    network: Network,
+    semantics: Semantics,
+    options: dict[str, Any],
+    jobs: int = 1,
+    apart: bool = False,
+) -> Scenario:
+    """A cell that options describe.
+
+    Args:
+        network, semantics: of network_of and semantics_of.
 
     Raises:
-        SimulationError: it cannot be simulated.
-        HostlibError: there is no such mechanism; see hostlib.strategies.strategy.choose.
+        SimulationError: an option is impossible.
     """
-    if workers < 1:
-        raise SimulationError(f"--workers must be at least 1, not {workers}")
-    if workers > MOST_WORKERS:
-        raise SimulationError(f"--workers must be at most {MOST_WORKERS}, not {workers}")
-    barrier = options["barrier"] == "global"
     stragglers = {}
     for text in options["stragglers"]:
         rank, _, factor = text.partition("=")
@@ -165,17 +174,19 @@ def job_of(subject: WorkloadSource, mechanism: str, workers: int, options: dict[
         if number in stragglers:
             raise SimulationError(f"--straggler {text}: rank {number} is given twice")
         stragglers[number] = times
-    choice = choose(mechanism)
-    return Job(
-        subject.workload(choice, workers),
-        choice.mechanism,
+    return Scenario(
+        subject,
+        mechanism,
         workers,
-        iterations=options["iterations"] if options["iterations"] is not None else 1 if barrier else 3,
-        barrier=barrier,
-        pipelined=None if options["pipelined"] is None else options["pipelined"] == "yes",
-        bare=subject.bare,
-        order=Order(options["order"]),
-        variation=Variation(options["jitter"], stragglers, options["seed"]),
+        network,
+        semantics,
+        jobs,
+        apart,
+        options["iterations"],
+        options["barrier"] == "global",
+        None if options["pipelined"] is None else options["pipelined"] == "yes",
+        Order(options["order"]),
+        Variation(options["jitter"], stragglers, options["seed"]),
     )
 
 
@@ -189,7 +200,7 @@ def subject_of(
     """
     if sum(each is not None for each in (model, trace_file, size)) > 1:
         raise SimulationError("--model, --trace and --size exclude each other")
-    message = units.size(options["message"])
+    message = units.size(options["message"] or "0")
     if model is not None:
         return known(model, trace_of(model, options), options["pixels"], options["batch"], message), model
     if trace_file is not None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostlib.models.layer_info import LayerInfo
+from hostlib.strategies.plan import Plan
 from hostlib.strategies.strategy import DEFAULT_STRATEGY, Choice
 from hostlib.traces.trace import Trace, read
 from simulation.errors import SimulationError
 from simulation.models.synthetic_trace import model_layers
-from simulation.simulator.workload import Workload, of_plan, trace_of_size
+from simulation.simulator.workload import trace_of_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class WorkloadSource:
     message_bytes: int
     bare: bool = False
 
-    def workload(self, choice: Choice, workers: int) -> Workload:
+    def plan(self, choice: Choice, workers: int) -> Plan:
         """Apply a strategy to it.
 
         Raises:
@@ -41,7 +42,7 @@ class WorkloadSource:
             raise SimulationError(
                 f"{choice} is a training strategy: name a --model or --trace; an all-reduce takes a mechanism alone"
             )
-        return of_plan(choice.plan(self.trace, self.layers, workers, self.batch), self.message_bytes)
+        return choice.plan(self.trace, self.layers, workers, self.batch)
 
 
 def known(model: str, trace: Trace, pixels: int | None, batch: int, message_bytes: int) -> WorkloadSource:

@@ -16,8 +16,8 @@ from hostlib.mechanisms.mechanism import find
 from hostlib.protocol.header import frame_bytes
 from hostlib.schedules.schedule import link_elements
 from hostlib.traces.trace import Layer, Parameter, synthesise, write
+from simulation.experiments.scenario import TCP_FRAME, TCP_PAYLOAD
 from simulation.models.synthetic_trace import model_layers
-from simulation.predictors.builtin.discrete_event import TCP_FRAME, TCP_PAYLOAD
 
 pytestmark = pytest.mark.root
 

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from hostlib.mechanisms.mechanism import Mechanism
-from hostlib.protocol.header import frame_bytes
-from hostlib.protocol.slots import SLOTS_PER_POOL
-from hostlib.text import units
+from dataclasses import replace
+
 from simulation.experiments.experiment_file import Cell, Experiment
+from simulation.experiments.scenario import RUNTIME, Scenario, slowest_s
 from simulation.predictors.predictor import Prediction, PredictorSpec
 from simulation.simulator.network import Network
-from simulation.simulator.play import Job, play
-
-# A full TCP segment with timestamps (RFC 7323) in an Ethernet frame, and its half of an acknowledgement per two
-# segments (RFC 5681, 4.2), which shares the link with segments in the other direction.
-TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
-TURNS = 256  # turns in which streams share a link during one tensor, at most: more is more accurate, but slower
-TCP_EFFICIENCY = TCP_PAYLOAD / (TCP_FRAME + HALF_ACKNOWLEDGEMENT)
 
 
-def network_of(experiment: Experiment, cell: Cell) -> Network:
-    """The network for the simulator, with the share of headers on a cell's links.
+def scenario_of(experiment: Experiment, cell: Cell) -> Scenario:
+    """A cell, as the simulator plays it.
 
     Raises:
         TopologyError: the topology is impossible with the cell's hosts.
+        HostlibError, SimulationError: there is no such model or trace, or too little is known of it.
     """
-    mechanism = experiment.mechanism(cell)
-    largest = max(tensor.bytes for tensor in experiment.workload(cell).tensors)
-    return Network(
-        units.bandwidth(cell.bandwidth) / experiment.replay.shrink,
-        topology=experiment.declared(cell),
-        efficiency=wire_efficiency(mechanism),
-        frame_bytes=frame_size(mechanism),
-        turn_bytes=max(TCP_PAYLOAD, largest // TURNS),
-        slots=SLOTS_PER_POOL,
-        slot_bytes=frame_bytes()[0],
+    topology = experiment.declared(cell)
+    return Scenario(
+        experiment.subject(cell),
+        cell.mechanism,
+        cell.workers,
+        Network(experiment.rate_bits_s(cell), topology=topology),
+        replace(RUNTIME, bucket_bytes=experiment.replay.bucket_bytes),
+        cell.jobs,
+        apart=True,
+        shrink=experiment.replay.shrink,
     )
 
 
@@ -45,26 +38,7 @@ def predict(experiment: Experiment, cell: Cell) -> Prediction | None:
     mechanism = experiment.mechanism(cell)
     if cell.loss or experiment.training is not None or (mechanism.build is None and experiment.workload(cell).summed):
         return None
-    # Links carry the mechanism's frames; messages with other frames are scaled up by their lower efficiency.
-    plan = experiment.plan(cell).with_exchanges_scaled(wire_efficiency(mechanism) / TCP_EFFICIENCY)
-    job = Job(
-        experiment.bucketed(plan), mechanism, cell.workers, bare=True, pipelined=False, channels=mechanism.channels
-    )
-    played = play(network_of(experiment, cell), [job] * cell.jobs, apart=True)
-    return Prediction(played.outcomes[0].iteration_s)
-
-
-def frame_size(mechanism: Mechanism) -> int:
-    """Bytes of a full frame, of the slot protocol or of TCP."""
-    return frame_bytes()[1] if mechanism.needs_fabric else TCP_FRAME
-
-
-def wire_efficiency(mechanism: Mechanism) -> float:
-    """Share of values in a link's traffic in both directions, for frames of the slot protocol or of TCP."""
-    if mechanism.needs_fabric:
-        payload, frame = frame_bytes()
-        return payload / frame
-    return TCP_EFFICIENCY
+    return Prediction(slowest_s(scenario_of(experiment, cell).play()))
 
 
 SPEC = PredictorSpec("simulator", "schedules played in virtual time, event by event", predict)

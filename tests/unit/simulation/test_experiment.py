@@ -15,7 +15,7 @@ from hostlib.traces.trace import Layer, Parameter, synthesise, write
 from simulation.cli import main
 from simulation.errors import ExperimentError
 from simulation.experiments.experiment_file import Cell, read_experiment
-from simulation.predictors.builtin.discrete_event import TCP_FRAME
+from simulation.experiments.scenario import TCP_FRAME
 from simulation.simulator.workload import of_trace
 from tests.conftest import ROOT
 from tests.unit.simulation.simulated import simulated_s

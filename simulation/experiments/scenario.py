@@ -1,0 +1,215 @@
+"""Scenarios: one cell as the simulator plays it.
+
+Every command, netfold.predict and the predictor of experiments make a Scenario, which alone makes networks and jobs for
+the simulator. So they give the same number for the same cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from hostlib.mechanisms.mechanism import Mechanism, find
+from hostlib.protocol.header import frame_bytes
+from hostlib.protocol.slots import SLOTS_PER_POOL
+from hostlib.strategies.strategy import Choice, choose
+from hostlib.topology.builtin.leaf_spine import leaf_spine
+from hostlib.topology.builtin.star import star
+from hostlib.topology.topology import Topology
+from simulation.errors import NetworkError, SimulationError
+from simulation.models.workload_source import WorkloadSource
+from simulation.simulator.network import Network
+from simulation.simulator.play import Job, Order, Played, play
+from simulation.simulator.workload import Variation, Workload, of_plan
+
+MOST_WORKERS, MOST_JOBS = 1_000_000, 10_000
+BUCKET_BYTES = 25 * 2**20  # of DDP: torch.nn.parallel.DistributedDataParallel, bucket_cap_mb
+# A full TCP segment with timestamps (RFC 7323) in an Ethernet frame, and its half of an acknowledgement per two
+# segments (RFC 5681, 4.2), which shares the link with segments in the other direction.
+TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
+TCP_EFFICIENCY = TCP_PAYLOAD / (TCP_FRAME + HALF_ACKNOWLEDGEMENT)
+# Turns in which streams share a link during one tensor, at most: more is more accurate, but slower. Fewer where many
+# workers' messages take turns.
+TURNS, WORKERS_OF_ALL_TURNS, FEWEST_TURNS = 256, 64, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Semantics:
+    """What is played of that which hosts and switches do. The defaults are what hostlib and the switches do.
+
+    Attributes:
+        bucket_bytes: gradients are summed together up to this size, as in DDP; 0 for each by itself.
+        slots: of a job on a switch; 0 for any number.
+        headers: frames have headers, and acknowledgements share links with values.
+        frames: switches forward a frame once they have all of it; otherwise a message's first bit at once.
+        turns: streams share a link in turns, as TCP's do; otherwise whole messages follow each other.
+        channels: a host has only so many all-reduces in progress as the mechanism's; otherwise all that it can.
+        servers_first: with servers, an iteration begins with their distribution and ends with the sums there, and a
+            layer's forward pass waits for its own parameters only; servers are in the racks. Otherwise it begins with
+            the forward pass and ends when every worker has every sum, as DDP's, and servers are on the spine.
+    """
+
+    bucket_bytes: int = BUCKET_BYTES
+    slots: int = SLOTS_PER_POOL
+    headers: bool = True
+    frames: bool = True
+    turns: bool = True
+    channels: bool = True
+    servers_first: bool = False
+
+
+RUNTIME = Semantics()
+# "How to Train your DNN": whole tensors, without headers, in fabrics without limits.
+PAPERS = Semantics(
+    bucket_bytes=0, slots=0, headers=False, frames=False, turns=False, channels=False, servers_first=True
+)
+SEMANTICS = {"runtime": RUNTIME, "papers": PAPERS}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One cell: a model, a mechanism, a network and how they are played.
+
+    Attributes:
+        mechanism: MECHANISM or STRATEGY/MECHANISM.
+        network: with racks or a topology of its own; its slots, turns and frames are replaced by the semantics'.
+        jobs: identical ones at the same time.
+        apart: each on its own hosts.
+        iterations: None for one, or three without a barrier.
+        pipelined: see Job; None as the semantics have it.
+        shrink: tensors are so many times smaller and links so many times slower.
+    """
+
+    subject: WorkloadSource
+    mechanism: str
+    workers: int
+    network: Network
+    semantics: Semantics = RUNTIME
+    jobs: int = 1
+    apart: bool = False
+    iterations: int | None = None
+    barrier: bool = True
+    pipelined: bool | None = None
+    order: Order = Order.ROUND_ROBIN
+    variation: Variation = field(default_factory=Variation)
+    shrink: float = 1.0
+
+    @property
+    def choice(self) -> Choice:
+        """Its strategy and mechanism. Raises HostlibError: there are none of these names."""
+        return choose(self.mechanism)
+
+    @property
+    def rounds(self) -> int:
+        """Iterations that are played."""
+        if self.iterations is not None:
+            return self.iterations
+        return 1 if self.barrier else 3
+
+    def workload(self) -> Workload:
+        """What each worker computes and sends in an iteration; tensors shrunk.
+
+        Raises:
+            SimulationError, HostlibError: see WorkloadSource.plan.
+        """
+        plan = self.subject.plan(self.choice, self.workers)
+        if self.shrink != 1:
+            plan = plan.scaled(1 / self.shrink)
+        if self.semantics.headers:
+            # Links carry the mechanism's frames; messages with other frames are scaled up by their lower efficiency.
+            plan = plan.with_exchanges_scaled(wire_efficiency(self.choice.mechanism) / TCP_EFFICIENCY)
+        return of_plan(plan, self.subject.message_bytes, round(self.semantics.bucket_bytes / self.shrink))
+
+    def topology(self) -> Topology:
+        """Its network's hosts, switches and cables.
+
+        Raises:
+            NetworkError, TopologyError: it is impossible.
+        """
+        network = self.network
+        if network.topology is not None:
+            return network.topology
+        workers, servers = (each * (self.jobs if self.apart else 1) for each in (self.workers, self.choice.hosts))
+        if network.racks > workers:
+            raise NetworkError(f"racks must be in 1..{workers}, the number of workers' hosts, not {network.racks}")
+        rate_bits_s, delay_ns = network.bandwidth_bits_s, network.latency_ns / 2
+        if network.racks == 1:
+            return star(workers, servers, rate_bits_s, delay_ns)
+        return leaf_spine(workers, network.racks, servers, rate_bits_s, network.oversubscription, delay_ns)
+
+    def made(self) -> tuple[Network, Job]:
+        """The simulator's network, and one of the jobs.
+
+        Raises:
+            SimulationError, HostlibError: they are impossible.
+        """
+        if not 1 <= self.workers <= MOST_WORKERS:
+            limit = "at least 1" if self.workers < 1 else f"at most {MOST_WORKERS}"
+            raise SimulationError(f"--workers must be {limit}, not {self.workers}")
+        if not 1 <= self.jobs <= MOST_JOBS:
+            limit = "at least 1" if self.jobs < 1 else f"at most {MOST_JOBS}"
+            raise SimulationError(f"--jobs must be {limit}, not {self.jobs}")
+        mechanism, workload, semantics = self.choice.mechanism, self.workload(), self.semantics
+        job = Job(
+            workload,
+            mechanism,
+            self.workers,
+            iterations=self.rounds,
+            barrier=self.barrier,
+            pipelined=self.pipelined if semantics.servers_first or self.pipelined is not None else False,
+            bare=self.subject.bare or not semantics.servers_first,
+            order=self.order,
+            variation=self.variation,
+            channels=mechanism.channels if semantics.channels else 0,
+        )
+        turn_bytes = 0
+        if semantics.turns:
+            largest = max((tensor.bytes for tensor in workload.tensors), default=0)
+            turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (self.workers * self.jobs)))
+            turn_bytes = max(TCP_PAYLOAD, largest // turns)
+        network = replace(
+            self.network,
+            slots=semantics.slots,
+            slot_bytes=frame_bytes()[0],
+            turn_bytes=turn_bytes,
+            topology=self.network.topology if semantics.servers_first else self.topology(),
+            efficiency=wire_efficiency(mechanism) if semantics.headers else 1.0,
+            frame_bytes=frame_size(mechanism) if semantics.frames else 0,
+        )
+        if self.workers == 1 and not semantics.servers_first:
+            # One worker has all sums already. A ring of one sends nothing.
+            return network, replace(job, mechanism=find("ring"), workload=alone(workload), channels=0)
+        return network, job
+
+    def play(self) -> Played:
+        """Simulate it.
+
+        Raises:
+            SimulationError, HostlibError: it is impossible; see simulation.simulator.play.play.
+        """
+        network, job = self.made()
+        return play(network, [job] * self.jobs, self.apart)
+
+
+def alone(workload: Workload) -> Workload:
+    """The same computing, without what strategies exchange."""
+    kept = len(workload.summed)
+    released = tuple(tuple(t for t in step if t < kept) for step in workload.released)
+    return replace(workload, tensors=workload.summed, released=released, errands=())
+
+
+def slowest_s(played: Played) -> float:
+    """Time of an iteration of the slowest job."""
+    return max(outcome.iteration_s for outcome in played.outcomes)
+
+
+def frame_size(mechanism: Mechanism) -> int:
+    """Bytes of a full frame, of the slot protocol or of TCP."""
+    return frame_bytes()[1] if mechanism.needs_fabric else TCP_FRAME
+
+
+def wire_efficiency(mechanism: Mechanism) -> float:
+    """Share of values in a link's traffic in both directions, for frames of the slot protocol or of TCP."""
+    if mechanism.needs_fabric:
+        payload, frame = frame_bytes()
+        return payload / frame
+    return TCP_EFFICIENCY
