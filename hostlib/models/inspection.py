@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hostlib.errors import ContentsError, ModelError
 from hostlib.models.forward_recorder import OF_A_CONVOLUTION, Seen, Watch, kind_of, run
-from hostlib.models.layer_info import LayerInfo
+from hostlib.models.layer_info import Family, LayerInfo, family_of
 from hostlib.models.loading import describe, image_shape, load_model, load_without_weights
 
 DEFAULT_INPUT = (3, 224, 224)
@@ -70,7 +70,6 @@ def load(text: str, shape: tuple[int, ...] | None = None, with_weights: bool = F
         raise  # no other input would help
     except ModelError as error:
         raise ModelError(f"{error}; give its input shape with --input or the model's attribute input_shape") from error
-    products = sum(layer.flops for layer in seen.layers if layer.kind in ("conv", "fc", "attention"))
     return Inspected(
         text,
         seen.layers,
@@ -78,7 +77,7 @@ def load(text: str, shape: tuple[int, ...] | None = None, with_weights: bool = F
         seen.outputs.shape[-1],
         seen.order,
         {name: (p.numel(), p.element_size()) for name, p in model.named_parameters() if p.requires_grad},
-        max(0, seen.product_flops - products),
+        seen.uncounted_flops,
     )
 
 
@@ -92,6 +91,20 @@ def layers_of(model: nn.Module, inputs: Tensor) -> tuple[LayerInfo, ...]:
         ModelError: the model rejects the input, or depends on the values in its tensors.
     """
     return _traced(model, inputs).layers
+
+
+def operations(model: nn.Module, inputs: Tensor) -> tuple[int, Family]:
+    """FLOPs of one example's forward pass, and the kind of model. The model is not changed.
+
+    Args:
+        inputs: a batch on any device; only its shape and dtype matter.
+
+    Raises:
+        ModelError: see layers_of.
+    """
+    seen = _traced(model, inputs)
+    flops = [(layer.kind, layer.flops) for layer in seen.layers]
+    return sum(count for _, count in flops) + seen.uncounted_flops, family_of(flops)
 
 
 def output_shape(model: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -109,9 +122,9 @@ def input_of(model: nn.Module) -> tuple[int, ...]:
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
-    """The input's dtype: the model's attribute input_dtype; else int64 if its first layer is an embedding, or float32."""
-    first = next((module for module in model.modules() if kind_of(module) is not None), None)
-    usual = torch.int64 if isinstance(first, nn.Embedding | nn.EmbeddingBag) else torch.float32
+    """The input's dtype: the model's attribute input_dtype; else int64 if it has embeddings and no convolutions."""
+    kinds = {kind_of(module) for module in model.modules()}
+    usual = torch.int64 if "embedding" in kinds and "conv" not in kinds else torch.float32
     found: torch.dtype = getattr(model, "input_dtype", usual)
     return found
 
@@ -135,6 +148,12 @@ class _Traced:
     product_flops: int
     outputs: Tensor
 
+    @property
+    def uncounted_flops(self) -> int:
+        """Of one example, in matrix products that are in no layer's operations."""
+        counted = sum(layer.flops for layer in self.layers if layer.kind in ("conv", "fc", "attention"))
+        return max(0, self.product_flops - counted)
+
 
 def _traced(model: nn.Module, inputs: Tensor, with_weights: bool = False) -> _Traced:
     with FlopCounterMode(display=False) as counter, Watch(model) as watch:
@@ -152,7 +171,8 @@ def _outputs(model: nn.Module, inputs: Tensor, with_weights: bool = False) -> Te
         outputs = run(model, inputs, with_weights)
     except Exception as error:  # the model may be the user's and raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        if "meta tensor" in str(error).lower():  # torch's wording for the missing values of a meta tensor
+        # torch's wordings for the missing values of a meta tensor, and for parameters whose sizes the first input tells
+        if "meta tensor" in str(error).lower() or "uninitialized parameter" in str(error):
             raise ContentsError(
                 f"the model's forward pass depends on values in its tensors, which inspection does not have: {reason}"
             ) from error

@@ -12,7 +12,9 @@ from hostlib.text.common_options import together
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import BUCKET_BYTES, SEMANTICS
 from simulation.experiments.single_iteration import SLOT_BYTES, number_of_slots
-from simulation.models.synthetic_trace import DEFAULT_BATCH, DEFAULT_TFLOPS
+from simulation.models.architectures import BUILDERS
+from simulation.models.compute import DEFAULT_BATCH, DEFAULT_TFLOPS
+from simulation.models.gpus import GPUS
 from simulation.simulator.play import Order
 
 
@@ -26,6 +28,11 @@ def _number_of_slots(text: str) -> list[str] | None:
         return None
 
 
+# What --model takes.
+MODELS = (
+    f"{', '.join(sorted(BUILDERS))}, with options as NAME:classes=10; MODULE:FACTORY of one's own; or a trace's file"
+)
+
 # Old spellings of the options below.
 RESPELLED: dict[str, Respelling] = {
     "--slots": _number_of_slots,
@@ -37,16 +44,11 @@ def _yes_or_no(context: click.Context, parameter: click.Parameter, value: bool |
     return None if value is None else "yes" if value else "no"
 
 
-def _width(context: click.Context, parameter: click.Parameter, shape: tuple[int, ...] | None) -> int | None:
-    """The width of square images of three channels, of which models are made here."""
-    if shape is None:
-        return None
-    if len(shape) == 1:
-        return shape[0]
-    if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
-        text = "x".join(map(str, shape))
-        raise click.BadParameter(f"models take square images of 3 channels, such as 3x224x224, not {text}.")
-    return shape[1]
+def _extents(
+    context: click.Context, parameter: click.Parameter, shape: tuple[int, ...] | None
+) -> int | tuple[int, ...] | None:
+    """One number as such: the width of square images, or so many tokens."""
+    return shape[0] if shape is not None and len(shape) == 1 else shape
 
 
 model_options = together(
@@ -54,15 +56,13 @@ model_options = together(
         "--input",
         "pixels",
         type=types.SHAPE,
-        callback=_width,
+        callback=_extents,
         help="Shape of one example [default: what the model takes].",
     ),
     click.option(
         "--batch",
         type=types.N,
-        default=DEFAULT_BATCH,
-        show_default=True,
-        help="Examples per worker and iteration.",
+        help=f"Examples per worker and iteration [default: {DEFAULT_BATCH}, or as a trace was recorded].",
     ),
     click.option(
         "--forward", type=types.TIME.typed(), help="Time of the forward pass [default: published, else from --tflops]."
@@ -75,8 +75,13 @@ model_options = together(
     click.option(
         "--tflops",
         type=types.NUMBER,
-        help="Compute at this many TFLOP/s instead of in the published times "
+        help="Compute at this many TFLOP/s, as training achieves them, instead of in the published times "
         f"[default, where none are published: {DEFAULT_TFLOPS:g}].",
+    ),
+    click.option(
+        "--gpu",
+        type=types.GPU,
+        help=f"Compute as training does on this GPU: its published peak times a usual share. One of {', '.join(GPUS)}.",
     ),
 )
 
@@ -182,8 +187,8 @@ job_options = together(
 
 
 # What says nothing where a trace has its times already, and where nothing is computed.
-OF_A_MODEL = ("--input", "--forward", "--backward", "--tflops")
-OF_COMPUTING = (*OF_A_MODEL, "--batch", "--jitter", "--straggler")
+OF_A_MODEL = ("--input", "--forward", "--backward")
+OF_COMPUTING = (*OF_A_MODEL, "--tflops", "--gpu", "--batch", "--jitter", "--straggler")
 
 
 def typed(context: click.Context) -> list[str]:

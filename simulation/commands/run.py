@@ -16,6 +16,7 @@ from hostlib.text import option_types as types
 from hostlib.text.output import output
 from hostlib.text.progress_lines import PlainProgress
 from simulation.commands.options import (
+    MODELS,
     RESPELLED,
     job_options,
     model_options,
@@ -34,7 +35,7 @@ from simulation.experiments.single_iteration import (
     subject_of,
 )
 from simulation.experiments.verdict import verdict
-from simulation.models.architectures import BUILDERS
+from simulation.models.workload_source import is_trace
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, predictors
 
 
@@ -47,7 +48,7 @@ from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, p
     multiple=True,
     help="Mechanisms to compare [default: all that have a schedule].",
 )
-@click.option("--model", type=types.MODEL, help=f"Model to train: {', '.join(sorted(BUILDERS))}.")
+@click.option("--model", type=types.MODEL, help=f"Model to train: {MODELS}.")
 @click.option("--trace", "trace_file", type=types.ANY_FILE, help="Train what this trace describes.")
 @click.option(
     "--size", type=types.SIZE.typed(), help="Simulate one all-reduce of this size, without a model [default: 16MiB]."
@@ -107,7 +108,8 @@ def run_(
         raise SimulationError("--predictor is of an EXPERIMENT's cells: name its file")
     if apart and jobs == 1:
         raise SimulationError("--apart is of several jobs: it needs --jobs of 2 or more")
-    refuse_what_says_nothing(context, trace_file is not None, model is not None)
+    has_trace = trace_file is not None or (model is not None and is_trace(model))
+    refuse_what_says_nothing(context, has_trace, model is not None)
     mechanisms = tuple(name for names in mechanisms for name in names.split(","))
     network, semantics = network_of(bandwidth, options), semantics_of(options)
     subject, what = subject_of(model, trace_file, size, options)

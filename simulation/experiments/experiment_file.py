@@ -16,17 +16,15 @@ from typing import Any
 
 from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import Mechanism, registered
-from hostlib.models.layer_info import LayerInfo
 from hostlib.strategies.plan import Plan
 from hostlib.strategies.strategy import choose
 from hostlib.text import units
 from hostlib.topology.topology import Topology
 from hostlib.topology.topology_kinds import declare
-from hostlib.traces.trace import Trace, read
 from simulation.errors import ExperimentError, SimulationError
 from simulation.experiments.tables import CellsTable, ExperimentFile, ReplayTable, read_file
-from simulation.models.synthetic_trace import DEFAULT_BATCH, model_layers, model_trace
-from simulation.models.workload_source import WorkloadSource
+from simulation.models.compute import DEFAULT_BATCH, Compute
+from simulation.models.workload_source import WorkloadSource, is_trace, model, recorded
 from simulation.simulator.workload import Workload, of_plan
 
 # In miniature: tensors are at least this much smaller, links and computing this much faster.
@@ -116,7 +114,7 @@ class Experiment:
     replay: Replay
     seed: int = 1
     training: Training | None = None
-    _models: dict[str, tuple[Trace, tuple[LayerInfo, ...]]] = field(default_factory=dict, repr=False)
+    _subjects: dict[str, WorkloadSource] = field(default_factory=dict, repr=False)
     _plans: dict[tuple[str, str, int], Plan] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -160,12 +158,11 @@ class Experiment:
         """A plan's workload, with gradients in buckets as the file says."""
         return of_plan(plan, bucket_bytes=round(self.replay.bucket_bytes / self.replay.shrink))
 
-    def _model(self, name: str) -> tuple[Trace, tuple[LayerInfo, ...]]:
-        if name.endswith(".trace") or "/" in name:
-            return read(Path(name)), ()
+    def _subject(self, name: str) -> WorkloadSource:
         replay = self.replay
-        trace = model_trace(name, replay.pixels, batch=replay.batch, tflops=replay.tflops)
-        return trace, model_layers(name, replay.pixels)
+        if is_trace(name):
+            return replace(recorded(Path(name)), batch=replay.batch)
+        return model(name, Compute(replay.batch, tflops=replay.tflops), replay.pixels)
 
     def mechanism(self, cell: Cell) -> Mechanism:
         """The mechanism that sums a cell's gradients."""
@@ -196,10 +193,9 @@ class Experiment:
         Raises:
             HostlibError, SimulationError: there is no such model or trace.
         """
-        if cell.model not in self._models:
-            self._models[cell.model] = self._model(cell.model)
-        trace, layers = self._models[cell.model]
-        return WorkloadSource(trace, layers, self.replay.batch, 0)
+        if cell.model not in self._subjects:
+            self._subjects[cell.model] = self._subject(cell.model)
+        return self._subjects[cell.model]
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from hostlib.text import units
 from hostlib.traces.trace import Trace
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import SEMANTICS, Scenario, Semantics
-from simulation.models.synthetic_trace import model_trace
-from simulation.models.workload_source import WorkloadSource, bare, known, recorded
+from simulation.models import workload_source
+from simulation.models.compute import Compute
+from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.network import Network
 from simulation.simulator.play import Order, Played
 from simulation.simulator.workload import Variation
@@ -134,16 +135,24 @@ def _seconds(text: str | None) -> float | None:
     return None if text is None else units.time_ns(text, bare="s") / 1e9
 
 
-def trace_of(name: str, options: dict[str, Any]) -> Trace:
-    """A model's trace. Raises what model_trace raises."""
-    return model_trace(
-        name,
-        options["pixels"],
+def compute_of(options: dict[str, Any]) -> Compute:
+    """What options say of computing.
+
+    Raises:
+        SimulationError: a value is impossible, or values exclude each other.
+    """
+    return Compute(
+        options["batch"],
         _seconds(options["forward"]),
         _seconds(options["backward"]),
-        options["batch"],
         options["tflops"],
+        options.get("gpu"),
     )
+
+
+def trace_of(name: str, options: dict[str, Any]) -> Trace:
+    """A model's trace. Raises what workload_source.model raises."""
+    return workload_source.model(name, compute_of(options), options["pixels"]).trace
 
 
 def scenario_of(
@@ -202,10 +211,10 @@ def subject_of(
         raise SimulationError("--model, --trace and --size exclude each other")
     message = units.size(options["message"] or "0")
     if model is not None:
-        return known(model, trace_of(model, options), options["pixels"], options["batch"], message), model
+        return workload_source.model(model, compute_of(options), options["pixels"], message), model
     if trace_file is not None:
-        return recorded(trace_file, options["batch"], message), str(trace_file)
+        return workload_source.recorded(trace_file, compute_of(options), message), str(trace_file)
     bytes_ = units.size("16MiB" if size is None else size)
     if bytes_ < 1:
         raise SimulationError(f"--size must be at least 1 byte, not {size}")
-    return bare(bytes_, message), f"all-reduce of {size or '16MiB'}"
+    return workload_source.bare(bytes_, message), f"all-reduce of {size or '16MiB'}"

@@ -35,6 +35,7 @@ BUILDERS: dict[str, Callable[..., Architecture]] = {
     "vgg19_22k": image.vgg19_22k,
 }
 MOST_OPTION = 10**9
+MOST_INPUT = 10**6
 MOST_ELEMENTS = 10**13
 
 
@@ -58,11 +59,12 @@ def _plain(kind: Any) -> Any:
     return kinds[0] if type(None) in typing.get_args(kind) else kind
 
 
-def build(text: str, size: int | None = None) -> Architecture:
+def build(text: str, shape: int | tuple[int, ...] | None = None) -> Architecture:
     """A network by its name and options, as `vgg19:classes=1000`.
 
     Args:
-        size: width of square images, or tokens of a text; None for what the options say, or the network's own.
+        shape: of one example: (channels, width, width), or one number for the width of square images or for so many
+            tokens; None for what the options say, or the network's own.
 
     Raises:
         ArchitectureError: no such network; an input too small for it; a value out of range.
@@ -74,15 +76,30 @@ def build(text: str, size: int | None = None) -> Architecture:
     for option, value in chosen.items():
         if type(value) is int and option != "version" and not 1 <= value <= MOST_OPTION:
             raise ArchitectureError(f"{name}:{option} must be at least 1 and at most {MOST_OPTION}, not {value}")
-    extent = "pixels" if "pixels" in kinds else "context"
-    if size is not None:
-        if size < 1:
-            raise ArchitectureError(
-                f"--input must be at least 1 {'pixel' if extent == 'pixels' else 'token'}, not {size}"
-            )
-        if chosen.setdefault(extent, size) != size:
-            raise ArchitectureError(f"{text} and --input {size} say different things: give one of them")
+    for option, value in _sizes(name, kinds, (shape,) if isinstance(shape, int) else shape or ()).items():
+        if chosen.setdefault(option, value) != value:
+            raise ArchitectureError(f"{text} has other {option} than --input: leave one of them out")
     made = BUILDERS[name](**chosen)
     if made.elements > MOST_ELEMENTS:
         raise ArchitectureError(f"{text} has {made.elements:.3g} parameters; at most {MOST_ELEMENTS:.0e} are simulated")
     return made
+
+
+def _sizes(name: str, kinds: dict[str, Any], shape: tuple[int, ...]) -> dict[str, int]:
+    """The options that adapt a network to examples of a shape."""
+    if not shape:
+        return {}
+    text = "x".join(map(str, shape))
+    images = "pixels" in kinds
+    if images and not (len(shape) == 1 or (len(shape) == 3 and shape[1] == shape[2])):
+        raise ArchitectureError(f"{name} takes square images, such as 3x224x224, not {text}")
+    if not images and len(shape) != 1:
+        raise ArchitectureError(f"{name} takes tokens, such as 1024, not {text}")
+    unit = "pixel" if images else "token"
+    if min(shape) < 1:
+        raise ArchitectureError(f"--input must be at least 1 {unit}, not {text}")
+    if max(shape) > MOST_INPUT:
+        raise ArchitectureError(f"--input must be at most {MOST_INPUT} {unit}s, not {text}")
+    if not images:
+        return {"context": shape[0]}
+    return {"pixels": shape[-1]} | ({"channels": shape[0]} if len(shape) == 3 else {})

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from hostlib.models.layer_info import Family
 from simulation.errors import SimulationError
-
-Family = Literal["cnn", "transformer"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from functools import cache
 from hostlib.strategies.strategy import choose
 from simulation.models import published_times
 from simulation.models.architectures import build
+from simulation.models.described_model import layers_of
 from simulation.models.published_times import PublishedCell
-from simulation.models.synthetic_trace import layers_of, model_layers, model_trace, spread
+from simulation.models.synthetic_trace import model_layers, model_trace, spread
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, play
 from simulation.simulator.workload import of_plan

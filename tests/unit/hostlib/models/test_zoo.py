@@ -11,7 +11,7 @@ from hostlib.models import zoo
 from hostlib.models.inspection import load
 from simulation.models.architectures import BUILDERS, options_of
 from simulation.models.architectures import build as describe
-from simulation.models.synthetic_trace import layers_of
+from simulation.models.described_model import layers_of
 
 PUBLISHED = {
     # Poseidon, table 3; Inception-v3's 27 million include the auxiliary head.
