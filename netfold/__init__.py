@@ -2,6 +2,7 @@
 
 import netfold
 
+print(netfold.ask("vgg16", workers=32, bandwidth="25gbit").text)
 netfold.predict("vgg16", "ring", workers=32, bandwidth="25gbit").iteration_s
 
 with netfold.session("ring") as session:  # in each rank of a script that torchrun starts
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
     from hostlib.schedules.checker import check
     from hostlib.schedules.schedule import Schedule
     from netfold.prediction import predict
+    from netfold.question import ask
     from netfold.torch_backend import register
     from netfold.training_session import BucketTimes, Session, SessionReport, session
+    from simulation.answers.answer import Answer, Row
     from simulation.errors import SimulationError
     from simulation.experiments.single_iteration import SimulatedIteration
 
 __all__ = [
+    "Answer",
     "BucketTimes",
     "ContentsError",
     "FabricError",
@@ -51,6 +55,7 @@ __all__ = [
     "OperationError",
     "QuantityError",
     "Reduction",
+    "Row",
     "RunError",
     "Schedule",
     "ScheduleError",
@@ -60,6 +65,7 @@ __all__ = [
     "SimulationError",
     "SpecError",
     "UnknownNameError",
+    "ask",
     "check",
     "find",
     "mechanisms",
@@ -71,14 +77,17 @@ __all__ = [
 if not TYPE_CHECKING:
     # The module that defines each name; all others are in hostlib.errors.
     _MODULES = {
+        "Answer": "simulation.answers.answer",
         "BucketTimes": "netfold.training_session",
         "Mechanism": "hostlib.mechanisms.mechanism",
         "Reduction": "hostlib.pytorch.reduction",
         "Schedule": "hostlib.schedules.schedule",
+        "Row": "simulation.answers.answer",
         "Session": "netfold.training_session",
         "SessionReport": "netfold.training_session",
         "SimulatedIteration": "simulation.experiments.single_iteration",
         "SimulationError": "simulation.errors",
+        "ask": "netfold.question",
         "check": "hostlib.schedules.checker",
         "find": "hostlib.mechanisms.mechanism",
         "mechanisms": "hostlib.mechanisms.mechanism",

@@ -9,6 +9,10 @@ from hostlib.system.command_group import FolderGroup
 
 QUESTIONS = (
     (
+        "Which mechanism suits my model and my network, and by how much?",
+        "netfold ask --model resnet50 --workers 16 --bandwidth 25gbit",
+    ),
+    (
         "How long does an iteration of a model take on a given network?",
         "netfold simulate --model resnet50 --workers 32 --bandwidth 25gbit",
     ),

@@ -21,7 +21,7 @@ SSH = "ssh -o BatchMode=yes"
 
 @click.command("run", cls=Command)
 @click.argument("experiment", required=False)
-@click.option("--output", type=types.FOLDER, help="Folder for the results [default: build/EXPERIMENT].")
+@click.option("--output", type=types.FOLDER, help="Folder for the results [default: build/EXPERIMENT; a folder's own].")
 @click.option("--only", type=types.TEXT, default="", help="Run only cells with this in their name.")
 @click.option(
     "--on",
@@ -86,8 +86,8 @@ def run_experiment(
 ) -> None:
     """Run every cell of an experiment with real packets.
 
-    EXPERIMENT is a file, or the name of a ready experiment. Results go to a folder. Run again, the experiment continues
-    where it was interrupted.
+    EXPERIMENT is a file, the name of a ready experiment, or a folder of files (`emulation sample` writes one), whose
+    cells are compared together. Results go to a folder. Run again, the experiment continues where it was interrupted.
 
     \b
     Examples
@@ -98,7 +98,15 @@ def run_experiment(
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # that a namespace's addresses have no names
-    from emulation.experiments.progress import RunProgress, listed_cells, print_cells, print_ready, print_rows
+    from emulation.experiments.experiment_folder import FolderRun, comparison, read_folder
+    from emulation.experiments.progress import (
+        RunProgress,
+        listed_cells,
+        print_cells,
+        print_comparison,
+        print_ready,
+        print_rows,
+    )
     from emulation.experiments.real_hosts import RealHosts, read_hostfile
     from emulation.experiments.runner import ExperimentRun, RunOptions, find_experiment, ready_experiments
     from emulation.networks.realise import NetworkKind, SwitchKind
@@ -115,22 +123,27 @@ def run_experiment(
         else:
             print_ready(ready)
         return
-    chosen = read_experiment(find_experiment(experiment))
+    folder = Path(experiment) if experiment not in ready_experiments() and Path(experiment).is_dir() else None
+    chosen = [read_experiment(find_experiment(experiment))] if folder is None else read_folder(folder)
     if dilation is not None and dilation < 1:
         raise click.UsageError(f"--dilation must be at least 1, not {dilation:g}")
     if miniature:
         if dilation or auto_dilate:
             raise click.UsageError("--miniature has a pace of its own: leave out --dilation and --auto-dilate")
-        chosen = chosen.miniature()
+        chosen = [each.miniature() for each in chosen]
     if hostfile is None and (controller or launcher != SSH):
         raise click.UsageError("--launcher and --controller are of real hosts: they need --hosts")
     if not launcher.strip():
         raise click.UsageError(f"--launcher is a command, such as {SSH}")
     real = None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller)
-    output = output or Path("build") / chosen.folder
+    output = output or folder or Path("build") / chosen[0].folder
     options = RunOptions(output, NetworkKind(how), SwitchKind(switch), dilation, auto_dilate, only, real, predictor)
     progress = RunProgress(Console(stderr=True, highlight=False), times=not miniature, predictor=predictor)
-    run = ExperimentRun(chosen, options, progress.report)
+    run: ExperimentRun | FolderRun
+    if folder is None:
+        run = ExperimentRun(chosen[0], options, progress.report)
+    else:
+        run = FolderRun(chosen, options, progress.report)
     if only_list:
         if as_json:
             click.echo(json.dumps(listed_cells(run), indent=2))
@@ -141,14 +154,21 @@ def run_experiment(
     with progress.of(run):
         rows = run.go()
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
-    elif miniature:
+        click.echo(json.dumps(rows if folder is None else comparison(rows), indent=2))
+        return
+    if miniature:
         click.echo(f"{len(rows)} cells ran to their end; in miniature: their times mean nothing")
+        return
+    if folder is None:
+        print_rows(chosen[0], rows, predictor)
     else:
-        print_rows(chosen, rows, predictor)
-        if real is None and any(row["enough_dilation"] is not None for row in rows):
-            click.echo("cells that are not valid: the same command with --auto-dilate measures them again, more slowly")
-        click.echo(f"results: {options.output}; `emulation report {options.output}` makes a page of them")
+        print_comparison(rows, predictor)
+    if real is None and any(row["enough_dilation"] is not None for row in rows):
+        click.echo("cells that are not valid: the same command with --auto-dilate measures them again, more slowly")
+    if folder is None:
+        click.echo(f"results: {output}; `emulation report {output}` makes a page of them")
+    else:
+        click.echo(f"results: in folders of {output}; `emulation report` makes a page of each")
 
 
 PLACE = 10

@@ -170,6 +170,7 @@ def process_options(
     backward = zip(workload.backward_ns[0], workload.released, strict=True)
     options = ReplayOptions(
         **common,
+        slots=cell.slots,
         elements=tuple(tensor.bytes // 4 if tensor.exchange is None else 0 for tensor in workload.tensors),
         forward_ns=round(int(workload.forward_ns.sum()) * dilation),
         backward=tuple((round(int(ns) * dilation), tensors) for ns, tensors in backward),

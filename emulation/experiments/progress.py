@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from emulation.experiments.experiment_folder import FolderRun, comparison_sentence
 from emulation.experiments.runner import ExperimentRun
+from emulation.report.axis_units import milliseconds
 from hostlib.text.output import output
 from simulation.experiments.experiment_file import Experiment
 from simulation.predictors.predictor import DEFAULT_PREDICTOR
@@ -34,7 +36,7 @@ class RunProgress:
         self._task = self._progress.add_task("starting", total=None)
 
     @contextmanager
-    def of(self, run: ExperimentRun) -> Iterator[None]:
+    def of(self, run: ExperimentRun | FolderRun) -> Iterator[None]:
         self._progress.update(self._task, total=len(run.cells), completed=len(run.cells) - len(run.left))
         with self._progress:
             yield
@@ -58,9 +60,11 @@ def _name_of_times(predictor: str) -> str:
 
 
 def _line(row: Row, predictor: str) -> str:
-    simulated = "" if row["simulated_ms"] is None else f", {_name_of_times(predictor)} {row['simulated_ms']:.1f} ms"
+    simulated = (
+        "" if row["simulated_ms"] is None else f", {_name_of_times(predictor)} {milliseconds(row['simulated_ms'])}"
+    )
     invalid = "" if row["valid"] else f" [red]invalid[/red]: {row['bottleneck']}"
-    return f"{row['cell']}: {row['iteration_ms']:.1f} ms{simulated}{invalid}"
+    return f"{row['cell']}: {milliseconds(row['iteration_ms'])}{simulated}{invalid}"
 
 
 def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT_PREDICTOR) -> None:
@@ -70,8 +74,11 @@ def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT
         predictor: the predictor of the rows' simulated times.
     """
     table = Table("model", "mechanism", title=experiment.title, title_justify="left", box=None)
+    # Columns that most experiments do not vary.
+    more = [name for name in ("slots", "delay") if len({row.get(name) for row in rows}) > 1]
     for heading in (
-        "workers", "bandwidth", "loss", "jobs", "iteration", "spread", _name_of_times(predictor), "error", "again", "valid"
+        "workers", "bandwidth", "loss", "jobs", *more, "iteration", "spread", _name_of_times(predictor), "error", "again",
+        "valid",
     ):  # fmt: skip
         table.add_column(heading, justify="right")
     for row in rows:
@@ -83,9 +90,10 @@ def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT
             row["bandwidth"],
             f"{row['loss']:g}",
             str(row["jobs"]),
-            f"{row['iteration_ms']:.1f} ms",
+            *(str(row.get(name, "-")) for name in more),
+            milliseconds(row["iteration_ms"]),
             f"{row['iteration_ms_spread'] / row['iteration_ms']:.1%}",
-            "-" if simulated_ms is None else f"{simulated_ms:.1f} ms",
+            "-" if simulated_ms is None else milliseconds(simulated_ms),
             "-" if error is None else f"{error:+.1%}",
             str(row["retransmits"]),
             "yes" if row["valid"] else "[red]no[/red]",
@@ -93,25 +101,47 @@ def print_rows(experiment: Experiment, rows: list[Row], predictor: str = DEFAULT
     output().print(table)
 
 
+def print_comparison(rows: list[Row], predictor: str = DEFAULT_PREDICTOR) -> None:
+    """Print the rows of a folder's experiments, with their errors."""
+    table = Table("experiment", "cell", "topology", box=None)
+    for heading in ("emulated", _name_of_times(predictor), "error", "valid"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        error = error_of(row)
+        table.add_row(
+            row["experiment"],
+            row["cell"],
+            " ".join(str(value) for value in row["topology"].values()) or "star",
+            milliseconds(row["iteration_ms"]),
+            "-" if row["simulated_ms"] is None else milliseconds(row["simulated_ms"]),
+            "-" if error is None else f"{error:+.1%}",
+            "yes" if row["valid"] else "[red]no[/red]",
+        )
+    output().print(table)
+    output().print(comparison_sentence(rows), highlight=False)
+
+
 def error_of(row: Mapping[str, Any]) -> float | None:
     """Deviation of the simulated time from the emulated one; None if nothing was simulated."""
     return None if row["simulated_ms"] is None else row["simulated_ms"] / row["iteration_ms"] - 1
 
 
-def listed_cells(run: ExperimentRun) -> list[Row]:
+def listed_cells(run: ExperimentRun | FolderRun) -> list[Row]:
     """What would be run, as JSON has it."""
+    if isinstance(run, FolderRun):
+        return [{"experiment": each.experiment.name, **row} for each in run.runs for row in listed_cells(each)]
     left = set(run.left)
     return [{"cell": c.name, "dilation": run.dilation(c), "done": c not in left} for c in run.cells]
 
 
-def print_cells(run: ExperimentRun) -> None:
+def print_cells(run: ExperimentRun | FolderRun) -> None:
     """Print the cells that would be run."""
-    table = Table("cell", box=None)
+    table = Table(*(("experiment",) if isinstance(run, FolderRun) else ()), "cell", box=None)
     table.add_column("dilation", justify="right")
     table.add_column("done")
-    left = set(run.left)
-    for cell in run.cells:
-        table.add_row(cell.name, f"{run.dilation(cell):g}", "" if cell in left else "yes")
+    for row in listed_cells(run):
+        *names, dilation, done = row.values()
+        table.add_row(*names, f"{dilation:g}", "yes" if done else "")
     output().print(table)
 
 

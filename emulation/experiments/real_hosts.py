@@ -106,8 +106,8 @@ def measure_on(real: RealHosts, experiment: Experiment, cell: Cell) -> Measured:
     """
     choice = choose(cell.mechanism)
     needed = cell.workers + choice.hosts
-    if cell.jobs > 1 or cell.loss:
-        raise EmulationError(f"{cell.name}: real hosts have no jobs or loss to be set; leave those cells out")
+    if cell.jobs > 1 or cell.loss or cell.delay is not None:
+        raise EmulationError(f"{cell.name}: real hosts have no jobs, loss or delay to be set; leave those cells out")
     if needed > len(real.hosts):
         raise EmulationError(f"{cell.name} needs {needed} hosts, with its servers; there are {len(real.hosts)}")
     if choice.needs_fabric and not real.controller:

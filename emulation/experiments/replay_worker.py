@@ -204,7 +204,8 @@ def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | No
     torch.set_num_threads(1)
     choice = choose(options.mechanism)
     mechanism = choice.mechanism
-    with join_group(here, "replay", options.deadline_s, choice.servers, choice.strategy.servers) as (context, job):
+    group = join_group(here, "replay", options.deadline_s, choice.servers, choice.strategy.servers, slots=options.slots)
+    with group as (context, job):
         number = context.rank - context.world_size
         if number >= 0:
             if number < mechanism.servers:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, StrictStr, TypeAdapter, ValidationError
 
 from emulation.errors import EmulationError
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.text.validation import first_error
 from simulation.predictors.predictor import DEFAULT_PREDICTOR
 
@@ -33,6 +34,8 @@ class ResultRow(BaseModel):
     bandwidth: StrictStr
     jobs: int
     loss: float
+    slots: int = SLOTS_PER_POOL
+    delay: str | None = None
     dilation: float
     iteration_ms: float
     iteration_ms_spread: float

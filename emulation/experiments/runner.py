@@ -10,7 +10,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -81,6 +81,7 @@ class NetworkSettings:
     workers: int
     bandwidth: str
     loss: float
+    delay: str | None
     jobs: int
     dilation: float
 
@@ -173,8 +174,18 @@ class ExperimentRun:
         together = cell.workers * cell.jobs * units.bandwidth(cell.bandwidth) / self.experiment.replay.shrink
         return max(1.0, math.ceil(together / CAPACITY_BITS_S[self.options.switch]))
 
-    def go(self) -> list[Row]:
+    @property
+    def preloaded(self) -> tuple[str, ...]:
+        """What the process that forks the ranks imports for them."""
+        if self.experiment.training is None:
+            return (REPLAY, local.PRELOAD)
+        return (TRAINING, *local.TRAINING)
+
+    def go(self, forks: ForkServer | None = None) -> list[Row]:
         """Run the remaining cells; returns all rows, in the experiment's order.
+
+        Args:
+            forks: forks the ranks; None for one of this run's own.
 
         Raises:
             EmulationError, HostlibError: a network could not be made, a worker died, or another run uses the directory.
@@ -182,29 +193,27 @@ class ExperimentRun:
         """
         with alone(self.options.output):
             self.rows = self._earlier_rows()  # another run may have ended in the meantime
-            return self._go()
+            return self._go(forks)
 
     def _earlier_rows(self) -> dict[str, Row]:
         return earlier_rows(self.options.output, self.experiment.text, self.options.predictor)
 
-    def _go(self) -> list[Row]:
+    def _go(self, forks: ForkServer | None) -> list[Row]:
         self._begin()
         if self.options.real is not None:
             for cell in self.left:
                 self._report({"event": "cell", "cell": cell.name, "dilation": 1.0})
                 measured = measure_on(self.options.real, self.experiment, cell)
                 self._keep(row_of(self.experiment, cell, 1.0, measured, self._predictor), detail_of(cell, measured))
-            self._end()
-            return self._ordered()
-        loaded = [REPLAY, local.PRELOAD] if self.experiment.training is None else [TRAINING, *local.TRAINING]
-        with fork_server(*loaded) as forks:
-            for settings, cells in groupby(self.left, lambda cell: self._settings(cell, self.dilation(cell))):
-                self._on(settings, list(cells), forks)
+        elif self.left:
+            with fork_server(*self.preloaded) if forks is None else nullcontext(forks) as running:
+                for settings, cells in groupby(self.left, lambda cell: self._settings(cell, self.dilation(cell))):
+                    self._on(settings, list(cells), running)
         self._end()
-        return self._ordered()
+        return self.ordered
 
     def _settings(self, cell: Cell, dilation: float) -> NetworkSettings:
-        return NetworkSettings(cell.workers, cell.bandwidth, cell.loss, cell.jobs, dilation)
+        return NetworkSettings(cell.workers, cell.bandwidth, cell.loss, cell.delay, cell.jobs, dilation)
 
     def _on(self, settings: NetworkSettings, cells: list[Cell], forks: ForkServer) -> None:
         slow = []
@@ -273,10 +282,12 @@ class ExperimentRun:
     def _keep(self, row: Row, detail: Row) -> None:
         write_whole(self.options.output / "cells" / f"{row['cell']}.json", detail)
         self.rows[row["cell"]] = row
-        write_whole(self.options.output / "results.json", self._ordered())
+        write_whole(self.options.output / "results.json", self.ordered)
         self._report({"event": "row", **row})
 
-    def _ordered(self) -> list[Row]:
+    @property
+    def ordered(self) -> list[Row]:
+        """Results so far, in the experiment's order."""
         return [self.rows[cell.name] for cell in self.experiment.cells if cell.name in self.rows]
 
 
@@ -289,12 +300,14 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
     simulated = predictor.predict(experiment, cell)
     return {
         "cell": cell.name,
-        "model": Path(cell.model).stem,
+        "model": cell.short_model,
         "mechanism": cell.mechanism,
         "workers": cell.workers,
         "bandwidth": cell.bandwidth,
         "jobs": cell.jobs,
         "loss": cell.loss,
+        "slots": cell.slots,
+        "delay": cell.delay,
         "dilation": dilation,
         "iteration_ms": measured.iteration_ms,
         "iteration_ms_spread": measured.spread_ms,

@@ -77,6 +77,7 @@ class ReplayOptions:
     """Options of a worker, or server.
 
     Attributes:
+        slots: see RankContext.
         elements: of each tensor; 0 for one that an exchange carries.
         forward_ns: of the whole pass, dilated.
         backward: (ns, tensors that are ready then) by step, dilated.
@@ -92,6 +93,7 @@ class ReplayOptions:
     controller: str
     address: str
     deadline_s: float
+    slots: int
     elements: tuple[int, ...]
     forward_ns: int
     backward: tuple[tuple[int, tuple[int, ...]], ...]

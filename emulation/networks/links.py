@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from emulation.networks import addressing
 from hostlib.system.network_links import FRAME_BYTES, as_on_a_wire, set_up, shape, with_tables
-from hostlib.topology.topology import Topology
+from hostlib.topology.topology import SEND_BUFFER_BYTES, Topology
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
@@ -22,7 +22,7 @@ TCP = {
     "tcp_congestion_control": "reno",
     "tcp_slow_start_after_idle": "0",
     "tcp_rmem": "4096 131072 262144",
-    "tcp_wmem": "4096 65536 65536",
+    "tcp_wmem": f"4096 {SEND_BUFFER_BYTES} {SEND_BUFFER_BYTES}",
     "tcp_limit_output_bytes": str(4 * FRAME_BYTES),
 }
 

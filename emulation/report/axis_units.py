@@ -6,6 +6,7 @@ import math
 from datetime import datetime
 
 RATES = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
+DELAYS_NS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns"))
 SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 
 
@@ -37,6 +38,10 @@ def _scaled(value: float, units: tuple[tuple[int, str], ...]) -> str:
 def scale_of(largest: float, units: tuple[tuple[int, str], ...]) -> tuple[int, str]:
     """The unit for an axis that ends at `largest`."""
     return next((pair for pair in units if largest >= pair[0]), units[-1])
+
+
+def delay(nanoseconds: float) -> str:
+    return "0 s" if nanoseconds == 0 else _scaled(nanoseconds, DELAYS_NS)
 
 
 def times(factor: float) -> str:

@@ -92,6 +92,8 @@ def _csv_rows(summary: Summary) -> Iterator[dict[str, Any]]:
                 "bandwidth_bits_s": s.bandwidth_bits_s,
                 "jobs": s.jobs,
                 "loss": s.loss,
+                "slots": s.slots,
+                "delay_ns": s.delay_ns,
                 "dilation": cell.dilation,
                 "iteration_ms": cell.iteration_ms,
                 "iteration_ms_spread": cell.spread_ms,

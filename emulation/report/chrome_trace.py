@@ -41,6 +41,8 @@ def trace(cell: Cell, timeline: Timeline) -> dict[str, Any]:
             "workers": s.workers,
             "jobs": s.jobs,
             "loss": s.loss,
+            "slots": s.slots,
+            "delay_ns": s.delay_ns,
         },
         "traceEvents": events,
     }

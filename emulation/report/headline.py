@@ -5,6 +5,7 @@ from __future__ import annotations
 from emulation.report import axis_units
 from emulation.report.result_files import Setting
 from emulation.report.summary import Ranking, Summary
+from simulation.experiments.verdict import compared
 
 
 def answer(summary: Summary) -> list[str]:
@@ -35,12 +36,16 @@ def reservations(summary: Summary) -> list[str]:
 
 
 def setting_text(setting: Setting, summary: Summary) -> str:
-    """`25 Gbit/s with 8 workers`; with jobs and loss if the experiment varies them or has any."""
+    """`25 Gbit/s with 8 workers`; with jobs, loss, slots and delay if the experiment varies them."""
     text = f"{axis_units.rate(setting.bandwidth_bits_s)} with {axis_units.counted(setting.workers, 'worker')}"
     if setting.jobs > 1 or "jobs" in summary.varied():
         text += f", {axis_units.counted(setting.jobs, 'job')} at once"
     if setting.loss > 0 or "loss" in summary.varied():
         text += f", {axis_units.percent(setting.loss)} loss"
+    if "slots" in summary.varied():
+        text += f", {axis_units.counted(setting.slots, 'slot')}"
+    if setting.delay_ns > 0:
+        text += f", {axis_units.delay(setting.delay_ns)} per link"
     return text
 
 
@@ -83,20 +88,8 @@ def _verdict(ranking: Ranking) -> str:
     host, fabric, speedup = ranking.best_host, ranking.best_fabric, ranking.speedup
     if host is not None and fabric is not None and speedup is not None:
         took = f"({axis_units.milliseconds(fabric.iteration_ms or 0)} against {axis_units.milliseconds(host.iteration_ms or 0)})"
-        if ranking.is_close:
-            return (
-                f"{fabric.mechanism} and {host.mechanism}, the best host mechanism, differ by less than their "
-                f"measurements do {took}."
-            )
-        if speedup >= 1:
-            return (
-                f"{fabric.mechanism} is {axis_units.times(speedup)} times as fast as {host.mechanism}, the best host "
-                f"mechanism {took}."
-            )
-        return (
-            f"the fabric does not help: {host.mechanism}, a host mechanism, is {axis_units.times(1 / speedup)} times as fast "
-            f"as {fabric.mechanism}, the best that uses the fabric {took}."
-        )
+        unresolved = "differ by less than their measurements do" if ranking.is_close else ""
+        return compared(fabric.mechanism, host.mechanism, speedup, unresolved=unresolved, took=took) + "."
     only = host or fabric
     if only is None:
         return "nothing valid has been measured."

@@ -56,7 +56,14 @@ def _axis(name: str, values: list[float]) -> _Axis:
         return _Axis(f"bandwidth of a host's link ({unit})", "bandwidth", shown, [v / scale for v in values], True)
     if name == "loss":
         return _Axis("packets lost (%)", "loss", [f"{100 * v:g}" for v in values], list(range(len(values))), False)
-    return _Axis(name, name, [f"{value:g}" for value in values], list(values), name == "workers")
+    if name == "delay_ns":
+        scale, unit = axis_units.scale_of(max(values), axis_units.DELAYS_NS)
+        shown = [f"{value / scale:,.6g}" for value in values]
+        return _Axis(
+            f"delay of each link, one way ({unit})", "delay", shown, [v / scale for v in values], min(values) > 0
+        )
+    title = "slots of a pool" if name == "slots" else name
+    return _Axis(title, name, [f"{value:g}" for value in values], list(values), name in ("workers", "slots"))
 
 
 def times_along(summary: Summary, looks: Looks, model: str) -> Iterator[Plot]:
@@ -127,6 +134,10 @@ def _fixed_text(summary: Summary, fixed: dict[str, Any]) -> str:
         parts.append(axis_units.counted(fixed["jobs"], "job"))
     if "loss" in fixed and (fixed["loss"] > 0 or "loss" in summary.varied()):
         parts.append(f"{axis_units.percent(fixed['loss'])} loss")
+    if "slots" in fixed and "slots" in summary.varied():
+        parts.append(axis_units.counted(fixed["slots"], "slot"))
+    if fixed.get("delay_ns", 0) > 0:
+        parts.append(f"{axis_units.delay(fixed['delay_ns'])} per link")
     return ", ".join(parts)
 
 

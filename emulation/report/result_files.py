@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from emulation.errors import EmulationError
 from hostlib.errors import HostlibError, QuantityError
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.strategies.strategy import choose
 from hostlib.system.user_file import parse_json, read_text
 from hostlib.text import units
 
+Quantity = TypeVar("Quantity")
 KINDS = ("forward", "backward", "communication")
 
 
@@ -27,13 +29,20 @@ class ReportError(EmulationError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Setting:
-    """A setting under which mechanisms are compared."""
+    """A setting under which mechanisms are compared.
+
+    Attributes:
+        slots: of each of a job's pools on a switch.
+        delay_ns: of every link, one way; 0 where the topology says it.
+    """
 
     model: str
     bandwidth_bits_s: float
     workers: int
     jobs: int
     loss: float
+    slots: int = SLOTS_PER_POOL
+    delay_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +228,13 @@ class _Fields:
             raise self.refuse(name, "must be above 0")
         return value
 
+    def quantity(self, name: str, parse: Callable[[str], Quantity]) -> Quantity:
+        """A number with its unit."""
+        try:
+            return parse(self.text(name))
+        except QuantityError as error:
+            raise self.refuse(name, str(error)) from None
+
     def object(self, name: str) -> _Fields:
         return _Fields(self.file, self.path(name), self.get(name))
 
@@ -246,10 +262,7 @@ def _cell(fields: _Fields) -> Cell:
     if "/" in name or "\0" in name or name in (".", ".."):
         raise fields.refuse("cell", f"must be a file's name, not {_shown(name)}")
     mechanism = fields.text("mechanism")
-    try:
-        bandwidth = units.bandwidth(fields.text("bandwidth"))
-    except QuantityError as error:
-        raise fields.refuse("bandwidth", str(error)) from None
+    bandwidth = fields.quantity("bandwidth", units.bandwidth)
     try:
         needs_fabric = choose(mechanism).mechanism.needs_fabric
     except HostlibError as error:
@@ -265,6 +278,8 @@ def _cell(fields: _Fields) -> Cell:
             fields.count("workers", 1),
             1 if fields.lacks("jobs") else fields.count("jobs", 1),
             0.0 if fields.lacks("loss") else fields.number("loss"),
+            SLOTS_PER_POOL if fields.lacks("slots") else fields.count("slots", 1),
+            0 if fields.lacks("delay") else fields.quantity("delay", units.time_ns),
         ),
         mechanism,
         needs_fabric,

@@ -10,7 +10,7 @@ from typing import Any
 
 from emulation.report.result_files import Cell, Experiment, Setting
 
-AXES = ("bandwidth_bits_s", "workers", "jobs", "loss")  # of a setting, except for the model
+AXES = ("bandwidth_bits_s", "workers", "jobs", "loss", "slots", "delay_ns")  # of a setting, except for the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Summary:
 
     @cached_property
     def rankings(self) -> tuple[Ranking, ...]:
-        """In order of models, then by workers, bandwidth, jobs and loss."""
+        """In order of models, then by workers, bandwidth, jobs, loss, slots and delay."""
         settings = sorted({cell.setting for cell in self.cells}, key=self._order)
         hosts = tuple(dict.fromkeys(cell.mechanism for cell in self.cells if not cell.needs_fabric))
         return tuple(_rank(setting, [c for c in self.cells if c.setting == setting], hosts) for setting in settings)
@@ -155,7 +155,7 @@ class Summary:
 
     def _order(self, setting: Setting) -> tuple[Any, ...]:
         s = setting
-        return (self.models.index(s.model), s.workers, s.bandwidth_bits_s, s.jobs, s.loss)
+        return (self.models.index(s.model), s.workers, s.bandwidth_bits_s, s.jobs, s.loss, s.slots, s.delay_ns)
 
     def as_json(self) -> dict[str, Any]:
         off = self.deviations
@@ -213,6 +213,8 @@ def _ranking_json(ranking: Ranking) -> dict[str, Any]:
         "bandwidth_bits_s": s.bandwidth_bits_s,
         "jobs": s.jobs,
         "loss": s.loss,
+        "slots": s.slots,
+        "delay_ns": s.delay_ns,
         **{name: cell and cell.mechanism for name, cell in best.items()},
         "speedup": ranking.speedup,
         "within_spread": ranking.is_close,

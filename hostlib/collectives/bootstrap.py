@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from hostlib.errors import HostlibError, RunError
 from hostlib.fabric.multicast import Streams, SwitchMulticast
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.gloo_transport import GlooConnector
 from hostlib.transport.launch_environment import LaunchEnvironment
@@ -29,7 +30,13 @@ STORE_GRACE_S = 30
 
 @contextmanager
 def join_group(
-    here: LaunchEnvironment, purpose: str, deadline_s: float, servers: int = 0, own: int = 0, number: int = 0
+    here: LaunchEnvironment,
+    purpose: str,
+    deadline_s: float,
+    servers: int = 0,
+    own: int = 0,
+    number: int = 0,
+    slots: int = SLOTS_PER_POOL,
 ) -> Iterator[tuple[RankContext, str]]:
     """Join the group of all ranks for the duration of the block; yields the rank's context and a job name.
 
@@ -40,6 +47,7 @@ def join_group(
         servers: how many processes, the last ones, serve and are not ranks.
         own: how many of those, the last ones, belong to a strategy.
         number: of this group, among the groups that these processes form one after the other.
+        slots: see RankContext.
 
     Raises:
         HostlibError: whatever the block raises; torch's own errors become one that names the missing ranks.
@@ -86,6 +94,7 @@ def join_group(
             transport,
             servers,
             another_transport,
+            slots=slots,
         )
         with ExitStack() as detectors:
             yield replace(context, another_multicast=multicast_maker(context, here, job, detectors)), job
@@ -119,7 +128,7 @@ def multicast_maker(
         detector = FailureDetector(here.host, here.port, name, context.rank, context.world_size)
         detectors.callback(detector.close)
         own = replace(context, detector=detector, transport=context.another_transport())
-        return SwitchMulticast(own, controller, name, address, Streams.of_workers(context.world_size))
+        return SwitchMulticast(own, controller, name, address, Streams.of_workers(context.world_size, context.slots))
 
     return make
 

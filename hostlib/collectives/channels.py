@@ -44,7 +44,7 @@ def join_multicast(
     if schedule is None or schedule.fabric_use is not FabricUse.MULTICAST:
         return None
     if schedule.servers:
-        streams = Streams.of_server(context.world_size, channel_count(mechanism, context))
+        streams = Streams.of_server(context.world_size, channel_count(mechanism, context), context.slots)
     else:
-        streams = Streams.of_workers(context.world_size)
+        streams = Streams.of_workers(context.world_size, context.slots)
     return SwitchMulticast(context, controller, job, address, streams)

@@ -23,7 +23,7 @@ from hostlib.transport.send_queue import SendQueue
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
 SEGMENT_BYTES = 1 << 20  # of a message: one segment is added while the next ones arrive
-SEGMENTS_AHEAD = 8  # at least this many segments are requested before they are needed
+SEGMENTS_AHEAD = 32  # at least this many segments are requested before they are needed
 
 
 class SwitchSum(Protocol):

@@ -155,6 +155,7 @@ class SwitchAggregation:
             self.engine.ports,
             deadline_s,
             lambda: self.engine.position,
+            slots=self._context.slots,
             policy=POLICIES[self._use],
             cancelled=cancelled,
             patient=True,

@@ -42,6 +42,7 @@ class FabricServer:
             [lane.port for lane in self._lanes],
             self._context.deadline_s,
             lambda: self.stats()["packets_received"],
+            slots=self._context.slots,
             policy=POLICIES[self._use],
             cancelled=cancelled,
             patient=True,

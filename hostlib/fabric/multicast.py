@@ -30,7 +30,7 @@ from hostlib.fabric.failover import (
     with_goodput,
 )
 from hostlib.fabric.job_client import FabricSession, join, require_controller
-from hostlib.protocol.slots import slots_of_stream
+from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import Pending, settle
 
@@ -40,20 +40,26 @@ FIRST_TAG = 1 << 24  # tag of messages past the switch; those of schedules have 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """The source of each of a job's streams, by number: hosts, numbered as peers are."""
+    """The streams of a job.
+
+    Attributes:
+        sources: of each stream, by number: hosts, numbered as peers are.
+        pool: slots of a pool of sums; see slots_of_stream.
+    """
 
     world_size: int
     sources: tuple[int, ...]
+    pool: int = SLOTS_PER_POOL
 
     @classmethod
-    def of_server(cls, world_size: int, channels: int) -> Streams:
+    def of_server(cls, world_size: int, channels: int, pool: int = SLOTS_PER_POOL) -> Streams:
         """Streams of the first server, one for each channel."""
-        return cls(world_size, (world_size,) * channels)
+        return cls(world_size, (world_size,) * channels, pool)
 
     @classmethod
-    def of_workers(cls, world_size: int) -> Streams:
+    def of_workers(cls, world_size: int, pool: int = SLOTS_PER_POOL) -> Streams:
         """Streams of the workers, one for each."""
-        return cls(world_size, tuple(range(world_size)))
+        return cls(world_size, tuple(range(world_size)), pool)
 
     @property
     def policy(self) -> str:
@@ -63,7 +69,7 @@ class Streams:
     @property
     def slots(self) -> int:
         """Slots of each stream, a power of two."""
-        return slots_of_stream(len(self.sources))
+        return slots_of_stream(len(self.sources), self.pool)
 
     def receivers(self, stream: int) -> list[int]:
         """The ranks that receive a stream."""

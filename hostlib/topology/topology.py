@@ -12,6 +12,8 @@ from hostlib.topology.switch_tree import SwitchTree
 
 LONGEST_DELAY_NS = 3600 * 10**9
 QUEUE_FRAMES = 1000
+# Of a TCP connection between emulated hosts: bytes that its receiver has not acknowledged, at most.
+SEND_BUFFER_BYTES = 65536
 SWITCH_NAME = re.compile("[a-z][a-z0-9]{0,9}")  # Part of an interface's name: at most 15 characters on Linux.
 RESERVED = ("control", "controller")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostlib.errors import HostlibError, RunError
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.refusals import remember
 from hostlib.transport.transport import MulticastTransport, Transport, first_line
@@ -30,6 +31,8 @@ class RankContext:
             without a strategy.
         another_multicast: likewise for workers only, through the switch, for strategies without servers; takes the
             controller's URL and this host's address. Raises JoinError.
+        slots: of each pool of sums that the ranks ask the controller for, a power of two; streams of chunks share
+            twice as many.
     """
 
     rank: int
@@ -43,6 +46,7 @@ class RankContext:
     servers: int = 0
     another_transport: Callable[[], Transport] | None = None
     another_multicast: Callable[[str, str], MulticastTransport] | None = None
+    slots: int = SLOTS_PER_POOL
 
     def explain(self, since: float, error: Exception) -> HostlibError:
         """Explain a library's error, which only says that a connection broke, with the ranks that the heartbeats show

@@ -51,6 +51,35 @@ def _extents(
     return shape[0] if shape is not None and len(shape) == 1 else shape
 
 
+cell_options = together(
+    click.option(
+        "--mechanism",
+        "mechanisms",
+        type=types.MECHANISM.listed(),
+        multiple=True,
+        help="Mechanisms to compare [default: all that have a schedule].",
+    ),
+    click.option("--model", type=types.MODEL, help=f"Model to train: {MODELS}."),
+    click.option("--trace", "trace_file", type=types.ANY_FILE, help="Train what this trace describes."),
+    click.option(
+        "--size",
+        type=types.SIZE.typed(),
+        help="Simulate one all-reduce of this size, without a model [default: 16MiB].",
+    ),
+    click.option("--workers", type=types.N, default=4, show_default=True, help="Number of workers."),
+    click.option(
+        "--bandwidth",
+        type=types.RATE.typed(),
+        default="25gbit",
+        show_default=True,
+        help="Bandwidth of every host's link, each way.",
+    ),
+    click.option(
+        "--jobs", type=types.N, default=1, show_default=True, help="Number of identical jobs at the same time."
+    ),
+    click.option("--apart", is_flag=True, help="Give each job its own hosts, so that jobs share only switches."),
+)
+
 model_options = together(
     click.option(
         "--input",
@@ -212,5 +241,7 @@ def refuse_what_says_nothing(context: click.Context, has_trace: bool, has_model:
         raise SimulationError(f"{', '.join(idle)}: a trace has its own times; with --model this is legal")
     if not (has_trace or has_model) and (idle := [option for option in OF_COMPUTING if option in asked]):
         raise SimulationError(f"{', '.join(idle)}: an all-reduce computes nothing; with --model this is legal")
+    if context.params.get("apart") and context.params["jobs"] == 1:
+        raise SimulationError("--apart is of several jobs: it needs --jobs of 2 or more")
     if "--oversubscription" in asked and context.params["racks"] == 1:
         raise SimulationError("--oversubscription is of racks' uplinks: it needs --racks of 2 or more")

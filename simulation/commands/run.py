@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import click
 from rich.table import Table
 
-from hostlib.mechanisms.mechanism import registered
+from hostlib.errors import HostlibError
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
 from hostlib.text.output import output
 from hostlib.text.progress_lines import PlainProgress
+from simulation.answers.answer_table import remarks, table
+from simulation.answers.question import cells_of, compare, names_of, title_of
 from simulation.commands.options import (
-    MODELS,
     RESPELLED,
+    cell_options,
     job_options,
     model_options,
     network_options,
@@ -25,44 +28,17 @@ from simulation.commands.options import (
     typed,
 )
 from simulation.errors import SimulationError
+from simulation.experiments.cost import require_playable
 from simulation.experiments.experiment_file import Cell, read_experiment
-from simulation.experiments.single_iteration import (
-    SimulatedIteration,
-    network_of,
-    scenario_of,
-    semantics_of,
-    simulate,
-    subject_of,
-)
-from simulation.experiments.verdict import verdict
+from simulation.experiments.scenario import Scenario
+from simulation.experiments.single_iteration import SimulatedIteration, simulate
 from simulation.models.workload_source import is_trace
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, predictors
 
 
 @click.command("run", cls=Command, respelled=RESPELLED)
 @click.argument("experiment", required=False, type=types.ANY_FILE)
-@click.option(
-    "--mechanism",
-    "mechanisms",
-    type=types.MECHANISM.listed(),
-    multiple=True,
-    help="Mechanisms to compare [default: all that have a schedule].",
-)
-@click.option("--model", type=types.MODEL, help=f"Model to train: {MODELS}.")
-@click.option("--trace", "trace_file", type=types.ANY_FILE, help="Train what this trace describes.")
-@click.option(
-    "--size", type=types.SIZE.typed(), help="Simulate one all-reduce of this size, without a model [default: 16MiB]."
-)
-@click.option("--workers", type=types.N, default=4, show_default=True, help="Number of workers.")
-@click.option(
-    "--bandwidth",
-    type=types.RATE.typed(),
-    default="25gbit",
-    show_default=True,
-    help="Bandwidth of every host's link, each way.",
-)
-@click.option("--jobs", type=types.N, default=1, show_default=True, help="Number of identical jobs at the same time.")
-@click.option("--apart", is_flag=True, help="Give each job its own hosts, so that jobs share only switches.")
+@cell_options
 @model_options
 @network_options
 @job_options
@@ -106,36 +82,40 @@ def run_(
     context = click.get_current_context()
     if "--predictor" in typed(context):
         raise SimulationError("--predictor is of an EXPERIMENT's cells: name its file")
-    if apart and jobs == 1:
-        raise SimulationError("--apart is of several jobs: it needs --jobs of 2 or more")
     has_trace = trace_file is not None or (model is not None and is_trace(model))
     refuse_what_says_nothing(context, has_trace, model is not None)
-    mechanisms = tuple(name for names in mechanisms for name in names.split(","))
-    network, semantics = network_of(bandwidth, options), semantics_of(options)
-    subject, what = subject_of(model, trace_file, size, options)
-    results: dict[str, SimulatedIteration] = {
-        name: simulate(scenario_of(subject, name, workers, network, semantics, options, jobs, apart))
-        for name in mechanisms or _playable()
-    }
+    cells, what = cells_of(names_of(mechanisms), model, trace_file, size, workers, bandwidth, options, jobs, apart)
     if as_json:
-        printed = {name: result.as_json() for name, result in results.items()}
-        click.echo(json.dumps(next(iter(printed.values())) if len(mechanisms) == 1 else printed, indent=2))
+        results = {cell.mechanism: result.as_json() for cell, result in _results(cells)}
+        click.echo(json.dumps(next(iter(results.values())) if len(cells) == 1 else results, indent=2))
         return
-    in_racks = f" in {network.racks} racks" if network.racks > 1 else ""
-    oversubscribed = f", oversubscription {network.oversubscription:g}" if network.oversubscription != 1 else ""
-    title = f"{what}, {workers} workers{in_racks}, {bandwidth} links{oversubscribed}"
-    table = Table("mechanism", title=title, title_justify="left")
-    for heading in ("time (ms)", "algbw (Gbit/s)", "busiest link (MB)", "events", "wall (s)"):
-        table.add_column(heading, justify="right")
-    for name, result in sorted(results.items(), key=lambda each: each[1].iteration_s):
-        seconds = result.iteration_s
-        busiest = max(max(link.values()) for link in result.bytes_per_link.values())
-        algbw = f"{subject.trace.bytes * 8 / seconds / 1e9:.2f}" if seconds else "-"
-        table.add_row(name, f"{seconds * 1e3:.3f}", algbw, f"{busiest / 1e6:.2f}", f"{result.events:,}",
-                      f"{result.wall_s:.2f}")  # fmt: skip
-    output().print(table)
-    if (sentence := verdict(results)) is not None:
-        output().print(sentence)
+    found = compare(cells, {}, seed=options["seed"])
+    output().print(found.text, highlight=False)
+    bare_bytes = cells[0].subject.trace.bytes if cells[0].subject.bare else 0
+    output().print(table(found, title_of(what, cells[0], bandwidth), bare_bytes))
+    for line in remarks(found):
+        output().print(line, highlight=False)
+
+
+def _results(cells: Sequence[Scenario]) -> list[tuple[Scenario, SimulatedIteration]]:
+    """Of the cells that can be played; the others are named on standard error.
+
+    Raises:
+        SimulationError, HostlibError: none of them can.
+    """
+    found = []
+    errors: list[Exception] = []
+    for cell in cells:
+        try:
+            require_playable(cell)
+            found.append((cell, simulate(cell)))
+        except (SimulationError, HostlibError) as error:
+            errors.append(error)
+            if len(cells) > 1:
+                click.echo(f"left out: {cell.mechanism}: {error}", err=True)
+    if not found:
+        raise errors[0]
+    return found
 
 
 def _run_experiment(path: Path, name: str, as_json: bool) -> None:
@@ -160,13 +140,10 @@ def _run_experiment(path: Path, name: str, as_json: bool) -> None:
     table.add_column("iteration (ms)", justify="right")
     for row in rows:
         *of_cell, ms = row.values()
-        table.add_row(*map(str, of_cell), "not simulated" if ms is None else f"{ms:.3f}")
+        table.add_row(
+            *("-" if each is None else str(each) for each in of_cell), "not simulated" if ms is None else f"{ms:.3f}"
+        )
     output().print(table)
-
-
-def _playable() -> tuple[str, ...]:
-    """All mechanisms that have a schedule."""
-    return tuple(name for name, each in registered().items() if each.build is not None)
 
 
 PLACE = 10

@@ -16,6 +16,9 @@ from typing import Any
 
 from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import Mechanism, registered
+from hostlib.protocol import constants
+from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
+from hostlib.schedules.schedule import FabricUse
 from hostlib.strategies.plan import Plan
 from hostlib.strategies.strategy import choose
 from hostlib.text import units
@@ -24,8 +27,8 @@ from hostlib.topology.topology_kinds import declare
 from simulation.errors import ExperimentError, SimulationError
 from simulation.experiments.tables import CellsTable, ExperimentFile, ReplayTable, read_file
 from simulation.models.compute import DEFAULT_BATCH, Compute
-from simulation.models.workload_source import WorkloadSource, is_trace, model, recorded
-from simulation.simulator.workload import Workload, of_plan
+from simulation.models.workload_source import WorkloadSource, model, recorded
+from simulation.simulator.workload import Workload, of_plan, trace_of_size
 
 # In miniature: tensors are at least this much smaller, links and computing this much faster.
 TINY, HASTE = 4096.0, 50.0
@@ -37,10 +40,13 @@ class Cell:
     """One measurement.
 
     Attributes:
+        model: its name, a trace's path, or the size of a single all-reduce.
         mechanism: preceded by a strategy's name if it is not wfbp.
         bandwidth: of every host's link, as in the file.
         loss: probability that a frame is lost, per link and direction.
         jobs: number of identical jobs that run at the same time, on hosts of their own.
+        slots: of each of a job's pools on a switch.
+        delay: of every link, one way, as in the file; None for the topology's.
     """
 
     model: str
@@ -49,13 +55,22 @@ class Cell:
     workers: int
     loss: float = 0.0
     jobs: int = 1
+    slots: int = SLOTS_PER_POOL
+    delay: str | None = None
+
+    @property
+    def short_model(self) -> str:
+        """The model's name; of a trace, its file's without the ending."""
+        return Path(self.model).stem if is_trace(self.model) else self.model
 
     @property
     def name(self) -> str:
         """Base name of its files."""
-        words = [Path(self.model).stem, self.mechanism, self.bandwidth, f"{self.workers}w"]
+        words = [self.short_model, self.mechanism, self.bandwidth, f"{self.workers}w"]
         words += [f"{self.loss:g}loss"] if self.loss else []
         words += [f"{self.jobs}jobs"] if self.jobs > 1 else []
+        words += [f"{self.slots}slots"] if self.slots != SLOTS_PER_POOL else []
+        words += [self.delay] if self.delay is not None else []
         return re.sub(r"[^\w.+=-]", "_", "-".join(words))
 
 
@@ -162,6 +177,8 @@ class Experiment:
         replay = self.replay
         if is_trace(name):
             return replace(recorded(Path(name)), batch=replay.batch)
+        if name[:1].isdigit():
+            return WorkloadSource(trace_of_size(_size(name)), (), replay.batch, 0)
         return model(name, Compute(replay.batch, tflops=replay.tflops), replay.pixels)
 
     def mechanism(self, cell: Cell) -> Mechanism:
@@ -180,7 +197,11 @@ class Experiment:
         Raises:
             TopologyError: it is impossible.
         """
-        table = {**self.topology, "loss": cell.loss} if cell.loss else self.topology
+        table = dict(self.topology)
+        if cell.loss:
+            table["loss"] = cell.loss
+        if cell.delay is not None:
+            table["delay"] = cell.delay
         return declare(table, *self.hosts(cell), self.rate_bits_s(cell))
 
     def rate_bits_s(self, cell: Cell) -> float:
@@ -196,6 +217,11 @@ class Experiment:
         if cell.model not in self._subjects:
             self._subjects[cell.model] = self._subject(cell.model)
         return self._subjects[cell.model]
+
+
+def is_trace(model: str) -> bool:
+    """Whether a cell's model is the path of a trace."""
+    return model.endswith(".trace") or "/" in model
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
@@ -228,8 +254,13 @@ def _experiment(path: Path, text: str, file: ExperimentFile) -> Experiment:
     )
     for cell in experiment.cells:
         choose(cell.mechanism).require_workers(cell.workers)
-    for cell in {(each.workers, each.jobs, each.bandwidth): each for each in experiment.cells}.values():
+    for cell in {(each.workers, each.jobs, each.bandwidth, each.delay): each for each in experiment.cells}.values():
         experiment.declared(cell)
+    if "slots" in file.cells.model_fields_set:
+        if experiment.training is not None:
+            raise ExperimentError("cells.slots is of replayed models: real training has slots of its own")
+        for cell in experiment.cells:
+            _require_slots(cell)
     if experiment.training is not None:
         return experiment
     for cell in {(each.model, each.mechanism): each for each in experiment.cells}.values():
@@ -243,16 +274,59 @@ def _cells(table: CellsTable) -> tuple[Cell, ...]:
         choose(mechanism)
     for bandwidth in table.bandwidths:
         units.bandwidth(bandwidth)
+    delays: list[str | None] = [None] if table.delays is None else [*table.delays]
     # Cells of one network are adjacent, so that it is set up once.
     combined = product(
         dict.fromkeys(table.workers),
         dict.fromkeys(table.bandwidths),
         dict.fromkeys(table.loss),
+        dict.fromkeys(delays),
         dict.fromkeys(table.jobs),
         dict.fromkeys(table.models),
+        dict.fromkeys(table.slots),
         dict.fromkeys(mechanisms),
     )
-    return tuple(Cell(m, how, bandwidth, n, float(loss), count) for n, bandwidth, loss, count, m, how in combined)
+    return tuple(
+        Cell(model, mechanism, bandwidth, workers, float(loss), jobs, slots, delay)
+        for workers, bandwidth, loss, delay, jobs, model, slots, mechanism in combined
+    )
+
+
+def _require_slots(cell: Cell) -> None:
+    """Check that a switch has the slots that all jobs of a cell ask for together.
+
+    Raises:
+        ExperimentError: it has fewer, or the number is not a power of two.
+    """
+    if cell.slots & (cell.slots - 1):
+        raise ExperimentError(f"cells.slots must be powers of two, not {cell.slots}")
+    mechanism = choose(cell.mechanism).mechanism
+    needed = 0
+    if mechanism.fabric_use is FabricUse.MULTICAST:
+        streams = max(mechanism.channels, 1) if mechanism.servers else cell.workers
+        of_stream = slots_of_stream(streams, cell.slots)
+        if not of_stream:
+            raise ExperimentError(f"{cell.name}: {cell.slots} slots are too few for {streams} streams of chunks")
+        needed = streams * of_stream
+    elif mechanism.needs_fabric:
+        needed = cell.slots
+    if cell.jobs * needed > constants.SLOTS:
+        raise ExperimentError(
+            f"{cell.name} needs {cell.jobs * needed} slots of each switch, which has {constants.SLOTS}"
+        )
+
+
+def _size(text: str) -> int:
+    """Bytes of a model that is a single all-reduce.
+
+    Raises:
+        QuantityError: not a size.
+        ExperimentError: not above 0.
+    """
+    size = units.size(text)
+    if size < 1:
+        raise ExperimentError(f"cells.models: {text} is not a size of at least 1 byte")
+    return size
 
 
 def _runnable() -> list[str]:

@@ -18,8 +18,8 @@ from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
 from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.network import Network
-from simulation.simulator.play import Job, Order, Played, play
-from simulation.simulator.workload import Variation, Workload, of_plan
+from simulation.simulator.play import Job, Order, Played, operations, play
+from simulation.simulator.workload import Variation, Workload, in_parts, of_plan
 
 MOST_WORKERS, MOST_JOBS = 1_000_000, 10_000
 BUCKET_BYTES = 25 * 2**20  # of DDP: torch.nn.parallel.DistributedDataParallel, bucket_cap_mb
@@ -29,7 +29,12 @@ TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
 TCP_EFFICIENCY = TCP_PAYLOAD / (TCP_FRAME + HALF_ACKNOWLEDGEMENT)
 # Turns in which streams share a link during one tensor, at most: more is more accurate, but slower. Fewer where many
 # workers' messages take turns.
-TURNS, WORKERS_OF_ALL_TURNS, FEWEST_TURNS = 256, 64, 16
+TURNS, WORKERS_OF_ALL_TURNS, FEWEST_TURNS = 1024, 16, 16
+PARTS = 64  # in which the fabric's tensors of several jobs share links
+LINUX_SEND_BUFFER_BYTES = 4 * 2**20  # the largest of tcp_wmem by default: tcp(7)
+# Hosts never compute in step to the bit. In some mechanisms (halving-doubling of five) hosts that are a little late hold
+# up others, so an iteration's time is the median of some plays with a little jitter, where those take no time.
+JITTER, PLAYS, PLAYED_ONCE = 0.005, 5, 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ class Semantics:
         headers: frames have headers, and acknowledgements share links with values.
         frames: switches forward a frame once they have all of it; otherwise a message's first bit at once.
         turns: streams share a link in turns, as TCP's do; otherwise whole messages follow each other.
+        send_buffer_bytes: of a TCP connection: bytes that its receiver has not acknowledged, at most; 0 for any number.
+        jitter: of computing times, see simulation.simulator.workload.Variation.
         channels: a host has only so many all-reduces in progress as the mechanism's; otherwise all that it can.
         servers_first: with servers, an iteration begins with their distribution and ends with the sums there, and a
             layer's forward pass waits for its own parameters only; servers are in the racks. Otherwise it begins with
@@ -53,6 +60,8 @@ class Semantics:
     headers: bool = True
     frames: bool = True
     turns: bool = True
+    send_buffer_bytes: int = LINUX_SEND_BUFFER_BYTES
+    jitter: float = JITTER
     channels: bool = True
     servers_first: bool = False
 
@@ -60,7 +69,15 @@ class Semantics:
 RUNTIME = Semantics()
 # "How to Train your DNN": whole tensors, without headers, in fabrics without limits.
 PAPERS = Semantics(
-    bucket_bytes=0, slots=0, headers=False, frames=False, turns=False, channels=False, servers_first=True
+    bucket_bytes=0,
+    slots=0,
+    headers=False,
+    frames=False,
+    turns=False,
+    send_buffer_bytes=0,
+    jitter=0.0,
+    channels=False,
+    servers_first=True,
 )
 SEMANTICS = {"runtime": RUNTIME, "papers": PAPERS}
 
@@ -149,6 +166,8 @@ class Scenario:
             limit = "at least 1" if self.jobs < 1 else f"at most {MOST_JOBS}"
             raise SimulationError(f"--jobs must be {limit}, not {self.jobs}")
         mechanism, workload, semantics = self.choice.mechanism, self.workload(), self.semantics
+        if self.jobs > 1 and semantics.frames and mechanism.needs_fabric and mechanism.channels == 0:
+            workload = in_parts(workload, PARTS, frame_bytes()[0])
         job = Job(
             workload,
             mechanism,
@@ -171,6 +190,7 @@ class Scenario:
             slots=semantics.slots,
             slot_bytes=frame_bytes()[0],
             turn_bytes=turn_bytes,
+            window_bytes=round(semantics.send_buffer_bytes / self.shrink) if semantics.turns else 0,
             topology=self.network.topology if semantics.servers_first else self.topology(),
             efficiency=wire_efficiency(mechanism) if semantics.headers else 1.0,
             frame_bytes=frame_size(mechanism) if semantics.frames else 0,
@@ -187,7 +207,16 @@ class Scenario:
             SimulationError, HostlibError: it is impossible; see simulation.simulator.play.play.
         """
         network, job = self.made()
-        return play(network, [job] * self.jobs, self.apart)
+        jitter = self.semantics.jitter
+        if not jitter or not job.variation.is_none or operations(job) * self.jobs * self.rounds > PLAYED_ONCE:
+            return play(network, [job] * self.jobs, self.apart)
+
+        def jobs(number: int) -> list[Job]:
+            seeds = range(1 + number * self.jobs, 1 + (number + 1) * self.jobs)
+            return [replace(job, variation=Variation(jitter, seed=seed)) for seed in seeds]
+
+        plays = [play(network, jobs(number), self.apart) for number in range(PLAYS)]
+        return sorted(plays, key=slowest_s)[PLAYS // 2]
 
 
 def alone(workload: Workload) -> Workload:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.system.user_file import read_text
 from simulation.errors import ExperimentError
 
@@ -37,6 +38,8 @@ class CellsTable(Table):
     workers: Counts = [8]
     loss: Probabilities = [0.0]
     jobs: Counts = [1]
+    slots: Counts = [SLOTS_PER_POOL]
+    delays: Texts | None = None  # the topology's
 
 
 class ReplayTable(Table):

@@ -1,33 +1,31 @@
-"""Does help from the fabric beat the hosts? In one sentence."""
+"""Does help from the fabric beat the hosts? In a sentence, for simulations and measurements."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 
-from hostlib.strategies.strategy import choose
-from simulation.experiments.single_iteration import SimulatedIteration
-
-SAME = 1.005  # times as fast, below which nothing is said to be faster
-
-
-def verdict(results: Mapping[str, SimulatedIteration]) -> str | None:
-    """Compare the fastest mechanism that uses the fabric with the fastest of the hosts.
+def compared(fabric: str, host: str, times: float, *, unresolved: str = "", took: str = "") -> str:
+    """Compare the best mechanism that uses the fabric with the best of the hosts.
 
     Args:
-        results: by MECHANISM or STRATEGY/MECHANISM.
+        fabric, host: their names.
+        times: how many times as fast the fabric is.
+        unresolved: why neither is faster, as `differ by less than their measurements do`.
+        took: added at the end, as `(2 ms against 3 ms)`.
 
     Returns:
-        A sentence; None where one of the two kinds is missing.
+        A sentence without its full stop.
     """
-    fastest: dict[bool, tuple[float, str]] = {}
-    for name, result in results.items():
-        uses_fabric = choose(name).mechanism.needs_fabric
-        fastest[uses_fabric] = min(fastest.get(uses_fabric, (float("inf"), name)), (result.iteration_s, name))
-    if len(fastest) < 2:
-        return None
-    (fabric_s, fabric), (host_s, host) = fastest[True], fastest[False]
-    if max(fabric_s, host_s) < SAME * min(fabric_s, host_s):
-        return f"{fabric} and {host}, the best host mechanism, take the same time."
-    if fabric_s < host_s:
-        return f"{fabric} is {host_s / fabric_s:.2f} times as fast as {host}, the best host mechanism."
-    return f"The fabric does not help: {host}, a host mechanism, is {fabric_s / host_s:.2f} times as fast as {fabric}."
+    end = f" {took}" if took else ""
+    if unresolved:
+        return f"{fabric} and {host}, the best host mechanism, {unresolved}{end}"
+    if times >= 1:
+        return f"{fabric} is {times_text(times)} times as fast as {host}, the best host mechanism{end}"
+    return (
+        f"the fabric does not help: {host}, a host mechanism, is {times_text(1 / times)} times as fast as {fabric}, "
+        f"the best that uses the fabric{end}"
+    )
+
+
+def times_text(factor: float) -> str:
+    """A factor with three digits."""
+    return f"{factor:.2f}" if factor < 10 else f"{factor:,.0f}" if factor >= 100 else f"{factor:.1f}"

@@ -27,12 +27,12 @@ void require(bool fits, const char *what) {
 
 Program program(std::int32_t pieces, std::int32_t workers, const Table<std::int32_t> &nodes,
                 const Column<std::int32_t> &begin, const Table<std::int32_t> &ops, const Table<std::int32_t> &peers,
-                std::vector<std::uint64_t> piece_bytes, const Column<std::int64_t> &durations) {
+                std::vector<std::uint64_t> piece_bytes, const Column<std::int64_t> &durations, bool servers_stream) {
     require(nodes.shape(1) == 2 && ops.shape(1) == 10 && peers.shape(1) == 3 && begin.shape(0) == nodes.shape(0) + 1,
             "a program's tables have other shapes");
     require(piece_bytes.empty() || piece_bytes.size() == static_cast<std::size_t>(pieces),
             "not all pieces have a size");
-    Program p{pieces, workers, {}, {}, {}, {}, {}, {}, std::move(piece_bytes), {}};
+    Program p{pieces, workers, {}, {}, {}, {}, {}, {}, std::move(piece_bytes), {}, servers_stream};
     p.durations.assign(durations.data(), durations.data() + durations.shape(0));
     for (std::size_t i = 0; i < nodes.shape(0); i++) {
         p.nodes.push_back(nodes(i, 0));
@@ -77,8 +77,8 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
 void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::int64_t> &latency,
           const Table<std::int32_t> &nodes, std::vector<Program> programs, const Table<std::int64_t> &tensors,
           std::vector<Job> jobs, std::int64_t overhead_ps, bool store_and_forward, bool store_and_aggregate,
-          std::uint64_t turn_bytes) {
-    require(ps_per_byte.shape(0) == latency.shape(0) && nodes.shape(1) == 4 && tensors.shape(1) == 6,
+          std::uint64_t turn_bytes, std::uint64_t window_bytes) {
+    require(ps_per_byte.shape(0) == latency.shape(0) && nodes.shape(1) == 4 && tensors.shape(1) == 7,
             "the tables have other shapes");
     std::vector<Link> links;
     for (std::size_t i = 0; i < latency.shape(0); i++) links.push_back({ps_per_byte(i), latency(i)});
@@ -92,9 +92,10 @@ void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::
     for (std::size_t i = 0; i < tensors.shape(0); i++)
         all.push_back({static_cast<std::int32_t>(tensors(i, 0)), static_cast<std::int32_t>(tensors(i, 1)),
                        tensors(i, 2), static_cast<std::int32_t>(tensors(i, 3)),
-                       static_cast<std::int32_t>(tensors(i, 4)), static_cast<std::int32_t>(tensors(i, 5))});
+                       static_cast<std::int32_t>(tensors(i, 4)), static_cast<std::int32_t>(tensors(i, 5)),
+                       static_cast<std::int32_t>(tensors(i, 6))});
     new (self) Simulator(Model(std::move(links), std::move(tree), std::move(programs), std::move(all), std::move(jobs),
-                               {overhead_ps, store_and_forward, store_and_aggregate, turn_bytes}));
+                               {overhead_ps, store_and_forward, store_and_aggregate, turn_bytes, window_bytes}));
 }
 
 nb::dict results(const Simulator &simulator) {
@@ -124,13 +125,13 @@ NB_MODULE(_kernel, m) {
     nb::class_<Program>(m, "Program");
     nb::class_<Job>(m, "Job");
     m.def("program", &program, "pieces"_a, "workers"_a, "nodes"_a, "begin"_a, "ops"_a, "peers"_a, "piece_bytes"_a,
-          "durations_ps"_a);
+          "durations_ps"_a, "servers_stream"_a);
     m.def("job", &job, "workers"_a, "iterations"_a, "servers"_a, "barrier"_a, "pipelined"_a, "channels"_a, "order"_a,
           "seed"_a, "forward_ps"_a, "backward_ps"_a, "released"_a, "errands"_a, "slots"_a, "frame_bytes"_a,
           "round_trip_ps"_a);
     nb::class_<Simulator>(m, "Kernel")
         .def("__init__", &make, "ps_per_byte"_a, "latency_ps"_a, "nodes"_a, "programs"_a, "tensors"_a, "jobs"_a,
-             "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a, "turn_bytes"_a)
+             "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a, "turn_bytes"_a, "window_bytes"_a)
         .def("run", &Simulator::run, "events"_a, nb::call_guard<nb::gil_scoped_release>())
         .def("results", &results, nb::sig("def results(self) -> dict[str, typing.Any]"))
         .def("stuck", &stuck);

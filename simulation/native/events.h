@@ -17,7 +17,8 @@ enum EventType : std::uint32_t {
     opened_event,
     woken_event,
     arrived_event,
-    worked_event
+    worked_event,
+    acknowledged_event
 };
 
 struct Event {

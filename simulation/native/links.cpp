@@ -29,11 +29,6 @@ std::uint32_t Links::add(const Message &message) {
     return id;
 }
 
-Message Links::take(std::uint32_t id) {
-    spare_.push_back(id);
-    return messages_[id];
-}
-
 std::uint32_t Links::message() {
     if (spare_.empty()) {
         messages_.emplace_back();
@@ -102,11 +97,30 @@ void Links::queue(std::uint32_t id, std::int32_t l) {
     events_.push(std::max(events_.now(), link.free), woken_event, 0, static_cast<std::uint32_t>(l));
 }
 
-// The receiver whose turn it is gets a part of its first message.
-void Links::turn(std::int32_t l) {
+// Bytes of the connection that carries a message which its receiver has not acknowledged.
+std::uint64_t &Links::under_way(const Message &m) {
+    const std::int32_t source = m.state->program->nodes[m.source];
+    return link_[model_.nodes[source].up].under_way[{m.state->job, m.distance}];
+}
+
+bool Links::has_room(const Message &m, std::uint64_t bytes) {
+    const std::uint64_t window = model_.settings.window_bytes;
+    if (window == 0 || m.state->program->servers_stream) return true;
+    const std::uint64_t sent = under_way(m);
+    return sent == 0 || sent + bytes <= window;
+}
+
+// The receiver whose turn it is gets a part of its first message. Returns whether the window of one had room.
+bool Links::turn(std::int32_t l) {
     LinkState &link = link_[l];
-    const std::int32_t receiver = link.turns.front();
-    link.turns.pop_front();
+    const std::uint64_t part_bytes = model_.settings.turn_bytes;
+    const auto ready = std::find_if(link.turns.begin(), link.turns.end(), [&](std::int32_t receiver) {
+        const Message &m = messages_[link.streams[receiver].front()];
+        return has_room(m, std::min(m.bytes, part_bytes));
+    });
+    if (ready == link.turns.end()) return false;
+    const std::int32_t receiver = *ready;
+    link.turns.erase(ready);
     auto &stream = link.streams[receiver];
     std::uint32_t id = stream.front();
     if (messages_[id].bytes > model_.settings.turn_bytes) {
@@ -121,7 +135,40 @@ void Links::turn(std::int32_t l) {
         stream.pop_front();
     }
     if (!stream.empty()) link.turns.push_back(receiver);
-    transmit(id, l, model_.nodes[messages_[id].at].parent, events_.now());
+    Message &m = messages_[id];
+    if (model_.settings.window_bytes > 0 && !m.state->program->servers_stream) {
+        m.windowed = true;
+        under_way(m) += m.bytes;
+    }
+    // What a server passes on as it comes ends no earlier than it has come.
+    transmit(id, l, model_.nodes[m.at].parent, m.more ? events_.now() : std::max(events_.now(), m.end));
+    return true;
+}
+
+void Links::acknowledge(std::uint32_t id) {
+    const Message &m = messages_[id];
+    const std::vector<std::int32_t> &nodes = m.state->program->nodes;
+    const std::int32_t source = nodes[m.source];
+    Time back = 0;
+    for (std::int32_t at = nodes[m.target]; at != source;) {
+        const std::int32_t next = model_.toward(at, source);
+        back += model_.links[next == model_.nodes[at].parent ? model_.nodes[at].up : model_.nodes[next].down].latency;
+        at = next;
+    }
+    if (back == 0) return acknowledged(id);
+    events_.push(events_.now() + back, acknowledged_event, m.state->tie(m.source, m.op, m.distance), id);
+}
+
+// The acknowledgement is at the sender, whose window has room for more.
+void Links::acknowledged(std::uint32_t id) {
+    const Message &m = messages_[id];
+    release(id);
+    under_way(m) -= m.bytes;
+    const std::int32_t l = model_.nodes[m.state->program->nodes[m.source]].up;
+    LinkState &link = link_[l];
+    if (link.woken || link.turns.empty()) return;
+    link.woken = true;
+    events_.push(std::max(events_.now(), link.free), woken_event, 0, static_cast<std::uint32_t>(l));
 }
 
 void Links::transmit(std::uint32_t id, std::int32_t l, std::int32_t next, Time end) {
@@ -152,7 +199,7 @@ void Links::transmit(std::uint32_t id, std::int32_t l, std::int32_t next, Time e
     const Program &p = *m.state->program;
     const bool last = m.target >= 0 && p.nodes[m.target] == next;
     const bool stores = !last                           ? model_.settings.store_and_forward
-                        : !model_.nodes[next].is_switch ? true
+                        : !model_.nodes[next].is_switch ? !(p.servers_stream && m.target >= p.workers)
                         : p.ops[m.target_op].aggregate  ? model_.settings.store_and_aggregate
                                                         : model_.settings.store_and_forward;
     const Time when = stores ? m.end : start + model_.links[l].latency;
@@ -199,8 +246,7 @@ void Links::wake(std::int32_t l) {
     LinkState &link = link_[l];
     link.woken = false;
     if (!link.turns.empty()) {
-        turn(l);
-        if (link.turns.empty()) return;
+        if (!turn(l) || link.turns.empty()) return;
         link.woken = true;
         return events_.push(link.free, woken_event, 0, static_cast<std::uint32_t>(l));
     }

@@ -21,8 +21,9 @@ struct Message {
     std::int32_t at = 0, from = 0;  // node of the tree
     std::uint64_t bytes = 0;
     Time end = 0;
-    bool first = false;  // not yet on a link
-    bool more = false;   // a part; other parts of the same message follow
+    bool first = false;     // not yet on a link
+    bool more = false;      // a part; other parts of the same message follow
+    bool windowed = false;  // to be acknowledged
 };
 
 // A message that waits for its link, if layers have priorities.
@@ -48,7 +49,11 @@ public:
     // Handlers of events.
     void wake(std::int32_t link);
     void arrive(std::uint32_t id);
-    Message take(std::uint32_t id);  // a message that has arrived at its target
+    void acknowledged(std::uint32_t id);
+    // A message is at its target, which acknowledges it.
+    void acknowledge(std::uint32_t id);
+    // A message is at its target, and its number may be used again.
+    void release(std::uint32_t id) { spare_.push_back(id); }
 
 private:
     struct LinkState {
@@ -58,6 +63,8 @@ private:
         std::deque<std::int32_t> turns;  // receivers that wait for their turn
         // By receiver, a worker's together: queues of messages.
         std::map<std::int32_t, std::deque<std::uint32_t>> streams;
+        std::map<std::pair<std::int32_t, std::int32_t>, std::uint64_t>
+            under_way;  // by job and distance of the receiver
     };
 
     std::uint32_t message();
@@ -66,7 +73,9 @@ private:
     bool to_fabric(const Message &message) const;
     Window &window(const Message &message);
     void queue(std::uint32_t id, std::int32_t link);
-    void turn(std::int32_t link);
+    bool turn(std::int32_t link);
+    std::uint64_t &under_way(const Message &message);
+    bool has_room(const Message &message, std::uint64_t bytes);
     void transmit(std::uint32_t id, std::int32_t link, std::int32_t next, Time end);
 
     const Model &model_;

@@ -53,6 +53,7 @@ struct Program {
     std::vector<std::int32_t> summed_from;   // by piece: how many hosts send it to a sum in the fabric
     std::vector<std::uint64_t> piece_bytes;  // if pieces are not equal parts of the tensor
     std::vector<Time> durations;
+    bool servers_stream;  // they pass on frame by frame what they get, as switches do
 };
 
 struct Tensor {
@@ -61,6 +62,7 @@ struct Tensor {
     std::int32_t element_bytes;
     std::int32_t layer;  // the layer whose forward pass needs it
     std::int32_t order;  // in a server's distribution
+    std::int32_t first;  // of the parts of one tensor; itself if it is whole
 };
 
 enum class Order : std::uint8_t { round_robin, block, random, priority };
@@ -89,6 +91,7 @@ struct Settings {
     bool store_and_forward = false;    // switches on a unicast's or multicast's way
     bool store_and_aggregate = false;  // switches that sum
     std::uint64_t turn_bytes = 0;      // size of the parts of messages between hosts; 0: whole messages
+    std::uint64_t window_bytes = 0;    // of a stream of such parts: under way at a time; 0: any number
 };
 
 struct Result {

@@ -130,7 +130,8 @@ void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
             deliver(s, p.peers[op.peers + i].target, p.peers[op.peers + i].target_op, events_.now());
         return;
     }
-    const Time end = op.source >= 0 ? std::max(events_.now(), s.end[op.source]) : events_.now();
+    const bool goes_on = op.source >= 0 && !s.end.empty();
+    const Time end = goes_on ? std::max(events_.now(), s.end[op.source]) : events_.now();
     const std::uint64_t bytes = model_.piece_bytes(model_.tensors[s.tensor], op.piece);
     const auto make = [&](std::int32_t target, std::int32_t target_op) {
         const bool first = !model_.nodes[p.nodes[n]].is_switch;
@@ -150,19 +151,21 @@ void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
 }
 
 // A host has handed over a tensor. Its prologue leaves, and what the tensor carries when the prologue's result is
-// there.
+// there. The parts of a tensor have one prologue.
 void Schedules::open(State &s, std::int32_t n, std::int32_t o, std::uint32_t message) {
     const Program &p = *s.program;
-    const std::int32_t piece = p.ops[o].piece;
-    auto &waiting = opening_[{&s, piece}];
-    waiting.push_back(message);
-    if (static_cast<std::int32_t>(waiting.size()) < p.summed_from[piece]) return;
-    const std::vector<Time> &round_trip = model_.jobs[s.job].round_trip;
-    for (const std::uint32_t id : waiting) {
+    const std::int32_t piece = p.ops[o].piece, first = model_.tensors[s.tensor].first;
+    Opening &opening = opening_[{s.iteration, first, piece}];
+    if (first == s.tensor && ++opening.hosts == p.summed_from[piece]) opening.since = events_.now();
+    opening.waiting.push_back(message);
+    if (opening.since < 0) return;
+    for (const std::uint32_t id : opening.waiting) {
         const Message &m = links_[id];
-        events_.push(events_.now() + round_trip[m.at], opened_event, s.tie(m.source, m.op, m.distance), id);
+        const Time result = opening.since + model_.jobs[s.job].round_trip[m.at];
+        const std::uint64_t tie = m.state->tie(m.source, m.op, m.distance);
+        events_.push(std::max(result, events_.now()), opened_event, tie, id);
     }
-    opening_.erase({&s, piece});
+    opening.waiting.clear();
 }
 
 void Schedules::opened(std::uint32_t message) { links_.send(message, events_.now()); }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "events.h"
@@ -68,8 +68,13 @@ private:
     std::vector<Time> occupied_;  // by node of the tree: when its processor becomes free
     std::vector<Work> works_;
     std::vector<std::uint32_t> spare_works_;
-    // By tensor and piece: what waits for the result of its prologue, which all hosts of the sum must have sent.
-    std::map<std::pair<const State *, std::int32_t>, std::vector<std::uint32_t>> opening_;
+    struct Opening {
+        std::int32_t hosts = 0;              // that have sent the prologue
+        Time since = -1;                     // when the last of them did
+        std::vector<std::uint32_t> waiting;  // for its result
+    };
+    // By iteration, (first part of a) tensor, and piece: the prologue.
+    std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Opening> opening_;
 };
 
 }  // namespace netfold::simulation

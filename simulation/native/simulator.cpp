@@ -28,13 +28,18 @@ void Simulator::play(const Event &event) {
     switch (event.type) {
     case computed_event: workers_.computed(event.id); break;
     case delivered_event: {
-        const Message message = links_.take(event.id);
+        const Message message = links_[event.id];
+        if (message.windowed)
+            links_.acknowledge(event.id);
+        else
+            links_.release(event.id);
         if (!message.more) schedules_.deliver(*message.state, message.target, message.target_op, message.end);
         break;
     }
     case opened_event: schedules_.opened(event.id); break;
     case woken_event: links_.wake(static_cast<std::int32_t>(event.id)); break;
     case arrived_event: links_.arrive(event.id); break;
+    case acknowledged_event: links_.acknowledged(event.id); break;
     case worked_event: schedules_.worked(event.id); break;
     }
 }

@@ -105,7 +105,7 @@ def compile_schedule(schedule: Schedule) -> Compiled:
                     ops.append((COMPUTE, 0, 0, piece, len(durations_ns), -1, 0, 0, -1, 0))
                     durations_ns.append(duration_ns)
                 case _:
-                    if not is_host(names[node]):
+                    if node >= len(workers):
                         streams[operation.piece] = len(ops)
                     needed = len(operation.peers) if isinstance(operation, Aggregate) else 1
                     ops.append(

@@ -45,6 +45,7 @@ class Network:
         turn_bytes: messages between hosts are sent in parts of this size, which streams to one host send in turn, as
             TCP's do. So do a server's streams to several hosts, while a worker's messages leave one after the other. 0:
             whole messages.
+        window_bytes: of a stream of such parts: that are under way without an acknowledgement, at most. 0 for any number.
         topology: replaces star and racks: any tree, with its cables' rates and delays.
         efficiency: share of values in a cable's traffic.
         frame_bytes: with a topology: switches forward a frame once they have all of it; 0 for at once.
@@ -64,12 +65,13 @@ class Network:
     slot_bytes: int = 1024
     turnaround_ns: int = 0
     turn_bytes: int = 0
+    window_bytes: int = 0
     topology: Topology | None = None
     efficiency: float = 1.0
     frame_bytes: int = 0
 
     def __post_init__(self) -> None:
-        whole = ("latency_ns", "overhead_ns", "slots", "turnaround_ns", "turn_bytes")
+        whole = ("latency_ns", "overhead_ns", "slots", "turnaround_ns", "turn_bytes", "window_bytes")
         for name, least in (*((each, 0) for each in whole), ("racks", 1), ("slot_bytes", 1)):
             if getattr(self, name) < least:
                 raise NetworkError(f"{name} must be at least {least}, not {getattr(self, name)}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -32,6 +33,8 @@ from simulation.simulator.workload import Variation, Workload
 
 EVENTS_AT_A_TIME = 2_000_000  # between checks for Ctrl-C
 REDUCE_ABOVE = 4_000_000  # operations; smaller simulations are executed in full
+# Of servers that get their sums from the switch, packet by packet.
+BEHIND_SWITCH = (FabricUse.TO_SERVER, FabricUse.VIA_SERVER)
 MAX_TENSORS, MAX_NODES = 1 << 20, 1 << 16  # limits of the kernel's keys
 
 
@@ -123,12 +126,22 @@ class Played:
     wall_s: float
 
 
-def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
+def operations(job: Job) -> int:
+    """How many operations all its workers have in an iteration, about."""
+    summed = job.workload.summed
+    if not summed:
+        return 0
+    schedule = job.mechanism.schedule(job.workers, size=summed[0].bytes, turn=summed[0].turn)
+    return len(schedule.nodes[worker(0)]) * job.workers * len(summed)
+
+
+def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: bool = True) -> Played:
     """Simulate jobs to their end.
 
     Args:
         apart: jobs have hosts of their own, assigned in turn if all have as many workers, so that each job is in every
             rack; otherwise they share workers' and servers' hosts.
+        with_bytes: give link_bytes, which takes a while where one worker represents all.
 
     Raises:
         SimulationError: a deadlock, or an impossible job.
@@ -169,12 +182,15 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
 
         for each in made:
             nodes = [(place(name), int(each.distributes and name.startswith("server"))) for name in each.compiled.names]
-            programs.append(_kernel_program(each, np.array(nodes, np.int32)))
-        for tensor, which in zip(job.workload.tensors, of_tensor, strict=True):
+            streams = network.frame_bytes > 0 and not with_servers and each.schedule.fabric_use in BEHIND_SWITCH
+            programs.append(_kernel_program(each, np.array(nodes, np.int32), streams))
+        first_tensor = len(tensors)
+        for number, (tensor, which) in enumerate(zip(job.workload.tensors, of_tensor, strict=True)):
             elements, pieces = tensor.bytes // tensor.element_bytes, made[which].compiled.pieces
             if stand > 1:  # every piece counts as the largest
                 elements = -(-elements // pieces) * pieces
-            tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order))
+            first = first_tensor + (number if tensor.first_part is None else tensor.first_part)
+            tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order, first))
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
         slots, trips = _slots(job, network), np.empty(0, np.int64)
         if slots:
@@ -185,14 +201,13 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
                 sorted(map(place, servers)),
                 any(np.any(each.compiled.ops[:, 1]) for each in made),
             )
-        first_tensor = len(tensors) - len(job.workload.tensors)
         kernel_jobs.append(_kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes, trips)))
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
     kernel = Kernel(
         network_tree.ps_per_byte, network_tree.latency_ps, network_tree.nodes, programs,
         np.array(tensors, np.int64), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
-        network.store_and_aggregate, network.turn_bytes,
+        network.store_and_aggregate, network.turn_bytes, network.window_bytes,
     )  # fmt: skip
     running = time.perf_counter()
     while not kernel.run(EVENTS_AT_A_TIME):
@@ -209,7 +224,9 @@ def play(network: Network, jobs: list[Job], apart: bool = False) -> Played:
         _outcome(result, index, job.workers if compiled[index][2] == 1 else 1) for index, job in enumerate(jobs)
     ]
     stand = compiled[0][2] if len(jobs) == 1 else 1
-    if stand > 1:
+    if stand > 1 and not with_bytes:
+        link_bytes = {}
+    elif stand > 1:
         link_bytes = _all_links(jobs[0], compiled[0])
     else:
         link_bytes = {}
@@ -241,6 +258,9 @@ class Made:
 
 
 Programs = tuple[list[Made], list[int], int]
+# The last programs, by what they depend on: a cell is played many times with other rates and times.
+_kept: OrderedDict[Any, Programs] = OrderedDict()
+KEPT, KEPT_OPERATIONS = 32, 500_000  # at most; of each
 
 
 def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride: int = 1) -> Programs:
@@ -248,6 +268,32 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
 
     Args:
         first, stride: worker r is on the network's host `first + stride * r`, unless the job has hosts of its own.
+    """
+    workload, mechanism = job.workload, job.mechanism
+    may = alone and job.reduce is not False and _all_alike(topology) and job.variation.is_none
+    may = may and not job.hosts and len(workload.backward_ns) == 1 and len(workload.summed) == len(workload.tensors)
+    if len(workload.summed) < len(workload.tensors):
+        return _made(job, topology, may, first, stride)
+    switches = tuple((cable.lower, cable.upper) for cable in topology.cables) if len(topology.switches) > 1 else ()
+    tensors = tuple((tensor.bytes, tensor.turn) for tensor in workload.tensors)
+    where = (job.hosts, first, stride, topology.switches, switches)
+    key = (mechanism.name, mechanism.build, job.workers, tensors, may, job.reduce, where)
+    if key not in _kept:
+        programs = _made(job, topology, may, first, stride)
+        if sum(len(made.compiled.ops) for made in programs[0]) > KEPT_OPERATIONS:
+            return programs
+        _kept[key] = programs
+        if len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return _kept[key]
+
+
+def _made(job: Job, topology: Topology, may: bool, first: int, stride: int) -> Programs:
+    """Make what _programs returns.
+
+    Args:
+        may: one worker may represent all, if the schedule allows it.
     """
     workload, build = job.workload, job.mechanism.build
     takes = {} if build is None else inspect.signature(build).parameters
@@ -272,8 +318,6 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
         numbers = job.hosts or range(first, first + stride * job.workers, stride)
         hosts = {worker(rank): worker(number) for rank, number in zip(range(job.workers), numbers, strict=False)}
         schedules = [_spread(schedule, topology, hosts) for schedule in schedules]
-    may = alone and job.reduce is not False and _all_alike(topology) and job.variation.is_none
-    may = may and not job.hosts and len(workload.backward_ns) == 1 and len(summed) == len(workload.tensors)
     if may and (job.reduce or len(schedules[0].nodes[worker(0)]) * job.workers * len(of_tensor) > REDUCE_ABOVE):
         alike = [reduced(schedule) for schedule in schedules]
         if all(alike):
@@ -289,10 +333,12 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
     return made, of_tensor, 1
 
 
-def _kernel_program(made: Made, nodes: NDArray[np.int32]) -> Any:
+def _kernel_program(made: Made, nodes: NDArray[np.int32], servers_stream: bool) -> Any:
     c = made.compiled
     durations_ps = c.durations_ns * PS_PER_NS
-    return kernel_program(c.pieces, c.workers, nodes, c.begin, c.ops, c.peers, list(made.sizes), durations_ps)
+    return kernel_program(
+        c.pieces, c.workers, nodes, c.begin, c.ops, c.peers, list(made.sizes), durations_ps, servers_stream
+    )
 
 
 def _like(schedule: Schedule, turn: int) -> Any:

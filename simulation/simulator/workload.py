@@ -25,6 +25,7 @@ class Tensor:
         layer: index of the layer whose forward pass needs it.
         order: its place in a server's distribution.
         exchange: carries it to the workers; None: the mechanism does.
+        first_part: index of the first of the parts of one tensor that follow each other; None: it is whole.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Tensor:
     layer: int
     order: int
     exchange: Exchange | None = None
+    first_part: int | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -201,6 +203,25 @@ def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
             buckets.append(_together(held, len(buckets)))
             held = []
     return Workload(tuple(buckets), workload.forward_ns, workload.backward_ns, tuple(released))
+
+
+def in_parts(workload: Workload, parts: int, unit_bytes: int) -> Workload:
+    """Split each tensor that the mechanism sums, so that jobs share links part by part, as their frames do.
+
+    Args:
+        parts: of a tensor, at most.
+        unit_bytes: parts are multiples of this.
+    """
+    made: list[Tensor] = []
+    places: list[tuple[int, ...]] = []
+    for tensor in workload.tensors:
+        size = tensor.bytes if tensor.exchange is not None else -(-tensor.bytes // (parts * unit_bytes)) * unit_bytes
+        first, sizes = len(made), [min(size, tensor.bytes - at) for at in range(0, tensor.bytes, size)] or [0]
+        made += [replace(tensor, bytes=each, first_part=first if len(sizes) > 1 else None) for each in sizes]
+        places.append(tuple(range(first, len(made))))
+    released = tuple(tuple(place for old in step for place in places[old]) for step in workload.released)
+    errands = tuple(place for old in workload.errands for place in places[old])
+    return replace(workload, tensors=tuple(made), released=released, errands=errands)
 
 
 def _in_chunks(workload: Workload, chunks: Sequence[Sequence[str]]) -> Workload:

@@ -77,6 +77,8 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"netfold switch .*": [Smaller("$", " --exit-when-idle 0.5")],
     r"netfold train .*": [Smaller("( --iterations 20)?$", " --iterations 2")],
     r"emulation run fabric-vs-host( --miniature)?": [Smaller("( --miniature)?$", " --miniature --only inception3-ring-")],
+    r"emulation sample .*--cells .*": [Smaller(r"--cells \d+", "--cells 1")],
+    r"emulation run build/random": [Smaller("$", " --miniature")],
     r"emulation run [a-z]+": Elsewhere("tests/emulation/test_ready_experiments.py runs it in miniature"),
     r"simulation run emulation/.*": [Smaller("emulation/", f"{ROOT}/emulation/")],
     r"emulation demo .*": [Smaller("$", " --epochs 1 --mechanism inagg+mcast")],

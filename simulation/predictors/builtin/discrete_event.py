@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hostlib.topology.topology import SEND_BUFFER_BYTES
 from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.experiments.scenario import RUNTIME, Scenario, slowest_s
 from simulation.predictors.predictor import Prediction, PredictorSpec
@@ -23,7 +24,12 @@ def scenario_of(experiment: Experiment, cell: Cell) -> Scenario:
         cell.mechanism,
         cell.workers,
         Network(experiment.rate_bits_s(cell), topology=topology),
-        replace(RUNTIME, bucket_bytes=experiment.replay.bucket_bytes),
+        replace(
+            RUNTIME,
+            bucket_bytes=experiment.replay.bucket_bytes,
+            send_buffer_bytes=round(SEND_BUFFER_BYTES * experiment.replay.shrink),
+            slots=cell.slots,
+        ),
         cell.jobs,
         apart=True,
         shrink=experiment.replay.shrink,

@@ -85,6 +85,61 @@ def test_what_cannot_be_simulated_is_not(small: Path, mechanism: str, loss: floa
     assert simulated_s(experiment, Cell(experiment.cells[0].model, mechanism, "1gbit", 2, loss)) is None
 
 
+WINDOW = """
+[cells]
+models = ["1MiB"]
+mechanisms = ["inagg+mcast", "ring+mcast"]
+bandwidths = ["10gbit"]
+workers = [4]
+slots = [16, 128]
+delays = ["5us", "100us"]
+[topology]
+kind = "leaf-spine"
+leaves = 2
+delay = "7us"
+"""
+
+
+@pytest.fixture
+def window(tmp_path: Path) -> Path:
+    path = tmp_path / "window.toml"
+    path.write_text(WINDOW)
+    return path
+
+
+def test_slots_and_delays_are_axes_whose_networks_follow_each_other(window: Path) -> None:
+    experiment = read_experiment(window)
+    assert [(cell.delay, cell.slots, cell.mechanism) for cell in experiment.cells] == [
+        (delay, slots, mechanism)
+        for delay in ("5us", "100us")
+        for slots in (16, 128)
+        for mechanism in ("inagg+mcast", "ring+mcast")
+    ]
+    assert experiment.cells[0].name == "1MiB-inagg+mcast-10gbit-4w-16slots-5us"
+    assert experiment.cells[2].name == "1MiB-inagg+mcast-10gbit-4w-5us"
+    for cell in experiment.cells:
+        delays = {cable.delay_ns for cable in experiment.declared(cell).cables}
+        assert delays == {5_000 if cell.delay == "5us" else 100_000}
+        assert scenario_of(experiment, cell).semantics.slots == cell.slots
+    window.write_text(WINDOW.replace('delays = ["5us", "100us"]', "").replace("slots = [16, 128]", ""))
+    older = read_experiment(window)
+    assert [(cell.slots, cell.delay) for cell in older.cells] == [(128, None)] * 2
+    assert {cable.delay_ns for cable in older.declared(older.cells[0]).cables} == {7_000}
+
+
+def test_a_rank_has_no_more_under_way_than_its_slots(window: Path) -> None:
+    """By hand: 16 packets in each round trip over four links of 100 us, where 128 in that time are fewer than fit."""
+    experiment = read_experiment(window)
+    few, many = (
+        simulated_s(experiment, Cell("1MiB", "inagg+mcast", "10gbit", 4, slots=slots, delay="100us"))
+        for slots in (16, 128)
+    )
+    payload, _ = frame_bytes()
+    assert few is not None and many is not None
+    assert few == pytest.approx((1 << 20) / (16 * payload) * 400e-6, rel=0.03)
+    assert many < few / 6
+
+
 @given(sizes=st.lists(st.integers(1, 10**6), min_size=1, max_size=12), bucket=st.integers(1, 3 * 10**6))
 def test_buckets_hold_everything_once_and_are_full(sizes: list[int], bucket: int) -> None:
     layers = [Layer(f"l{i}", 1000, 1000) for i in range(len(sizes))]
@@ -142,13 +197,31 @@ def test_what_is_trained_in_earnest_is_not_simulated(small: Path) -> None:
             '[topology]\nkind = "leaf-spine"\nleaves = 0\n[replay]',
             "0 leaves for 2 workers: at least 1, and a worker on each",
         ),
+        ("workers = [2, 4]", "slots = [96]", "cells.slots must be powers of two, not 96"),
+        ("workers = [2, 4]", "slots = [0]", "cells.slots must be at least 1, not 0"),
+        ("workers = [2, 4]", "slots = [1024]", "needs 1024 slots of each switch, which has 512"),
+        ("workers = [2, 4]", "slots = [256]\njobs = [2, 3]", "needs 768 slots of each switch, which has 512"),
+        (
+            '"ring"]',
+            '"ring+mcast"]\nslots = [1]',
+            "ring+mcast-1gbit-4w-1slots: 1 slots are too few for 4 streams of chunks",
+        ),
+        ("workers = [2, 4]", 'delays = ["soon"]', "delay 'soon' is not a number"),
+        ("workers = [2, 4]", "delays = []", "cells.delays must be a list that is not empty, not []"),
+        (
+            '[replay]\nshrink = 2\nbucket = "1MB"',
+            "slots = [64]\n[training]",
+            "cells.slots is of replayed models: real training has slots of its own",
+        ),
+        ("MODEL", "0MB", "cells.models: 0MB is not a size of at least 1 byte"),
+        ("MODEL", "4parsecs", "size '4parsecs'"),
         ("[cells]", "[cell]", "cell is not a key of an experiment"),
         ("[cells]", "[cells", "is not TOML"),
         ("two.trace", "none.trace", "none.trace"),
     ],
 )
 def test_what_is_wrong_is_one_line_that_names_it(small: Path, old: str, new: str, says: str) -> None:
-    small.write_text(small.read_text().replace(old, new))
+    small.write_text(small.read_text().replace(str(small.with_name("two.trace")) if old == "MODEL" else old, new))
     with pytest.raises(ExperimentError) as error:
         read_experiment(small)
     assert str(small) in str(error.value) and says in str(error.value)

@@ -1,0 +1,133 @@
+"""Random cells: a sample of the whole space of models, mechanisms and networks, an experiment file for each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from emulation.errors import EmulationError
+from hostlib.strategies.strategy import choose
+from hostlib.system.user_file import read_text
+
+MODELS = (
+    "alexnet", "googlenet", "inception3", "overfeat", "resnet50", "resnet101", "resnet152", "resnet200", "vgg11", "vgg16",
+    "vgg19",
+)  # fmt: skip
+MECHANISMS = (
+    "ps",
+    "ps:servers=2",
+    "ps:servers=4:assign=even",
+    "ps:servers=2:assign=pairs",
+    "ps:servers=2:colocated",
+    "inagg",
+    "mcast",
+    "inagg+mcast",
+    "inagg+mcast:via_server",
+    "ring",
+    "ring:split=no",
+    "ring+mcast",
+    "butterfly",
+    "halving-doubling",
+    "tree",
+    "tree:pieces=2",
+    "hybcomm/ring",
+    "sfb/inagg+mcast",
+)
+WORKERS = (2, 12)  # of a job
+GBIT_S = (5, 100)  # of a host's link; logarithmically uniform
+LEAVES = (2, 4)
+OVERSUBSCRIPTION = (1.0, 4.0)
+JOBS = (1, 3)
+MOST_RANKS = 24  # of a cell, servers included: two cores run no more of them at a useful dilation
+SHRINK, ITERATIONS = 64, 2
+
+
+@dataclass(frozen=True, slots=True)
+class RandomCell:
+    """A cell of a sample.
+
+    Attributes:
+        leaves: of a leaf-spine network; None for a star.
+        oversubscription: of its uplinks.
+    """
+
+    model: str
+    mechanism: str
+    workers: int
+    gbit_s: int
+    jobs: int
+    leaves: int | None
+    oversubscription: float
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it has few enough ranks, and a worker for each leaf."""
+        ranks = (self.workers + choose(self.mechanism).servers) * self.jobs
+        return ranks <= MOST_RANKS and (self.leaves or 1) <= self.workers * self.jobs
+
+    def file(self, title: str) -> str:
+        """The experiment file."""
+        network = 'kind = "star"'
+        if self.leaves is not None:
+            network = f'kind = "leaf-spine"\nleaves = {self.leaves}\noversubscription = {self.oversubscription}'
+        return f"""title = "{title}"
+seed = 1
+
+[cells]
+models = ["{self.model}"]
+mechanisms = ["{self.mechanism}"]
+bandwidths = ["{self.gbit_s}gbit"]
+workers = [{self.workers}]
+jobs = [{self.jobs}]
+
+[topology]
+{network}
+
+[replay]
+shrink = {SHRINK}
+iterations = {ITERATIONS}
+"""
+
+
+def random_cells(seed: int) -> Iterator[RandomCell]:
+    """Draw cells without end, always the same ones for a seed; each choice is uniform, the bandwidth logarithmically."""
+    source = random.Random(seed)
+    while True:
+        slowest, fastest = GBIT_S
+        cell = RandomCell(
+            source.choice(MODELS),
+            source.choice(MECHANISMS),
+            source.randint(*WORKERS),
+            round(slowest * (fastest / slowest) ** source.random()),
+            source.randint(*JOBS),
+            source.choice((None, source.randint(*LEAVES))),
+            round(source.uniform(*OVERSUBSCRIPTION), 1),
+        )
+        if cell.is_possible:
+            yield cell
+
+
+def write_sample(seed: int, cells: int, folder: Path) -> list[Path]:
+    """Write an experiment file for each of a seed's first cells; those that are there already stay.
+
+    Raises:
+        EmulationError: the folder has other files of these names, or cannot be written.
+    """
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, cell in enumerate(islice(random_cells(seed), cells), start=1):
+            path = folder / f"cell{number:02}.toml"
+            text = cell.file(f"Random cell {number} of seed {seed}")
+            if path.exists() and read_text(path) != text:
+                raise EmulationError(f"{path} is of another sample: name another --output")
+            path.write_text(text)
+            written.append(path)
+    except UnicodeDecodeError:
+        raise EmulationError(f"{path} is of another sample: name another --output") from None
+    except OSError as error:
+        raise EmulationError(f"{error.filename or folder} cannot be written: {error.strerror}") from None
+    return written

@@ -1,0 +1,116 @@
+"""An answer in a terminal and as a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.table import Table
+
+from hostlib.system.plot_file import new_figure, save
+from simulation.answers.answer import Answer, Row
+
+COMPUTING, EXPOSED = "#4c78a8", "#e45756"
+
+
+def table(answer: Answer, title: str, tensor_bytes: int = 0) -> Table:
+    """A row for each mechanism, fastest first.
+
+    Args:
+        tensor_bytes: of a bare all-reduce, whose algorithm bandwidth is given in place of computing; 0: of a training.
+    """
+    made = Table("rank", "mechanism", title=title, title_justify="left")
+    for heading in ("time (ms)", "interval (ms)", "speed-up"):
+        made.add_column(heading, justify="right")
+    for heading in ("algbw (Gbit/s)",) if tensor_bytes else ("computing (ms)", "exposed (ms)"):
+        made.add_column(heading, justify="right")
+    made.add_column("limited by")
+    for row in answer.rows:
+        algbw = f"{tensor_bytes * 8 / row.iteration_ms / 1e6:.2f}" if row.iteration_ms else "-"
+        shares = (algbw,) if tensor_bytes else (milliseconds(row.compute_ms), milliseconds(row.exposed_ms))
+        made.add_row(
+            rank_text(answer, row),
+            row.mechanism,
+            milliseconds(row.iteration_ms),
+            f"{milliseconds(row.low_ms)} to {milliseconds(row.high_ms)}",
+            "-" if row.speedup is None else f"{row.speedup:.2f}",
+            *shares,
+            row.limited_by,
+        )
+    return made
+
+
+def milliseconds(value: float) -> str:
+    """A tenth of a millisecond, or more digits of less than ten."""
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def rank_text(answer: Answer, row: Row) -> str:
+    """`1`, or `2-4` for mechanisms whose intervals overlap."""
+    first, last = answer.rank(row)
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def remarks(answer: Answer) -> Iterator[str]:
+    """Lines below the table: what is left out, and why."""
+    for name, reason in answer.left_out.items():
+        yield f"left out: {name}: {reason.removeprefix(f'{name}: ')}"
+
+
+def assumption_lines(answer: Answer) -> Iterator[str]:
+    """A line for each assumption, with its source."""
+    yield "Assumptions"
+    width = max(map(len, answer.assumptions), default=0)
+    for name, each in answer.assumptions.items():
+        yield f"  {name:<{width}}  {each['value']} ({each['source']})"
+
+
+def draw(answer: Answer, title: str, path: Path) -> None:
+    """Draw bars of iteration times, split into computing and exposed communication, with the intervals.
+
+    Raises:
+        HostlibError: the file cannot be written.
+    """
+    rows = answer.rows
+    # As wide as a phone, with letters that are readable there.
+    figure = new_figure(5, 1.6 + 0.42 * len(rows))
+    axes = figure.subplots()
+    names = [row.mechanism for row in rows]
+    places = range(len(rows))
+    computing = [min(row.compute_ms, row.iteration_ms) for row in rows]
+    exposed = [row.iteration_ms - each for row, each in zip(rows, computing, strict=True)]
+    if any(computing):
+        axes.barh(places, computing, color=COMPUTING, label="computing")
+    axes.barh(places, exposed, left=computing, color=EXPOSED, label="exposed communication")
+    whiskers = [
+        [row.iteration_ms - row.low_ms for row in rows],
+        [row.high_ms - row.iteration_ms for row in rows],
+    ]
+    axes.errorbar(
+        [row.iteration_ms for row in rows], places, xerr=whiskers, fmt="none", ecolor="black", elinewidth=1, capsize=3
+    )
+    longest = max((row.high_ms for row in rows), default=0.0)
+    shortest = min((row.iteration_ms for row in rows), default=0.0)
+    # Bars that are far longer are cut, with their times beside them: the fastest are what one compares.
+    end = min(longest, CUT * shortest) if shortest else longest
+    for place, row in zip(places, rows, strict=True):
+        axes.annotate(
+            f"{milliseconds(row.iteration_ms)} ms",
+            (min(row.high_ms, end), place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
+    axes.set_xlim(0, 1.28 * end if end else 1)
+    axes.set_yticks(list(places), names, fontsize=11)
+    axes.invert_yaxis()
+    axes.set_xlabel("iteration (ms)", fontsize=11)
+    axes.set_title(title, fontsize=10, loc="left", wrap=True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    save(figure, path)
+
+
+CUT = 8.0  # times the fastest

@@ -1,0 +1,111 @@
+"""What an answer assumes, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from hostlib.protocol.header import frame_bytes
+from simulation.answers import perturbation
+from simulation.answers.answer import Assumptions
+from simulation.experiments.scenario import PAPERS, TCP_FRAME, TCP_PAYLOAD, Scenario
+from simulation.models.compute import BACKWARD_SHARE
+
+DEFAULT = "default"
+
+
+def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collection[str]) -> Assumptions:
+    """Of a cell's network and of how it is played.
+
+    Args:
+        bandwidth, latency: as the user wrote them.
+        given: names of options that the user gave.
+    """
+    network, semantics = scenario.network, scenario.semantics
+
+    def source(name: str, otherwise: str = DEFAULT) -> str:
+        option = f"--{name.replace('_', '-')}"
+        return option if name in given else otherwise
+
+    found = {
+        "workers": _assumed(scenario.workers, source("workers")),
+        "bandwidth": _assumed(f"{bandwidth} for every host, each way", source("bandwidth")),
+        "latency": _assumed(f"{latency} from host to host", source("latency")),
+    }
+    if network.topology is not None:
+        switches = len(network.topology.switches)
+        found["topology"] = _assumed(f"{switches} switch{'es' if switches > 1 else ''}", source("topology"))
+    elif network.racks > 1:
+        text = f"{network.racks} racks, uplinks oversubscribed {network.oversubscription:g} times"
+        found["topology"] = _assumed(text, source("racks"))
+    else:
+        found["topology"] = _assumed("one switch", source("racks"))
+    if scenario.jobs > 1:
+        found["jobs"] = _assumed(f"{scenario.jobs} at once; the slowest counts", source("jobs"))
+    if semantics == PAPERS:
+        paper = "'How to Train your DNN', section 5"
+        found["semantics"] = _assumed("whole tensors, no headers, no limit of slots", source("semantics", paper))
+    else:
+        bucket = (
+            f"{semantics.bucket_bytes / 2**20:g} MiB" if semantics.bucket_bytes else "none: each gradient by itself"
+        )
+        otherwise = "--message" if "message" in given else "DDP's bucket_cap_mb"
+        found["buckets"] = _assumed(bucket, source("bucket", otherwise))
+        slots = semantics.slots or "any number"
+        found["slots"] = _assumed(slots, source("slots", "default of `controller start`"))
+        values, frame = frame_bytes()
+        text = f"{TCP_PAYLOAD} of {TCP_FRAME} bytes are values in TCP, {values} of {frame} in the slot protocol"
+        found["headers"] = _assumed(text if semantics.headers else "none", source("headers", "docs/protocol.md"))
+        found["overlap"] = _assumed("the next forward pass begins when all is summed", "DDP")
+    widths = (
+        f"computing {_percent(perturbation.COMPUTE_SD)}, each step {_percent(perturbation.STEP_JITTER)}, links "
+        f"{_percent(perturbation.RATE_SD)}, the simulator {_percent(perturbation.MODEL_SD)} (standard deviations)"
+    )
+    found["intervals"] = _assumed(widths, "measured against emulation, docs/measurements/simulator-accuracy.md")
+    return found
+
+
+def of_computing(
+    model: str | None, trace: Any, scenario: Scenario, given: Collection[str]
+) -> Assumptions:
+    """Of what is computed and how fast.
+
+    Args:
+        model, trace: the names that the user gave, of which one may be absent.
+    """
+    subject = scenario.subject
+    if subject.bare:
+        return {"size": _assumed(f"{subject.trace.bytes} bytes", "--size" if "size" in given else DEFAULT)}
+    workload = scenario.workload()
+    forward_ms = float(workload.forward_ns.sum()) / 1e6
+    backward_ms = float(workload.backward_ns.sum(axis=1).mean()) / 1e6
+    times = f"{forward_ms:.1f} ms forward, {backward_ms:.1f} ms backward"
+    known = subject.assumptions
+    computing = [known[name].source for name in ("forward_s", "backward_s")]
+    found = {"model": _assumed(str(model if model is not None else trace), known["model"].source)}
+    if "input" in known:
+        found["input"] = known["input"].as_json()
+    found["gradients"] = _assumed(f"{subject.trace.bytes / 1e6:.1f} MB", known["gradients_bytes"].source)
+    if "batch" in known:
+        found["batch"] = _assumed(f"{subject.batch} examples per worker", known["batch"].source)
+    if "tflops" in known:
+        found["rate"] = _assumed(f"{float(known['tflops'].value):.4g} TFLOP/s", known["tflops"].source)
+    found["computing"] = _assumed(times, "; ".join(dict.fromkeys(computing)))
+    return found
+
+
+def computing_speed(scenario: Scenario) -> float | None:
+    """TFLOP/s of a worker, as --tflops has it; None if the model's operations are unknown."""
+    subject = scenario.subject
+    flops, seconds = subject.trace.flops, subject.trace.compute_s
+    if subject.bare or not flops or not seconds:
+        return None
+    return (1 + BACKWARD_SHARE) * subject.batch * flops / seconds / 1e12
+
+
+def _assumed(value: object, source: str) -> dict[str, Any]:
+    return {"value": value, "source": source}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"

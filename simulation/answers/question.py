@@ -1,0 +1,88 @@
+"""Questions: the cells that options describe, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hostlib.errors import HostlibError
+from hostlib.mechanisms.mechanism import registered
+from hostlib.strategies.strategy import choose
+from hostlib.text.progress_lines import PlainProgress
+from simulation.answers.answer import Answer, Assumptions, answer
+from simulation.errors import SimulationError
+from simulation.experiments.cost import cost_of
+from simulation.experiments.scenario import Scenario
+from simulation.experiments.single_iteration import network_of, scenario_of, semantics_of, subject_of
+
+LONG_S = 3.0  # estimated; from here on, progress is shown
+
+
+def names_of(listed: Iterable[str]) -> tuple[str, ...]:
+    """Mechanisms from lists of them, each once; without any, all that have a schedule.
+
+    Raises:
+        HostlibError: there is no such mechanism or strategy.
+    """
+    names = tuple(dict.fromkeys(name.strip() for names in listed for name in names.split(",")))
+    for name in names:
+        choose(name)
+    return names or tuple(name for name, each in registered().items() if each.build is not None)
+
+
+def cells_of(
+    mechanisms: Sequence[str],
+    model: str | None,
+    trace: Path | None,
+    size: str | None,
+    workers: int,
+    bandwidth: str,
+    options: dict[str, Any],
+    jobs: int = 1,
+    apart: bool = False,
+) -> tuple[list[Scenario], str]:
+    """The cell of each mechanism, and the name of their subject.
+
+    Args:
+        options: those of simulation/commands/options.py by name.
+
+    Raises:
+        SimulationError, HostlibError: one is impossible.
+    """
+    options = dict(options)
+    network, semantics = network_of(bandwidth, options), semantics_of(options)
+    subject, what = subject_of(model, trace, size, options)
+    cells = [scenario_of(subject, name, workers, network, semantics, options, jobs, apart) for name in mechanisms]
+    for cell in cells:
+        if cell.choice.mechanism.build is None:
+            cell.made()  # It says what is legal.
+    return cells, what
+
+
+def compare(cells: Sequence[Scenario], assumptions: Assumptions, tflops: float | None = None, seed: int = 1) -> Answer:
+    """Simulate and compare cells, with progress on standard error if that takes long.
+
+    Raises:
+        SimulationError, HostlibError: see answer.
+    """
+    if sum(map(_seconds, cells)) < LONG_S:
+        return answer(cells, assumptions, tflops, seed)
+    with PlainProgress("simulating", len(cells)) as advance:
+        return answer(cells, assumptions, tflops, seed, advance)
+
+
+def _seconds(cell: Scenario) -> float:
+    try:
+        return cost_of(cell).seconds
+    except (SimulationError, HostlibError):  # It is left out.
+        return 0.0
+
+
+def title_of(what: str, cell: Scenario, bandwidth: str) -> str:
+    """The title of a table or plot of cells."""
+    network, jobs = cell.network, f", {cell.jobs} jobs" if cell.jobs > 1 else ""
+    in_racks = f" in {network.racks} racks" if network.racks > 1 else ""
+    oversubscribed = f", oversubscription {network.oversubscription:g}" if network.oversubscription != 1 else ""
+    plural = "" if cell.workers == 1 else "s"
+    return f"{what}, {cell.workers:,} worker{plural}{in_racks}, {bandwidth} links{oversubscribed}{jobs}"

@@ -1,0 +1,150 @@
+"""Random cells, and a folder of experiments that is run as one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from emulation.cli import main
+from emulation.errors import EmulationError
+from emulation.experiments.experiment_folder import FolderRun, comparison, experiment_files, read_folder
+from emulation.experiments.measurement import Measured
+from emulation.experiments.progress import print_comparison
+from emulation.experiments.random_cells import (
+    JOBS,
+    LEAVES,
+    MECHANISMS,
+    MODELS,
+    MOST_RANKS,
+    WORKERS,
+    random_cells,
+    write_sample,
+)
+from emulation.experiments.runner import RunOptions
+from hostlib.strategies.strategy import choose
+from hostlib.text import units
+from simulation.experiments.experiment_file import Cell, Experiment, read_experiment
+
+SMALL = '[cells]\nmodels = ["lenet"]\nmechanisms = [{}]\nbandwidths = ["1gbit"]\nworkers = [2]\n'
+
+
+def test_a_sample_is_of_the_whole_space_and_every_cell_can_be_read(tmp_path: Path) -> None:
+    cells = list(islice(random_cells(5), 600))
+    assert {cell.model for cell in cells} == set(MODELS) and {cell.mechanism for cell in cells} == set(MECHANISMS)
+    assert {cell.workers for cell in cells} == set(range(WORKERS[0], WORKERS[1] + 1))
+    assert {cell.jobs for cell in cells} == set(range(JOBS[0], JOBS[1] + 1))
+    assert {cell.leaves for cell in cells} == {None, *range(LEAVES[0], LEAVES[1] + 1)}
+    slow = sum(cell.gbit_s < 22 for cell in cells)  # below the geometric mean
+    assert 0.4 < slow / len(cells) < 0.6 and all(5 <= cell.gbit_s <= 100 for cell in cells)
+    assert max(Counter(cell.model for cell in cells).values()) < 100
+    for path, drawn in zip(write_sample(5, 25, tmp_path), cells, strict=False):
+        experiment = read_experiment(path)
+        (cell,) = experiment.cells
+        assert (cell.model, cell.mechanism, cell.workers, cell.jobs) == (
+            drawn.model,
+            drawn.mechanism,
+            drawn.workers,
+            drawn.jobs,
+        )
+        assert units.bandwidth(cell.bandwidth) == drawn.gbit_s * 1e9
+        assert (cell.workers + choose(cell.mechanism).servers) * cell.jobs <= MOST_RANKS
+        assert len(experiment.declared(cell).switches) == (1 if drawn.leaves is None else drawn.leaves + 1)
+
+
+def test_a_seed_s_cells_stay_where_more_are_drawn(tmp_path: Path) -> None:
+    few = [path.read_text() for path in write_sample(1, 3, tmp_path)]
+    more = [path.read_text() for path in write_sample(1, 12, tmp_path)]
+    assert more[:3] == few and len(set(more)) == 12
+    assert [path.name for path in experiment_files(tmp_path)] == [f"cell{number:02}.toml" for number in range(1, 13)]
+    with pytest.raises(EmulationError, match=r"cell01\.toml is of another sample: name another --output"):
+        write_sample(2, 3, tmp_path)
+    assert [path.read_text() for path in experiment_files(tmp_path)] == more
+
+
+def test_numbers_in_names_are_in_order(tmp_path: Path) -> None:
+    for name in ("cell100", "cell9", "cell10", "b", "a"):
+        (tmp_path / f"{name}.toml").write_text("")
+    assert [path.stem for path in experiment_files(tmp_path)] == ["a", "b", "cell9", "cell10", "cell100"]
+
+
+def test_the_command_says_what_runs_them(tmp_path: Path) -> None:
+    folder = tmp_path / "sample"
+    done = CliRunner().invoke(main, ["sample", "--seed", "4", "--cells", "2", "--output", str(folder)])
+    assert done.stdout == f"2 cells in {folder}: `emulation run {folder}` runs them\n"
+    done = CliRunner().invoke(main, ["sample", "--seed", "4", "--cells", "2", "--output", str(folder), "--json"])
+    assert json.loads(done.stdout) == {"seed": 4, "files": [str(folder / f"cell0{n}.toml") for n in (1, 2)]}
+    listed = CliRunner().invoke(main, ["run", str(folder), "--list", "--json"])
+    rows = json.loads(listed.stdout)
+    assert [row["experiment"] for row in rows] == ["cell01", "cell02"]
+    assert not any(row["done"] for row in rows)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, mechanisms in (("one", '"inagg+mcast", "ring"'), ("two", '"ring"')):
+        (tmp_path / f"{name}.toml").write_text(SMALL.format(mechanisms))
+    return tmp_path
+
+
+def run(folder: Path, **others: Any) -> FolderRun:
+    options = RunOptions(folder, real=object(), **others)  # type: ignore[arg-type]
+    return FolderRun(read_folder(folder), options, lambda row: None)
+
+
+def test_a_folder_is_run_and_goes_on_where_it_stopped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: list[str] = []
+
+    def measure(real: object, experiment: Experiment, cell: Cell) -> Measured:
+        if len(measured) == 2:
+            measured.append("")
+            raise EmulationError("a rank died")
+        measured.append(f"{experiment.name}: {cell.mechanism}")
+        return Measured([40.0, 50.0, 45.0], {}, {}, 0.0, 0, {})
+
+    monkeypatch.setattr("emulation.experiments.runner.measure_on", measure)
+    first = run(folder)
+    assert len(first.cells) == len(first.left) == 3
+    with pytest.raises(EmulationError, match="a rank died"):
+        first.go()
+    assert len(run(folder).left) == 1
+    rows = run(folder).go()
+    assert measured == ["one: inagg+mcast", "one: ring", "", "two: ring"]
+    assert [(row["experiment"], row["mechanism"], row["topology"]) for row in rows] == [
+        ("one", "inagg+mcast", {}),
+        ("one", "ring", {}),
+        ("two", "ring", {}),
+    ]
+    assert run(folder).left == [] and run(folder).rows == rows
+    of = comparison([{**rows[0], "simulated_ms": 44.1}, {**rows[1], "simulated_ms": 46.8}, {**rows[2], "valid": False}])
+    assert (of["compared"], of["largest_error_of"]) == (2, "one: lenet-ring-1gbit-2w")
+    assert (of["median_error"], of["largest_error"]) == (pytest.approx(0.03), pytest.approx(0.04))
+    print_comparison([{**row, "simulated_ms": 44.1} for row in rows])
+    assert "simulated against emulated, 3 valid cells of 3: median error 2.0%, largest 2.0%" in capsys.readouterr().out
+
+
+def test_nothing_to_compare_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert comparison([])["median_error"] is None
+    print_comparison([])
+    assert "no cell is valid and simulated: there is nothing to compare" in capsys.readouterr().out
+
+
+def test_folders_that_are_none_of_experiments_are_refused(folder: Path, tmp_path: Path) -> None:
+    empty, results = tmp_path / "empty", tmp_path / "results"
+    for each in (empty, results):
+        each.mkdir()
+    (results / "run.json").write_text("{}")
+    with pytest.raises(EmulationError, match="empty has no experiment file: `emulation sample` writes some"):
+        read_folder(empty)
+    with pytest.raises(EmulationError, match="results has the results of an experiment: name the experiment"):
+        read_folder(results)
+    with pytest.raises(EmulationError, match="no cell of these experiments has 'vgg99' in its name"):
+        run(folder, only="vgg99")
+    assert [cell.mechanism for cell in run(folder, only="ring").cells] == ["ring", "ring"]
