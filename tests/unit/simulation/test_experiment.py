@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from hostlib.protocol.header import frame_bytes
 from hostlib.traces.trace import Layer, Parameter, synthesise, write
 from simulation.cli import main
 from simulation.errors import ExperimentError
+from simulation.experiments import scenario
 from simulation.experiments.experiment_file import Cell, read_experiment
 from simulation.experiments.scenario import TCP_FRAME
+from simulation.predictors.builtin.discrete_event import scenario_of
 from simulation.simulator.workload import of_trace
 from tests.conftest import ROOT
 from tests.unit.simulation.simulated import simulated_s
@@ -61,8 +64,12 @@ def test_all_combinations_of_one_network_follow_each_other(small: Path) -> None:
     assert len({cell.name for cell in cells}) == 4
 
 
-def test_a_cell_that_is_all_communication_takes_what_its_bytes_take(small: Path) -> None:
+def test_a_cell_that_is_all_communication_takes_what_its_bytes_take(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By hand: the bucket of both gradients leaves when the backward pass is over, after 6 ms of computing."""
+    in_step = replace(scenario.RUNTIME, jitter=0.0)
+    monkeypatch.setattr("simulation.predictors.builtin.discrete_event.RUNTIME", in_step)
     experiment = read_experiment(small)
     cell = Cell(experiment.cells[0].model, "inagg+mcast", "1gbit", 2)
     payload, frame = frame_bytes()
