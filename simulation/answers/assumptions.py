@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from hostlib.protocol.header import frame_bytes
@@ -65,9 +65,7 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
     return found
 
 
-def of_computing(
-    model: str | None, trace: Any, scenario: Scenario, given: Collection[str]
-) -> Assumptions:
+def of_computing(model: str | None, trace: Any, scenario: Scenario, given: Collection[str]) -> Assumptions:
     """Of what is computed and how fast.
 
     Args:

@@ -114,7 +114,7 @@ def pass_times(compute: Compute, name: str, flops: int, family: Family, publishe
         forward = batch * flops / (float(rate.value) * 1e12)
         backward = BACKWARD_SHARE * forward
         work = f"{batch * flops / 1e9:.4g} GFLOP at {float(rate.value):.4g} TFLOP/s"
-        sources = work, f"twice the forward pass's FLOPs: {work}"
+        sources = work, "twice the forward pass's FLOPs"
     if not max(forward, backward) < LONGEST_S:
         raise SimulationError(f"{name} would compute for {forward:.3g} s at this rate: raise --tflops")
     for what, seconds, given, source in (
