@@ -1,0 +1,124 @@
+"""How connections, servers behind a switch and several jobs share links, against what can be worked out on paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hostlib.mechanisms.mechanism import Mechanism, find
+from hostlib.topology.builtin.leaf_spine import leaf_spine
+from hostlib.topology.builtin.star import star
+from simulation.simulator.network import Network
+from simulation.simulator.play import Job, only, play
+from simulation.simulator.workload import in_parts, of_size
+
+MEGABYTE = 10**6
+RATE_BITS_S = 1e9
+BYTE_NS = 8
+TURN_BYTES = 10_000
+FRAME_BYTES = 1000
+
+
+def bare(mechanism: str | Mechanism, workers: int, size_bytes: int = MEGABYTE) -> Job:
+    made = find(mechanism) if isinstance(mechanism, str) else mechanism
+    return Job(of_size(size_bytes), made, workers, bare=True, channels=made.channels)
+
+
+@pytest.mark.parametrize("turns", [1, 3, 20])
+def test_a_connections_bytes_wait_for_acknowledgements(turns: int) -> None:
+    """Two workers send each other halves, twice. A window of `turns` turns is sent in each round trip, if that is longer
+    than sending them.
+    """
+    way_ns = 1_000_000
+    network = Network(
+        RATE_BITS_S,
+        topology=star(2, 0, RATE_BITS_S, way_ns / 2),
+        turn_bytes=TURN_BYTES,
+        window_bytes=turns * TURN_BYTES,
+    )
+    turn_ns, parts = TURN_BYTES * BYTE_NS, MEGABYTE // 2 // TURN_BYTES
+    leaves = [0]
+    for k in range(1, 2 * parts):
+        acknowledged = leaves[k - turns] + turn_ns + 2 * way_ns if k >= turns else 0
+        received = leaves[k - 1] + turn_ns + way_ns if k == parts else 0  # the second half follows the other's first
+        leaves.append(max(leaves[k - 1] + turn_ns, acknowledged, received))
+    expected = leaves[-1] + turn_ns + way_ns
+    assert only(network, bare("ring", 2))[0].iteration_s * 1e9 == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_sender_whose_receiver_is_busy_waits_with_what_follows() -> None:
+    """In a tree of five, hosts with two children are behind. With any number of bytes under way, their children would go
+    on to other hosts meanwhile, and would be through sooner than they can be.
+    """
+    network = Network(RATE_BITS_S, topology=star(5, 0, RATE_BITS_S, 0), turn_bytes=TURN_BYTES)
+    unlimited, limited = (
+        only(replace(network, window_bytes=window), bare("tree", 5, 8 * MEGABYTE))[0].iteration_s
+        for window in (0, 2 * TURN_BYTES)
+    )
+    assert limited > 1.05 * unlimited
+    # A window as large as all that is ever sent to one host is no window.
+    same = only(replace(network, window_bytes=100 * MEGABYTE), bare("tree", 5, 8 * MEGABYTE))[0].iteration_s
+    assert same == pytest.approx(unlimited, rel=1e-12)
+
+
+def test_connections_to_different_hosts_have_windows_of_their_own() -> None:
+    """A server sends to three workers at a time: each window is one round trip's worth, together the link is full."""
+    way_ns = 40_000
+    network = Network(
+        RATE_BITS_S, topology=star(3, 1, RATE_BITS_S, way_ns / 2), turn_bytes=TURN_BYTES, window_bytes=TURN_BYTES
+    )
+    seconds = only(network, bare("ps", 3))[0].iteration_s
+    everything = 3 * MEGABYTE * BYTE_NS * 2
+    assert seconds * 1e9 == pytest.approx(everything, rel=0.05)
+
+
+@pytest.mark.parametrize(("mechanism", "down"), [("inagg", 3), ("inagg+mcast:via_server", 1)])
+def test_a_server_behind_the_switch_passes_on_packet_by_packet(mechanism: str, down: int) -> None:
+    """The sums come and their results go at the same time, where frames are: the server's link is what limits."""
+    network = Network(RATE_BITS_S, topology=star(3, 1, RATE_BITS_S, 0), turn_bytes=TURN_BYTES, frame_bytes=FRAME_BYTES)
+    seconds = only(network, bare(mechanism, 3))[0].iteration_s
+    assert seconds * 1e9 == pytest.approx(down * MEGABYTE * BYTE_NS, rel=0.02)
+    whole = only(replace(network, frame_bytes=0), bare(mechanism, 3))[0].iteration_s
+    assert whole * 1e9 == pytest.approx((1 + down) * MEGABYTE * BYTE_NS, rel=0.02)
+
+
+@pytest.mark.parametrize("jobs", [2, 3])
+def test_jobs_share_an_uplink_with_their_frames(jobs: int) -> None:
+    """Whole tensors would pass one after the other: the first job would have the uplink for itself."""
+    topology = leaf_spine(2 * jobs, 2, 0, RATE_BITS_S, float(jobs))
+    network = Network(RATE_BITS_S, topology=topology, frame_bytes=FRAME_BYTES)
+    job = bare("inagg+mcast", 2)
+    split = replace(job, workload=in_parts(job.workload, 64, FRAME_BYTES))
+    fair, whole = (
+        [outcome.iteration_s * 1e9 for outcome in play(network, [each] * jobs, apart=True).outcomes]
+        for each in (split, job)
+    )
+    # The uplink has a host's rate: it carries all jobs' tensors, one after the other or together.
+    everything = jobs * MEGABYTE * BYTE_NS
+    assert max(fair) == pytest.approx(everything, rel=0.03)
+    assert min(fair) > 0.95 * max(fair)
+    assert min(whole) < 0.8 * max(whole)
+
+
+def test_the_parts_of_a_tensor_have_one_prologue() -> None:
+    """With slots, a tensor begins a round trip late, however many parts it is played in."""
+    network = Network(
+        RATE_BITS_S,
+        topology=star(2, 0, RATE_BITS_S, 500_000),
+        frame_bytes=FRAME_BYTES,
+        slots=4096,
+        slot_bytes=FRAME_BYTES,
+    )
+    job = bare("inagg+mcast", 2)
+    whole = only(network, job)[0].iteration_s
+    parts = only(network, replace(job, workload=in_parts(job.workload, 50, FRAME_BYTES)))[0].iteration_s
+    assert parts == pytest.approx(whole, rel=1e-3)
+
+
+def test_parts_are_whole_frames_and_all_of_a_tensor() -> None:
+    workload = in_parts(of_size(10_500), 4, FRAME_BYTES)
+    assert [tensor.bytes for tensor in workload.tensors] == [3000, 3000, 3000, 1500]
+    assert [tensor.first_part for tensor in workload.tensors] == [0, 0, 0, 0]
+    assert workload.released == ((0, 1, 2, 3),)
+    assert in_parts(of_size(10), 4, FRAME_BYTES).tensors == of_size(10).tensors
