@@ -36,6 +36,8 @@ def predict(
     overhead: str = "0us",
     racks: int = 1,
     oversubscription: float = 1.0,
+    spines: int = 1,
+    topology: str | Path | None = None,
     semantics: Literal["runtime", "papers"] = "runtime",
     headers: bool | None = None,
     store_and_aggregate: bool = False,
@@ -76,6 +78,8 @@ def predict(
         bucket: up to this size gradients are summed together; None as the semantics have it.
         racks, oversubscription: leaf switches of a leaf-spine network, and the oversubscription of their links to the
             spine; 1 rack is a star.
+        spines: uplinks of each leaf, which share its bandwidth; hosts' streams are spread over them by a hash.
+        topology: file (TOML) with a table [topology], in place of racks.
         stragglers: rank -> how many times slower it computes.
 
     Returns:
@@ -100,6 +104,8 @@ def predict(
         "overhead": overhead,
         "racks": racks,
         "oversubscription": oversubscription,
+        "spines": spines,
+        "topology": topology,
         "semantics": semantics,
         "headers": headers,
         "store_and_aggregate": store_and_aggregate,

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from hostlib.protocol.header import frame_bytes
+from hostlib.topology.topology import Topology
 from simulation.answers import perturbation
 from simulation.answers.answer import Assumptions
 from simulation.experiments.scenario import PAPERS, TCP_FRAME, TCP_PAYLOAD, Scenario
@@ -35,6 +36,11 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
     if network.topology is not None:
         switches = len(network.topology.switches)
         found["topology"] = _assumed(f"{switches} switch{'es' if switches > 1 else ''}", source("topology"))
+    elif network.declaration is not None:
+        found["topology"] = _assumed(_described(scenario.topology()), source("topology", source("spines")))
+        if any(cable.parallel > 1 for cable in scenario.topology().cables):
+            text = "a stream between two hosts uses one by a hash of its hosts; the first spine sums"
+            found["uplinks"] = _assumed(text, "equal-cost multipath, RFC 2992; docs/adr/0016")
     elif network.racks > 1:
         text = f"{network.racks} racks, uplinks oversubscribed {network.oversubscription:g} times"
         found["topology"] = _assumed(text, source("racks"))
@@ -99,6 +105,15 @@ def computing_speed(scenario: Scenario) -> float | None:
     if subject.bare or not flops or not seconds:
         return None
     return (1 + BACKWARD_SHARE) * subject.batch * flops / seconds / 1e12
+
+
+def _described(topology: Topology) -> str:
+    uplinks = [cable for cable in topology.cables if cable.lower in topology.switches]
+    if not uplinks:
+        return "one switch"
+    several = max(cable.parallel for cable in uplinks)
+    each = f", up to {several} uplinks each" if several > 1 else ""
+    return f"{len(topology.switches)} switches{each}"
 
 
 def _assumed(value: object, source: str) -> dict[str, Any]:

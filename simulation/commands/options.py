@@ -144,6 +144,19 @@ network_options = together(
         help="Oversubscription of each rack's uplink.",
     ),
     click.option(
+        "--spines",
+        type=types.N,
+        default=1,
+        show_default=True,
+        help="Uplinks of each rack, each to a spine of its own, which share its bandwidth. Hosts' streams are spread over "
+        "them by a hash; the first spine sums.",
+    ),
+    click.option(
+        "--topology",
+        type=types.ANY_FILE,
+        help="Network of the table [topology] of this file, as experiments have it, in place of --racks.",
+    ),
+    click.option(
         "--semantics",
         type=click.Choice(list(SEMANTICS)),
         default="runtime",
@@ -217,6 +230,7 @@ job_options = together(
 
 # What says nothing where a trace has its times already, and where nothing is computed.
 OF_A_MODEL = ("--input", "--forward", "--backward")
+OF_A_NETWORK = ("--racks", "--spines", "--oversubscription", "--latency")
 OF_COMPUTING = (*OF_A_MODEL, "--tflops", "--gpu", "--batch", "--jitter", "--straggler")
 
 
@@ -243,5 +257,8 @@ def refuse_what_says_nothing(context: click.Context, has_trace: bool, has_model:
         raise SimulationError(f"{', '.join(idle)}: an all-reduce computes nothing; with --model this is legal")
     if context.params.get("apart") and context.params["jobs"] == 1:
         raise SimulationError("--apart is of several jobs: it needs --jobs of 2 or more")
-    if "--oversubscription" in asked and context.params["racks"] == 1:
-        raise SimulationError("--oversubscription is of racks' uplinks: it needs --racks of 2 or more")
+    if context.params["topology"] is not None and (idle := [option for option in OF_A_NETWORK if option in asked]):
+        raise SimulationError(f"{', '.join(idle)}: the file of --topology says this itself")
+    for option in ("--oversubscription", "--spines"):
+        if option in asked and context.params["racks"] == 1:
+            raise SimulationError(f"{option} is of racks' uplinks: it needs --racks of 2 or more")

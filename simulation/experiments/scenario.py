@@ -17,7 +17,7 @@ from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
 from simulation.models.workload_source import WorkloadSource
-from simulation.simulator.network import Network
+from simulation.simulator.network import Network, declared_topology
 from simulation.simulator.play import Job, Order, Played, operations, play
 from simulation.simulator.workload import Variation, Workload, in_parts, of_plan
 
@@ -88,7 +88,7 @@ class Scenario:
 
     Attributes:
         mechanism: MECHANISM or STRATEGY/MECHANISM.
-        network: with racks or a topology of its own; its slots, turns and frames are replaced by the semantics'.
+        network: with racks, or a declaration or topology of its own; its slots, turns and frames are replaced by the semantics'.
         jobs: identical ones at the same time.
         apart: each on its own hosts.
         iterations: None for one, or three without a barrier.
@@ -146,6 +146,8 @@ class Scenario:
         if network.topology is not None:
             return network.topology
         workers, servers = (each * (self.jobs if self.apart else 1) for each in (self.workers, self.choice.hosts))
+        if network.declaration is not None:
+            return declared_topology(network, workers, servers)
         if network.racks > workers:
             raise NetworkError(f"racks must be in 1..{workers}, the number of workers' hosts, not {network.racks}")
         rate_bits_s, delay_ns = network.bandwidth_bits_s, network.latency_ns / 2
@@ -191,7 +193,9 @@ class Scenario:
             slot_bytes=frame_bytes()[0],
             turn_bytes=turn_bytes,
             window_bytes=round(semantics.send_buffer_bytes / self.shrink) if semantics.turns else 0,
-            topology=self.network.topology if semantics.servers_first else self.topology(),
+            topology=self.topology()
+            if self.network.declaration or not semantics.servers_first
+            else self.network.topology,
             efficiency=wire_efficiency(mechanism) if semantics.headers else 1.0,
             frame_bytes=frame_size(mechanism) if semantics.frames else 0,
         )

@@ -11,9 +11,12 @@ from typing import Any
 
 from hostlib.errors import UnknownNameError
 from hostlib.text import units
+from hostlib.topology.topology import TopologyError
+from hostlib.topology.topology_table import read_table
 from hostlib.traces.trace import Trace
-from simulation.errors import SimulationError
+from simulation.errors import NetworkError, SimulationError
 from simulation.experiments.scenario import SEMANTICS, Scenario, Semantics
+from simulation.experiments.tables import ExperimentFile
 from simulation.models import workload_source
 from simulation.models.compute import Compute
 from simulation.models.workload_source import WorkloadSource
@@ -82,17 +85,45 @@ def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
     Raises:
         QuantityError: a value is not a bandwidth, time or size.
         NetworkError: the network is impossible.
+        TopologyError: see declaration_of.
     """
     aggregate, forward = options.pop("store_and_aggregate"), options.pop("store_and_forward")
+    latency_ns = units.time_ns(options.pop("latency"), bare="s")
+    racks, oversubscription = options.pop("racks"), options.pop("oversubscription")
+    path, spines = options.pop("topology", None), options.pop("spines", 1)
+    declaration = None if path is None else declaration_of(Path(path))
+    if spines != 1 and declaration is None:
+        if racks == 1:
+            raise NetworkError("--spines is of racks' uplinks: it needs --racks of 2 or more")
+        declaration = {
+            "kind": "leaf-spine",
+            "leaves": racks,
+            "oversubscription": float(oversubscription),
+            "spines": spines,
+            "delay": f"{round(latency_ns / 2)}ns",
+        }
     return Network(
         units.bandwidth(bandwidth),
-        units.time_ns(options.pop("latency"), bare="s"),
+        latency_ns,
         units.time_ns(options.pop("overhead"), bare="s"),
-        options.pop("racks"),
-        options.pop("oversubscription"),
+        racks,
+        oversubscription,
         store_and_forward=forward,
         store_and_aggregate=aggregate or forward,
+        declaration=declaration,
     )
+
+
+def declaration_of(path: Path) -> dict[str, Any]:
+    """The table [topology] of a file that is only it, or of an experiment's.
+
+    Raises:
+        TopologyError: the file cannot be read, or has no such table.
+    """
+    table = read_table(path, ExperimentFile.model_fields)
+    if not table:
+        raise TopologyError(f"{path} has no table [topology]")
+    return table
 
 
 def semantics_of(options: dict[str, Any]) -> Semantics:

@@ -10,16 +10,21 @@ namespace netfold::simulation {
 
 using Time = std::int64_t;
 
+// A number that looks random: splitmix64.
+std::uint64_t mix(std::uint64_t x);
+
 // One direction of a cable.
 struct Link {
     double ps_per_byte;
     Time latency;
 };
 
-// A host or a switch of the tree; hosts of several jobs may share links. -1 for no parent.
+// A host or a switch of the tree; hosts of several jobs may share links. -1 for no parent. Its cables to the parent are
+// equal: number i has the links up + 2 i and down + 2 i.
 struct Node {
     std::int32_t parent, up, down;
     bool is_switch;
+    std::int32_t cables;
 };
 
 enum class Kind : std::uint8_t { send, receive, multicast, compute };

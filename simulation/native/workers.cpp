@@ -3,17 +3,6 @@
 #include <algorithm>
 
 namespace netfold::simulation {
-namespace {
-
-std::uint64_t mix(std::uint64_t x) {  // splitmix64
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-}  // namespace
-
 Workers::Workers(const Model &model, Events &events, Result &result, Schedules &schedules)
     : model_(model),
       events_(events),
