@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from hostlib.protocol.header import frame_bytes
 from hostlib.topology.topology import Topology
 from simulation.answers import perturbation
 from simulation.answers.answer import Assumptions
-from simulation.experiments.scenario import PAPERS, TCP_FRAME, TCP_PAYLOAD, Scenario
+from simulation.experiments.scenario import PAPERS, Scenario
 from simulation.models.compute import BACKWARD_SHARE
 
 DEFAULT = "default"
@@ -59,9 +58,15 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
         found["buckets"] = _assumed(bucket, source("bucket", otherwise))
         slots = semantics.slots or "any number"
         found["slots"] = _assumed(slots, source("slots", "default of `controller start`"))
-        values, frame = frame_bytes()
-        text = f"{TCP_PAYLOAD} of {TCP_FRAME} bytes are values in TCP, {values} of {frame} in the slot protocol"
-        found["headers"] = _assumed(text if semantics.headers else "none", source("headers", "docs/protocol.md"))
+        framing = semantics.framing
+        (values, frame), (payload, segment) = framing.slot_frame(semantics.elements), framing.tcp_segment()
+        text = (
+            f"{payload} of {segment} bytes are values in TCP, besides acknowledgements; {values} of {frame} in the slot "
+            f"protocol ({framing.name} frames)"
+        )
+        found["headers"] = _assumed(
+            text if semantics.headers else "none", source("headers", "IEEE 802.3, RFC 7323, docs/protocol.md")
+        )
         found["overlap"] = _assumed("the next forward pass begins when all is summed", "DDP")
     widths = (
         f"computing {_percent(perturbation.COMPUTE_SD)}, each step {_percent(perturbation.STEP_JITTER)}, links "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from hostlib.errors import QuantityError
+from hostlib.protocol.framing import FRAMINGS, LEGAL_ELEMENTS
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.system.command import Respelling
 from hostlib.text import option_types as types
@@ -42,6 +43,10 @@ RESPELLED: dict[str, Respelling] = {
 
 def _yes_or_no(context: click.Context, parameter: click.Parameter, value: bool | None) -> str | None:
     return None if value is None else "yes" if value else "no"
+
+
+def _number(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else int(value)
 
 
 def _extents(
@@ -165,6 +170,19 @@ network_options = together(
         "simulate it, with whole tensors, no headers, and no limit of slots.",
     ),
     click.option("--headers/--no-headers", default=None, help="Links carry headers too [default: with runtime]."),
+    click.option(
+        "--framing",
+        type=click.Choice(list(FRAMINGS)),
+        default="physical",
+        show_default=True,
+        help="Bytes that links count of a frame: on Ethernet, with preamble, check sequence and gap; or as emulated links do.",
+    ),
+    click.option(
+        "--elements",
+        type=click.Choice([str(each) for each in LEGAL_ELEMENTS]),
+        callback=_number,
+        help="Elements in a packet of the slot protocol: 32 or 64 on Tofino, 256 with v1model [default: 256].",
+    ),
     click.option("--store-and-aggregate", is_flag=True, help="Switches hold the whole sum before they send it on."),
     click.option("--store-and-forward", is_flag=True, help="Switches hold every whole message before they send it on."),
     click.option(

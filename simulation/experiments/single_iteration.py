@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hostlib.errors import UnknownNameError
+from hostlib.protocol.framing import FRAMINGS
 from hostlib.text import units
 from hostlib.topology.topology import TopologyError
 from hostlib.topology.topology_table import read_table
@@ -139,6 +140,12 @@ def semantics_of(options: dict[str, Any]) -> Semantics:
         raise UnknownNameError("semantics", name, SEMANTICS)
     made = SEMANTICS[name]
     slots, bucket, headers = options.pop("slots"), options.pop("bucket"), options.pop("headers")
+    framing, elements = options.pop("framing", "physical"), options.pop("elements", None)
+    if framing not in FRAMINGS:
+        raise UnknownNameError("framing", framing, FRAMINGS)
+    made = replace(made, framing=FRAMINGS[framing])
+    if elements is not None:
+        made = replace(made, elements=elements)
     if slots is not None:
         made = replace(made, slots=number_of_slots(slots))
     if headers is not None:
