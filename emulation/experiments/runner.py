@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from itertools import groupby
@@ -297,7 +297,8 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
     why = None if bottleneck is None else bottleneck.why
     if why is not None and experiment.training is not None:
         why = f"{why.partition(':')[0]}: real training needs real hosts (--hosts)"
-    simulated = predictor.predict(experiment, cell)
+    dilated = replace(experiment, replay=replace(experiment.replay, dilation=dilation))
+    simulated = predictor.predict(dilated, cell)
     return {
         "cell": cell.name,
         "model": cell.short_model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hostlib.errors import QuantityError
-from hostlib.protocol.framing import FRAMINGS, LEGAL_ELEMENTS
+from hostlib.protocol.framing import FRAMINGS
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.system.command import Respelling
 from hostlib.text import option_types as types
@@ -43,10 +43,6 @@ RESPELLED: dict[str, Respelling] = {
 
 def _yes_or_no(context: click.Context, parameter: click.Parameter, value: bool | None) -> str | None:
     return None if value is None else "yes" if value else "no"
-
-
-def _number(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _extents(
@@ -179,8 +175,7 @@ network_options = together(
     ),
     click.option(
         "--elements",
-        type=click.Choice([str(each) for each in LEGAL_ELEMENTS]),
-        callback=_number,
+        type=types.N,
         help="Elements in a packet of the slot protocol: 32 or 64 on Tofino, 256 with v1model [default: 256].",
     ),
     click.option("--store-and-aggregate", is_flag=True, help="Switches hold the whole sum before they send it on."),

@@ -12,13 +12,19 @@ from hostlib.mechanisms.mechanism import find
 from hostlib.protocol.framing import EMULATED, LEGAL_ELEMENTS, Framing
 from hostlib.protocol.header import ELEMENTS
 from hostlib.protocol.slots import SLOTS_PER_POOL
+from hostlib.schedules.schedule import FabricUse, is_host, worker
 from hostlib.strategies.strategy import Choice, choose
 from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
 from simulation.models.workload_source import WorkloadSource
+<<<<<<< HEAD
 from simulation.simulator.network import Network, declared_topology
+=======
+from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds
+from simulation.simulator.network import Network
+>>>>>>> main
 from simulation.simulator.play import Job, Order, Played, operations, play
 from simulation.simulator.workload import Variation, Workload, in_parts, of_plan
 
@@ -47,6 +53,7 @@ class Semantics:
         frames: switches forward a frame once they have all of it; otherwise a message's first bit at once.
         turns: streams share a link in turns, as TCP's do; otherwise whole messages follow each other.
         send_buffer_bytes: of a TCP connection: bytes that its receiver has not acknowledged, at most; 0 for any number.
+        timeout_ns: the least retransmission timeout of TCP.
         jitter: of computing times, see simulation.simulator.workload.Variation.
         channels: a host has only so many all-reduces in progress as the mechanism's; otherwise all that it can.
         servers_first: with servers, an iteration begins with their distribution and ends with the sums there, and a
@@ -62,6 +69,7 @@ class Semantics:
     frames: bool = True
     turns: bool = True
     send_buffer_bytes: int = LINUX_SEND_BUFFER_BYTES
+    timeout_ns: int = RETRANSMISSION_TIMEOUT_NS
     jitter: float = JITTER
     channels: bool = True
     servers_first: bool = False
@@ -203,23 +211,47 @@ class Scenario:
         if semantics.turns:
             largest = max((tensor.bytes for tensor in workload.tensors), default=0)
             turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (self.workers * self.jobs)))
+<<<<<<< HEAD
             turn_bytes = max(framing.tcp_segment()[0], largest // turns)
+=======
+            turn_bytes = max(TCP_PAYLOAD, largest // turns)
+        topology = self.network.topology if semantics.servers_first else self.topology()
+        efficiency = wire_efficiency(mechanism) if semantics.headers else 1.0
+        if topology is not None and mechanism.needs_fabric:
+            efficiency /= self._rounds(topology)
+>>>>>>> main
         network = replace(
             self.network,
             slots=semantics.slots,
             slot_bytes=slot_bytes,
             turn_bytes=turn_bytes,
             window_bytes=round(semantics.send_buffer_bytes / self.shrink) if semantics.turns else 0,
+<<<<<<< HEAD
             topology=self.topology()
             if self.network.declaration or not semantics.servers_first
             else self.network.topology,
             efficiency=self.efficiency if semantics.headers else 1.0,
             frame_bytes=frame if semantics.frames else 0,
+=======
+            timeout_ns=semantics.timeout_ns,
+            topology=topology,
+            efficiency=efficiency,
+            frame_bytes=frame_size(mechanism) if semantics.frames else 0,
+>>>>>>> main
         )
         if self.workers == 1 and not semantics.servers_first:
             # One worker has all sums already. A ring of one sends nothing.
             return network, replace(job, mechanism=find("ring"), workload=alone(workload), channels=0)
         return network, job
+
+    def _rounds(self, topology: Topology) -> float:
+        """How often what a mechanism has in the fabric is sent."""
+        mechanism = self.choice.mechanism
+        if mechanism.fabric_use is FabricUse.MULTICAST:
+            # A chunk that one receiver misses is repeated for it alone.
+            return 1 + max((cable.loss for cable in topology.cables), default=0.0)
+        hosts = {*map(worker, range(self.workers)), *(f"server{n}" for n in range(self.choice.hosts))}
+        return rounds(cable for cable in topology.cables if cable.lower in hosts or not is_host(cable.lower))
 
     def play(self) -> Played:
         """Simulate it.

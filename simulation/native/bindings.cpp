@@ -75,13 +75,21 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
 }
 
 void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::int64_t> &latency,
+<<<<<<< HEAD
           const Table<std::int32_t> &nodes, std::vector<Program> programs, const Table<std::int64_t> &tensors,
           std::vector<Job> jobs, std::int64_t overhead_ps, bool store_and_forward, bool store_and_aggregate,
           std::uint64_t turn_bytes, std::uint64_t window_bytes) {
     require(ps_per_byte.shape(0) == latency.shape(0) && nodes.shape(1) == 5 && tensors.shape(1) == 7,
+=======
+          const Column<double> &loss, const Table<std::int32_t> &nodes, std::vector<Program> programs,
+          const Table<std::int64_t> &tensors, std::vector<Job> jobs, std::int64_t overhead_ps, bool store_and_forward,
+          bool store_and_aggregate, std::uint64_t turn_bytes, std::uint64_t window_bytes, std::int64_t timeout_ps) {
+    require(ps_per_byte.shape(0) == latency.shape(0) && loss.shape(0) == latency.shape(0) && nodes.shape(1) == 4
+                && tensors.shape(1) == 7,
+>>>>>>> main
             "the tables have other shapes");
     std::vector<Link> links;
-    for (std::size_t i = 0; i < latency.shape(0); i++) links.push_back({ps_per_byte(i), latency(i)});
+    for (std::size_t i = 0; i < latency.shape(0); i++) links.push_back({ps_per_byte(i), latency(i), loss(i)});
     std::vector<Node> tree;
     for (std::size_t i = 0; i < nodes.shape(0); i++)
         tree.push_back({nodes(i, 0), nodes(i, 1), nodes(i, 2), nodes(i, 3) != 0, nodes(i, 4)});
@@ -94,8 +102,9 @@ void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::
                        tensors(i, 2), static_cast<std::int32_t>(tensors(i, 3)),
                        static_cast<std::int32_t>(tensors(i, 4)), static_cast<std::int32_t>(tensors(i, 5)),
                        static_cast<std::int32_t>(tensors(i, 6))});
-    new (self) Simulator(Model(std::move(links), std::move(tree), std::move(programs), std::move(all), std::move(jobs),
-                               {overhead_ps, store_and_forward, store_and_aggregate, turn_bytes, window_bytes}));
+    new (self)
+        Simulator(Model(std::move(links), std::move(tree), std::move(programs), std::move(all), std::move(jobs),
+                        {overhead_ps, store_and_forward, store_and_aggregate, turn_bytes, window_bytes, timeout_ps}));
 }
 
 nb::dict results(const Simulator &simulator) {
@@ -130,8 +139,9 @@ NB_MODULE(_kernel, m) {
           "seed"_a, "forward_ps"_a, "backward_ps"_a, "released"_a, "errands"_a, "slots"_a, "frame_bytes"_a,
           "round_trip_ps"_a);
     nb::class_<Simulator>(m, "Kernel")
-        .def("__init__", &make, "ps_per_byte"_a, "latency_ps"_a, "nodes"_a, "programs"_a, "tensors"_a, "jobs"_a,
-             "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a, "turn_bytes"_a, "window_bytes"_a)
+        .def("__init__", &make, "ps_per_byte"_a, "latency_ps"_a, "loss"_a, "nodes"_a, "programs"_a, "tensors"_a,
+             "jobs"_a, "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a, "turn_bytes"_a,
+             "window_bytes"_a, "timeout_ps"_a)
         .def("run", &Simulator::run, "events"_a, nb::call_guard<nb::gil_scoped_release>())
         .def("results", &results, nb::sig("def results(self) -> dict[str, typing.Any]"))
         .def("stuck", &stuck);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "mix.h"
+
 namespace netfold::simulation {
 namespace {
 
@@ -115,6 +117,14 @@ std::uint64_t &Links::under_way(const Message &m) {
     return link_[model_.nodes[source].up].under_way[{m.state->job, m.distance}];
 }
 
+// Whether the last frame of a message is lost on its way, by chance that depends on the job's seed.
+bool Links::is_lost(const Message &m) const {
+    const std::uint64_t tie = m.state->tie(m.source, m.op, m.distance);
+    const auto place = static_cast<std::uint64_t>(m.source) << 32 | static_cast<std::uint64_t>(m.state->iteration);
+    const std::uint64_t drawn = mix(model_.jobs[m.state->job].seed ^ mix(tie ^ mix(place)));
+    return static_cast<double>(drawn >> 11) * 0x1p-53 >= m.arrives;
+}
+
 bool Links::has_room(const Message &m, std::uint64_t bytes) {
     const std::uint64_t window = model_.settings.window_bytes;
     if (window == 0 || m.state->program->servers_stream) return true;
@@ -214,6 +224,8 @@ void Links::transmit(std::uint32_t id, std::int32_t l, std::int32_t next, Time e
                         : !model_.nodes[next].is_switch ? !(p.servers_stream && m.target >= p.workers)
                         : p.ops[m.target_op].aggregate  ? model_.settings.store_and_aggregate
                                                         : model_.settings.store_and_forward;
+    m.arrives *= 1 - model_.links[l].loss;
+    if (last && m.windowed && !m.more && m.arrives < 1 && is_lost(m)) m.end += model_.settings.timeout;
     const Time when = stores ? m.end : start + model_.links[l].latency;
     events_.push(when, last ? delivered_event : arrived_event, m.state->tie(m.source, m.op, m.distance), id);
 }

@@ -24,6 +24,7 @@ struct Message {
     bool first = false;     // not yet on a link
     bool more = false;      // a part; other parts of the same message follow
     bool windowed = false;  // to be acknowledged
+    double arrives = 1;     // probability that none of the links so far has lost its last frame
 };
 
 // A message that waits for its link, if layers have priorities.
@@ -76,6 +77,7 @@ private:
     void queue(std::uint32_t id, std::int32_t link);
     bool turn(std::int32_t link);
     std::uint64_t &under_way(const Message &message);
+    bool is_lost(const Message &message) const;
     bool has_room(const Message &message, std::uint64_t bytes);
     void transmit(std::uint32_t id, std::int32_t link, std::int32_t next, Time end);
 

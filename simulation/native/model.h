@@ -17,6 +17,7 @@ std::uint64_t mix(std::uint64_t x);
 struct Link {
     double ps_per_byte;
     Time latency;
+    double loss;  // probability that it loses a frame
 };
 
 // A host or a switch of the tree; hosts of several jobs may share links. -1 for no parent. Its cables to the parent are
@@ -97,6 +98,7 @@ struct Settings {
     bool store_and_aggregate = false;  // switches that sum
     std::uint64_t turn_bytes = 0;      // size of the parts of messages between hosts; 0: whole messages
     std::uint64_t window_bytes = 0;    // of a stream of such parts: under way at a time; 0: any number
+    Time timeout = 0;                  // after which a stream sends its last frame again, if that is lost
 };
 
 struct Result {

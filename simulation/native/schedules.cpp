@@ -146,13 +146,13 @@ void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
         return;
     }
     const std::uint32_t id = make(op.target, op.target_op);
-    if (model_.jobs[s.job].slots > 0 && model_.opens(p, n, op)) return open(s, n, o, id);
+    if (model_.jobs[s.job].slots > 0 && model_.opens(p, n, op)) return open(s, o, id);
     links_.send(id, end);
 }
 
 // A host has handed over a tensor. Its prologue leaves, and what the tensor carries when the prologue's result is
 // there. The parts of a tensor have one prologue.
-void Schedules::open(State &s, std::int32_t n, std::int32_t o, std::uint32_t message) {
+void Schedules::open(State &s, std::int32_t o, std::uint32_t message) {
     const Program &p = *s.program;
     const std::int32_t piece = p.ops[o].piece, first = model_.tensors[s.tensor].first;
     Opening &opening = opening_[{s.iteration, first, piece}];

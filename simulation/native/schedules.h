@@ -57,7 +57,7 @@ private:
     bool go_on(State &state, std::int32_t node);
     void finished(State &state, std::int32_t node);
     void occupy(State &state, std::int32_t node, Time duration, std::uint64_t tie);
-    void open(State &state, std::int32_t node, std::int32_t op, std::uint32_t message);
+    void open(State &state, std::int32_t op, std::uint32_t message);
 
     const Model &model_;
     Events &events_;

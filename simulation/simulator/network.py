@@ -49,6 +49,7 @@ class Network:
             TCP's do. So do a server's streams to several hosts, while a worker's messages leave one after the other. 0:
             whole messages.
         window_bytes: of a stream of such parts: that are under way without an acknowledgement, at most. 0 for any number.
+        timeout_ns: after which such a stream sends the last frame of a message again, if that is lost.
         topology: replaces star and racks: any tree, with its cables' rates and delays.
         declaration: a table [topology], which is declared with as many hosts as are played; replaces star and racks, too.
         efficiency: share of values in a cable's traffic.
@@ -70,13 +71,14 @@ class Network:
     turnaround_ns: int = 0
     turn_bytes: int = 0
     window_bytes: int = 0
+    timeout_ns: int = 0
     topology: Topology | None = None
     declaration: Mapping[str, Any] | None = None
     efficiency: float = 1.0
     frame_bytes: int = 0
 
     def __post_init__(self) -> None:
-        whole = ("latency_ns", "overhead_ns", "slots", "turnaround_ns", "turn_bytes", "window_bytes")
+        whole = ("latency_ns", "overhead_ns", "slots", "turnaround_ns", "turn_bytes", "window_bytes", "timeout_ns")
         for name, least in (*((each, 0) for each in whole), ("racks", 1), ("slot_bytes", 1)):
             if getattr(self, name) < least:
                 raise NetworkError(f"{name} must be at least {least}, not {getattr(self, name)}")
@@ -94,9 +96,14 @@ class Tree:
     """A network as the kernel's tables.
 
     Attributes:
+<<<<<<< HEAD
         nodes: by index: (parent, link up, link down, is a switch, equal cables to the parent); int32 (n, 5). Cable i
             has the links up + 2 i and down + 2 i.
         ps_per_byte, latency_ps: by link.
+=======
+        nodes: by index: (parent, link up, link down, is a switch); int32 (n, 4).
+        ps_per_byte, latency_ps, loss: by link.
+>>>>>>> main
         hosts: index of host h.
         switches: index by name.
         link_names: by link: (name of the cable, "sent" or "received" as its lower end sees it). A cable has its lower
@@ -106,6 +113,7 @@ class Tree:
     nodes: NDArray[np.int32]
     ps_per_byte: NDArray[np.float64]
     latency_ps: NDArray[np.int64]
+    loss: NDArray[np.float64]
     hosts: list[int]
     switches: dict[str, int]
     link_names: list[tuple[str, str]]
@@ -121,16 +129,24 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
     nodes: list[tuple[int, int, int, int, int]] = [(-1, -1, -1, 1, 0)]
     ps_per_byte: list[float] = []
     latency_ps: list[int] = []
+    loss: list[float] = []
     names: list[tuple[str, str]] = []
     hosts = topology.hosts
     for name in (*topology.switches[1:], *hosts):
         cable, is_switch = topology.above(name), name in switches
         assert cable is not None
         rate_bits_s = network.bandwidth_bits_s if cable.rate_bits_s is None else cable.rate_bits_s
+<<<<<<< HEAD
         nodes.append((switches[cable.upper], len(names), len(names) + 1, int(is_switch), cable.parallel))
         ps_per_byte += [8e12 / (rate_bits_s * network.efficiency)] * (2 * cable.parallel)
         for number in range(cable.parallel):
             names += [(f"{name}.{number}" if number else name, way) for way in ("sent", "received")]
+=======
+        nodes.append((switches[cable.upper], len(names), len(names) + 1, int(is_switch)))
+        ps_per_byte += [8e12 / (rate_bits_s * network.efficiency)] * 2
+        loss += [cable.loss] * 2
+        names += [(name, "sent"), (name, "received")]
+>>>>>>> main
         delay_ps = round(cable.delay_ns * PS_PER_NS)
         stored_ps = round(network.frame_bytes * 8e12 / rate_bits_s)
         latency_ps += [delay_ps + stored_ps, delay_ps + (stored_ps if is_switch else 0)] * cable.parallel
@@ -143,6 +159,7 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
         np.array(nodes, np.int32),
         np.array(ps_per_byte, np.float64),
         np.array(latency_ps, np.int64),
+        np.array(loss, np.float64),
         [places[name] for name in played],
         switches,
         names,

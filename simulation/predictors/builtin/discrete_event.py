@@ -8,6 +8,7 @@ from hostlib.topology.topology import SEND_BUFFER_BYTES
 from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.experiments.scenario import RUNTIME, Scenario, slowest_s
 from simulation.predictors.predictor import Prediction, PredictorSpec
+from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS
 from simulation.simulator.network import Network
 
 
@@ -29,6 +30,8 @@ def scenario_of(experiment: Experiment, cell: Cell) -> Scenario:
             bucket_bytes=experiment.replay.bucket_bytes,
             send_buffer_bytes=round(SEND_BUFFER_BYTES * experiment.replay.shrink),
             slots=cell.slots,
+            # Linux's clock is not slowed down with the rest.
+            timeout_ns=round(RETRANSMISSION_TIMEOUT_NS / max(1.0, experiment.replay.dilation)),
         ),
         cell.jobs,
         apart=True,
@@ -37,12 +40,12 @@ def scenario_of(experiment: Experiment, cell: Cell) -> Scenario:
 
 
 def predict(experiment: Experiment, cell: Cell) -> Prediction | None:
-    """Predict by simulation. None for a library's own mechanism, for lossy links, and for real training.
+    """Predict by simulation. None for a library's own mechanism and for real training.
 
     Simulates data-parallel training as DDP does it: the forward pass begins when everything is summed.
     """
     mechanism = experiment.mechanism(cell)
-    if cell.loss or experiment.training is not None or (mechanism.build is None and experiment.workload(cell).summed):
+    if experiment.training is not None or (mechanism.build is None and experiment.workload(cell).summed):
         return None
     return Prediction(slowest_s(scenario_of(experiment, cell).play()))
 
