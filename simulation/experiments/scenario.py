@@ -19,12 +19,8 @@ from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
 from simulation.models.workload_source import WorkloadSource
-<<<<<<< HEAD
-from simulation.simulator.network import Network, declared_topology
-=======
 from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds
-from simulation.simulator.network import Network
->>>>>>> main
+from simulation.simulator.network import Network, declared_topology
 from simulation.simulator.play import Job, Order, Played, operations, play
 from simulation.simulator.workload import Variation, Workload, in_parts, of_plan
 
@@ -211,33 +207,22 @@ class Scenario:
         if semantics.turns:
             largest = max((tensor.bytes for tensor in workload.tensors), default=0)
             turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (self.workers * self.jobs)))
-<<<<<<< HEAD
             turn_bytes = max(framing.tcp_segment()[0], largest // turns)
-=======
-            turn_bytes = max(TCP_PAYLOAD, largest // turns)
-        topology = self.network.topology if semantics.servers_first else self.topology()
-        efficiency = wire_efficiency(mechanism) if semantics.headers else 1.0
+        declared = self.network.declaration is not None or not semantics.servers_first
+        topology = self.topology() if declared else self.network.topology
+        efficiency = self.efficiency if semantics.headers else 1.0
         if topology is not None and mechanism.needs_fabric:
             efficiency /= self._rounds(topology)
->>>>>>> main
         network = replace(
             self.network,
             slots=semantics.slots,
             slot_bytes=slot_bytes,
             turn_bytes=turn_bytes,
             window_bytes=round(semantics.send_buffer_bytes / self.shrink) if semantics.turns else 0,
-<<<<<<< HEAD
-            topology=self.topology()
-            if self.network.declaration or not semantics.servers_first
-            else self.network.topology,
-            efficiency=self.efficiency if semantics.headers else 1.0,
-            frame_bytes=frame if semantics.frames else 0,
-=======
             timeout_ns=semantics.timeout_ns,
             topology=topology,
             efficiency=efficiency,
-            frame_bytes=frame_size(mechanism) if semantics.frames else 0,
->>>>>>> main
+            frame_bytes=frame if semantics.frames else 0,
         )
         if self.workers == 1 and not semantics.servers_first:
             # One worker has all sums already. A ring of one sends nothing.

@@ -75,18 +75,11 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
 }
 
 void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::int64_t> &latency,
-<<<<<<< HEAD
-          const Table<std::int32_t> &nodes, std::vector<Program> programs, const Table<std::int64_t> &tensors,
-          std::vector<Job> jobs, std::int64_t overhead_ps, bool store_and_forward, bool store_and_aggregate,
-          std::uint64_t turn_bytes, std::uint64_t window_bytes) {
-    require(ps_per_byte.shape(0) == latency.shape(0) && nodes.shape(1) == 5 && tensors.shape(1) == 7,
-=======
           const Column<double> &loss, const Table<std::int32_t> &nodes, std::vector<Program> programs,
           const Table<std::int64_t> &tensors, std::vector<Job> jobs, std::int64_t overhead_ps, bool store_and_forward,
           bool store_and_aggregate, std::uint64_t turn_bytes, std::uint64_t window_bytes, std::int64_t timeout_ps) {
-    require(ps_per_byte.shape(0) == latency.shape(0) && loss.shape(0) == latency.shape(0) && nodes.shape(1) == 4
+    require(ps_per_byte.shape(0) == latency.shape(0) && loss.shape(0) == latency.shape(0) && nodes.shape(1) == 5
                 && tensors.shape(1) == 7,
->>>>>>> main
             "the tables have other shapes");
     std::vector<Link> links;
     for (std::size_t i = 0; i < latency.shape(0); i++) links.push_back({ps_per_byte(i), latency(i), loss(i)});

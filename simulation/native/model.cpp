@@ -4,13 +4,6 @@
 
 namespace netfold::simulation {
 
-std::uint64_t mix(std::uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 Model::Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vector<Program> the_programs,
              std::vector<Tensor> the_tensors, std::vector<Job> the_jobs, Settings the_settings)
     : links(std::move(the_links)),

@@ -10,9 +10,6 @@ namespace netfold::simulation {
 
 using Time = std::int64_t;
 
-// A number that looks random: splitmix64.
-std::uint64_t mix(std::uint64_t x);
-
 // One direction of a cable.
 struct Link {
     double ps_per_byte;

@@ -5,11 +5,7 @@
 #include "mix.h"
 
 namespace netfold::simulation {
-<<<<<<< HEAD
-=======
-namespace {}  // namespace
 
->>>>>>> main
 Workers::Workers(const Model &model, Events &events, Result &result, Schedules &schedules)
     : model_(model),
       events_(events),

@@ -96,14 +96,9 @@ class Tree:
     """A network as the kernel's tables.
 
     Attributes:
-<<<<<<< HEAD
         nodes: by index: (parent, link up, link down, is a switch, equal cables to the parent); int32 (n, 5). Cable i
             has the links up + 2 i and down + 2 i.
-        ps_per_byte, latency_ps: by link.
-=======
-        nodes: by index: (parent, link up, link down, is a switch); int32 (n, 4).
         ps_per_byte, latency_ps, loss: by link.
->>>>>>> main
         hosts: index of host h.
         switches: index by name.
         link_names: by link: (name of the cable, "sent" or "received" as its lower end sees it). A cable has its lower
@@ -136,17 +131,11 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
         cable, is_switch = topology.above(name), name in switches
         assert cable is not None
         rate_bits_s = network.bandwidth_bits_s if cable.rate_bits_s is None else cable.rate_bits_s
-<<<<<<< HEAD
         nodes.append((switches[cable.upper], len(names), len(names) + 1, int(is_switch), cable.parallel))
         ps_per_byte += [8e12 / (rate_bits_s * network.efficiency)] * (2 * cable.parallel)
+        loss += [cable.loss] * (2 * cable.parallel)
         for number in range(cable.parallel):
             names += [(f"{name}.{number}" if number else name, way) for way in ("sent", "received")]
-=======
-        nodes.append((switches[cable.upper], len(names), len(names) + 1, int(is_switch)))
-        ps_per_byte += [8e12 / (rate_bits_s * network.efficiency)] * 2
-        loss += [cable.loss] * 2
-        names += [(name, "sent"), (name, "received")]
->>>>>>> main
         delay_ps = round(cable.delay_ns * PS_PER_NS)
         stored_ps = round(network.frame_bytes * 8e12 / rate_bits_s)
         latency_ps += [delay_ps + stored_ps, delay_ps + (stored_ps if is_switch else 0)] * cable.parallel
@@ -259,17 +248,9 @@ def declared_topology(network: Network, workers: int, servers: int) -> Topology:
     """Make the topology that a network's declaration describes.
 
     Raises:
-        NetworkError: its links lose frames.
         TopologyError: it is impossible with so many hosts.
     """
-    made = declare(network.declaration or {}, workers, servers, network.bandwidth_bits_s)
-    lossy = next((cable for cable in made.cables if cable.loss), None)
-    if lossy is not None:
-        raise NetworkError(
-            f"link {lossy.lower}-{lossy.upper} loses frames, which is not simulated: leave out loss, or measure it with "
-            "`netfold emulate run`"
-        )
-    return made
+    return declare(network.declaration or {}, workers, servers, network.bandwidth_bits_s)
 
 
 def _with_racks(flat: Topology, network: Network) -> Topology:
