@@ -4,6 +4,7 @@
 # make p4         compile the P4 programs (or, without p4c, verify the committed ones)
 # make lint       ruff, mypy, clang-format
 # make tidy       clang-tidy
+# make claims     PASS or FAIL for the numbers of README and docs, of results files and of tables simulated again
 # make docs       the pages of docs/ as a site: build/site/index.html
 # make wheels     an sdist, and wheels for the Pythons that are here: build/dist
 PYTHON ?= /usr/bin/python3
@@ -18,7 +19,7 @@ TIMED := tests/integration tests/chaos tests/emulation tests/docs
 DEALT := --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 
-.PHONY: demo test test-all p4 lint tidy docs wheels install clean
+.PHONY: demo test test-all p4 lint tidy claims docs wheels install clean
 .DEFAULT_GOAL := install
 
 install: $(STAMP)
@@ -62,6 +63,9 @@ lint: $(STAMP)
 
 tidy: $(STAMP)
 	@bash .ci/cpp tidy $(BIN)
+
+claims: $(STAMP)
+	@$(BIN)/python -m tests.claims
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --config-file .ci/mkdocs.yml

@@ -121,6 +121,11 @@ class JobProcesses:
         """Whether all workers have arrived."""
         return bool(self.store.check([f"{phase}/{rank}" for rank in range(self.cell.workers)]))
 
+    @property
+    def ranks(self) -> list[tuple[str, int]]:
+        """(host, pid) of all processes."""
+        return [(self.hosts[rank].name, pid) for pid, rank in self.pids.items()]
+
     def go(self, phase: str, at_ns: int) -> None:
         self.store.set(f"{phase}/go", str(at_ns))
 
@@ -223,7 +228,7 @@ def _wait_for_all(jobs: list[JobProcesses], fabric: RunningNetwork, phase: str, 
         _check(jobs, fabric, fork_server)
         if time.monotonic() > give_up:
             raise EmulationError(f"workers did not begin within {START_S:.0f} s")
-    snapshot = Snapshot.of(fabric)
+    snapshot = Snapshot.of(fabric, [rank for job in jobs for rank in job.ranks])
     at_ns = time.monotonic_ns() + (0 if phase == DONE else round(GO_AFTER_S * 1e9))
     for job in jobs:
         job.go(phase, at_ns)

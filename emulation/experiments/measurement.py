@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-import math
+import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from emulation.experiments.process_times import ProcessTimes
 from emulation.networks.realise import RunningNetwork
 from hostlib.system.machine import cpu_seconds
 from simulation.experiments.experiment_file import Experiment
 
 NS_PER_MS = 1e6
-BUSY = 0.9  # of a core, or of the machine: above that, packets waited for it
-LATE = 0.02  # of the time: a worker that woke up late for longer did not behave like a GPU
-COMFORTABLE = 0.6  # load that a suggested dilation leaves on the bottleneck
-LEAST_STEP = 1.5  # factor between suggested dilations
-
 Bytes = dict[str, tuple[int, int]]
 WrittenReport = Mapping[str, Any]  # emulation.experiments.replay_worker.WorkerReport as JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What the cell's own processes on this machine lacked during the measured iterations.
+
+    Attributes:
+        switches, ranks: name -> share of the time for which it was ready to run, but had no core.
+        own: share of all cores that the cell's processes used.
+        others: share of all cores that everything else used.
+    """
+
+    switches: dict[str, float]
+    ranks: dict[str, float]
+    own: float
+    others: float
+
+    def as_json(self) -> dict[str, Any]:
+        waited = {name: round(share, 4) for name, share in (self.switches | self.ranks).items()}
+        return {"waited": waited, "own_cpu": round(self.own, 3), "other_cpu": round(self.others, 3)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +46,12 @@ class Usage:
     Attributes:
         links: cable -> bytes (sent, received), as its lower end sees them.
         cpu: share of a core that each switch used, and `machine`, of all cores.
+        lack: None on real hosts.
     """
 
     links: Bytes
     cpu: dict[str, float]
+    lack: Lack | None = None
 
 
 @dataclass(slots=True)
@@ -45,11 +63,30 @@ class Snapshot:
     switches_s: dict[str, float]
     busy_s: float
     total_s: float
+    switches: dict[str, ProcessTimes]
+    ranks: dict[tuple[str, int], ProcessTimes]
+    others: list[ProcessTimes]
 
     @classmethod
-    def of(cls, fabric: RunningNetwork) -> Snapshot:
+    def of(cls, fabric: RunningNetwork, ranks: Iterable[tuple[str, int]]) -> Snapshot:
+        """Take one.
+
+        Args:
+            ranks: (host, pid) of all ranks.
+        """
         busy, total = cpu_seconds()
-        return cls(time.monotonic(), fabric.carried(), fabric.cpu_s(), busy, total)
+        switches = {name: ProcessTimes.of(fabric.processes[name].pid) for name in fabric.topology.switches}
+        others = [fabric.processes[name].pid for name in fabric.processes if name not in switches]
+        return cls(
+            time.monotonic(),
+            fabric.carried(),
+            fabric.cpu_s(),
+            busy,
+            total,
+            switches,
+            {(name, pid): ProcessTimes.of(pid) for name, pid in ranks},
+            [ProcessTimes.of(pid) for pid in (*others, os.getpid())],
+        )
 
     def until(self, end: Snapshot) -> Usage:
         """The usage between two snapshots."""
@@ -60,15 +97,23 @@ class Snapshot:
             name: (sent - self.links[name][0], received - self.links[name][1])
             for name, (sent, received) in end.links.items()
         }
-        return Usage(links, cpu)
+        return Usage(links, cpu, self._lack(end, wall_s))
 
-
-@dataclass(frozen=True, slots=True)
-class Bottleneck:
-    """Why a cell's result reflects this machine instead of the network, and the dilation that would fix it."""
-
-    why: str
-    dilation: float
+    def _lack(self, end: Snapshot, wall_s: float) -> Lack:
+        switches = {name: times.since(self.switches[name]) for name, times in end.switches.items()}
+        ranks = {key: times.since(self.ranks[key]) for key, times in end.ranks.items()}
+        rest = [times.since(earlier) for times, earlier in zip(end.others, self.others, strict=True)]
+        own_s = sum(each.cpu_s for each in (*switches.values(), *ranks.values(), *rest))
+        total_s = max(end.total_s - self.total_s, 1e-9)
+        by_host: dict[str, float] = {}
+        for (name, _), times in ranks.items():  # a host may have several
+            by_host[name] = max(by_host.get(name, 0.0), times.waited_s / wall_s)
+        return Lack(
+            {name: times.waited_s / wall_s for name, times in switches.items()},
+            by_host,
+            own_s / total_s,
+            max(0.0, end.busy_s - self.busy_s - own_s) / total_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +126,8 @@ class Measured:
         cpu: share of a core that each switch used, and `machine`, of all cores.
         late: share of the time for which the worst worker was late.
         timeline: node -> [{kind, name, start_ms, end_ms}] of the last iteration.
+        latest: the worst worker's longest delay of a wake-up in each iteration, as a share of the time.
+        lack: see Usage.
     """
 
     iterations_ms: list[float]
@@ -89,6 +136,8 @@ class Measured:
     late: float
     retransmits: int
     timeline: dict[str, list[dict[str, Any]]]
+    latest: float = 0.0
+    lack: Lack | None = None
 
     @property
     def iteration_ms(self) -> float:
@@ -97,17 +146,6 @@ class Measured:
     @property
     def spread_ms(self) -> float:
         return max(self.iterations_ms) - min(self.iterations_ms)
-
-    def bottleneck(self, dilation: float) -> Bottleneck | None:
-        """The part of this machine that was too slow, if any."""
-        name, busy = max(self.cpu.items(), key=lambda each: each[1], default=("", 0.0))
-        enough = math.ceil(dilation * max(busy / COMFORTABLE, LEAST_STEP))
-        if busy > BUSY:
-            what = "the machine" if name == "machine" else name
-            return Bottleneck(f"{what} was {busy:.0%} busy: --dilation {enough} would mend that", enough)
-        if self.late > LATE:
-            return Bottleneck(f"workers woke up {self.late:.1%} late: --dilation {enough} would mend that", enough)
-        return None
 
 
 def measured(
@@ -141,6 +179,8 @@ def measured(
             f"worker{number}": _spans(report, report["start_ns"] + begin_ns, dilation)
             for number, report in enumerate(reports)
         },
+        max(sum(report["latest_ns"]) for report in reports) / slowest[-1],
+        usage.lack,
     )
 
 

@@ -46,6 +46,7 @@ class WorkerReport:
         start_ns: common start of the measured iterations.
         ends_ns: when each measured iteration ended on this worker.
         late_ns: total delay of its wake-ups over the measured iterations.
+        latest_ns: the longest such delay in each of them.
         spans: of the last iteration: (kind, name, begin, end).
         retransmits: during the measured iterations.
         link_sent, link_received: bytes on Gloo's interface during them, if the interface is known.
@@ -56,6 +57,7 @@ class WorkerReport:
     start_ns: int = 0
     ends_ns: list[int] = field(default_factory=list)
     late_ns: int = 0
+    latest_ns: list[int] = field(default_factory=list)
     spans: list[tuple[str, str, int, int]] = field(default_factory=list)
     retransmits: int = 0
     link_sent: int | None = None
@@ -94,6 +96,7 @@ class Worker:
     def __init__(self, options: ReplayOptions, collective: Collective, exchanges: Exchanges | None, rank: int) -> None:
         self.options, self.collective, self.report = options, collective, WorkerReport(rank)
         self.exchanges = exchanges
+        self._latest_ns = 0
         self.tensors = [torch.full((count,), float(rank + 1)) for count in options.elements]
 
     def iterate(self, begin_ns: int) -> int:
@@ -145,7 +148,9 @@ class Worker:
         left_ns = until_ns - time.monotonic_ns()
         if left_ns > 0:
             time.sleep(left_ns / 1e9)
-        self.report.late_ns += max(0, time.monotonic_ns() - until_ns)
+        late_ns = max(0, time.monotonic_ns() - until_ns)
+        self.report.late_ns += late_ns
+        self._latest_ns = max(self._latest_ns, late_ns)
         return until_ns
 
     def run(self, barrier: Barrier, here: LaunchEnvironment) -> WorkerReport:
@@ -172,7 +177,9 @@ class Worker:
     def _iterations(self, start_ns: int, count: int) -> list[int]:
         ends: list[int] = []
         for _ in range(count):
+            self._latest_ns = 0
             ends.append(self.iterate(ends[-1] if ends else start_ns))
+            self.report.latest_ns.append(self._latest_ns)
         return ends
 
     def _retransmits(self, here: LaunchEnvironment) -> int:

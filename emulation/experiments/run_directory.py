@@ -47,6 +47,9 @@ class ResultRow(BaseModel):
     retransmits: int
     cpu: dict[str, float]
     late: float
+    cause: str | None = None
+    latest: float = 0.0
+    lacked: Any = None
 
 
 class RunRecord(BaseModel):

@@ -24,6 +24,7 @@ from emulation.experiments.cell import REPLAY, TRAINING, measure_cell
 from emulation.experiments.measurement import Measured
 from emulation.experiments.real_hosts import RealHosts, measure_on
 from emulation.experiments.run_directory import earlier_record, earlier_rows
+from emulation.experiments.validity import bottleneck
 from emulation.networks.realise import NetworkKind, RunningNetwork, SwitchKind, realise
 from hostlib.errors import HostlibError
 from hostlib.launch.fork_server import ForkServer, fork_server
@@ -230,7 +231,7 @@ class ExperimentRun:
 
     def _slower(self, cell: Cell, row: Row, detail: Row, forks: ForkServer) -> tuple[Row, Row]:
         for _ in range(MOST_TRIES):
-            if row["valid"]:
+            if row["valid"] or row["enough_dilation"] is None:
                 break
             settings = self._settings(cell, row["enough_dilation"])
             self._report({"event": "again", "cell": cell.name, "dilation": settings.dilation, "why": row["bottleneck"]})
@@ -293,10 +294,11 @@ class ExperimentRun:
 
 def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured, predictor: PredictorSpec) -> Row:
     """A line of results.json; `simulated_ms` is the predictor's time."""
-    bottleneck = measured.bottleneck(dilation)
-    why = None if bottleneck is None else bottleneck.why
-    if why is not None and experiment.training is not None:
-        why = f"{why.partition(':')[0]}: real training needs real hosts (--hosts)"
+    random = cell.loss > 0 or bool(experiment.topology.get("loss")) or experiment.training is not None
+    found = bottleneck(measured, dilation, random)
+    why = None if found is None else found.why
+    if found is not None and experiment.training is not None:
+        why = f"{found.why.rpartition(': ')[0]}: real training needs real hosts (--hosts)"
     dilated = replace(experiment, replay=replace(experiment.replay, dilation=dilation))
     simulated = predictor.predict(dilated, cell)
     return {
@@ -313,13 +315,16 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
         "iteration_ms": measured.iteration_ms,
         "iteration_ms_spread": measured.spread_ms,
         "simulated_ms": None if simulated is None else simulated.iteration_s * 1e3,
-        "valid": bottleneck is None,
+        "valid": found is None,
+        "cause": None if found is None else found.cause.value,
         "bottleneck": why,
-        "enough_dilation": None if bottleneck is None or experiment.training is not None else bottleneck.dilation,
+        "enough_dilation": None if found is None or experiment.training is not None else found.dilation,
         "bytes_per_node": {name: link for name, link in measured.links.items() if name[-1].isdigit()},
         "retransmits": measured.retransmits,
         "cpu": {name: round(share, 3) for name, share in measured.cpu.items()},
         "late": round(measured.late, 5),
+        "latest": round(measured.latest, 5),
+        "lacked": None if measured.lack is None else measured.lack.as_json(),
     }
 
 

@@ -13,7 +13,7 @@ from hostlib.system.plot_file import require_drawable
 from hostlib.text import option_types as types
 from hostlib.text.output import output
 from netfold.question import question
-from simulation.answers.answer_table import assumption_lines, draw, remarks, table
+from simulation.answers.answer_table import assumption_lines, draw, remarks, say, show
 from simulation.answers.question import title_of
 from simulation.commands.options import (
     RESPELLED,
@@ -69,14 +69,9 @@ def ask(
             click.echo(line, err=True)
         return
     console = output()
-    console.print(found.text, highlight=False)
-    console.print()
-    console.print(table(found, title, cells[0].subject.trace.bytes if cells[0].subject.bare else 0))
-    for line in remarks(found):
-        console.print(line, highlight=False)
-    console.print()
+    show(console, found, title, cells[0].subject.trace.bytes if cells[0].subject.bare else 0)
     for line in assumption_lines(found):
-        console.print(line, highlight=False)
+        say(console, line)
 
 
 PLACE = 0

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from hostlib.errors import HostlibError
 from simulation.answers import break_even as at
 from simulation.answers import perturbation, what_if
@@ -13,7 +15,7 @@ from simulation.answers.perturbation import Interval
 from simulation.answers.setup import Setup
 from simulation.errors import SimulationError
 from simulation.experiments.cost import require_playable
-from simulation.experiments.scenario import Scenario, slowest_s
+from simulation.experiments.scenario import Scenario, median, slowest_s
 from simulation.experiments.single_iteration import SimulatedIteration
 from simulation.experiments.verdict import compared
 
@@ -23,6 +25,7 @@ PROBED_EVENTS = 1_500_000  # of one mechanism's play; a smaller network stands f
 CHEAP_EVENTS = 300_000
 PROBE_WORKERS, PROBE_JOBS = 48, 4  # of that smaller network
 CONTENDERS, CONTENDS = 3, 1.5  # mechanisms of a kind whose break-even is looked for, within this factor of the best
+PAYS = 1.005  # times as fast, from which help may pay
 NO_TIME_S = 1e-12
 
 Result = TypeVar("Result")
@@ -99,11 +102,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """A mechanism's results, and what to play of it again."""
+    """A mechanism's results, and what to play of it again.
+
+    Attributes:
+        setup_s: the setup's time, which has no jitter and may be of fewer workers.
+    """
 
     scenario: Scenario
     result: SimulatedIteration
     setup: Setup
+    setup_s: float
     events: int
     row: Row
 
@@ -144,12 +152,12 @@ def answer(
     played = []
     for scenario, setup in setups:
         result = kept(_simulated, scenario)
-        played += [] if result is None else [(scenario, setup, result)]
+        played += [] if result is None else [(scenario, setup, *result)]
         advance()
     if not played:
         raise errors[0]
     probed: list[_Played] = []
-    plays = _plays([result.events for _, _, result in played])
+    plays = _plays([result.events for _, _, result, _ in played])
     for each in played:
         probed.append(_probe(*each, plays, seed))
     probed.sort(key=lambda one: one.result.iteration_s)
@@ -166,8 +174,12 @@ def _checked(scenario: Scenario) -> Setup:
     return Setup.of(scenario)
 
 
-def _simulated(scenario: Scenario) -> SimulatedIteration:
-    return SimulatedIteration.of(scenario.play(), scenario.rounds)
+def _simulated(scenario: Scenario) -> tuple[SimulatedIteration, float]:
+    """A scenario's results, and the standard deviation of its plays' times over their median."""
+    plays = scenario.plays()
+    result = SimulatedIteration.of(median(plays), scenario.rounds)
+    times = np.array([slowest_s(each) for each in plays])
+    return result, float(times.std()) / result.iteration_s if result.iteration_s else 0.0
 
 
 def _plays(events: Sequence[int]) -> int:
@@ -182,25 +194,36 @@ def _over(hosts_s: float | None, iteration_s: float) -> float | None:
     return hosts_s / iteration_s if iteration_s else 1.0
 
 
-def _probe(scenario: Scenario, setup: Setup, result: SimulatedIteration, plays: int, seed: int) -> _Played:
-    """A mechanism's interval, and what limits it."""
+def _probe(
+    scenario: Scenario, setup: Setup, result: SimulatedIteration, deviation: float, plays: int, seed: int
+) -> _Played:
+    """A mechanism's interval, and what limits it.
+
+    Args:
+        deviation: of the plays whose median the result is.
+        plays: for the interval, if it is not to be propagated.
+    """
     iteration_s, compute_s = result.iteration_s, setup.compute_s
     interval, limit, events = Interval(iteration_s, iteration_s), "computing" if compute_s else "nothing", 0
+    setup_s = iteration_s
     if scenario.workers == 1 or iteration_s <= NO_TIME_S:
         if iteration_s > NO_TIME_S:
-            interval = perturbation.propagated_interval(setup, iteration_s, {"compute": 1.0}, 0.0, seed)
+            interval = perturbation.propagated_interval(setup, iteration_s, {"compute": 1.0}, 0.0, 0.0, seed)
     else:
+        if result.workers_per_played > 1:  # The schedules that were compiled for the result serve again.
+            setup = replace(setup, job=replace(setup.job, reduce=None))
         probe = _probeable(scenario, setup, result)
         base = probe.play()
         base_s, events = slowest_s(base), base.events
         found = what_if.elasticities(probe, base_s)
-        limit = what_if.limited_by(found, probe, base, base_s, events <= CHEAP_EVENTS)
-        if plays:
-            interval = perturbation.played_interval(setup, iteration_s, seed, plays, each_worker=True)
+        limit = what_if.limited_by(found, probe, base, events <= CHEAP_EVENTS)
+        if plays and result.workers_per_played == 1:
+            interval = perturbation.played_interval(setup, iteration_s, seed, plays)
         else:
-            per_ns = (probe.host_costs(1000).played_s() / base_s - 1) / 1000
-            interval = perturbation.propagated_interval(probe, iteration_s, found, max(0.0, per_ns), seed)
-        setup = probe
+            # Mechanisms with few messages play many events for each of them.
+            costs = 0.0 if events > CHEAP_EVENTS else (probe.host_costs(1000).played_s() / base_s - 1) / 1000
+            interval = perturbation.propagated_interval(setup, iteration_s, found, max(0.0, costs), deviation, seed)
+        setup, setup_s = probe, base_s
     row = Row(
         scenario.mechanism,
         scenario.choice.mechanism.needs_fabric,
@@ -212,7 +235,7 @@ def _probe(scenario: Scenario, setup: Setup, result: SimulatedIteration, plays: 
         max(0.0, iteration_s - compute_s) * 1e3,
         limit,
     )
-    return _Played(scenario, result, setup, events, row)
+    return _Played(scenario, result, setup, setup_s, events, row)
 
 
 def _probeable(scenario: Scenario, setup: Setup, result: SimulatedIteration) -> Setup:
@@ -241,7 +264,7 @@ def _sentence(rows: Sequence[Row], played: Sequence[_Played], tflops: float | No
     fabric, host = first[True], first[False]
     if rows[0].exposed_ms == 0 and all(row.iteration_ms == rows[0].iteration_ms for row in rows):
         return _all_alike(rows), len(rows) > 1
-    exposed = _exposed(rows[0])
+    exposed = _exposed(rows[0], played[0].scenario.variation.is_none)
     if fabric is None or host is None:
         unresolved = len(rows) > 1 and rows[0].interval.overlaps(rows[1].interval)
         return f"{_fastest(rows, unresolved)}; {exposed}.", unresolved
@@ -270,14 +293,20 @@ def _fastest(rows: Sequence[Row], unresolved: bool) -> str:
     return f"{rows[0].mechanism} is {times:.2f} times as fast as {rows[1].mechanism}, the next"
 
 
-def _exposed(row: Row) -> str:
-    """Of the fastest."""
+def _exposed(row: Row, all_alike: bool) -> str:
+    """What communication adds to the fastest.
+
+    Args:
+        all_alike: all workers compute as fast; otherwise waiting for slower ones is part of it.
+    """
     if not row.compute_ms:
         return f"an all-reduce takes {row.iteration_ms:.3g} ms"
-    share = row.exposed_ms / row.iteration_ms
+    share, what = row.exposed_ms / row.iteration_ms, "communication"
+    if not all_alike:
+        what += ", or waiting for slower workers"
     if share < 0.005:
         return "no communication is exposed"
-    return f"{100 * share:.0f} % of the iteration is exposed communication"
+    return f"{100 * share:.0f} % of its iteration is exposed {what}"
 
 
 def _break_even(fabric: Row, host: Row, played: Sequence[_Played], tflops: float | None) -> str | None:
@@ -291,13 +320,19 @@ def _break_even(fabric: Row, host: Row, played: Sequence[_Played], tflops: float
         for uses, best in ((True, fabric), (False, host))
     }
     both = [*contenders[True], *contenders[False]]
+    # Help pays where the intervals, which are about as wide elsewhere, would not overlap.
+    margin = max(PAYS, fabric.high_ms / fabric.iteration_ms * host.iteration_ms / host.low_ms)
     if len({each.setup.job.workers for each in both}) > 1:
-        setups = {uses: [_smaller(each.scenario) for each in kind] for uses, kind in contenders.items()}
+        smaller = [(each, _smaller(each.scenario)) for each in both]
+        stand_ins = [(each, setup, setup.played_s()) for each, setup in smaller]
     elif all(each.events for each in both) and sum(each.events for each in both) <= PROBED_EVENTS:
-        setups = {uses: [each.setup for each in kind] for uses, kind in contenders.items()}
+        stand_ins = [(each, each.setup, each.setup_s) for each in both]
     else:
         return None
-    found = at.break_even(setups[True], setups[False])
+    kinds: dict[bool, list[at.Corrected]] = {True: [], False: []}
+    for each, setup, setup_s in stand_ins:
+        kinds[each.row.uses_fabric].append(at.Corrected.to(each.result.iteration_s, setup, setup_s))
+    found = at.break_even(kinds[True], kinds[False], margin)
     places = []
     below, above = ("below", "above") if found.pays else ("above", "below")
     if found.compute is not None:

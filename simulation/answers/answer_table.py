@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 
 from hostlib.system.plot_file import new_figure, save
@@ -19,7 +20,7 @@ def table(answer: Answer, title: str, tensor_bytes: int = 0) -> Table:
     Args:
         tensor_bytes: of a bare all-reduce, whose algorithm bandwidth is given in place of computing; 0: of a training.
     """
-    made = Table("rank", "mechanism", title=title, title_justify="left")
+    made = Table("mechanism", "rank", title=title, title_justify="left")
     for heading in ("time (ms)", "interval (ms)", "speed-up"):
         made.add_column(heading, justify="right")
     for heading in ("algbw (Gbit/s)",) if tensor_bytes else ("computing (ms)", "exposed (ms)"):
@@ -29,8 +30,8 @@ def table(answer: Answer, title: str, tensor_bytes: int = 0) -> Table:
         algbw = f"{tensor_bytes * 8 / row.iteration_ms / 1e6:.2f}" if row.iteration_ms else "-"
         shares = (algbw,) if tensor_bytes else (milliseconds(row.compute_ms), milliseconds(row.exposed_ms))
         made.add_row(
-            rank_text(answer, row),
             row.mechanism,
+            rank_text(answer, row),
             milliseconds(row.iteration_ms),
             f"{milliseconds(row.low_ms)} to {milliseconds(row.high_ms)}",
             "-" if row.speedup is None else f"{row.speedup:.2f}",
@@ -41,8 +42,8 @@ def table(answer: Answer, title: str, tensor_bytes: int = 0) -> Table:
 
 
 def milliseconds(value: float) -> str:
-    """A tenth of a millisecond, or more digits of less than ten."""
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+    """Three digits, or a tenth of a millisecond."""
+    return f"{value:.{3 if 0 < value < 1 else 2 if 1 <= value < 10 else 1}f}"
 
 
 def rank_text(answer: Answer, row: Row) -> str:
@@ -55,6 +56,19 @@ def remarks(answer: Answer) -> Iterator[str]:
     """Lines below the table: what is left out, and why."""
     for name, reason in answer.left_out.items():
         yield f"left out: {name}: {reason.removeprefix(f'{name}: ')}"
+
+
+def show(console: Console, answer: Answer, title: str, tensor_bytes: int = 0) -> None:
+    """Print the sentence, the table, and what is left out."""
+    say(console, answer.text)
+    console.print(table(answer, title, tensor_bytes))
+    for line in remarks(answer):
+        say(console, line)
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line, which is broken only in a terminal."""
+    console.print(text, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def assumption_lines(answer: Answer) -> Iterator[str]:

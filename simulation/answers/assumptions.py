@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from hostlib.topology.topology import Topology
+from hostlib.traces.trace import Trace
 from simulation.answers import perturbation
 from simulation.answers.answer import Assumptions
 from simulation.experiments.scenario import PAPERS, Scenario
@@ -55,7 +56,9 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
             f"{semantics.bucket_bytes / 2**20:g} MiB" if semantics.bucket_bytes else "none: each gradient by itself"
         )
         otherwise = "--message" if "message" in given else "DDP's bucket_cap_mb"
-        found["buckets"] = _assumed(bucket, source("bucket", otherwise))
+        if not scenario.subject.bare:
+            found["buckets"] = _assumed(bucket, source("bucket", otherwise))
+            found["overlap"] = _assumed("the next forward pass begins when all is summed", "DDP")
         slots = semantics.slots or "any number"
         found["slots"] = _assumed(slots, source("slots", "default of `controller start`"))
         framing = semantics.framing
@@ -67,7 +70,6 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
         found["headers"] = _assumed(
             text if semantics.headers else "none", source("headers", "IEEE 802.3, RFC 7323, docs/protocol.md")
         )
-        found["overlap"] = _assumed("the next forward pass begins when all is summed", "DDP")
     widths = (
         f"computing {_percent(perturbation.COMPUTE_SD)}, each step {_percent(perturbation.STEP_JITTER)}, links "
         f"{_percent(perturbation.RATE_SD)}, the simulator {_percent(perturbation.MODEL_SD)} (standard deviations)"
@@ -85,10 +87,8 @@ def of_computing(model: str | None, trace: Any, scenario: Scenario, given: Colle
     subject = scenario.subject
     if subject.bare:
         return {"size": _assumed(f"{subject.trace.bytes} bytes", "--size" if "size" in given else DEFAULT)}
-    workload = scenario.workload()
-    forward_ms = float(workload.forward_ns.sum()) / 1e6
-    backward_ms = float(workload.backward_ns.sum(axis=1).mean()) / 1e6
-    times = f"{forward_ms:.1f} ms forward, {backward_ms:.1f} ms backward"
+    forward_ns, backward_ns = _times_ns(subject.trace)
+    times = f"{forward_ns / 1e6:.1f} ms forward, {backward_ns / 1e6:.1f} ms backward"
     known = subject.assumptions
     computing = [known[name].source for name in ("forward_s", "backward_s")]
     found = {"model": _assumed(str(model if model is not None else trace), known["model"].source)}
@@ -106,7 +106,7 @@ def of_computing(model: str | None, trace: Any, scenario: Scenario, given: Colle
 def computing_speed(scenario: Scenario) -> float | None:
     """TFLOP/s of a worker, as --tflops has it; None if the model's operations are unknown."""
     subject = scenario.subject
-    flops, seconds = subject.trace.flops, subject.trace.compute_s
+    flops, seconds = subject.trace.flops, sum(_times_ns(subject.trace)) / 1e9
     if subject.bare or not flops or not seconds:
         return None
     return (1 + BACKWARD_SHARE) * subject.batch * flops / seconds / 1e12
@@ -119,6 +119,12 @@ def _described(topology: Topology) -> str:
     several = max(cable.parallel for cable in uplinks)
     each = f", up to {several} uplinks each" if several > 1 else ""
     return f"{len(topology.switches)} switches{each}"
+
+
+def _times_ns(trace: Trace) -> tuple[float, float]:
+    """Of the passes; the mean of a trace's workers."""
+    last = [max((event.time_ns for event in trace.aggregation(name)), default=0) for name in trace.workers]
+    return float(sum(layer.forward_ns for layer in trace.layers)), trace.lead_ns + sum(last) / len(last)
 
 
 def _assumed(value: object, source: str) -> dict[str, Any]:

@@ -11,7 +11,29 @@ from simulation.errors import SimulationError
 
 WIDEST = 64.0  # factors of today's value between which it is looked for
 STEPS = 7  # halvings of that range, which leave 7 % of it
-EFFECTIVE = 1.02  # times as fast, from which help pays
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """What stands for a cell.
+
+    Attributes:
+        exposed: the cell's exposed communication over that of its stand-in, which has no jitter and may be smaller.
+    """
+
+    setup: Setup
+    exposed: float
+
+    @classmethod
+    def to(cls, iteration_s: float, setup: Setup, played_s: float) -> Corrected:
+        """A stand-in that takes `played_s`, for a cell that takes `iteration_s`."""
+        least = setup.compute_s
+        return cls(setup, max(0.0, iteration_s - least) / (played_s - least) if played_s > least else 1.0)
+
+    def played_s(self, compute: float, bandwidth: float) -> float:
+        """The cell's time with other speeds, by their factors."""
+        other = self.setup.computing(1 / compute).rates(bandwidth, bandwidth)
+        return other.compute_s + self.exposed * max(0.0, other.played_s() - other.compute_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +49,22 @@ class BreakEven:
     bandwidth: float | None
 
 
-def break_even(fabric: Sequence[Setup], hosts: Sequence[Setup]) -> BreakEven:
+def break_even(fabric: Sequence[Corrected], hosts: Sequence[Corrected], margin: float) -> BreakEven:
     """Find the factors by bisection; at each, the best of both kinds are compared.
 
     The faster the workers compute and the slower the links are, the more there is to gain.
 
     Args:
         fabric, hosts: the best mechanisms of both kinds.
+        margin: how many times as fast the fabric must be to pay.
     """
 
     def pays(compute: float, bandwidth: float) -> bool:
-        fabric_s, hosts_s = (
-            min(setup.computing(1 / compute).rates(bandwidth, bandwidth).played_s() for setup in kind)
-            for kind in (fabric, hosts)
-        )
-        return hosts_s >= EFFECTIVE * fabric_s
+        fabric_s, hosts_s = (min(each.played_s(compute, bandwidth) for each in kind) for kind in (fabric, hosts))
+        return hosts_s >= margin * fabric_s
 
     today = pays(1.0, 1.0)
-    computes = fabric[0].compute_s > 0
+    computes = fabric[0].setup.compute_s > 0
     return BreakEven(
         today,
         _crossing(lambda factor: pays(factor, 1.0), today, 1 / WIDEST if today else WIDEST) if computes else None,

@@ -20,7 +20,7 @@ from simulation.answers.setup import Setup
 COMPUTE_SD = 0.015  # of computing times, all workers together: clocks, temperatures, the trace's own error
 STEP_JITTER = 0.02  # of one step of one worker: standard deviation over mean
 RATE_SD = 0.015  # of links' rates: what headers, pauses and other traffic take
-LATENCY_SD = 0.2
+LATENCY_SD = 0.03
 MESSAGE_NS = 300  # of a message's cost on its host, which is at least 0
 TURNAROUND_NS = 1000  # from a result to the next frame in its slot, which is at least 0
 MODEL_SD = 0.01  # of what the simulator leaves out: congestion control, summing on hosts
@@ -84,17 +84,10 @@ def draws(seed: int, count: int) -> Iterator[Draw]:
         )
 
 
-def perturbed(setup: Setup, draw: Draw, each_worker: bool) -> Setup:
-    """A cell with one perturbation.
-
-    Args:
-        each_worker: its steps vary by themselves. Otherwise all workers compute as long as the slowest would: in a
-            symmetric schedule each sum waits for the slowest worker, and one worker can still represent all.
-    """
+def perturbed(setup: Setup, draw: Draw) -> Setup:
+    """A cell with one perturbation, in which each worker's steps vary by themselves."""
     made = setup.rates(draw.rate, draw.rate).latency(draw.latency).host_costs(draw.message_ns, draw.turnaround_ns)
-    if each_worker:
-        return made.computing(draw.compute).varied(STEP_JITTER, draw.seed)
-    return made.computing(draw.compute * slowest(setup, draw.slowest))
+    return made.computing(draw.compute).varied(STEP_JITTER, draw.seed)
 
 
 def slowest(setup: Setup, quantile: float) -> float:
@@ -111,21 +104,29 @@ def slowest(setup: Setup, quantile: float) -> float:
     return 1.0 + deviation * NormalDist().inv_cdf(min(quantile ** (1 / setup.job.workers), 1 - 1e-12))
 
 
-def played_interval(setup: Setup, nominal_s: float, seed: int, plays: int, each_worker: bool) -> Interval:
+def played_interval(setup: Setup, nominal_s: float, seed: int, plays: int) -> Interval:
     """The interval of a cell, from plays."""
-    logs = [math.log(perturbed(setup, draw, each_worker).played_s() / nominal_s) for draw in draws(seed, plays)]
+    logs = [math.log(perturbed(setup, draw).played_s() / nominal_s) for draw in draws(seed, plays)]
     return _interval(nominal_s, logs)
 
 
 def propagated_interval(
-    setup: Setup, nominal_s: float, elasticities: Mapping[str, float], per_message_ns: float, seed: int
+    setup: Setup,
+    nominal_s: float,
+    elasticities: Mapping[str, float],
+    per_message_ns: float,
+    deviation: float,
+    seed: int,
 ) -> Interval:
     """The interval of a cell, from how its time changes with each input: for cells whose plays take long.
 
-    Perturbations are some percent, in which a time changes about linearly with each of them.
+    Perturbations are some percent, in which a time changes about linearly with each of them. How it changes is found by
+    plays too, with inputs that all workers share, so in a symmetric schedule one worker still stands for all. Workers'
+    own variation enters as that of the slowest: each sum waits for it.
 
     Args:
         elasticities: percent by which the time falls for each percent by which a resource improves (see what_if).
+        deviation: relative, of plays with jitter.
         per_message_ns: relative increase for each nanosecond that a message costs on hosts.
     """
     links = elasticities.get("hosts", 0.0) + elasticities.get("uplinks", 0.0)
@@ -136,11 +137,12 @@ def propagated_interval(
         + math.log1p(per_message_ns * draw.message_ns)
         for draw in draws(seed, PROPAGATED)
     ]
-    return _interval(nominal_s, logs)
+    return _interval(nominal_s, logs, deviation)
 
 
-def _interval(nominal_s: float, logs: list[float]) -> Interval:
-    mean, deviation = float(np.mean(logs)), math.hypot(float(np.std(logs)), MODEL_SD)
+def _interval(nominal_s: float, logs: list[float], also: float = 0.0) -> Interval:
+    """From logarithms of factors of the time, and the deviation of what they lack."""
+    mean, deviation = float(np.mean(logs)), math.hypot(float(np.std(logs)), MODEL_SD, also)
     return Interval(
         nominal_s * math.exp(min(0.0, mean - QUANTILE * deviation)),
         nominal_s * math.exp(max(0.0, mean + QUANTILE * deviation)),

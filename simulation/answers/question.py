@@ -74,6 +74,7 @@ def compare(cells: Sequence[Scenario], assumptions: Assumptions, tflops: float |
 
 def _seconds(cell: Scenario) -> float:
     try:
+        cell.require_counts()
         return cost_of(cell).seconds
     except (SimulationError, HostlibError):  # It is left out.
         return 0.0

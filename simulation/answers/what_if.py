@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from hostlib.schedules.schedule import FabricUse
 from simulation.answers.setup import Setup
-from simulation.errors import SimulationError
 from simulation.simulator.play import Played
 
 BETTER = 1.1
@@ -40,7 +39,7 @@ def elasticities(setup: Setup, nominal_s: float) -> dict[str, float]:
     }
 
 
-def limited_by(found: Mapping[str, float], setup: Setup, played: Played, nominal_s: float, cheap: bool) -> str:
+def limited_by(found: Mapping[str, float], setup: Setup, played: Played, cheap: bool) -> str:
     """What limits a cell, in words: the resource whose improvement gains most, and the busiest of its links.
 
     Args:
@@ -53,7 +52,7 @@ def limited_by(found: Mapping[str, float], setup: Setup, played: Played, nominal
     if most in ("hosts", "uplinks"):
         return _busiest(setup, played, most == "uplinks")
     if most == "slots":
-        return _window(setup, nominal_s) if cheap else f"{setup.network.slots} slots"
+        return _window(setup) if cheap else f"{setup.network.slots} slots"
     return {"compute": "computing", "latency": "latency", "host": "the hosts' cost of a message"}[most]
 
 
@@ -79,16 +78,14 @@ def _busiest(setup: Setup, played: Played, uplinks: bool) -> str:
     return "the servers' links" if all(name.startswith("server") for name in as_busy) else "the hosts' links"
 
 
-def _window(setup: Setup, nominal_s: float) -> str:
+def _window(setup: Setup) -> str:
     """The number of slots, and which number would not limit it."""
     slots = setup.network.slots
-    unlimited_s = setup.slots(0).played_s()
+    # Without a limit there would be no prologues, either.
+    unlimited_s = setup.slots(2 * MOST_SLOTS).played_s()
     more = slots
     while more < MOST_SLOTS:
         more *= 2
-        try:
-            if setup.slots(more).played_s() <= LIFTED * unlimited_s:
-                return f"{slots} slots ({more} would do)"
-        except SimulationError:
-            break
+        if setup.slots(more).played_s() <= LIFTED * unlimited_s:
+            return f"{slots} slots ({more} would do)"
     return f"{slots} slots"

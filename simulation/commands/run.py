@@ -16,7 +16,8 @@ from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
 from hostlib.text.output import output
 from hostlib.text.progress_lines import PlainProgress
-from simulation.answers.answer_table import remarks, table
+from simulation.answers.answer_table import show
+from simulation.answers.assumptions import computing_speed
 from simulation.answers.question import cells_of, compare, names_of, title_of
 from simulation.commands.options import (
     RESPELLED,
@@ -28,7 +29,6 @@ from simulation.commands.options import (
     typed,
 )
 from simulation.errors import SimulationError
-from simulation.experiments.cost import require_playable
 from simulation.experiments.experiment_file import Cell, read_experiment
 from simulation.experiments.scenario import Scenario
 from simulation.experiments.single_iteration import SimulatedIteration, simulate
@@ -89,12 +89,9 @@ def run_(
         results = {cell.mechanism: result.as_json() for cell, result in _results(cells)}
         click.echo(json.dumps(next(iter(results.values())) if len(cells) == 1 else results, indent=2))
         return
-    found = compare(cells, {}, seed=options["seed"])
-    output().print(found.text, highlight=False)
+    found = compare(cells, {}, computing_speed(cells[0]), options["seed"])
     bare_bytes = cells[0].subject.trace.bytes if cells[0].subject.bare else 0
-    output().print(table(found, title_of(what, cells[0], bandwidth), bare_bytes))
-    for line in remarks(found):
-        output().print(line, highlight=False)
+    show(output(), found, title_of(what, cells[0], bandwidth), bare_bytes)
 
 
 def _results(cells: Sequence[Scenario]) -> list[tuple[Scenario, SimulatedIteration]]:
@@ -107,7 +104,6 @@ def _results(cells: Sequence[Scenario]) -> list[tuple[Scenario, SimulatedIterati
     errors: list[Exception] = []
     for cell in cells:
         try:
-            require_playable(cell)
             found.append((cell, simulate(cell)))
         except (SimulationError, HostlibError) as error:
             errors.append(error)
@@ -126,7 +122,8 @@ def _run_experiment(path: Path, name: str, as_json: bool) -> None:
             f"{', '.join(extra)}: an experiment's file says this itself; with one, --predictor and --json are legal"
         )
     predictor = find_predictor(name)
-    experiment = read_experiment(path)
+    # The numbers that the cells have without a file; emulation predicts what it realises of them.
+    experiment = read_experiment(path).as_described()
     rows = []
     with PlainProgress("simulating", len(experiment.cells)) as advance:
         for cell in experiment.cells:

@@ -26,6 +26,7 @@ from simulation.commands.options import (
     refuse_what_says_nothing,
 )
 from simulation.errors import SimulationError
+from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import Scenario, slowest_s
 from simulation.experiments.single_iteration import network_of, scenario_of, semantics_of, subject_of
 from simulation.models.workload_source import WorkloadSource, is_trace
@@ -102,7 +103,14 @@ def sweep(**options: Any) -> None:
     mechanisms = listed("mechanisms")
     _require_all(models := listed("models"), mechanisms, bandwidths := listed("bandwidths"), options)
     grid = Grid(models, mechanisms, bandwidths, listed("workers"), options)
-    rows = run_sweep(grid, play_point, output, processes, cluster, Console(stderr=True))
+    subjects = {model: _subject(model, options) for model in models}
+
+    def require(point: Point) -> None:
+        scenario = scenario_of_point(point, subjects[point.model])
+        require_playable(scenario)
+        scenario.made()
+
+    rows = run_sweep(grid, play_point, output, processes, cluster, Console(stderr=True), require)
     if plot is not None:
         draw(rows, value, plot)
     if as_json:
@@ -131,8 +139,6 @@ def _require_all(models: list[str], mechanisms: list[str], bandwidths: list[str]
     """
     traces = [is_trace(model) for model in models]
     refuse_what_says_nothing(click.get_current_context(), any(traces), not all(traces))
-    for model in models:
-        _subject(model, options)
     for mechanism in mechanisms:
         choose(mechanism)
     if options["iterations"] is not None and options["iterations"] < 1:
@@ -145,11 +151,11 @@ def _subject(model: str, options: dict[str, Any]) -> WorkloadSource:
     return subject_of(model, None, None, options)[0]
 
 
-def scenario_of_point(point: Any) -> Scenario:
-    """One point of a sweep."""
+def scenario_of_point(point: Any, subject: WorkloadSource | None = None) -> Scenario:
+    """One point of a sweep, of a subject if that is there already."""
     options = dict(point.options)
     network, semantics = network_of(point.bandwidth, options), semantics_of(options)
-    subject = _subject(point.model, options)
+    subject = subject or _subject(point.model, options)
     return scenario_of(subject, point.mechanism, point.workers, network, semantics, options)
 
 

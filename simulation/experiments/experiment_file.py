@@ -118,6 +118,7 @@ class Experiment:
         path: the file.
         topology: its table as in the file; see emulation/networks.
         training: None if computing is replayed.
+        emulated: cells are as emulation realises them: shrunk, with its hosts' buffers.
     """
 
     path: Path
@@ -129,6 +130,7 @@ class Experiment:
     replay: Replay
     seed: int = 1
     training: Training | None = None
+    emulated: bool = True
     _subjects: dict[str, WorkloadSource] = field(default_factory=dict, repr=False)
     _plans: dict[tuple[str, str, int], Plan] = field(default_factory=dict, repr=False)
 
@@ -147,6 +149,10 @@ class Experiment:
         # A different text, so that results of both do not mix in one directory.
         text = f"# In miniature.\n{self.text}"
         return replace(self, name=f"{self.name}-miniature", text=text, replay=replay, training=training, _plans={})
+
+    def as_described(self) -> Experiment:
+        """The same cells on real hosts: not shrunk, with the buffers that Linux has by default."""
+        return replace(self, replay=replace(self.replay, shrink=1.0), emulated=False, _plans={})
 
     def plan(self, cell: Cell) -> Plan:
         """The plan of a cell's strategy for its model; shrunk.

@@ -91,15 +91,24 @@ class Grid:
 
 
 def run_sweep(
-    grid: Grid, play: Play, output: Path | None, processes: int | None, cluster: str | None, console: Console
+    grid: Grid,
+    play: Play,
+    output: Path | None,
+    processes: int | None,
+    cluster: str | None,
+    console: Console,
+    require: Callable[[Point], None] = lambda _: None,
 ) -> list[Row]:
     """Simulate all points that `output` does not have yet; returns rows in the grid's order.
+
+    Args:
+        require: raises SimulationError or HostlibError for a point that cannot be played, before any is; it is left out.
 
     Raises:
         SimulationError: an impossible point (earlier results are kept), or an `output` that cannot be written.
         ClusterError: Dask is missing, or no cluster answers at that address.
     """
-    points = grid.points()
+    points = _playable(grid.points(), require, console)
     if processes is not None and processes < 1:
         raise SimulationError(f"--processes must be at least 1, not {processes}")
     done = _known(output)
@@ -115,6 +124,22 @@ def run_sweep(
                     file.write(json.dumps({"key": point.key, **row}) + "\n")
             advance()
     return [done[point.key] for point in points]
+
+
+def _playable(points: list[Point], require: Callable[[Point], None], console: Console) -> list[Point]:
+    """Those that can be played; the others are named. Raises what the first does if none can."""
+    kept, errors = [], []
+    for point in points:
+        try:
+            require(point)
+            kept.append(point)
+        except (SimulationError, HostlibError) as error:
+            errors.append((point, error))
+    if not kept:
+        raise errors[0][1]
+    for point, reason in errors:
+        console.print(f"left out: {point.named}: {reason}", soft_wrap=True, highlight=False)
+    return kept
 
 
 def _known(output: Path | None) -> dict[str, Row]:

@@ -19,9 +19,9 @@ from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
 from simulation.models.workload_source import WorkloadSource
-from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds
+from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds, tcp_window
 from simulation.simulator.network import Network, declared_topology
-from simulation.simulator.play import Job, Order, Played, operations, play
+from simulation.simulator.play import Job, Order, Played, operations, play, slots_of
 from simulation.simulator.workload import Variation, Workload, in_parts, of_plan
 
 MOST_WORKERS, MOST_JOBS = 1_000_000, 10_000
@@ -34,6 +34,7 @@ LINUX_SEND_BUFFER_BYTES = 4 * 2**20  # the largest of tcp_wmem by default: tcp(7
 # Hosts never compute in step to the bit. In some mechanisms (halving-doubling of five) hosts that are a little late hold
 # up others, so an iteration's time is the median of some plays with a little jitter, where those take no time.
 JITTER, PLAYS, PLAYED_ONCE = 0.005, 5, 2_000_000
+SOME_EVENTS = 500_000  # of one play: from here on, it is the only one
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,15 @@ class Scenario:
             return self.iterations
         return 1 if self.barrier else 3
 
+    def require_counts(self) -> None:
+        """Check its numbers of workers and jobs. Raises SimulationError: they are illegal."""
+        if not 1 <= self.workers <= MOST_WORKERS:
+            limit = "at least 1" if self.workers < 1 else f"at most {MOST_WORKERS}"
+            raise SimulationError(f"--workers must be {limit}, not {self.workers}")
+        if not 1 <= self.jobs <= MOST_JOBS:
+            limit = "at least 1" if self.jobs < 1 else f"at most {MOST_JOBS}"
+            raise SimulationError(f"--jobs must be {limit}, not {self.jobs}")
+
     def workload(self) -> Workload:
         """What each worker computes and sends in an iteration; tensors shrunk.
 
@@ -179,12 +189,7 @@ class Scenario:
         Raises:
             SimulationError, HostlibError: they are impossible.
         """
-        if not 1 <= self.workers <= MOST_WORKERS:
-            limit = "at least 1" if self.workers < 1 else f"at most {MOST_WORKERS}"
-            raise SimulationError(f"--workers must be {limit}, not {self.workers}")
-        if not 1 <= self.jobs <= MOST_JOBS:
-            limit = "at least 1" if self.jobs < 1 else f"at most {MOST_JOBS}"
-            raise SimulationError(f"--jobs must be {limit}, not {self.jobs}")
+        self.require_counts()
         mechanism, workload, semantics = self.choice.mechanism, self.workload(), self.semantics
         framing = semantics.framing
         slot_bytes, slot_frame = framing.slot_frame(semantics.elements)
@@ -210,6 +215,11 @@ class Scenario:
             turn_bytes = max(framing.tcp_segment()[0], largest // turns)
         declared = self.network.declaration is not None or not semantics.servers_first
         topology = self.topology() if declared else self.network.topology
+        window_bytes = 0
+        if semantics.turns and semantics.send_buffer_bytes:
+            window_bytes = round(semantics.send_buffer_bytes / self.shrink)
+            if topology is not None:
+                window_bytes = round(min(window_bytes, tcp_window(topology, framing.tcp_segment()[0])))
         efficiency = self.efficiency if semantics.headers else 1.0
         if topology is not None and mechanism.needs_fabric:
             efficiency /= self._rounds(topology)
@@ -218,7 +228,7 @@ class Scenario:
             slots=semantics.slots,
             slot_bytes=slot_bytes,
             turn_bytes=turn_bytes,
-            window_bytes=round(semantics.send_buffer_bytes / self.shrink) if semantics.turns else 0,
+            window_bytes=window_bytes,
             timeout_ns=semantics.timeout_ns,
             topology=topology,
             efficiency=efficiency,
@@ -227,6 +237,7 @@ class Scenario:
         if self.workers == 1 and not semantics.servers_first:
             # One worker has all sums already. A ring of one sends nothing.
             return network, replace(job, mechanism=find("ring"), workload=alone(workload), channels=0)
+        slots_of(job, network)
         return network, job
 
     def _rounds(self, topology: Topology) -> float:
@@ -244,17 +255,23 @@ class Scenario:
         Raises:
             SimulationError, HostlibError: it is impossible; see simulation.simulator.play.play.
         """
+        return median(self.plays())
+
+    def plays(self) -> list[Played]:
+        """The plays of which an iteration's time is the median. Raises what play raises."""
         network, job = self.made()
         jitter = self.semantics.jitter
         if not jitter or not job.variation.is_none or operations(job) * self.jobs * self.rounds > PLAYED_ONCE:
-            return play(network, [job] * self.jobs, self.apart)
+            return [play(network, [job] * self.jobs, self.apart)]
 
         def jobs(number: int) -> list[Job]:
             seeds = range(1 + number * self.jobs, 1 + (number + 1) * self.jobs)
             return [replace(job, variation=Variation(jitter, seed=seed)) for seed in seeds]
 
-        plays = [play(network, jobs(number), self.apart) for number in range(PLAYS)]
-        return sorted(plays, key=slowest_s)[PLAYS // 2]
+        first = play(network, jobs(0), self.apart)
+        if first.events > SOME_EVENTS:
+            return [first]
+        return [first, *(play(network, jobs(number), self.apart) for number in range(1, PLAYS))]
 
 
 def alone(workload: Workload) -> Workload:
@@ -262,6 +279,11 @@ def alone(workload: Workload) -> Workload:
     kept = len(workload.summed)
     released = tuple(tuple(t for t in step if t < kept) for step in workload.released)
     return replace(workload, tensors=workload.summed, released=released, errands=())
+
+
+def median(plays: list[Played]) -> Played:
+    """The one whose slowest job takes the median of times."""
+    return sorted(plays, key=slowest_s)[len(plays) // 2]
 
 
 def slowest_s(played: Played) -> float:

@@ -16,6 +16,7 @@ from hostlib.topology.topology import TopologyError
 from hostlib.topology.topology_table import read_table
 from hostlib.traces.trace import Trace
 from simulation.errors import NetworkError, SimulationError
+from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import SEMANTICS, Scenario, Semantics
 from simulation.experiments.tables import ExperimentFile
 from simulation.models import workload_source
@@ -76,7 +77,12 @@ class SimulatedIteration:
 
 
 def simulate(scenario: Scenario) -> SimulatedIteration:
-    """Run the simulation. Raises SimulationError, HostlibError: it is impossible; see Scenario.play."""
+    """Run the simulation.
+
+    Raises:
+        SimulationError, HostlibError: it is impossible or would take too long; see Scenario.play and require_playable.
+    """
+    require_playable(scenario)
     return SimulatedIteration.of(scenario.play(), scenario.rounds)
 
 

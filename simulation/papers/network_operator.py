@@ -1,37 +1,42 @@
-"""Simulations of published tables and figures.
+"""Tables and figures of "How to Train your DNN: The Network Operator Edition".
 
-Every number is marked. `predicted` uses only the published computing times and the network. `fitted` uses a backward
-time that was fitted per model (FITTED_BACKWARD_S), because that of the paper's Table 3 is too short for its own
-compute-bound cells. docs/measurements/published-tables.md lists what is not reproduced.
+Every cell says what it rests on (simulation/papers/cell.py):
+
+- `backward time`: fitted per model (FITTED_BACKWARD_S), as that of the paper's Table 3 is too short for its own
+  compute-bound cells;
+- `bandwidth`: Table 1's, which the paper does not print;
+- `whole sums`: a switch has a parameter's whole sum before it sends any of it. That fits the tables; figure 2 streams.
+
+docs/paper.md lists what is not reproduced.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import ROUND_DOWN, Decimal
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 from hostlib.mechanisms.mechanism import find
-from hostlib.schedules.schedule import Operation, Receive, Schedule, Send, link_elements, server, worker
 from hostlib.traces.trace import Layer, Parameter, Trace, synthesise
-from simulation.errors import SimulationError
 from simulation.models import published_times
 from simulation.models.architectures import Architecture, build
-from simulation.models.published_times import MODELS, PublishedCell
+from simulation.models.published_times import MODELS
 from simulation.models.synthetic_trace import spread
-from simulation.papers.speedups import cgdp_2, poseidon_8, ralp_3
-from simulation.simulator.network import Network
+from simulation.papers import published_numbers
+from simulation.papers.cell import CHOSEN, COUNTED, FITTED, PREDICTED, Cell, Table, without_links
+from simulation.papers.semantics import papers_network, papers_workload
 from simulation.simulator.play import Job, Order, Outcome, only
-from simulation.simulator.workload import Workload, of_trace
+from simulation.simulator.workload import Workload
 
 # Seconds of the backward pass, one number per model. Inception-v3: the largest that keeps the no-barrier cell within 12
 # %. Others: the middle of what fits the cells of Tables 4, 6, 8, 9 and 10. VGG-16 needs none.
 FITTED_BACKWARD_S = {"inception3": 0.377, "resnet101": 0.380, "resnet200": 0.450}
 
 BASELINE, AGGREGATION, MULTICAST = "ps", "inagg", "mcast"
-BOTH = "inagg+mcast:via_server"
+BOTH, DIRECT = "inagg+mcast:via_server", "inagg+mcast"
 RING, RING_MULTICAST, BUTTERFLY = "ring", "ring+mcast", "butterfly"
 WORKERS, GBITS = 32, 25.0
 TABLE_1_WORKERS, TABLE_1_GBITS = 8, 5.0  # the paper does not print the bandwidth; 5 Gbit/s fits
@@ -49,89 +54,151 @@ ADDED_MODULES, SPEEDS = (0, 1, 25, 50, 75, 100, 125), (1.0, 1.5, 2.0, 2.5, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model of the paper with its computing times."""
+    """A model of the paper with its computing times, on links as the paper has them.
+
+    Attributes:
+        fitted: with the fitted backward time, if it has one.
+        bandwidth: multiplies that of every link.
+        whole_sums: switches have a parameter's whole sum before they send it on.
+        backward_s: of the backward pass, instead of the fitted or the published time.
+    """
 
     name: str
     fitted: bool
-
-    @property
-    def kind(self) -> str:
-        return "fitted" if self.fitted and self.name in FITTED_BACKWARD_S else "predicted"
+    bandwidth: float = 1.0
+    whole_sums: bool = True
+    backward_s: float | None = None
 
     @property
     def trace(self) -> Trace:
-        return _trace(self.name, self.kind == "fitted")
+        published_s = published_times.COMPUTE_S[self.name][1]
+        fitted_s = FITTED_BACKWARD_S.get(self.name, published_s) if self.fitted else published_s
+        return _trace(self.name, fitted_s if self.backward_s is None else self.backward_s)
 
     def time_s(
         self, mechanism: str, workers: int = WORKERS, gbits: float = GBITS, order: Order = Order.ROUND_ROBIN
     ) -> float:
-        return _time_s(self.trace, mechanism, workers, gbits, order)
+        return _time_s(self.trace, mechanism, workers, gbits * self.bandwidth, order, self.whole_sums)
+
+    def rests_on(self, mechanism: str) -> tuple[str, str]:
+        """What kind of number a mechanism's time is, and what was fitted or chosen for it."""
+        fits = ["backward time"] if self.fitted and self.name in FITTED_BACKWARD_S else []
+        chosen = ["whole sums"] if mechanism.startswith(AGGREGATION) and self.whole_sums else []
+        return FITTED if fits else CHOSEN if chosen else PREDICTED, ", ".join(fits + chosen)
+
+    def cell(
+        self,
+        table: str,
+        row: str,
+        column: str,
+        published: float | None,
+        mechanism: str,
+        **played: Any,
+    ) -> Cell:
+        """A cell that has this mechanism's seconds."""
+        return self.timed(table, row, column, published, mechanism, self.time_s(mechanism, **played))
+
+    def timed(
+        self,
+        table: str,
+        row: str,
+        column: str,
+        published: float | None,
+        mechanism: str,
+        time_s: float,
+        simulated: float | None = None,
+    ) -> Cell:
+        """A cell with a number that this mechanism's time decides; the time itself unless `simulated` is given."""
+        kind, rests_on = self.rests_on(mechanism)
+        number = time_s if simulated is None else simulated
+        return Cell(table, row, column, published, number, kind, rests_on, time_s)
 
 
 @cache
-def _trace(name: str, fitted: bool) -> Trace:
-    forward, backward = published_times.COMPUTE_S[name]
-    return spread(build(name, published_times.PIXELS), forward, FITTED_BACKWARD_S[name] if fitted else backward)
+def _trace(name: str, backward_s: float) -> Trace:
+    forward_s, _ = published_times.COMPUTE_S[name]
+    return spread(build(name, published_times.PIXELS), forward_s, backward_s)
 
 
 @cache
 def _workload(trace: Trace) -> Workload:
-    return of_trace(trace)
-
-
-def _network(gbits: float) -> Network:
-    return Network(gbits * 1e9, store_and_aggregate=True)
+    return papers_workload(trace)
 
 
 @cache
-def _time_s(trace: Trace, mechanism: str, workers: int, gbits: float, order: Order) -> float:
-    return only(_network(gbits), Job(_workload(trace), find(mechanism), workers, order=order))[0].iteration_s
+def _time_s(trace: Trace, mechanism: str, workers: int, gbits: float, order: Order, whole_sums: bool) -> float:
+    network = papers_network(gbits * 1e9, whole_sums)
+    return only(network, Job(_workload(trace), find(mechanism), workers, order=order))[0].iteration_s
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------
 
 
-def table_1() -> Iterator[PublishedCell]:
-    """Iteration time by number of servers, 8 workers."""
-    for name, numbers in published_times.TABLE_1.items():
-        model = Model(name, fitted=False)
-        for servers, number in zip((1, 2, 4, 8), numbers, strict=True):
-            seconds = model.time_s(f"ps:servers={servers}", TABLE_1_WORKERS, TABLE_1_GBITS)
-            yield PublishedCell("1", f"{MODELS[name]} Sim", f"{servers} PS", number, seconds)
+def table_1(bandwidth: float) -> Iterator[Cell]:
+    """Iteration time by number of servers, 8 workers: as the paper simulated it and as it measured it."""
+    for published, what in ((published_times.TABLE_1, "Sim"), (published_numbers.TABLE_1_REAL, "Real")):
+        for name, numbers in published.items():
+            model = Model(name, fitted=False, bandwidth=bandwidth)
+            for servers, number in zip((1, 2, 4, 8), numbers, strict=True):
+                seconds = model.time_s(f"ps:servers={servers}", TABLE_1_WORKERS, TABLE_1_GBITS)
+                row = f"{MODELS[name]} {what}"
+                yield Cell("1", row, f"{servers} PS", number, seconds, FITTED, "bandwidth", seconds)
 
 
-def _speedup(name: str, mechanism: str, fitted: bool) -> tuple[float, str]:
-    model = Model(name, fitted)
-    return model.time_s(BASELINE) / model.time_s(mechanism), model.kind
+def table_2() -> Iterator[Cell]:
+    """Sizes and operations of the models, counted. The paper's column of weights contradicts its sizes."""
+    for name, (weights, gbits, flops) in published_numbers.TABLE_2.items():
+        architecture = build(name, published_times.PIXELS)
+        own = [layer for layer in architecture.layers if not layer.auxiliary]
+        elements = sum(v.elements for layer in own for v in layer.trained)
+        row = MODELS[name]
+        yield Cell("2", row, "Weights", weights, elements, COUNTED)
+        yield Cell("2", row, "Model size (Gb)", gbits, 32e-9 * elements, COUNTED)
+        yield Cell("2", row, "FLOPs", flops, sum(layer.flops for layer in own), COUNTED)
 
 
-def table_4() -> Iterator[PublishedCell]:
+def table_3() -> Iterator[Cell]:
+    """Time on a link at 25 Gbit/s, and the backward pass's time over it; its two compute times are inputs."""
+    for name, (network_s, ratio) in published_numbers.TABLE_3.items():
+        seconds = 8 * _trace(name, published_times.COMPUTE_S[name][1]).bytes / (GBITS * 1e9)
+        backward_s = published_times.COMPUTE_S[name][1]
+        yield Cell("3", MODELS[name], "Bkprop Net, 25 Gbps (s)", network_s, seconds, COUNTED)
+        yield Cell("3", MODELS[name], "Comp:Net Ratio", ratio, backward_s / seconds, COUNTED)
+
+
+def _speedup(table: str, name: str, column: str, mechanism: str, number: float, bandwidth: float, fitted: bool) -> Cell:
+    """A mechanism's speed-up over one server with the same compute times."""
+    model = Model(name, fitted, bandwidth)
+    seconds = model.time_s(mechanism)
+    return model.timed(table, MODELS[name], column, number, mechanism, seconds, model.time_s(BASELINE) / seconds)
+
+
+def table_4(bandwidth: float) -> Iterator[Cell]:
     """Speed-ups by the fabric. The baseline in seconds is Table 8's multiplied by Table 4's last column."""
     for name, numbers in published_times.TABLE_4.items():
         baseline_s = round(published_times.TABLE_8[name][0] * numbers[2], 3)
-        yield PublishedCell("4", MODELS[name], "Baseline (s)", baseline_s, Model(name, fitted=False).time_s(BASELINE))
+        model = Model(name, fitted=False, bandwidth=bandwidth)
+        yield model.cell("4", MODELS[name], "Baseline (s)", baseline_s, BASELINE)
         columns = (("Aggregation Only", AGGREGATION), ("Multicast Only", MULTICAST), ("Multicast + Aggregation", BOTH))
         for (column, mechanism), number in zip(columns, numbers, strict=True):
-            speedup, kind = _speedup(name, mechanism, fitted=mechanism != MULTICAST)
-            yield PublishedCell("4", MODELS[name], column, number, speedup, kind)
+            yield _speedup("4", name, column, mechanism, number, bandwidth, fitted=mechanism != MULTICAST)
 
 
-def table_6() -> Iterator[PublishedCell]:
+def table_6(bandwidth: float) -> Iterator[Cell]:
     """Speed-ups by the hosts."""
     for name, numbers in published_times.TABLE_6.items():
         columns = (("Ring-Reduce", RING), ("Ring-Reduce + Multicast", RING_MULTICAST), ("Butterfly Mixing", BUTTERFLY))
         for (column, mechanism), number in zip(columns, numbers, strict=True):
-            speedup, kind = _speedup(name, mechanism, fitted=True)
-            yield PublishedCell("6", MODELS[name], column, number, speedup, kind)
+            yield _speedup("6", name, column, mechanism, number, bandwidth, fitted=True)
 
 
-def table_7() -> Iterator[PublishedCell]:
+def table_7() -> Iterator[Cell]:
     """Shares of the servers, truncated to as many digits as the paper prints."""
     for (servers, name), numbers in published_times.TABLE_7.items():
         shares = server_shares(build(name, published_times.PIXELS), servers)
         for column, number, share in zip(("Min %", "Max %"), numbers, (min(shares), max(shares)), strict=True):
             cut = Decimal(share).quantize(Decimal(number), rounding=ROUND_DOWN)
-            yield PublishedCell("7", f"{servers} {MODELS[name]}", column, float(number), float(cut))
+            yield Cell("7", f"{servers} {MODELS[name]}", column, float(number), float(cut), COUNTED)
 
 
 def server_shares(architecture: Architecture, servers: int) -> list[float]:
@@ -142,49 +209,78 @@ def server_shares(architecture: Architecture, servers: int) -> list[float]:
     return [elements / held.total() for elements in held.values()]
 
 
-def table_8() -> Iterator[PublishedCell]:
+def table_8(bandwidth: float) -> Iterator[Cell]:
     """Seconds, also with the parameters spread evenly over 8 servers."""
     for name, numbers in published_times.TABLE_8.items():
-        model = Model(name, fitted=True)
+        model = Model(name, fitted=True, bandwidth=bandwidth)
         columns = (
             ("Multiagg (s)", BOTH),
             ("8 PS Multiagg (s)", f"{BOTH}:servers=8:assign=even"),
             ("Ring-Reduce (s)", RING),
         )
         for (column, mechanism), number in zip(columns, numbers, strict=True):
-            yield PublishedCell("8", MODELS[name], column, number, model.time_s(mechanism), model.kind)
+            yield model.cell("8", MODELS[name], column, number, mechanism)
 
 
-def table_9() -> Iterator[PublishedCell]:
+def table_9(bandwidth: float) -> Iterator[Cell]:
     """Seconds of two iterations. Without a barrier: from the first gradient's sum in the first one to that in the
     third.
     """
     for name, numbers in published_times.TABLE_9.items():
-        model = Model(name, fitted=True)
+        model = Model(name, fitted=True, bandwidth=bandwidth)
         for column, mechanism, number in (("Multiagg (s)", BOTH, numbers[0]), ("Ring-reduce (s)", RING, numbers[1])):
-            yield PublishedCell("9", MODELS[name], column, number, 2 * model.time_s(mechanism), model.kind)
-        workload = _workload(model.trace)
-        free: Outcome = only(_network(GBITS), Job(workload, find(BOTH), WORKERS, iterations=3, barrier=False))[0]
-        first = workload.released[0][0]
-        seconds = (free.reduced_ns[3][first] - free.reduced_ns[1][first]) / 1e9
-        yield PublishedCell("9", MODELS[name], "Multiagg no barrier (s)", numbers[2], seconds, model.kind)
+            yield model.timed("9", MODELS[name], column, number, mechanism, 2 * model.time_s(mechanism))
+        seconds = without_barrier_s(model)
+        yield model.timed("9", MODELS[name], "Multiagg no barrier (s)", numbers[2], BOTH, seconds)
 
 
-def table_10() -> Iterator[PublishedCell]:
+def without_barrier_s(model: Model) -> float:
+    """Two iterations of multicast with aggregation, each parameter distributed as soon as it is summed."""
+    workload, network = _workload(model.trace), papers_network(GBITS * 1e9 * model.bandwidth, model.whole_sums)
+    free: Outcome = only(network, Job(workload, find(BOTH), WORKERS, iterations=3, barrier=False))[0]
+    first = workload.released[0][0]
+    return (free.reduced_ns[3][first] - free.reduced_ns[1][first]) / 1e9
+
+
+def table_10(bandwidth: float) -> Iterator[Cell]:
     """Seconds with aggregation in the fabric, and with block distribution instead."""
     for (name, gbits), numbers in published_times.TABLE_10.items():
-        model, row = Model(name, fitted=True), f"{MODELS[name]} {gbits} Gbps"
-        yield PublishedCell("10", row, "Agg (s)", numbers[0], model.time_s(AGGREGATION, gbits=gbits), model.kind)
-        block = model.time_s(BASELINE, gbits=gbits, order=Order.BLOCK)
-        yield PublishedCell("10", row, "Block Distr. (s)", numbers[1], block, model.kind)
+        model, row = Model(name, fitted=True, bandwidth=bandwidth), f"{MODELS[name]} {gbits} Gbps"
+        yield model.cell("10", row, "Agg (s)", numbers[0], AGGREGATION, gbits=gbits)
+        yield model.cell("10", row, "Block Distr. (s)", numbers[1], BASELINE, gbits=gbits, order=Order.BLOCK)
+
+
+def streaming(bandwidth: float) -> Iterator[Cell]:
+    """What `whole sums` decides: cells with sums in the fabric, if the switch sends each sum on as it comes."""
+    for name in published_times.TABLE_4:
+        model = Model(name, fitted=True, bandwidth=bandwidth, whole_sums=False)
+        for column, mechanism, number in (
+            ("Table 4, Aggregation Only", AGGREGATION, published_times.TABLE_4[name][0]),
+            ("Table 4, Multicast + Aggregation", BOTH, published_times.TABLE_4[name][2]),
+        ):
+            seconds = model.time_s(mechanism)
+            speedup = model.time_s(BASELINE) / seconds
+            yield model.timed("streaming", MODELS[name], column, number, mechanism, seconds, speedup)
+        even, eight = f"{BOTH}:servers=8:assign=even", published_times.TABLE_8[name]
+        yield model.cell("streaming", MODELS[name], "Table 8, Multiagg (s)", eight[0], BOTH)
+        yield model.cell("streaming", MODELS[name], "Table 8, 8 PS Multiagg (s)", eight[1], even)
+        yield model.cell("streaming", MODELS[name], "Table 8, Ring-Reduce (s)", eight[2], RING)
+        yield model.cell("streaming", MODELS[name], "sums multicast by the switch, no server (s)", None, DIRECT)
+        nine = published_times.TABLE_9[name][2]
+        free_s = without_barrier_s(model)
+        yield model.timed("streaming", MODELS[name], "Table 9, Multiagg no barrier (s)", nine, BOTH, free_s)
+        for gbits in (10, 100):
+            ten = published_times.TABLE_10[name, gbits][0]
+            column = f"Table 10, Agg at {gbits} Gbps (s)"
+            yield model.cell("streaming", MODELS[name], column, ten, AGGREGATION, gbits=gbits)
 
 
 # ---- figures -------------------------------------------------------------------------------------------------------
 
 
-def figure_2() -> Iterator[PublishedCell]:
+def figure_2(bandwidth: float) -> Iterator[Cell]:
     """The toy example: 2 workers, 3 operations with 3 s of computing and 3 s of sending; together, and 3 s apart."""
-    toy = of_trace(
+    toy = papers_workload(
         synthesise(
             [Layer(f"op{i}", 0, 3 * 10**9) for i in range(3)],
             [Parameter(f"op{i}/w", 3 * 10**6, f"op{i}") for i in range(3)],
@@ -196,45 +292,40 @@ def figure_2() -> Iterator[PublishedCell]:
         for column, workload, number in zip(
             ("together", "staggered"), (toy, gap), published_times.FIGURE_2[label], strict=True
         ):
-            yield PublishedCell(
-                "figure2", f"{label} aggregation", f"{column} (s)", number, _until_summed_s(workload, mechanism)
-            )
+            seconds = _until_summed_s(workload, mechanism, bandwidth)
+            row = f"{label} aggregation"
+            yield Cell("figure2", row, f"{column} (s)", number, seconds, PREDICTED, "", seconds)
 
 
-def _until_summed_s(workload: Workload, mechanism: str) -> float:
+def _until_summed_s(workload: Workload, mechanism: str, bandwidth: float) -> float:
     """Time of an aggregation phase alone: until the server has the last sum."""
-    network = Network(8e6)  # a megabyte per second
+    network = papers_network(8e6 * bandwidth)  # a megabyte per second
     outcome = only(network, Job(workload, find(mechanism), 2, bare=True))[0]
     return max(outcome.reduced_ns[1]) / 1e9
 
 
-def _by_bandwidth(table: str, name: str) -> Callable[[], Iterator[PublishedCell]]:
-    def cells() -> Iterator[PublishedCell]:
-        for label, mechanism in FIGURE_MECHANISMS.items():
-            for gbits in BANDWIDTHS:
-                model = Model(name, fitted=True)
-                number = _printed_s(name, label, gbits, WORKERS)
-                yield PublishedCell(
-                    table, label, f"{gbits} Gbps (s)", number, model.time_s(mechanism, gbits=gbits), model.kind
-                )
-        if name == "vgg16":
-            seconds = Model(name, fitted=False).time_s("ring:split=no", gbits=10)
-            yield PublishedCell(table, "ring without messages", "10 Gbps (s)", published_times.RING_WHOLE_S, seconds)
-
-    return cells
+def _by_bandwidth(table: str, name: str, bandwidth: float) -> Iterator[Cell]:
+    for label, mechanism in FIGURE_MECHANISMS.items():
+        for gbits in BANDWIDTHS:
+            model = Model(name, fitted=True, bandwidth=bandwidth)
+            number = _printed_s(name, label, gbits, WORKERS)
+            yield model.cell(table, label, f"{gbits} Gbps (s)", number, mechanism, gbits=gbits)
+    if name == "vgg16":
+        model, whole = Model(name, fitted=False, bandwidth=bandwidth), published_times.RING_WHOLE_S
+        yield model.cell(table, "ring without messages", "10 Gbps (s)", whole, "ring:split=no", gbits=10)
 
 
-def _by_workers(table: str, name: str) -> Callable[[], Iterator[PublishedCell]]:
-    def cells() -> Iterator[PublishedCell]:
-        for label, mechanism in FIGURE_MECHANISMS.items():
-            for workers in WORKER_COUNTS:
-                model = Model(name, fitted=True)
-                number = _printed_s(name, label, GBITS, workers)
-                yield PublishedCell(
-                    table, label, f"{workers} workers (s)", number, model.time_s(mechanism, workers), model.kind
-                )
-
-    return cells
+def _by_workers(table: str, name: str, bandwidth: float) -> Iterator[Cell]:
+    model = Model(name, fitted=True, bandwidth=bandwidth)
+    for label, mechanism in FIGURE_MECHANISMS.items():
+        for workers in WORKER_COUNTS:
+            number = _printed_s(name, label, GBITS, workers)
+            yield model.cell(table, label, f"{workers} workers (s)", number, mechanism, workers=workers)
+    if name == "vgg16":
+        for workers, times in published_numbers.FIGURE_8_RING_GAIN.items():
+            both_s, ring_s = model.time_s(BOTH, workers), model.time_s(RING, workers)
+            row = "ring's gain over multicast + aggregation, as the text has it"
+            yield model.timed(table, row, f"{workers} workers (x)", times, BOTH, both_s, both_s / ring_s)
 
 
 def _printed_s(name: str, label: str, gbits: float, workers: int) -> float | None:
@@ -254,179 +345,66 @@ def _printed_s(name: str, label: str, gbits: float, workers: int) -> float | Non
     )
 
 
-def _by_modules(table: str, module: str) -> Callable[[], Iterator[PublishedCell]]:
-    """Inception-v3 with more modules of one kind: speed-ups over one server."""
-
-    def cells() -> Iterator[PublishedCell]:
-        model = Model("inception3", fitted=True)
-        for count in ADDED_MODULES:
-            trace = model.trace.add_layers(rf"{module}/", count) if count else model.trace
-            baseline = _time_s(trace, BASELINE, WORKERS, GBITS, Order.ROUND_ROBIN)
-            for label, mechanism in FIGURE_MECHANISMS.items():
-                seconds = _time_s(trace, mechanism, WORKERS, GBITS, Order.ROUND_ROBIN)
-                yield PublishedCell(table, label, f"{count} more (x)", None, baseline / seconds, model.kind)
-
-    return cells
+def _gains(model: Model, trace: Trace, table: str, column: str, printed: dict[str, float]) -> Iterator[Cell]:
+    """Every mechanism's speed-up over one server, for a trace made of the model's."""
+    at = partial(_time_s, trace, workers=WORKERS, gbits=GBITS * model.bandwidth, order=Order.ROUND_ROBIN)
+    baseline_s = at(mechanism=BASELINE, whole_sums=True)
+    for label, mechanism in FIGURE_MECHANISMS.items():
+        seconds = at(mechanism=mechanism, whole_sums=True)
+        yield model.timed(table, label, column, printed.get(label), mechanism, seconds, baseline_s / seconds)
 
 
-def _by_speed(table: str, name: str) -> Callable[[], Iterator[PublishedCell]]:
-    """Faster convolutions: speed-ups over one server."""
-
-    def cells() -> Iterator[PublishedCell]:
-        model = Model(name, fitted=True)
-        layers = [layer.name for layer in build(name, published_times.PIXELS).layers if layer.kind == "conv"]
-        for speed in SPEEDS:
-            trace = model.trace.scale_compute(1 / speed, "(" + "|".join(layers) + ")$")
-            baseline = _time_s(trace, BASELINE, WORKERS, GBITS, Order.ROUND_ROBIN)
-            for label, mechanism in FIGURE_MECHANISMS.items():
-                number = published_times.FASTER_RESNET_200.get(label) if (name, speed) == ("resnet200", 3.0) else None
-                seconds = _time_s(trace, mechanism, WORKERS, GBITS, Order.ROUND_ROBIN)
-                yield PublishedCell(
-                    table, label, f"{speed:g} times as fast (x)", number, baseline / seconds, model.kind
-                )
-
-    return cells
+def _by_modules(table: str, module: str, bandwidth: float) -> Iterator[Cell]:
+    """Inception-v3 with more modules of one kind."""
+    model = Model("inception3", fitted=True, bandwidth=bandwidth)
+    for count in ADDED_MODULES:
+        trace = model.trace.add_layers(rf"{module}/", count) if count else model.trace
+        yield from _gains(model, trace, table, f"{count} more (x)", {})
 
 
-# ---- other papers --------------------------------------------------------------------------------------------------
+def _by_speed(table: str, name: str, bandwidth: float) -> Iterator[Cell]:
+    """Faster convolutions."""
+    model = Model(name, fitted=True, bandwidth=bandwidth)
+    layers = [layer.name for layer in build(name, published_times.PIXELS).layers if layer.kind == "conv"]
+    for speed in SPEEDS:
+        trace = model.trace.scale_compute(1 / speed, "(" + "|".join(layers) + ")$")
+        printed = published_times.FASTER_RESNET_200 if (name, speed) == ("resnet200", 3.0) else {}
+        yield from _gains(model, trace, table, f"{speed:g} times as fast (x)", printed)
 
 
-def ralp_2() -> Iterator[PublishedCell]:
-    """GB through the network in one step; 2^30 bytes each, as in the paper."""
-    for name, numbers in published_times.RALP_2.items():
-        architecture = build(name)
-        layers = [layer for layer in architecture.layers if not layer.auxiliary]
-        model = 4 * sum(v.elements for layer in layers for v in layer.trained)
-        sent = 4 * min(costs(architecture, published_times.RALP_BATCH[name]))
-        machines = published_times.RALP_MACHINES
-        simulated = (model, 2 * model * (machines - 1), 2 * machines * sent)
-        for column, number, size in zip(("Model size", "Horovod", "RALP"), numbers, simulated, strict=True):
-            yield PublishedCell("ralp2", name, f"{column} (GB)", number, size / 2**30)
-
-
-def costs(architecture: Architecture, batch: int) -> list[int]:
-    """Elements that a split after each candidate sends: its outputs and the parameters before it.
-
-    Candidates are neither between nor before convolutions. Source: "RALP", section 4.3, step 3.
-    """
-    layers = [layer for layer in architecture.layers if not layer.auxiliary]
-    last = max(i for i, layer in enumerate(layers) if layer.kind == "conv")
-    before = [sum(v.elements for layer in layers[: i + 1] for v in layer.trained) for i in range(len(layers))]
-    return [batch * layers[i].outputs + before[i] for i in range(last, len(layers))]
-
-
-def poseidon_1() -> Iterator[PublishedCell]:
-    """Parameters through a node for the paper's example: M = N = 4096, K = 32, eight workers and servers."""
-    m = n = 4096
-    batch, nodes = 32, 8
-    factors = batch * (m + n)
-    apart = link_elements(find(f"ps:servers={nodes}:assign=even").schedule(nodes), m * n)
-    shared = link_elements(find(f"ps:servers={nodes}:assign=even:colocated").schedule(nodes), m * n)
-
-    def adam(on_worker: bool) -> tuple[dict[str, tuple[int, int]], ...]:
-        return link_elements(_to(nodes, on_worker), factors), link_elements(_from(nodes, on_worker), m * n)
-
-    counted = {
-        ("PS", "Server"): sum(apart[server(0)]),
-        ("PS", "Worker"): sum(apart[worker(0)]),
-        ("PS", "Server & Worker"): sum(shared[worker(0)]),
-        ("SFB", "Worker"): sum(link_elements(_broadcast(nodes), factors)[worker(0)]),
-        ("Adam (max)", "Server"): sum(sum(each[server(0)]) for each in adam(on_worker=False)),
-        ("Adam (max)", "Worker"): sum(sum(each[worker(1)]) for each in adam(on_worker=False)),
-        ("Adam (max)", "Server & Worker"): sum(sum(each[worker(0)]) for each in adam(on_worker=True)),
-    }
-    for (row, column), number in published_times.poseidon_1(m, n, batch, nodes, nodes).items():
-        yield PublishedCell("poseidon1", row, column, number, counted[row, column])
-
-
-def _broadcast(n: int) -> Schedule:
-    """Every worker sends its sufficient factors to every other."""
-    nodes: dict[str, tuple[Operation, ...]] = {
-        worker(r): (
-            *(Send(worker(other), 0) for other in range(n) if other != r),
-            *(Receive(worker(other), 0, reduce=True) for other in range(n) if other != r),
-        )
-        for r in range(n)
-    }
-    return Schedule("sfb", n, 1, nodes)
-
-
-def _to(n: int, on_worker: bool) -> Schedule:
-    """Adam's way up: workers send factors to the node with the matrix, a server or worker 0."""
-    holder, others = _holder(n, on_worker)
-    nodes: dict[str, tuple[Send | Receive, ...]] = {node: (Send(holder, 0),) for node in others}
-    return Schedule("adam", n, 1, {**nodes, holder: tuple(Receive(node, 0, reduce=True) for node in others)})
-
-
-def _from(n: int, on_worker: bool) -> Schedule:
-    """Adam's way down: the matrix for each worker."""
-    holder, others = _holder(n, on_worker)
-    nodes: dict[str, tuple[Send | Receive, ...]] = {node: (Receive(holder, 0, reduce=False),) for node in others}
-    return Schedule("adam", n, 1, {**nodes, holder: tuple(Send(node, 0) for node in others)})
-
-
-def _holder(n: int, on_worker: bool) -> tuple[str, list[str]]:
-    if on_worker:
-        return worker(0), [worker(r) for r in range(1, n)]
-    return server(0), [worker(r) for r in range(n)]
-
-
-TABLES: dict[str, Callable[[], Iterator[PublishedCell]]] = {
+TABLES: dict[str, Table] = {
     "1": table_1,
+    "2": without_links(table_2),
+    "3": without_links(table_3),
     "4": table_4,
     "6": table_6,
-    "7": table_7,
+    "7": without_links(table_7),
     "8": table_8,
     "9": table_9,
     "10": table_10,
+    "streaming": streaming,
     "figure2": figure_2,
-    "figure3": _by_bandwidth("figure3", "inception3"),
-    "figure4": _by_bandwidth("figure4", "resnet200"),
-    "figure5": _by_bandwidth("figure5", "vgg16"),
-    "figure6": _by_workers("figure6", "inception3"),
-    "figure7": _by_workers("figure7", "resnet200"),
-    "figure8": _by_workers("figure8", "vgg16"),
-    "figure9": _by_modules("figure9", "Mixed_6e"),
-    "figure10": _by_modules("figure10", "Mixed_5d"),
-    "figure11": _by_speed("figure11", "inception3"),
-    "figure12": _by_speed("figure12", "resnet200"),
-    "ralp2": ralp_2,
-    "ralp3": ralp_3,
-    "poseidon1": poseidon_1,
-    "poseidon8": poseidon_8,
-    "cgdp2": cgdp_2,
+    "figure3": partial(_by_bandwidth, "figure3", "inception3"),
+    "figure4": partial(_by_bandwidth, "figure4", "resnet200"),
+    "figure5": partial(_by_bandwidth, "figure5", "vgg16"),
+    "figure6": partial(_by_workers, "figure6", "inception3"),
+    "figure7": partial(_by_workers, "figure7", "resnet200"),
+    "figure8": partial(_by_workers, "figure8", "vgg16"),
+    "figure9": partial(_by_modules, "figure9", "Mixed_6e"),
+    "figure10": partial(_by_modules, "figure10", "Mixed_5d"),
+    "figure11": partial(_by_speed, "figure11", "inception3"),
+    "figure12": partial(_by_speed, "figure12", "resnet200"),
 }
 
 # Explanations of the cells that differ from the published ones.
 NOTES = {
-    "1": "VGG-16 with 2 and 8 servers: the first workers' gradients travel while the last parameters are distributed, "
-    "which the published numbers do not show. Inception-v3 with 8: compute-bound, but not fitted.",
+    "1": "The bandwidth, 5 Gbit/s, is fitted. VGG-16 with 2 and 8 servers: the first workers' gradients travel while the "
+    "last parameters are distributed, which the published numbers do not show. Inception-v3 with 8: compute-bound, but "
+    "not fitted.",
+    "2": "The column of weights contradicts the sizes, which are 32 bits per weight.",
+    "4": "Whole sums are chosen because they fit; `streaming` has the same cells without them.",
     "7": "Inception-v3 on 4 servers (0.451) and Resnet-200 on 8 (0.22) contradict Table 1, where the iteration with 8 "
     "servers takes Resnet-200 as long as with 4, and Inception-v3 with 4 servers 60 % of that with one.",
+    "8": "Whole sums are chosen because they fit: if sums stream, VGG-16's Multiagg is faster than its ring (`streaming`).",
     "10": "Inception-v3 with aggregation at 100 Gbps: the span that fits it (0.396 s) would put Table 9 beyond 12 %.",
 }
-
-
-def title_of(table: str) -> str:
-    """A table's title: "Table 4", "Figure 3", "RALP, Table 2"."""
-    if table == "poseidon8":
-        return "Poseidon, what its text says of figures 5, 6 and 8"
-    papers = {"figure": "Figure ", "ralp": "RALP, Table ", "poseidon": "Poseidon, Table ", "cgdp": "CGDP, Table "}
-    for short, title in papers.items():
-        if table.startswith(short):
-            return title + table.removeprefix(short)
-    return f"Table {table}"
-
-
-def find_table(name: str) -> tuple[str, Callable[[], Iterator[PublishedCell]]]:
-    """Find a table by its name: `4`, `table4`, `figure3`, `fig3`, `ralp2`, ...
-
-    Raises:
-        SimulationError: there is no such table; the message lists the legal ones.
-    """
-    plain = name.lower().replace("-", "").replace(" ", "").removeprefix("table")
-    if plain.startswith("fig") and not plain.startswith("figure"):
-        plain = plain.replace("fig", "figure", 1)
-    if plain not in TABLES:
-        raise SimulationError(f"unknown table {name!r}; legal are {', '.join(TABLES)}")
-    return plain, TABLES[plain]

@@ -192,7 +192,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
             first = first_tensor + (number if tensor.first_part is None else tensor.first_part)
             tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order, first))
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
-        slots, trips = _slots(job, network), np.empty(0, np.int64)
+        slots, trips = slots_of(job, network), np.empty(0, np.int64)
         if slots:
             trips = round_trips(
                 network,
@@ -395,8 +395,12 @@ def _place(name: str, of: Tree, workers: int, first: tuple[int, int], stride: in
     return of.switches[name]
 
 
-def _slots(job: Job, network: Network) -> int:
-    """Of each of a job's streams to the fabric; 0 for any number."""
+def slots_of(job: Job, network: Network) -> int:
+    """How many slots each of a job's streams to the fabric has; 0 for any number.
+
+    Raises:
+        NetworkError: there are too many streams.
+    """
     if not network.slots or not job.mechanism.needs_fabric:
         return 0
     if job.mechanism.fabric_use is not FabricUse.MULTICAST:

@@ -19,7 +19,7 @@ TUTORIALS = sorted((ROOT / "docs").glob("tutorial-*.md"))
 MECHANISM = ROOT / "docs" / "tutorial-mechanism.md"
 P4 = ROOT / "docs" / "tutorial-p4.md"
 QUICK = re.compile(
-    r"netfold (simulate(?! sweep| --trace my_net)|schedule|mechanisms)\b|python3 -m pip install (?!--constraint)"
+    r"netfold (ask|simulate(?! sweep| --trace my_net)|schedule|mechanisms)\b|python3 -m pip install (?!--constraint)"
 )
 COMPARED = re.compile(
     r"<!-- compared with what the simulator says by tests/docs/test_tutorials\.py -->\n(.*?)<!-- end -->", re.S

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from hostlib.topology.topology import SEND_BUFFER_BYTES
 from simulation.experiments.experiment_file import Cell, Experiment
-from simulation.experiments.scenario import RUNTIME, Scenario, slowest_s
+from simulation.experiments.scenario import RUNTIME, Scenario
+from simulation.experiments.single_iteration import simulate
 from simulation.predictors.predictor import Prediction, PredictorSpec
 from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS
 from simulation.simulator.network import Network
@@ -20,19 +21,20 @@ def scenario_of(experiment: Experiment, cell: Cell) -> Scenario:
         HostlibError, SimulationError: there is no such model or trace, or too little is known of it.
     """
     topology = experiment.declared(cell)
+    semantics = replace(RUNTIME, bucket_bytes=experiment.replay.bucket_bytes, slots=cell.slots)
+    if experiment.emulated:
+        semantics = replace(
+            semantics,
+            send_buffer_bytes=round(SEND_BUFFER_BYTES * experiment.replay.shrink),
+            # Linux's clock is not slowed down with the rest.
+            timeout_ns=round(RETRANSMISSION_TIMEOUT_NS / max(1.0, experiment.replay.dilation)),
+        )
     return Scenario(
         experiment.subject(cell),
         cell.mechanism,
         cell.workers,
         Network(experiment.rate_bits_s(cell), topology=topology),
-        replace(
-            RUNTIME,
-            bucket_bytes=experiment.replay.bucket_bytes,
-            send_buffer_bytes=round(SEND_BUFFER_BYTES * experiment.replay.shrink),
-            slots=cell.slots,
-            # Linux's clock is not slowed down with the rest.
-            timeout_ns=round(RETRANSMISSION_TIMEOUT_NS / max(1.0, experiment.replay.dilation)),
-        ),
+        semantics,
         cell.jobs,
         apart=True,
         shrink=experiment.replay.shrink,
@@ -47,7 +49,7 @@ def predict(experiment: Experiment, cell: Cell) -> Prediction | None:
     mechanism = experiment.mechanism(cell)
     if experiment.training is not None or (mechanism.build is None and experiment.workload(cell).summed):
         return None
-    return Prediction(slowest_s(scenario_of(experiment, cell).play()))
+    return Prediction(simulate(scenario_of(experiment, cell)).iteration_s)
 
 
 SPEC = PredictorSpec("simulator", "schedules played in virtual time, event by event", predict)

@@ -86,10 +86,17 @@ def test_a_cell_that_is_all_communication_takes_what_its_bytes_take(
     assert ring == pytest.approx(0.006 + sent + 6 * TCP_FRAME * 8 / link, rel=1e-6)
 
 
-@pytest.mark.parametrize("mechanism, loss", [("gloo", 0.0), ("ring", 0.01)])
-def test_what_cannot_be_simulated_is_not(small: Path, mechanism: str, loss: float) -> None:
+def test_what_cannot_be_simulated_is_not(small: Path) -> None:
     experiment = read_experiment(small)
-    assert simulated_s(experiment, Cell(experiment.cells[0].model, mechanism, "1gbit", 2, loss)) is None
+    assert simulated_s(experiment, Cell(experiment.cells[0].model, "gloo", "1gbit", 2)) is None
+
+
+@pytest.mark.parametrize("mechanism", ["ring", "inagg+mcast", "mcast"])
+def test_loss_costs_time(small: Path, mechanism: str) -> None:
+    experiment = read_experiment(small)
+    times = [simulated_s(experiment, Cell(experiment.cells[0].model, mechanism, "1gbit", 4, p)) for p in (0, 0.01, 0.2)]
+    without, some, much = (each for each in times if each is not None)
+    assert without <= some < much
 
 
 WINDOW = """

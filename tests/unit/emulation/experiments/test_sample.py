@@ -107,7 +107,7 @@ def test_a_folder_is_run_and_goes_on_where_it_stopped(
             measured.append("")
             raise EmulationError("a rank died")
         measured.append(f"{experiment.name}: {cell.mechanism}")
-        return Measured([40.0, 50.0, 45.0], {}, {}, 0.0, 0, {})
+        return Measured([44.0, 50.0, 45.0], {}, {}, 0.0, 0, {})
 
     monkeypatch.setattr("emulation.experiments.runner.measure_on", measure)
     first = run(folder)

@@ -1,0 +1,118 @@
+"""Which cells are valid: by what their own processes lacked."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+
+import pytest
+
+from emulation.experiments.measurement import Lack, Measured
+from emulation.experiments.process_times import ProcessTimes, ThreadTimes
+from emulation.experiments.validity import Cause, bottleneck
+
+EASY = Lack({"switch": 0.05}, {"worker0": 0.02, "worker1": 0.03}, own=0.3, others=0.05)
+RIGHT = Measured([40.0, 40.2], {}, {"switch": 0.4, "controller": 0.1, "machine": 0.6}, 0.0, 0, {}, 0.001, EASY)
+
+
+def test_a_cell_that_lacked_nothing_is_valid_however_busy_the_machine_was() -> None:
+    busy = replace(EASY, own=0.3, others=0.7)
+    assert bottleneck(replace(RIGHT, cpu={"switch": 0.4, "machine": 1.0}, lack=busy), 8) is None
+
+
+@pytest.mark.parametrize(
+    ("measured", "cause", "says", "dilation"),
+    [
+        (
+            replace(RIGHT, lack=replace(EASY, ranks={"worker0": 0.02, "worker7": 0.18})),
+            Cause.WAITED,
+            "worker7 waited for a core for 18% of the time: run again with --dilation 16",
+            16,
+        ),
+        (
+            replace(RIGHT, lack=replace(EASY, switches={"leaf0": 0.1, "spine": 0.5})),
+            Cause.WAITED,
+            "spine waited for a core for 50% of the time: run again with --dilation 27",
+            27,
+        ),
+        (
+            replace(RIGHT, lack=replace(EASY, switches={"switch": 0.3}, others=0.61)),
+            Cause.LOAD,
+            "something else loads this machine (61% of its cores, this cell 30%), and switch waited for a core for 30% "
+            "of the time: end it, or run again with --dilation 16",
+            16,
+        ),
+        (
+            replace(RIGHT, latest=0.006),
+            Cause.LATE,
+            "workers woke up late, by 0.6% of an iteration: run again with --dilation 27",
+            27,
+        ),
+        (
+            replace(RIGHT, cpu={"switch": 0.95, "controller": 0.99, "machine": 1.0}),
+            Cause.BUSY,
+            "switch was 95% busy: run again with --dilation 15",
+            15,
+        ),
+        (
+            # Something else is there, too, but without it the cell would not be valid either.
+            replace(RIGHT, cpu={"switch": 0.98}, lack=replace(EASY, own=0.2, others=0.6)),
+            Cause.BUSY,
+            "switch was 98% busy: run again with --dilation 15",
+            15,
+        ),
+        (
+            replace(RIGHT, lack=replace(EASY, own=0.97)),
+            Cause.BUSY,
+            "this cell used 97% of all cores: run again with --dilation 15",
+            15,
+        ),
+        (
+            replace(RIGHT, iterations_ms=[40.0, 50.0, 41.0], retransmits=1234),
+            Cause.ITERATIONS,
+            "its iterations differ by 24%, though it lacked nothing, and 1,234 packets were sent again: measure more "
+            "iterations",
+            None,
+        ),
+    ],
+)
+def test_the_message_says_what_was_lacked_and_what_would_mend_it(
+    measured: Measured, cause: Cause, says: str, dilation: int | None
+) -> None:
+    found = bottleneck(measured, 8)
+    assert found is not None
+    assert (found.cause, found.why, found.dilation) == (cause, says, dilation)
+
+
+def test_what_is_random_may_differ_and_so_may_real_hosts() -> None:
+    differ = replace(RIGHT, iterations_ms=[40.0, 60.0])
+    assert bottleneck(differ, 8) is not None
+    assert bottleneck(differ, 8, random=True) is None
+    on_hosts = replace(differ, lack=None, cpu={}, latest=0.01)
+    assert bottleneck(on_hosts, 1) is None
+    late = bottleneck(replace(on_hosts, latest=0.03), 1)
+    assert late is not None and late.cause is Cause.LATE
+
+
+def test_a_suggested_dilation_is_never_a_hundred_times_as_much() -> None:
+    hopeless = bottleneck(replace(RIGHT, latest=0.5), 8)
+    assert hopeless is not None and hopeless.dilation == 64
+
+
+def test_a_process_s_times_are_of_its_busiest_thread() -> None:
+    earlier = ProcessTimes({1: ThreadTimes(100, 5), 2: ThreadTimes(10, 10)})
+    later = ProcessTimes({1: ThreadTimes(200, 7), 2: ThreadTimes(10**9 + 10, 3 * 10**9 + 10), 3: ThreadTimes(5, 5)})
+    spent = later.since(earlier)
+    assert spent.waited_s == 3.0 and spent.cpu_s == pytest.approx(1.0, abs=1e-6)
+    assert ProcessTimes({}).waited_s == 0.0
+
+
+def test_the_kernel_tells_a_process_s_times() -> None:
+    earlier = ProcessTimes.of(os.getpid())
+    give_up = time.monotonic() + 30
+    while ProcessTimes.of(os.getpid()).since(earlier).cpu_s < 0.02 and time.monotonic() < give_up:
+        pass
+    spent = ProcessTimes.of(os.getpid()).since(earlier)
+    assert spent.cpu_s >= 0.02 and spent.waited_s >= 0
+    assert ProcessTimes.of(2**22 + 1).threads == {}  # above the largest pid
