@@ -91,7 +91,10 @@ def of_computing(model: str | None, trace: Any, scenario: Scenario, given: Colle
     times = f"{forward_ns / 1e6:.1f} ms forward, {backward_ns / 1e6:.1f} ms backward"
     known = subject.assumptions
     computing = [known[name].source for name in ("forward_s", "backward_s")]
-    found = {"model": _assumed(str(model if model is not None else trace), known["model"].source)}
+    found = {
+        "model": _assumed(str(model if model is not None else trace), "--trace" if model is None else "--model"),
+        "layers": _assumed(len(subject.trace.layers), known["model"].source),
+    }
     if "input" in known:
         found["input"] = known["input"].as_json()
     found["gradients"] = _assumed(f"{subject.trace.bytes / 1e6:.1f} MB", known["gradients_bytes"].source)
