@@ -103,6 +103,8 @@ def _csv_rows(summary: Summary) -> Iterator[dict[str, Any]]:
                 "simulation_error": errors.get(cell.name),
                 "valid": "yes" if cell.valid else "no",
                 "bottleneck": cell.bottleneck,
+                "cause": cell.cause,
+                "enough_dilation": cell.enough_dilation,
                 **{f"{kind}_sent_bytes": mean and mean.sent_bytes for kind, mean in of.items()},
                 **{f"{kind}_received_bytes": mean and mean.received_bytes for kind, mean in of.items()},
                 "retransmits": cell.retransmits,
@@ -137,6 +139,8 @@ def _write_plots(summary: Summary, progress: Progress) -> Shown:
 
 
 def _plots(summary: Summary, looks: Mapping[str, Look]) -> Iterator[tuple[str, str, Plot]]:
+    if (plot_ := plots.speedups(summary, looks)) is not None:
+        yield "speedup", "", plot_
     for model in summary.models:
         reference = summary.reference(model)
         lines = list(plots.times_along(summary, looks, model))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,11 @@ Looks = Mapping[str, Look]
 PAPER_AXES = ("bandwidth_bits_s", "workers")  # of the paper's figures: one is plotted for each value of the other
 LOGARITHMIC = 10.0  # ratio of largest to smallest above which an axis of times is logarithmic
 MANY_TICKS = 50.0  # ratio of an axis's ends above which only powers of ten are labelled
-PANEL = (4.6, 3.0)  # inches, without the legend below
+WIDTH = 4.6  # inches of every plot: its letters can still be read on a phone of 390 pixels
+PANEL = (WIDTH, 3.0)  # without the legend below
+ROW, BAR = 0.5, 0.42  # inches of a bar with its label above; a bar's share of that
+LABEL_LETTERS, TITLE_LETTERS = 62, 46  # that fit the width
+MOST_SPEEDUPS = 24
 LEGEND_HANDLE, LEGEND_LETTER = 52.0, 5.0  # points: an entry's width without its name, and an average letter's
 LEGEND_LINE = 0.19  # inches
 FEW_NODES = 10  # nodes that can each be labelled on an axis
@@ -91,7 +96,7 @@ def _line_plot(
         for cell in summary.cells
         if cell.setting.model == model and all(getattr(cell.setting, n) == v for n, v in fixed.items())
     ]
-    values = sorted({getattr(cell.setting, axis) for cell in cells if cell.valid})
+    values = sorted({getattr(cell.setting, axis) for cell in cells if cell.iteration_ms is not None})
     if len(values) < 2:
         return
     what = _axis(axis, values)
@@ -104,24 +109,39 @@ def _line_plot(
     _time_axis(axes, limits)
     drawn: list[str] = []
     for mechanism, look in looks.items():
-        mine = {getattr(c.setting, axis): c.iteration_ms for c in cells if c.mechanism == mechanism and c.valid}
+        mine = {getattr(c.setting, axis): c for c in cells if c.mechanism == mechanism and c.iteration_ms is not None}
         if not mine:
             continue
         drawn.append(mechanism)
         # The line is broken at values without a valid cell.
-        y = [mine.get(value) or math.nan for value in values]
-        axes.plot(what.places, y, color=look.colour, marker=look.marker, linestyle=look.dash, label=mechanism)
+        valid, invalid = ([_time_of(mine.get(value), kind) for value in values] for kind in (True, False))
+        axes.plot(what.places, valid, color=look.colour, marker=look.marker, linestyle=look.dash, label=mechanism)
+        axes.plot(
+            what.places,
+            invalid,
+            color=look.colour,
+            marker=look.marker,
+            linestyle="none",
+            markerfacecolor="none",
+            alpha=0.6,
+        )
     where = _fixed_text(summary, fixed)
-    axes.set_title(f"{model}, {where}")
+    axes.set_title(_title(f"{model}, {where}"))
     _legend_below(made, drawn)
     name = file_name("time", model, what.short, "at", where)
     yield Plot(
         name,
-        f"{model}: iteration time against {what.short}, {where}.",
+        f"{model}: iteration time against {what.short}, {where}."
+        + ("" if all(cell.valid for cell in cells) else " Hollow marks: invalid cells, not to be compared."),
         f"Line chart of the iteration time of {model} against {what.short}, {where}, a line for each of "
         f"{axis_units.counted(len(drawn), 'mechanism')}; the numbers are in the ranking.",
         made,
     )
+
+
+def _time_of(cell: Cell | None, valid: bool) -> float:
+    """A cell's time if it is of this kind, else nan."""
+    return math.nan if cell is None or cell.valid != valid or cell.iteration_ms is None else cell.iteration_ms
 
 
 def _fixed_text(summary: Summary, fixed: dict[str, Any]) -> str:
@@ -143,7 +163,7 @@ def _fixed_text(summary: Summary, fixed: dict[str, Any]) -> str:
 
 def _time_limits(summary: Summary, model: str) -> tuple[float, float]:
     """Common limits of a model's plots, so that they can be compared."""
-    times = [c.iteration_ms for c in summary.cells if c.setting.model == model and c.valid and c.iteration_ms]
+    times = [c.iteration_ms for c in summary.cells if c.setting.model == model and c.iteration_ms]
     return (min(times), max(times)) if times else (1.0, 1.0)
 
 
@@ -181,36 +201,91 @@ def _legend_below(made: Figure, names: list[str]) -> None:
 # ---- bars ----------------------------------------------------------------------------------------------------------
 
 
+def speedups(summary: Summary, looks: Looks) -> Plot | None:
+    """The fabric's speed-up over the best host mechanism, a bar for each setting; None if there is none."""
+    found = [(ranking, ranking.speedup) for ranking in summary.rankings if ranking.speedup is not None]
+    if not found:
+        return None
+    left_out = len(found) - MOST_SPEEDUPS
+    found = sorted(found, key=lambda each: -each[1])[:MOST_SPEEDUPS] if left_out > 0 else found
+    made = figure(WIDTH, 0.75 + ROW * len(found))
+    axes = made.add_subplot(xlabel="times as fast as the best host mechanism")
+    largest = max(speedup for _, speedup in found)
+    for place, (ranking, speedup) in enumerate(found):
+        assert ranking.best_fabric is not None and ranking.best_host is not None
+        axes.barh(place, speedup, BAR, color=looks[ranking.best_fabric.mechanism].colour)
+        close = " (within spread)" if ranking.is_close else ""
+        _beside(axes, place, speedup, f"{axis_units.times(speedup)}{close}", largest)
+        what = f"{ranking.best_fabric.mechanism} over {ranking.best_host.mechanism}"
+        _above(axes, place, f"{ranking.setting.model}, {setting_text(ranking.setting, summary)}: {what}")
+    axes.axvline(1, color=palette.INK, linewidth=1, linestyle=":")
+    _rows(axes, len(found), 1.25 * max(1.0, largest))
+    return Plot(
+        "speedup",
+        "Speed-up of the best mechanism that uses the fabric over the best host mechanism. Left of the dotted line the fabric "
+        "does not help." + (f" The {MOST_SPEEDUPS} largest of {len(found) + left_out}." if left_out > 0 else ""),
+        f"Bar chart of the fabric's speed-up over the best host mechanism in {axis_units.counted(len(found), 'setting')}; the "
+        "numbers are in the ranking.",
+        made,
+    )
+
+
+def _above(axes: Axes, place: int, text: str) -> None:
+    """A bar's label, above it: so it fits a narrow screen."""
+    lines = textwrap.wrap(text, LABEL_LETTERS)
+    axes.text(0, place - BAR / 2 - 0.06, "\n".join(lines[:2]), va="bottom", ha="left", fontsize=8.5)
+
+
+def _beside(axes: Axes, place: int, end: float, text: str, largest: float) -> None:
+    axes.text(end + 0.015 * largest, place, text, va="center", fontsize=8.5)
+
+
+def _rows(axes: Axes, count: int, right: float) -> None:
+    axes.set_yticks([])
+    axes.set_ylim(count - 1 + BAR / 2 + 0.15, -1 + BAR / 2 + 0.05)
+    axes.set_xlim(0, right)
+    axes.grid(False, axis="y")
+    axes.spines["left"].set_visible(False)
+
+
 def times(summary: Summary, looks: Looks, setting: Setting) -> Plot:
-    """Bars of the mechanisms under one setting, the fastest on top, with spread and simulated time."""
+    """Bars of the mechanisms under one setting, the fastest on top, with spread and simulated time; invalid ones last."""
     ranking = next(each for each in summary.rankings if each.setting == setting)
-    cells = [row.cell for row in ranking.rows if row.place is not None]
+    cells = [row.cell for row in ranking.rows if row.cell.iteration_ms is not None]
     where = setting_text(setting, summary)
-    made = figure(7.2, 1.3 + 0.34 * max(1, len(cells)))
-    axes = made.add_subplot(xlabel="iteration time (ms)", title=f"{setting.model}, {where}")
+    made = figure(WIDTH, 1.1 + ROW * max(1, len(cells)))
+    axes = made.add_subplot(xlabel="iteration time (ms)", title=_title(f"{setting.model}, {where}"))
     largest = max((c.iteration_ms or 0) + (c.spread_ms or 0) / 2 for c in cells) if cells else 1.0
     for place, cell in enumerate(cells):
         time, spread = cell.iteration_ms or 0.0, (cell.spread_ms or 0.0) / 2
-        axes.barh(place, time, 0.62, color=looks[cell.mechanism].colour)
+        colour = looks[cell.mechanism].colour
+        if cell.valid:
+            axes.barh(place, time, BAR, color=colour)
+        else:
+            axes.barh(place, time, BAR, facecolor="none", edgecolor=colour, hatch="////", linewidth=1)
         axes.errorbar(time, place, xerr=spread, color=palette.INK, capsize=3, linewidth=1, linestyle="none")
-        axes.text(time + spread + 0.015 * largest, place, axis_units.three_digits(time), va="center")
+        said = "" if cell.valid else ", invalid"
+        _beside(axes, place, time + spread, f"{axis_units.three_digits(time)}{said}", largest)
+        _above(axes, place, cell.mechanism)
     simulated = [(place, c.simulated_ms) for place, c in enumerate(cells) if c.simulated_ms is not None]
     if simulated:
         axes.plot([x for _, x in simulated], [y for y, _ in simulated], marker="D", markersize=5, linestyle="none",
                   color=palette.PAPER, markeredgecolor=palette.INK, label="simulated")  # fmt: skip
         made.legend(loc="outside lower right")
-    axes.set_yticks(range(len(cells)), [cell.mechanism for cell in cells])
-    axes.set_ylim(len(cells) - 0.45, -0.55)
-    axes.set_xlim(0, 1.14 * max([largest, *(x for _, x in simulated if x)]))
-    axes.grid(False, axis="y")
+    _rows(axes, len(cells), 1.28 * max([largest, *(x for _, x in simulated if x)]))
+    hatched = "" if all(cell.valid for cell in cells) else " Hatched: invalid, so not to be compared."
     return Plot(
         file_name("time", setting.model),
         f"{setting.model}: iteration time of each mechanism at {where}. Thin lines: the spread of the measurements. "
-        "Diamonds: what the simulation says.",
+        f"Diamonds: what the simulation says.{hatched}",
         f"Bar chart of the iteration time of {setting.model} under each of {axis_units.counted(len(cells), 'mechanism')}, "
         f"{where}; the numbers are in the ranking.",
         made,
     )
+
+
+def _title(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, TITLE_LETTERS))
 
 
 def node_bytes(summary: Summary, looks: Looks, setting: Setting) -> Plot | None:
@@ -221,15 +296,9 @@ def node_bytes(summary: Summary, looks: Looks, setting: Setting) -> Plot | None:
         return None
     largest = max(max(t.sent_bytes, t.received_bytes) for c in cells.values() for t in c.traffic.values())
     scale, unit = axis_units.scale_of(largest, axis_units.SIZES)
-    columns = min(3, len(cells))
-    rows = -(-len(cells) // columns)
-    made = figure(1.4 + 3.1 * columns, 0.6 + 1.75 * rows)
-    grid = made.subplots(rows, columns, squeeze=False, sharey=True)
-    for index, axes in enumerate(grid.flat):
-        if index >= len(cells):
-            axes.set_visible(False)
-            continue
-        mechanism, cell = list(cells.items())[index]
+    made = figure(WIDTH, 0.4 + 1.35 * len(cells))
+    grid = made.subplots(len(cells), 1, squeeze=False, sharey=True)
+    for (mechanism, cell), axes in zip(cells.items(), grid.flat, strict=True):
         _node_bars(axes, cell, looks[mechanism].colour, scale)
         axes.set_title(mechanism, fontsize=9)
     from matplotlib.ticker import FuncFormatter
@@ -293,7 +362,7 @@ def simulated(summary: Summary, looks: Looks) -> Plot | None:
     """A point for each cell; on the diagonal both agree."""
     if summary.deviations is None:
         return None
-    made = figure(6.4, 5.0 + _legend_inches(6.4, list(looks)))
+    made = figure(WIDTH, WIDTH + _legend_inches(WIDTH, list(looks)))
     axes = made.add_subplot(xlabel="emulated iteration time (ms)", ylabel="simulated iteration time (ms)")
     drawn: list[str] = []
     everything: list[float] = []

@@ -63,6 +63,8 @@ class Cell:
         bottleneck: the part of the emulation itself that was too slow, and what would fix it.
         traffic: by node.
         cpu: share of time that processors were busy, by process or machine.
+        cause: of the bottleneck; see emulation.experiments.validity.Cause.
+        enough_dilation: that would make the cell valid.
     """
 
     name: str
@@ -78,6 +80,8 @@ class Cell:
     traffic: Mapping[str, Traffic]
     retransmits: int | None
     cpu: Mapping[str, float]
+    cause: str | None = None
+    enough_dilation: float | None = None
 
     def mean_bytes(self, kind: str) -> Traffic | None:
         """The mean over all nodes of a kind, as `worker`."""
@@ -292,6 +296,8 @@ def _cell(fields: _Fields) -> Cell:
         {} if fields.lacks("bytes_per_node") else _traffic(fields.object("bytes_per_node")),
         None if fields.lacks("retransmits") else fields.count("retransmits"),
         {} if cpu is None else {what: cpu.number(what) for what in cpu},
+        None if fields.lacks("cause") else fields.text("cause"),
+        None if fields.lacks("enough_dilation") else fields.above_0("enough_dilation"),
     )
 
 

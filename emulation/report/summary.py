@@ -107,6 +107,11 @@ class Summary:
     def invalid(self) -> tuple[Cell, ...]:
         return tuple(cell for cell in self.cells if not cell.valid)
 
+    @property
+    def enough_dilation(self) -> float | None:
+        """The dilation that would make all invalid cells valid that a dilation can."""
+        return max((cell.enough_dilation for cell in self.invalid if cell.enough_dilation), default=None)
+
     @cached_property
     def rankings(self) -> tuple[Ranking, ...]:
         """In order of models, then by workers, bandwidth, jobs, loss, slots and delay."""
@@ -177,6 +182,7 @@ class Summary:
                 "cells": {each.cell.name: each.error for each in off.cells},
             },
             "invalid": {cell.name: cell.bottleneck for cell in self.invalid},
+            "enough_dilation": {cell.name: cell.enough_dilation for cell in self.invalid if cell.enough_dilation},
         }
 
 

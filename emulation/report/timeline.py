@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from emulation.report import axis_units, palette
 from emulation.report.canvas import Box, Plot, figure, fill
 from emulation.report.headline import setting_text
-from emulation.report.plots import FEW_NODES, Looks, file_name, node_order, node_ticks
+from emulation.report.plots import FEW_NODES, WIDTH, Looks, file_name, node_order, node_ticks
 from emulation.report.result_files import Setting, Span, Timeline
 from emulation.report.summary import Summary
 
@@ -32,7 +32,7 @@ def timelines(summary: Summary, looks: Looks, setting: Setting) -> Plot | None:
     is_shared = max(ends.values()) <= COMPARABLE * min(ends.values())
     row = TALL if max(map(len, shown.values())) <= FEW_NODES else LOW
     heights = [row * len(timeline) for timeline in shown.values()]
-    made = figure(11.5, 1.0 + sum(heights) + (0.34 if is_shared else 0.56) * len(shown))
+    made = figure(WIDTH, 1.0 + sum(heights) + (0.34 if is_shared else 0.56) * len(shown))
     grid = made.subplots(len(shown), 1, squeeze=False, sharex=is_shared, height_ratios=heights)[:, 0]
     for axes, (mechanism, timeline) in zip(grid, shown.items(), strict=True):
         _panel(axes, timeline, looks[mechanism].colour, max(ends.values()) if is_shared else ends[mechanism])
@@ -87,7 +87,7 @@ def _legend(made: Figure, colour: str) -> None:
     entries = (
         ("forward", palette.FORWARD),
         ("backward", palette.BACKWARD),
-        ("communication, in the mechanism's colour", colour),
+        ("communication", colour),
     )
     handles = [Patch(color=of, label=label) for label, of in entries]
     made.legend(handles=handles, loc="outside lower left", ncols=3)

@@ -18,10 +18,10 @@ from simulation.models.published_times import COMPUTE_S
 from simulation.papers import network_operator, poseidon, ralp
 from simulation.papers.cell import Cell
 from simulation.papers.published_tables import NAMES, title_of
-from tests.claims import results
-from tests.claims.pages import NUMBER, RESULTS, ROOT, all_pages, numbers_of, result_pages, tables_of
+from tests.claims import replayed, results
+from tests.claims.pages import NUMBER, ROOT, all_pages, numbers_of, result_pages, tables_of
 
-CLAIMS = RESULTS / "claims.toml"
+CLAIMS = Path(__file__).with_name("claims.toml")
 Spans = dict[Path, list[tuple[int, int]]]
 
 
@@ -267,6 +267,28 @@ def _computed(names: Iterable[str], once: bool) -> Iterator[Verdict]:
         yield Verdict(file, title_of(name), not found, why or "played again")
 
 
+def _replayed() -> Iterator[Verdict]:
+    """Rows that are computed are what is computed today."""
+    for (stem, section, place), computed in replayed.TABLES.items():
+        record = next(
+            each
+            for each in results.read_records(Path(f"{stem}.md"))
+            if (each["section"], each["place"]) == (section, place)
+        )
+        printed = {_plain(row[0]): NUMBER.findall(" ".join(row[1:])) for row in record["rows"]}
+        wrong = []
+        for row, numbers in computed().items():
+            texts = printed.get(row, [])
+            pairs = zip(texts, numbers, strict=False)
+            close = (abs(float(text.replace(",", "")) - number) <= _half_a_digit(text) for text, number in pairs)
+            if len(texts) != len(numbers) or not all(close):
+                wrong.append(
+                    f"{row}: the page has {', '.join(texts)}, computed {', '.join(f'{n:.6g}' for n in numbers)}"
+                )
+        page = f"docs/measurements/{stem}.md"
+        yield Verdict(page, f"{section}, computed again", not wrong, "; ".join(wrong) or "computed again")
+
+
 def verdicts(names: Iterable[str], covered: Spans | None = None, once: bool = False) -> list[Verdict]:
     """All claims' verdicts.
 
@@ -279,7 +301,7 @@ def verdicts(names: Iterable[str], covered: Spans | None = None, once: bool = Fa
     found = list(_computed(names, once))
     for path in result_pages():
         found += [*_played_tables(path, covered), *_measured_tables(path, covered)]
-    return [*found, *_claims(covered)]
+    return [*found, *_replayed(), *_claims(covered)]
 
 
 def coverage(covered: Spans) -> dict[Path, tuple[int, int]]:

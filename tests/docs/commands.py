@@ -103,7 +103,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"hostlib overlap .*": [Smaller("resnet18", "lenet"), Smaller("--iterations 11", "--iterations 6 --repeats 1")],
     r"hostlib cgdp check .*": [Smaller("cifar10_quick", "lenet"), Smaller("--chunk 1,2,3", "--chunk 2"), Smaller("$", " --iterations 1")],
     r"hostlib profile --model resnet18 .*": [Smaller("--batch 8", "--batch 1 --iterations 1")],
-    r"simulation paper (all|1 4) ?.*": [Smaller("all", "ralp2 poseidon1"), Smaller("1 4 6 7 8 9 10", "4")],
+    r"simulation paper (all|1 4|summary) ?.*": [Smaller("all|summary", "ralp2 poseidon1"), Smaller("1 4 6 7 8 9 10", "4")],
     r"simulation sweep .*": [
         Smaller(r"--workers \S+", "--workers 4,8"), Smaller("^(?!.*--mechanism)(.*)$", r"\1 --mechanism ring,ps")
     ],

@@ -55,7 +55,7 @@ def test_the_page_is_rendered_without_a_word(page: Path) -> None:
     dom, console = browse(page, "--dump-dom")
     assert console == []
     assert len(re.findall(r"<tr data-cell=", dom)) == 16
-    assert dom.count("<svg ") == dom.count("<figcaption>") == 7
+    assert dom.count("<svg ") == dom.count("<figcaption>") == 8
     shown = html.unescape(dom)
     assert all(sentence in shown for sentence in answer(Summary(read(page.parent))))
     for heading in ("Ranking", "Iteration time", "Bytes per node", "Computing and communication", "Invalid cells"):

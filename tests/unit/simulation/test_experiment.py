@@ -91,7 +91,7 @@ def test_what_cannot_be_simulated_is_not(small: Path) -> None:
     assert simulated_s(experiment, Cell(experiment.cells[0].model, "gloo", "1gbit", 2)) is None
 
 
-@pytest.mark.parametrize("mechanism", ["ring", "inagg+mcast", "mcast"])
+@pytest.mark.parametrize("mechanism", ["ring", "inagg+mcast", "butterfly"])
 def test_loss_costs_time(small: Path, mechanism: str) -> None:
     experiment = read_experiment(small)
     times = [simulated_s(experiment, Cell(experiment.cells[0].model, mechanism, "1gbit", 4, p)) for p in (0, 0.01, 0.2)]

@@ -269,7 +269,7 @@ def test_traces_are_well_formed(example: Path) -> None:
 
 def test_plots_are_written_both_ways(example: Path) -> None:
     names = {path.stem for path in (example / "plots").iterdir()}
-    assert {"bytes-alexnet", "timeline-alexnet", "simulated", "time-alexnet-bandwidth-at-4-workers"} == names
+    assert {"speedup", "bytes-alexnet", "timeline-alexnet", "simulated", "time-alexnet-bandwidth-at-4-workers"} == names
     for name in names:
         assert (example / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (example / "plots" / f"{name}.svg").read_text().startswith("<?xml")
