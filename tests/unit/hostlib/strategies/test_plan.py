@@ -27,7 +27,7 @@ from hostlib.strategies.plan import (
     sync_exchange,
     sync_exchange_of_all,
 )
-from hostlib.strategies.strategy import choose, registered_strategies
+from hostlib.strategies.strategy import Choice, choose, registered_strategies
 from hostlib.traces.trace import Layer, Parameter, Trace, synthesise, write
 from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import ExperimentError, read_experiment
@@ -35,12 +35,17 @@ from simulation.models.synthetic_trace import model_layers, model_trace
 from simulation.models.workload_source import WorkloadSource, bare, recorded
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, only, play
-from simulation.simulator.workload import of_plan, of_trace
+from simulation.simulator.workload import Workload, of_plan, of_trace
 
 MS = 1_000_000
 MEGABYTE = 10**6
 GIGABIT = Network(1e9)  # a megabyte in 8 ms
 NODES, BATCH = 8, 32
+
+
+def workload_of(subject: WorkloadSource, choice: Choice, workers: int) -> Workload:
+    """A strategy's messages, each gradient by itself."""
+    return of_plan(subject.plan(choice, workers))
 
 
 def run(exchange: Exchange) -> Execution:
@@ -114,7 +119,7 @@ VGG_LIKE = connected_model(25088, 4096, 4096, 1000)  # VGG19's fully connected l
 
 def link_bytes(subject: WorkloadSource, name: str, workers: int = NODES) -> dict[str, tuple[int, int]]:
     choice = choose(name)
-    job = Job(subject.workload(choice, workers), choice.mechanism, workers, bare=True)
+    job = Job(workload_of(subject, choice, workers), choice.mechanism, workers, bare=True)
     return play(Network(1e10), [job]).link_bytes
 
 
@@ -191,7 +196,10 @@ def test_poseidon_takes_what_its_shards_links_take() -> None:
     subject = WorkloadSource(VGG_LIKE.trace, VGG_LIKE.layers, 4096, 0)
     for where in ("", ":colocated"):
         poseidon, ps = (
-            play(Network(1e10), [Job(subject.workload(choose(name), NODES), choose(name).mechanism, NODES, bare=True)])
+            play(
+                Network(1e10),
+                [Job(workload_of(subject, choose(name), NODES), choose(name).mechanism, NODES, bare=True)],
+            )
             for name in (f"poseidon:servers=4:drop=1{where}", f"ps:servers=4:assign=pairs{where}")
         )
         assert poseidon.outcomes[0].iteration_s == pytest.approx(ps.outcomes[0].iteration_s, rel=0.05)
@@ -326,7 +334,7 @@ def test_bsp_sends_everything_when_the_backward_pass_is_over() -> None:
 def test_several_jobs_share_the_ways_between_racks() -> None:
     """A rack's way has a host's bandwidth, for one job's two workers there, or for two jobs'."""
     choice = choose("sfb/ring")
-    job = Job(VGG_LIKE.workload(choice, 4), choice.mechanism, 4, bare=True)
+    job = Job(workload_of(VGG_LIKE, choice, 4), choice.mechanism, 4, bare=True)
     alone, two = (
         play(Network(1e9, racks=2, oversubscription=2 * n), [job] * n, apart=True).outcomes[0].iteration_s
         for n in (1, 2)
@@ -354,14 +362,14 @@ def test_a_models_layers_have_all_that_is_sent(model: str) -> None:
 @pytest.mark.parametrize("name", registered_strategies())
 def test_every_strategy_is_played_with_its_own_mechanism(name: str) -> None:
     choice = choose(name if name != "wfbp" else "wfbp/ring")
-    job = Job(VGG_LIKE.workload(choice, 4), choice.mechanism, 4, bare=True)
+    job = Job(workload_of(VGG_LIKE, choice, 4), choice.mechanism, 4, bare=True)
     outcome = only(GIGABIT, job)[0]
     assert outcome.iteration_end_ns[1] > max(outcome.backward_end_ns[1]) >= 2 * MS
 
 
 def test_wfbp_is_what_a_trace_alone_says() -> None:
     trace = model_trace("alexnet")
-    made, plain = WorkloadSource(trace, (), 32, 0).workload(choose("ring"), 4), of_trace(trace)
+    made, plain = workload_of(WorkloadSource(trace, (), 32, 0), choose("ring"), 4), of_trace(trace)
     assert (made.tensors, made.released, made.errands) == (plain.tensors, plain.released, ())
     assert (made.forward_ns == plain.forward_ns).all() and (made.backward_ns == plain.backward_ns).all()
 
@@ -412,14 +420,14 @@ def test_what_is_not_known_is_said_in_a_line(tmp_path: Path) -> None:
     file = tmp_path / "two.trace"
     write(two_layers(), file)
     with pytest.raises(HostlibError, match=r"^sfb/ring needs layers' kinds, matrices and outputs, which"):
-        recorded(file).workload(choose("sfb/ring"), 4)
+        workload_of(recorded(file), choose("sfb/ring"), 4)
     sharing = "servers cannot share the hosts of"
     with pytest.raises(HostlibError, match=rf"^poseidon:servers=5:colocated/gloo: 5 {sharing} 4 workers$"):
-        VGG_LIKE.workload(choose("poseidon:servers=5:colocated"), 4)
+        workload_of(VGG_LIKE, choose("poseidon:servers=5:colocated"), 4)
     path = tmp_path / "trained.toml"
     cells = '[cells]\nmodels = ["lenet"]\nmechanisms = ["poseidon:servers=3:colocated"]\nworkers = [2]\n'
     path.write_text(f"{cells}[training]\n")
     with pytest.raises(ExperimentError, match=rf"3 {sharing} 2 workers$"):
         read_experiment(path)
     with pytest.raises(SimulationError, match=r"^bsp/ring is a training strategy: name a --model"):
-        bare(1000, 0).workload(choose("bsp/ring"), 4)
+        workload_of(bare(1000, 0), choose("bsp/ring"), 4)
