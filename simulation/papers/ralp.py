@@ -29,7 +29,7 @@ ASSUMED_TFLOPS = 10.0
 NOMINAL = 56e9
 SEEN = 1.76e9  # TensorFlow's parameter servers: fitted to eight VGG11 jobs
 SEEN_RING = 8.97e9  # Horovod: 2 S (W - 1) bytes of all eight machines at 8.97 GB/s, section 6.2
-MACHINES, WORKERS = 8, 3
+MACHINES, WORKERS = published_times.RALP_MACHINES, 3
 IMAGENET_22K = 21_841
 # Examples of a worker: tf_cnn_benchmarks' default for each network.
 BATCHES = {
@@ -38,8 +38,8 @@ BATCHES = {
     "inception3": 32,
     "lenet": 32,
     "overfeat": 32,
-    "resnet50": 64,
-    "vgg11": 64,
+    "resnet50": published_times.RALP_3_BATCH,
+    "vgg11": published_times.RALP_3_BATCH,
     "vgg19": 64,
 }
 COMPUTE, LINKS = "compute rate", "link speed"
