@@ -56,7 +56,8 @@ def cost_of(scenario: Scenario) -> Cost:
     parts = 1.0
     if scenario.semantics.turns and not mechanism.needs_fabric:
         turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (workers * scenario.jobs)))
-        parts = max(1.0, turns / max(1, mechanism.schedule(workers, size=largest).pieces, per_worker / 2))
+        pieces = mechanism.schedule(min(workers, 2 * SAMPLE), size=largest).pieces
+        parts = max(1.0, turns / max(1, pieces, per_worker / 2))
     played = compiled * tensors * parts * scenario.rounds * scenario.jobs
     return Cost(compiled, played)
 
@@ -68,16 +69,16 @@ def require_playable(scenario: Scenario) -> Cost:
         SimulationError: there are too many messages, or it would take hours or all memory; with the estimate.
     """
     scenario.require_counts()
+    what = f"{scenario.mechanism} with {scenario.workers:,} workers"
+    if scenario.workers * (scenario.jobs if scenario.apart else 1) >= MAX_NODES:
+        raise SimulationError(f"{what}: at most {MAX_NODES:,} hosts and switches can be played")
     tensors, _ = _tensors(scenario)
     cost = cost_of(scenario)
-    what = f"{scenario.mechanism} with {scenario.workers:,} workers"
     if tensors * scenario.jobs > MAX_TENSORS:
         raise SimulationError(
             f"{what}: {tensors * scenario.jobs:,} messages are more than {MAX_TENSORS:,}; a larger --message or --bucket "
             "makes fewer"
         )
-    if scenario.workers * (scenario.jobs if scenario.apart else 1) >= MAX_NODES:
-        raise SimulationError(f"{what}: at most {MAX_NODES:,} hosts and switches can be played")
     if cost.seconds > LONGEST_S or cost.memory_bytes > MOST_BYTES:
         raise SimulationError(
             f"{what}: about {_rounded(cost.played)} operations would take about {_duration(cost.seconds)} and "
