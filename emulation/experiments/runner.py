@@ -294,7 +294,8 @@ class ExperimentRun:
 
 def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured, predictor: PredictorSpec) -> Row:
     """A line of results.json; `simulated_ms` is the predictor's time."""
-    random = cell.loss > 0 or bool(experiment.topology.get("loss")) or experiment.training is not None
+    lossy = any(cable.loss for cable in experiment.declared(cell).cables)
+    random = lossy or experiment.training is not None
     found = bottleneck(measured, dilation, random)
     why = None if found is None else found.why
     if found is not None and experiment.training is not None:
