@@ -13,8 +13,8 @@ QUESTIONS = (
         "netfold ask --model resnet50 --workers 16 --bandwidth 25gbit",
     ),
     (
-        "How long does an iteration of a model take with one mechanism, and how many bytes does each link carry?",
-        "netfold simulate --model resnet50 --workers 32 --mechanism ring --json",
+        "How long does an iteration take with one mechanism?",
+        "netfold simulate --model resnet50 --workers 32 --mechanism ring",
     ),
     (
         "Is in-network aggregation faster, with real packets on this machine?",

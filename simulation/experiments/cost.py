@@ -49,13 +49,15 @@ def cost_of(scenario: Scenario) -> Cost:
     per_worker, symmetric = _operations(mechanism.name, workers)
     tensors, largest = _tensors(scenario)
     whole = 2 * per_worker * workers  # switches and servers have about as many as workers
-    plain = scenario.network.topology is None and scenario.network.racks == 1
+    network = scenario.network
+    plain = network.topology is None and network.declaration is None and network.racks == 1
     alone = plain and scenario.jobs == 1 and scenario.variation.is_none
     compiled = per_worker if symmetric and alone and whole * tensors > 2 * REDUCE_ABOVE else whole
     parts = 1.0
     if scenario.semantics.turns and not mechanism.needs_fabric:
         turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (workers * scenario.jobs)))
-        parts = max(1.0, turns / max(1, mechanism.schedule(workers, size=largest).pieces, per_worker / 2))
+        pieces = mechanism.schedule(min(workers, 2 * SAMPLE), size=largest).pieces
+        parts = max(1.0, turns / max(1, pieces, per_worker / 2))
     played = compiled * tensors * parts * scenario.rounds * scenario.jobs
     return Cost(compiled, played)
 
@@ -67,16 +69,16 @@ def require_playable(scenario: Scenario) -> Cost:
         SimulationError: there are too many messages, or it would take hours or all memory; with the estimate.
     """
     scenario.require_counts()
+    what = f"{scenario.mechanism} with {scenario.workers:,} workers"
+    if scenario.workers * (scenario.jobs if scenario.apart else 1) >= MAX_NODES:
+        raise SimulationError(f"{what}: at most {MAX_NODES:,} hosts and switches can be played")
     tensors, _ = _tensors(scenario)
     cost = cost_of(scenario)
-    what = f"{scenario.mechanism} with {scenario.workers:,} workers"
     if tensors * scenario.jobs > MAX_TENSORS:
         raise SimulationError(
             f"{what}: {tensors * scenario.jobs:,} messages are more than {MAX_TENSORS:,}; a larger --message or --bucket "
             "makes fewer"
         )
-    if scenario.workers * (scenario.jobs if scenario.apart else 1) >= MAX_NODES:
-        raise SimulationError(f"{what}: at most {MAX_NODES:,} hosts and switches can be played")
     if cost.seconds > LONGEST_S or cost.memory_bytes > MOST_BYTES:
         raise SimulationError(
             f"{what}: about {_rounded(cost.played)} operations would take about {_duration(cost.seconds)} and "
