@@ -11,6 +11,8 @@ from pathlib import Path
 from emulation.errors import EmulationError
 from hostlib.strategies.strategy import choose
 from hostlib.system.user_file import read_text
+from simulation.errors import ExperimentError
+from simulation.experiments.experiment_file import Cell, require_slots
 
 MODELS = (
     "alexnet", "googlenet", "inception3", "overfeat", "resnet50", "resnet101", "resnet152", "resnet200", "vgg11", "vgg16",
@@ -64,7 +66,11 @@ class RandomCell:
 
     @property
     def is_possible(self) -> bool:
-        """Whether it has few enough ranks, and a worker for each leaf."""
+        """Whether it has few enough ranks, a worker for each leaf, and slots on the switches for all jobs."""
+        try:
+            require_slots(Cell(self.model, self.mechanism, f"{self.gbit_s}gbit", self.workers, jobs=self.jobs))
+        except ExperimentError:
+            return False
         ranks = (self.workers + choose(self.mechanism).servers) * self.jobs
         return ranks <= MOST_RANKS and (self.leaves or 1) <= self.workers * self.jobs
 

@@ -34,7 +34,7 @@ from hostlib.system.process import write_whole
 from hostlib.text import units
 from hostlib.train import local
 from hostlib.train.options import TrainOptions
-from simulation.experiments.experiment_file import Cell, Experiment
+from simulation.experiments.experiment_file import Cell, Experiment, require_slots
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, PredictorSpec, find_predictor
 
 READY = Path(__file__).parent / "ready"
@@ -114,6 +114,7 @@ class ExperimentRun:
 
     Raises:
         EmulationError: it cannot be run with these options, or the directory holds something else, or is broken.
+        ExperimentError: a switch has too few slots for all jobs of a cell.
         UnknownNameError, SpecError: see find_predictor.
     """
 
@@ -134,6 +135,8 @@ class ExperimentRun:
             if experiment.training is not None:
                 TrainOptions(model=cell.model)
             past = choice.mechanism.sends_messages or choice.strategy.own_messages
+            if options.real is None:
+                require_slots(cell)
             if options.real is None and past:
                 options.how.require_streams(cell.mechanism)
         self.rows = self._earlier_rows()
@@ -294,7 +297,8 @@ class ExperimentRun:
 
 def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured, predictor: PredictorSpec) -> Row:
     """A line of results.json; `simulated_ms` is the predictor's time."""
-    random = cell.loss > 0 or bool(experiment.topology.get("loss")) or experiment.training is not None
+    lossy = any(cable.loss for cable in experiment.declared(cell).cables)
+    random = lossy or experiment.training is not None
     found = bottleneck(measured, dilation, random)
     why = None if found is None else found.why
     if found is not None and experiment.training is not None:

@@ -19,7 +19,7 @@ DISAGREE = 0.05  # slowest less fastest iteration, relative to the median
 OTHERS = 0.2  # of all cores: above that, something else is a cause
 COMFORTABLE = 0.6  # of a limit, that a suggested dilation leaves
 LEAST_STEP = 1.5  # factor between suggested dilations
-MOST_STEP = 8.0
+MOST_STEP = 4.0
 
 
 class Cause(Enum):

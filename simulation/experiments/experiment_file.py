@@ -266,7 +266,7 @@ def _experiment(path: Path, text: str, file: ExperimentFile) -> Experiment:
         if experiment.training is not None:
             raise ExperimentError("cells.slots is of replayed models: real training has slots of its own")
         for cell in experiment.cells:
-            _require_slots(cell)
+            require_slots(cell)
     if experiment.training is not None:
         return experiment
     for cell in {(each.model, each.mechanism): each for each in experiment.cells}.values():
@@ -298,7 +298,7 @@ def _cells(table: CellsTable) -> tuple[Cell, ...]:
     )
 
 
-def _require_slots(cell: Cell) -> None:
+def require_slots(cell: Cell) -> None:
     """Check that a switch has the slots that all jobs of a cell ask for together.
 
     Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,14 @@ from emulation.experiments.random_cells import (
     MODELS,
     MOST_RANKS,
     WORKERS,
+    RandomCell,
     random_cells,
     write_sample,
 )
-from emulation.experiments.runner import RunOptions
+from emulation.experiments.runner import ExperimentRun, RunOptions
 from hostlib.strategies.strategy import choose
 from hostlib.text import units
+from simulation.errors import ExperimentError
 from simulation.experiments.experiment_file import Cell, Experiment, read_experiment
 
 SMALL = '[cells]\nmodels = ["lenet"]\nmechanisms = [{}]\nbandwidths = ["1gbit"]\nworkers = [2]\n'
@@ -65,6 +68,16 @@ def test_a_seed_s_cells_stay_where_more_are_drawn(tmp_path: Path) -> None:
     with pytest.raises(EmulationError, match=r"cell01\.toml is of another sample: name another --output"):
         write_sample(2, 3, tmp_path)
     assert [path.read_text() for path in experiment_files(tmp_path)] == more
+
+
+def test_jobs_that_would_need_more_slots_than_a_switch_has_are_not_drawn_and_not_run(tmp_path: Path) -> None:
+    """Three jobs whose server multicasts in streams of chunks need 768 slots."""
+    three = RandomCell("alexnet", "mcast", 2, 10, 3, None, 1.0)
+    assert not three.is_possible and replace(three, jobs=2).is_possible
+    file = tmp_path / "three.toml"
+    file.write_text(three.file("Three jobs"))
+    with pytest.raises(ExperimentError, match="needs 768 slots of each switch, which has 512"):
+        ExperimentRun(read_experiment(file), RunOptions(tmp_path / "out"), lambda row: None)
 
 
 def test_numbers_in_names_are_in_order(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def test_a_cell_that_lacked_nothing_is_valid_however_busy_the_machine_was() -> N
         (
             replace(RIGHT, lack=replace(EASY, switches={"leaf0": 0.1, "spine": 0.5})),
             Cause.WAITED,
-            "spine waited for a core for 50% of the time: run again with --dilation 34",
-            34,
+            "spine waited for a core for 50% of the time: run again with --dilation 32",
+            32,
         ),
         (
             replace(RIGHT, lack=replace(EASY, switches={"switch": 0.3}, others=0.61)),
@@ -95,9 +95,9 @@ def test_what_is_random_may_differ_and_so_may_real_hosts() -> None:
     assert late is not None and late.cause is Cause.LATE
 
 
-def test_a_suggested_dilation_is_never_a_hundred_times_as_much() -> None:
+def test_a_suggested_dilation_is_at_most_four_times_as_much() -> None:
     hopeless = bottleneck(replace(RIGHT, latest=0.5), 8)
-    assert hopeless is not None and hopeless.dilation == 64
+    assert hopeless is not None and hopeless.dilation == 32
 
 
 def test_a_process_s_times_are_of_its_busiest_thread() -> None:
