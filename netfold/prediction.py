@@ -14,7 +14,6 @@ from simulation.experiments.single_iteration import (
     simulate,
     subject_of,
 )
-from simulation.models.synthetic_trace import DEFAULT_BATCH
 
 
 def predict(
@@ -27,17 +26,22 @@ def predict(
     size: str | None = None,
     jobs: int = 1,
     apart: bool = False,
-    pixels: int | None = None,
-    batch: int = DEFAULT_BATCH,
+    pixels: int | tuple[int, ...] | None = None,
+    batch: int | None = None,
     forward: str | None = None,
     backward: str | None = None,
     tflops: float | None = None,
+    gpu: str | None = None,
     latency: str = "0us",
     overhead: str = "0us",
     racks: int = 1,
     oversubscription: float = 1.0,
+    spines: int = 1,
+    topology: str | Path | None = None,
     semantics: Literal["runtime", "papers"] = "runtime",
     headers: bool | None = None,
+    framing: Literal["physical", "emulated"] = "physical",
+    elements: int | None = None,
     store_and_aggregate: bool = False,
     store_and_forward: bool = False,
     slots: int | str | None = None,
@@ -57,17 +61,18 @@ def predict(
     that are not listed below are the options of the same name of `simulation run`; its help describes them.
 
     Args:
-        model: a model that `simulation run` knows; None if `trace` or `size` is given.
+        model: a network of the zoo, MODULE:FACTORY, or a trace's path; None if `trace` or `size` is given.
         mechanism: as `ring` or `ps:servers=4`, or with a strategy, as `hybcomm/ring`.
         workers: number of hosts that compute.
         bandwidth: of every host's link, in each direction.
         trace: path of a trace file, simulated in place of a model.
         size: of one bare all-reduce, in place of a model; 16 MiB if neither model, trace nor size is given.
         jobs: number of identical jobs that run at the same time; with `apart`, each on its own hosts.
-        pixels: width of the model's square images (--input); None for the model's own.
-        batch: images per worker and iteration.
+        pixels: shape of one example (--input): the width of square images, a number of tokens, or all extents; None for
+            the model's own.
+        batch: examples per worker and iteration; None for 32, or for that of the trace.
         forward, backward: times of the passes; None for published ones, or else derived from `tflops` (10^12 operations
-            per second).
+            per second, as training achieves them) or `gpu` (a name that the help of `simulation run` lists).
         latency: one way, host to host.
         semantics: `runtime` plays what hosts and switches do; `papers` whole tensors without headers, in fabrics without
             limits.
@@ -75,6 +80,8 @@ def predict(
         bucket: up to this size gradients are summed together; None as the semantics have it.
         racks, oversubscription: leaf switches of a leaf-spine network, and the oversubscription of their links to the
             spine; 1 rack is a star.
+        spines: uplinks of each leaf, which share its bandwidth; hosts' streams are spread over them by a hash.
+        topology: file (TOML) with a table [topology], in place of racks.
         stragglers: rank -> how many times slower it computes.
 
     Returns:
@@ -94,12 +101,17 @@ def predict(
         "forward": forward,
         "backward": backward,
         "tflops": tflops,
+        "gpu": gpu,
         "latency": latency,
         "overhead": overhead,
         "racks": racks,
         "oversubscription": oversubscription,
+        "spines": spines,
+        "topology": topology,
         "semantics": semantics,
         "headers": headers,
+        "framing": framing,
+        "elements": elements,
         "store_and_aggregate": store_and_aggregate,
         "store_and_forward": store_and_forward,
         "slots": slots,

@@ -13,7 +13,6 @@ from simulation.answers.question import cells_of, compare, names_of
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import Scenario
 from simulation.models.architectures import BUILDERS
-from simulation.models.synthetic_trace import DEFAULT_BATCH
 
 
 def ask(
@@ -26,17 +25,22 @@ def ask(
     size: str | None = None,
     jobs: int = 1,
     apart: bool = False,
-    pixels: int | None = None,
-    batch: int = DEFAULT_BATCH,
+    pixels: int | tuple[int, ...] | None = None,
+    batch: int | None = None,
     forward: str | None = None,
     backward: str | None = None,
     tflops: float | None = None,
+    gpu: str | None = None,
     latency: str = "0us",
     overhead: str = "0us",
     racks: int = 1,
     oversubscription: float = 1.0,
+    spines: int = 1,
+    topology: str | Path | None = None,
     semantics: Literal["runtime", "papers"] = "runtime",
     headers: bool | None = None,
+    framing: Literal["physical", "emulated"] = "physical",
+    elements: int | None = None,
     store_and_aggregate: bool = False,
     store_and_forward: bool = False,
     slots: int | str | None = None,
@@ -77,12 +81,17 @@ def ask(
         "forward": forward,
         "backward": backward,
         "tflops": tflops,
+        "gpu": gpu,
         "latency": latency,
         "overhead": overhead,
         "racks": racks,
         "oversubscription": oversubscription,
+        "spines": spines,
+        "topology": topology,
         "semantics": semantics,
         "headers": headers,
+        "framing": framing,
+        "elements": elements,
         "store_and_aggregate": store_and_aggregate,
         "store_and_forward": store_and_forward,
         "slots": slots,
@@ -131,7 +140,7 @@ def question(
     workers, jobs, apart = (options.pop(name) for name in ("workers", "jobs", "apart"))
     cells, what = cells_of(names, model, trace, size, workers, bandwidth, options, jobs, apart)
     assumptions = {
-        **of_computing(model, trace, cells[0], options, given),
+        **of_computing(model, trace, cells[0], given),
         **of_network(cells[0], bandwidth, options["latency"], given),
     }
-    return compare(cells, assumptions, computing_speed(cells[0], options), options["seed"]), cells, what
+    return compare(cells, assumptions, computing_speed(cells[0]), options["seed"]), cells, what

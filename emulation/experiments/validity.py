@@ -11,9 +11,8 @@ from enum import Enum
 
 from emulation.experiments.measurement import Lack, Measured
 
-RANK_WAITED = 0.15  # of the time, without a core: above that, times were wrong by 10 % and more
-SWITCH_WAITED = 0.25
-LATE = 0.003  # of an iteration, its latest wake-up: times were wrong by about seven times that
+RANK_WAITED, SWITCH_WAITED = 0.15, 0.2  # of the time, without a core
+LATE = 0.0025  # of an iteration, its latest wake-up: times were too long by about seven times that
 LATE_ON_HOSTS = 0.02  # nothing else is late there
 BUSY = 0.9  # of a core, a switch by itself; of all cores, the cell
 DISAGREE = 0.05  # slowest less fastest iteration, relative to the median

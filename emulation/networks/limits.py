@@ -23,9 +23,15 @@ def require_realisable(topology: Topology) -> None:
     """Refuse a topology that no realisation can have.
 
     Raises:
-        TopologyError: it is too large, or its servers are not on the root.
+        TopologyError: it is too large, its servers are not on the root, or a switch has several uplinks.
     """
     require_hosts(topology.workers, topology.servers)
+    several = next((cable for cable in topology.cables if cable.parallel > 1), None)
+    if several is not None:
+        raise TopologyError(
+            f"{several.lower} has {several.parallel} uplinks, which can be simulated, but not emulated: the switches' "
+            "program forwards along a tree (leave out spines, or parallel)"
+        )
     if len(topology.switches) > LARGEST_SWITCHES:
         raise TopologyError(f"{len(topology.switches)} switches are not in 1..{LARGEST_SWITCHES}")
     for switch in topology.switches:

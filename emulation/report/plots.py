@@ -218,7 +218,7 @@ def speedups(summary: Summary, looks: Looks) -> Plot | None:
         _beside(axes, place, speedup, f"{axis_units.times(speedup)}{close}", largest)
         what = f"{ranking.best_fabric.mechanism} over {ranking.best_host.mechanism}"
         _above(axes, place, f"{ranking.setting.model}, {setting_text(ranking.setting, summary)}: {what}")
-    axes.axvline(1, color=palette.INK, linewidth=1, linestyle=":")
+    axes.axvline(1, color=palette.INK, linewidth=1, linestyle=":", zorder=1.5)
     _rows(axes, len(found), 1.25 * max(1.0, largest))
     return Plot(
         "speedup",
@@ -232,8 +232,9 @@ def speedups(summary: Summary, looks: Looks) -> Plot | None:
 
 def _above(axes: Axes, place: int, text: str) -> None:
     """A bar's label, above it: so it fits a narrow screen."""
-    lines = textwrap.wrap(text, LABEL_LETTERS)
-    axes.text(0, place - BAR / 2 - 0.06, "\n".join(lines[:2]), va="bottom", ha="left", fontsize=8.5)
+    shown = textwrap.shorten(text, LABEL_LETTERS, placeholder=" ...")
+    paper = {"facecolor": palette.PAPER, "edgecolor": "none", "pad": 0.6}  # hides the grid behind it
+    axes.text(0, place - BAR / 2 - 0.06, shown, va="bottom", ha="left", fontsize=8.5, bbox=paper)
 
 
 def _beside(axes: Axes, place: int, end: float, text: str, largest: float) -> None:

@@ -53,6 +53,7 @@ class Seen:
     Attributes:
         module: None for a function.
         flops, output: of the whole batch.
+        place: when it was first called, as a number that grows; -1 before.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Seen:
     flops: int = 0
     output: int = 0
     calls: int = 0
+    place: int = -1
 
     def called(self, output: Tensor, flops: int) -> None:
         self.calls += 1
@@ -78,6 +80,7 @@ class Watch(TorchFunctionMode):
         self._last = ""
         self._inside: list[str] = []
         self._names: Counter[str] = Counter()
+        self._started = 0  # calls of layers
         self._handles: list[Any] = []
         whole = ""  # the layer, such as attention, whose submodules are being called
         for path, module in model.named_modules():
@@ -111,6 +114,13 @@ class Watch(TorchFunctionMode):
 
     def _enters(self, path: str, *_: Any) -> None:
         self._inside.append(path)
+        if (seen := self._layers.get(path)) is not None:
+            self._place(seen)
+
+    def _place(self, seen: Seen) -> None:
+        if seen.place < 0:
+            seen.place = self._started
+        self._started += 1
 
     def _leaves(self, path: str, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self._inside.pop()
@@ -143,6 +153,7 @@ class Watch(TorchFunctionMode):
         self._names[place] += 1
         number = self._names[place]
         seen = Seen(place if number == 1 else f"{place}_{number}", FUNCTIONS[name], None)
+        self._place(seen)
         seen.called(output, flops)
         self._functions.setdefault(self._last, []).append(seen)
 
@@ -203,8 +214,20 @@ def _attention_flops(module: nn.MultiheadAttention, inputs: Tensor, output: Tens
     return int(places * (2 * weights + 4 * tokens * module.embed_dim))
 
 
-def run(model: nn.Module, inputs: Tensor) -> Any:
-    """Run the model's forward pass on meta tensors; the model is not changed."""
+def run(model: nn.Module, inputs: Tensor, with_weights: bool = False) -> Any:
+    """Run the model's forward pass on meta tensors; the model is not changed.
+
+    Args:
+        with_weights: run it on the inputs and weights as they are, in evaluation mode, which changes no statistics.
+    """
+    if with_weights:
+        training = {module: module.training for module in model.modules()}
+        try:
+            with torch.no_grad():
+                return model.eval()(inputs)
+        finally:
+            for module, mode in training.items():
+                module.training = mode
     state: dict[str, Tensor] = {}
     seen: dict[int, Tensor] = {}
     for path, module in model.named_modules():

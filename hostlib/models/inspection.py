@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from hostlib.errors import ContentsError, ModelError
-from hostlib.models.forward_recorder import OF_A_CONVOLUTION, Seen, Watch, run
-from hostlib.models.layer_info import LayerInfo
-from hostlib.models.loading import describe, image_shape, load_without_weights
+from hostlib.models.forward_recorder import OF_A_CONVOLUTION, Seen, Watch, kind_of, run
+from hostlib.models.layer_info import Family, LayerInfo, family_of
+from hostlib.models.loading import describe, image_shape, load_model, load_without_weights
 
 DEFAULT_INPUT = (3, 224, 224)
 EXAMPLES = 2  # batch normalisation rejects a single example
@@ -26,12 +27,18 @@ class Inspected:
     Attributes:
         input: shape of one example.
         classes: number of classes: the width of its output.
+        order: the layers' indices in the order of their first calls.
+        gradients: elements of each trained parameter's gradient, and bytes of an element, by name.
+        uncounted_flops: of one example's forward pass, in matrix products that are in no layer's operations.
     """
 
     name: str
     layers: tuple[LayerInfo, ...]
     input: tuple[int, ...]
     classes: int
+    order: tuple[int, ...]
+    gradients: dict[str, tuple[int, int]]
+    uncounted_flops: int
 
     @property
     def params(self) -> int:
@@ -42,26 +49,36 @@ class Inspected:
         return sum(layer.flops for layer in self.layers)
 
 
-def load(text: str, shape: tuple[int, ...] | None = None) -> Inspected:
+def load(text: str, shape: tuple[int, ...] | None = None, with_weights: bool = False) -> Inspected:
     """Build and inspect a model of the zoo, or of `package.module:factory`.
 
     Args:
         shape: of one example, see image_shape() [the model's attribute input_shape, or DEFAULT_INPUT].
+        with_weights: run the forward pass on the CPU with weights, for a model that depends on its tensors' values.
 
     Raises:
         UnknownNameError: there is no such model.
         ModelError: the factory fails, or the model rejects such input.
     """
     shape = image_shape(text, shape)
-    model = load_without_weights(text, shape)
+    model = load_model(text, shape) if with_weights else load_without_weights(text, shape)
     shape = shape or input_of(model)
+    inputs = example(model, shape)
     try:
-        layers, outputs = _traced(model, example(model, shape))
+        seen = _traced(model, torch.zeros_like(inputs, device="cpu") if with_weights else inputs, with_weights)
     except ContentsError:
         raise  # no other input would help
     except ModelError as error:
         raise ModelError(f"{error}; give its input shape with --input or the model's attribute input_shape") from error
-    return Inspected(text, layers, shape, outputs.shape[-1])
+    return Inspected(
+        text,
+        seen.layers,
+        shape,
+        seen.outputs.shape[-1],
+        seen.order,
+        {name: (p.numel(), p.element_size()) for name, p in model.named_parameters() if p.requires_grad},
+        seen.uncounted_flops,
+    )
 
 
 def layers_of(model: nn.Module, inputs: Tensor) -> tuple[LayerInfo, ...]:
@@ -73,7 +90,21 @@ def layers_of(model: nn.Module, inputs: Tensor) -> tuple[LayerInfo, ...]:
     Raises:
         ModelError: the model rejects the input, or depends on the values in its tensors.
     """
-    return _traced(model, inputs)[0]
+    return _traced(model, inputs).layers
+
+
+def operations(model: nn.Module, inputs: Tensor) -> tuple[int, Family]:
+    """FLOPs of one example's forward pass, and the kind of model. The model is not changed.
+
+    Args:
+        inputs: a batch on any device; only its shape and dtype matter.
+
+    Raises:
+        ModelError: see layers_of.
+    """
+    seen = _traced(model, inputs)
+    flops = [(layer.kind, layer.flops) for layer in seen.layers]
+    return sum(count for _, count in flops) + seen.uncounted_flops, family_of(flops)
 
 
 def output_shape(model: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -91,8 +122,11 @@ def input_of(model: nn.Module) -> tuple[int, ...]:
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
-    """The input's dtype: the model's attribute input_dtype, or float32."""
-    return getattr(model, "input_dtype", torch.float32)
+    """The input's dtype: the model's attribute input_dtype; else int64 if it has embeddings and no convolutions."""
+    kinds = {kind_of(module) for module in model.modules()}
+    usual = torch.int64 if "embedding" in kinds and "conv" not in kinds else torch.float32
+    found: torch.dtype = getattr(model, "input_dtype", usual)
+    return found
 
 
 def example(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
@@ -100,21 +134,45 @@ def example(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
     return torch.empty(EXAMPLES, *shape, dtype=dtype_of(model), device="meta")
 
 
-def _traced(model: nn.Module, inputs: Tensor) -> tuple[tuple[LayerInfo, ...], Tensor]:
-    with Watch(model) as watch:
-        outputs = _outputs(model, inputs)
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A forward pass.
+
+    Attributes:
+        order: the layers' indices in the order of their first calls.
+        product_flops: of all convolutions and matrix products, for one example.
+    """
+
+    layers: tuple[LayerInfo, ...]
+    order: tuple[int, ...]
+    product_flops: int
+    outputs: Tensor
+
+    @property
+    def uncounted_flops(self) -> int:
+        """Of one example, in matrix products that are in no layer's operations."""
+        counted = sum(layer.flops for layer in self.layers if layer.kind in ("conv", "fc", "attention"))
+        return max(0, self.product_flops - counted)
+
+
+def _traced(model: nn.Module, inputs: Tensor, with_weights: bool = False) -> _Traced:
+    with FlopCounterMode(display=False) as counter, Watch(model) as watch:
+        outputs = _outputs(model, inputs, with_weights)
     owned = _joined(watch.in_order(), _owners(model))
     uses = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
-    return tuple(_numbered(owned, len(inputs), uses)), outputs
+    layers = tuple(_numbered(owned, len(inputs), uses))
+    order = sorted(range(len(owned)), key=lambda index: owned[index][0].place)
+    return _Traced(layers, tuple(index + 1 for index in order), counter.get_total_flops() // len(inputs), outputs)
 
 
-def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
+def _outputs(model: nn.Module, inputs: Tensor, with_weights: bool = False) -> Tensor:
     """The model's output; the first if there are several."""
     try:
-        outputs = run(model, inputs)
+        outputs = run(model, inputs, with_weights)
     except Exception as error:  # the model may be the user's and raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        if "meta tensor" in str(error).lower():  # torch's wording for the missing values of a meta tensor
+        # torch's wordings for the missing values of a meta tensor, and for parameters whose sizes the first input tells
+        if "meta tensor" in str(error).lower() or "uninitialized parameter" in str(error):
             raise ContentsError(
                 f"the model's forward pass depends on values in its tensors, which inspection does not have: {reason}"
             ) from error

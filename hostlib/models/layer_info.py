@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["conv", "pool", "fc", "embedding", "attention", "norm", "other"]
+Family = Literal["cnn", "transformer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +38,18 @@ class LayerInfo:
     flops: int
     matrix: tuple[int, int] | None
     members: tuple[str, ...]
+
+
+def family_of(layers: Iterable[tuple[str, int]]) -> Family:
+    """Whether convolutions have half of a model's FLOPs or more ("cnn"), or other matrix products do ("transformer").
+
+    Args:
+        layers: kind and FLOPs of each.
+    """
+    convolutions = others = 0
+    for kind, flops in layers:
+        if kind == "conv":
+            convolutions += flops
+        else:
+            others += flops
+    return "cnn" if convolutions and convolutions >= others else "transformer"

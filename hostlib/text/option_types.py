@@ -275,10 +275,11 @@ MODEL = Value(
     Words(
         "MODEL",
         "a network",
-        "NAME[:OPTION=VALUE...] or MODULE:FACTORY; see `netfold models`",
+        "NAME[:OPTION=VALUE...] or MODULE:FACTORY; see `netfold models`; to simulate, also a trace's file",
         ("vgg16", "resnet50:norm=group", "my.models:network"),
     )
 )
+GPU = Value(Words("GPU", "a GPU", "one of the names that the help lists", ("h100", "a100")))
 DATASET = Value(
     Words(
         "DATASET",

@@ -12,6 +12,7 @@ from hostlib.topology.switch_tree import SwitchTree
 
 LONGEST_DELAY_NS = 3600 * 10**9
 QUEUE_FRAMES = 1000
+MOST_PARALLEL = 256
 # Of a TCP connection between emulated hosts: bytes that its receiver has not acknowledged, at most.
 SEND_BUFFER_BYTES = 65536
 SWITCH_NAME = re.compile("[a-z][a-z0-9]{0,9}")  # Part of an interface's name: at most 15 characters on Linux.
@@ -31,6 +32,8 @@ class Cable:
         delay_ns: of a frame, in each direction.
         loss: probability that a frame is lost, in each direction.
         queue: frames that may wait at each end; more are dropped.
+        parallel: so many equal cables side by side, of a switch, each with this rate. A stream between two hosts uses
+            one of them, by a hash (equal-cost multipath); what switches sum and multicast uses the first.
 
     Raises:
         TopologyError: a value is out of range.
@@ -42,6 +45,7 @@ class Cable:
     delay_ns: float = 0
     loss: float = 0.0
     queue: int = QUEUE_FRAMES
+    parallel: int = 1
 
     def __post_init__(self) -> None:
         where = f"link {self.lower}-{self.upper}"
@@ -53,9 +57,12 @@ class Cable:
             raise TopologyError(f"{where}: loss {self.loss} is not a probability in [0, 1)")
         if self.queue < 1:
             raise TopologyError(f"{where}: queue must be at least 1 frame, not {self.queue}")
+        if not 1 <= self.parallel <= MOST_PARALLEL:
+            raise TopologyError(f"{where}: parallel cables must be 1 to {MOST_PARALLEL}, not {self.parallel}")
 
     def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("lower", "upper", "rate_bits_s", "delay_ns", "loss", "queue")}
+        names = ("lower", "upper", "rate_bits_s", "delay_ns", "loss", "queue", *(("parallel",) * (self.parallel > 1)))
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,8 @@ class Topology:
             unknown = next((name for name in (cable.lower, cable.upper) if name not in names), None)
             if unknown is not None:
                 raise TopologyError(f"link {cable.lower}-{cable.upper}: there is no {unknown}; {self._nodes()}")
+            if cable.parallel > 1 and cable.lower not in switches:
+                raise TopologyError(f"link {cable.lower}-{cable.upper}: a host has one cable, not {cable.parallel}")
             if cable.upper not in switches:
                 raise TopologyError(f"link {cable.lower}-{cable.upper}: its upper end is not a switch; {self._nodes()}")
         repeated = first_repeated(cable.lower for cable in self.cables)

@@ -10,6 +10,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from hostlib.errors import HostlibError
-from hostlib.models.inspection import dtype_of
+from hostlib.models.inspection import EXAMPLES, dtype_of, operations
+from hostlib.models.layer_info import Family
 from hostlib.traces.kineto import import_profile
 from hostlib.traces.trace import Event, Layer, Parameter, Trace
 
@@ -55,7 +57,18 @@ def profile(
     except (RuntimeError, ValueError, TypeError) as error:
         message = f"the model does not take inputs of shape {shape}: {str(error).splitlines()[0]}"
         raise ProfileError(message) from None
-    return _by_profiler(model, inputs) if kineto else _by_hooks(model, inputs, iterations)
+    trace = _by_profiler(model, inputs) if kineto else _by_hooks(model, inputs, iterations)
+    flops, family = _operations(model, inputs)
+    return replace(trace, batch=batch, flops=flops, family=family)
+
+
+def _operations(model: nn.Module, inputs: Tensor) -> tuple[int | None, Family | None]:
+    """FLOPs of one example's forward pass, and the kind of model; None where they cannot be told."""
+    try:
+        flops, family = operations(model, inputs[:EXAMPLES] if len(inputs) >= EXAMPLES else inputs)
+    except HostlibError:
+        return None, None
+    return (flops, family) if flops else (None, None)
 
 
 def _random(model: nn.Module, shape: tuple[int, ...]) -> Tensor:

@@ -2,12 +2,16 @@
 
 The core is the five-attribute event of "How to Train your DNN", section 5: time, parameter, size, source device,
 destination device. Events whose source is a worker are that worker's aggregation trace, with times relative to its
-first event. Events whose source is a server are the distribution trace, of which only the order counts. Two more tables
-hold what five attributes cannot: how long layers compute, and which variables there are beside the gradients.
+first event. Events whose source is a server are the distribution trace, of which only the order counts. More tables
+hold what five attributes cannot: how long layers compute, which variables there are beside the gradients, and for how
+many examples the times are.
 
 A trace is one text file of comma-separated tables, each under its name in brackets; `#` begins a comment. A file with
 only events, without a table name, is also a trace.
 
+    [model]
+    batch,flops,family
+    32,1500000,cnn
     [layers]
     layer,forward_s,backward_s
     conv1,0.0012,0.0025
@@ -27,21 +31,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from hostlib.errors import HostlibError
+from hostlib.models.layer_info import Family
 from hostlib.system.user_file import read_text
 
 COLUMNS = {
     "layers": ("layer", "forward_s", "backward_s"),
     "parameters": ("parameter", "bytes", "layer", "trained"),
     "events": ("time_s", "parameter", "bytes", "source", "destination"),
+    "model": ("batch", "flops", "family"),
 }
 DEVICE = re.compile(r"(worker|server)[0-9]+")
 NS = 10**9
+MOST_DIGITS = 30  # of a whole number
 
 
 class TraceError(HostlibError):
@@ -90,11 +97,17 @@ class Trace:
         layers: in the order of the forward pass.
         parameters: in the order in which the model creates them.
         events: aggregation and distribution.
+        batch: examples for which the times are; None if unknown.
+        flops: of one example's forward pass; None if unknown.
+        family: what kind of model it is; None if unknown.
     """
 
     layers: tuple[Layer, ...]
     parameters: tuple[Parameter, ...]
     events: tuple[Event, ...]
+    batch: int | None = None
+    flops: int | None = None
+    family: Family | None = None
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -117,6 +130,11 @@ class Trace:
         layer = next(p.layer for p in self.parameters if p.name == first)
         names = [each.name for each in self.layers]
         return sum(each.backward_ns for each in self.layers[names.index(layer) :])
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds of both passes."""
+        return sum(layer.forward_ns + layer.backward_ns for layer in self.layers) / NS
 
     @property
     def bytes(self) -> int:
@@ -205,6 +223,7 @@ class Trace:
                     lambda e, c: replace(e, parameter=copied(e.parameter, c)),
                 )
             ),
+            self.batch,  # its operations are others now
         )
 
     def _regapped(self, change: Callable[[list[tuple[int, Event]]], list[tuple[int, Event]]]) -> tuple[Event, ...]:
@@ -269,7 +288,8 @@ def synthesise(layers: Iterable[Layer], parameters: Iterable[Parameter]) -> Trac
 
 def as_json_object(trace: Trace) -> dict[str, Any]:
     """A trace's tables by name, a list of rows each."""
-    return {each.name: [asdict(row) for row in getattr(trace, each.name)] for each in fields(trace)}
+    tables = {name: [asdict(row) for row in getattr(trace, name)] for name in ("layers", "parameters", "events")}
+    return tables | ({} if trace.batch is None else {"model": [{n: getattr(trace, n) for n in COLUMNS["model"]}]})
 
 
 def write(trace: Trace, path: Path) -> None:
@@ -279,7 +299,11 @@ def write(trace: Trace, path: Path) -> None:
 
 def as_text(trace: Trace) -> str:
     """Format a trace as its file's text."""
-    lines = ["# netfold trace: times in seconds; docs/simulation.md", "[layers]", ",".join(COLUMNS["layers"])]
+    lines = ["# netfold trace: times in seconds; docs/simulation.md"]
+    if trace.batch is not None:
+        known = (trace.batch, trace.flops, trace.family)
+        lines += ["[model]", ",".join(COLUMNS["model"]), ",".join("" if x is None else str(x) for x in known)]
+    lines += ["[layers]", ",".join(COLUMNS["layers"])]
     lines += [f"{x.name},{_seconds(x.forward_ns)},{_seconds(x.backward_ns)}" for x in trace.layers]
     lines += ["[parameters]", ",".join(COLUMNS["parameters"])]
     lines += [f"{p.name},{p.bytes},{p.layer},{'yes' if p.trained else 'no'}" for p in trace.parameters]
@@ -318,9 +342,12 @@ class _Row:
         return round(value * NS)
 
     def bytes(self, field: str) -> int:
+        return self.count(field, " of bytes")
+
+    def count(self, field: str, of: str = "") -> int:
         text = self.text(field)
-        if not re.fullmatch(r"[0-9]+", text) or int(text) == 0:
-            raise self.error(field, f"must be a whole number of bytes above 0, not {text!r}")
+        if not re.fullmatch(r"[0-9]+", text) or len(text) > MOST_DIGITS or int(text) == 0:
+            raise self.error(field, f"must be a whole number{of} above 0, not {text!r}")
         return int(text)
 
     def device(self, field: str) -> str:
@@ -361,7 +388,20 @@ def read(path: Path) -> Trace:
     for row, parameter in zip(tables["parameters"], parameters, strict=False):
         if parameter.layer not in named:
             raise row.error("layer", f"{parameter.layer!r} is not in [layers]")
-    return Trace(layers, parameters, events)
+    return Trace(layers, parameters, events, *_model(tables["model"]))
+
+
+def _model(rows: list[_Row]) -> tuple[int | None, int | None, Family | None]:
+    """Batch, FLOPs and family; empty fields are unknown."""
+    if not rows:
+        return None, None, None
+    if len(rows) > 1:
+        raise rows[1].error("batch", "a trace is of one model")
+    row, family = rows[0], rows[0].values["family"]
+    counts = {name: row.count(name) if row.values[name] else None for name in ("batch", "flops")}
+    if family not in ("", *get_args(Family)):
+        raise row.error("family", f"must be {', '.join(get_args(Family))} or empty, not {family!r}")
+    return counts["batch"], counts["flops"], family or None  # type: ignore[return-value]
 
 
 def _complete(file: str, text: str, rows: list[_Row], events: tuple[Event, ...]) -> None:

@@ -24,6 +24,7 @@ from simulation.commands.options import (
     refuse_what_says_nothing,
     typed,
 )
+from simulation.models.workload_source import is_trace
 
 
 @click.command(cls=Command, respelled=RESPELLED)
@@ -54,7 +55,8 @@ def ask(
         netfold ask --model resnet50 --workers 32 --bandwidth 10gbit --plot answer.svg
     """
     context = click.get_current_context()
-    refuse_what_says_nothing(context, trace_file is not None, model is not None)
+    has_trace = trace_file is not None or (model is not None and is_trace(model))
+    refuse_what_says_nothing(context, has_trace, model is not None)
     require_drawable(plot)
     given = {name.removeprefix("--").replace("-", "_") for name in typed(context)}
     found, cells, what = question(model, trace_file, size, bandwidth, options, given)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
-from hostlib.protocol.header import frame_bytes
+from hostlib.topology.topology import Topology
 from hostlib.traces.trace import Trace
 from simulation.answers import perturbation
 from simulation.answers.answer import Assumptions
-from simulation.experiments.scenario import PAPERS, TCP_FRAME, TCP_PAYLOAD, Scenario
-from simulation.models import published_times
-from simulation.models.synthetic_trace import BACKWARD_SHARE, DEFAULT_TFLOPS
+from simulation.experiments.scenario import PAPERS, Scenario
+from simulation.models.compute import BACKWARD_SHARE
 
 DEFAULT = "default"
 
@@ -37,6 +36,11 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
     if network.topology is not None:
         switches = len(network.topology.switches)
         found["topology"] = _assumed(f"{switches} switch{'es' if switches > 1 else ''}", source("topology"))
+    elif network.declaration is not None:
+        found["topology"] = _assumed(_described(scenario.topology()), source("topology", source("spines")))
+        if any(cable.parallel > 1 for cable in scenario.topology().cables):
+            text = "a stream between two hosts uses one by a hash of its hosts; the first spine sums"
+            found["uplinks"] = _assumed(text, "equal-cost multipath, RFC 2992; docs/adr/0016")
     elif network.racks > 1:
         text = f"{network.racks} racks, uplinks oversubscribed {network.oversubscription:g} times"
         found["topology"] = _assumed(text, source("racks"))
@@ -48,7 +52,6 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
         paper = "'How to Train your DNN', section 5"
         found["semantics"] = _assumed("whole tensors, no headers, no limit of slots", source("semantics", paper))
     else:
-        values, frame = frame_bytes()
         bucket = (
             f"{semantics.bucket_bytes / 2**20:g} MiB" if semantics.bucket_bytes else "none: each gradient by itself"
         )
@@ -58,8 +61,15 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
             found["overlap"] = _assumed("the next forward pass begins when all is summed", "DDP")
         slots = semantics.slots or "any number"
         found["slots"] = _assumed(slots, source("slots", "default of `controller start`"))
-        text = f"{TCP_PAYLOAD} of {TCP_FRAME} bytes are values in TCP, {values} of {frame} in the slot protocol"
-        found["headers"] = _assumed(text if semantics.headers else "none", source("headers", "docs/protocol.md"))
+        framing = semantics.framing
+        (values, frame), (payload, segment) = framing.slot_frame(semantics.elements), framing.tcp_segment()
+        text = (
+            f"{payload} of {segment} bytes are values in TCP, besides acknowledgements; {values} of {frame} in the slot "
+            f"protocol ({framing.name} frames)"
+        )
+        found["headers"] = _assumed(
+            text if semantics.headers else "none", source("headers", "IEEE 802.3, RFC 7323, docs/protocol.md")
+        )
     widths = (
         f"computing {_percent(perturbation.COMPUTE_SD)}, each step {_percent(perturbation.STEP_JITTER)}, links "
         f"{_percent(perturbation.RATE_SD)}, the simulator {_percent(perturbation.MODEL_SD)} (standard deviations)"
@@ -68,9 +78,7 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
     return found
 
 
-def of_computing(
-    model: str | None, trace: Any, scenario: Scenario, options: Mapping[str, Any], given: Collection[str]
-) -> Assumptions:
+def of_computing(model: str | None, trace: Any, scenario: Scenario, given: Collection[str]) -> Assumptions:
     """Of what is computed and how fast.
 
     Args:
@@ -81,34 +89,39 @@ def of_computing(
         return {"size": _assumed(f"{subject.trace.bytes} bytes", "--size" if "size" in given else DEFAULT)}
     forward_ns, backward_ns = _times_ns(subject.trace)
     times = f"{forward_ns / 1e6:.1f} ms forward, {backward_ns / 1e6:.1f} ms backward"
+    known = subject.assumptions
+    computing = [known[name].source for name in ("forward_s", "backward_s")]
     found = {
         "model": _assumed(str(model if model is not None else trace), "--trace" if model is None else "--model"),
-        "gradients": _assumed(f"{subject.trace.bytes / 1e6:.1f} MB", "the model's parameters, 4 bytes each"),
+        "layers": _assumed(len(subject.trace.layers), known["model"].source),
     }
-    if model is None:
-        return {**found, "computing": _assumed(times, "the trace")}
-    if {"forward", "backward"} & set(given):
-        source = "--forward, --backward"
-    elif "tflops" in given:
-        source = f"operations at {options['tflops']:g} TFLOP/s (--tflops), backward {BACKWARD_SHARE:g} times forward"
-    elif model in published_times.COMPUTE_S:
-        source = "published: 'How to Train your DNN', table 3"
-    else:
-        source = f"operations at {DEFAULT_TFLOPS:g} TFLOP/s (default), backward {BACKWARD_SHARE:g} times forward"
-    batch = _assumed(f"{subject.batch} examples per worker", "--batch" if "batch" in given else DEFAULT)
-    return {**found, "batch": batch, "computing": _assumed(times, source)}
+    if "input" in known:
+        found["input"] = known["input"].as_json()
+    found["gradients"] = _assumed(f"{subject.trace.bytes / 1e6:.1f} MB", known["gradients_bytes"].source)
+    if "batch" in known:
+        found["batch"] = _assumed(f"{subject.batch} examples per worker", known["batch"].source)
+    if "tflops" in known:
+        found["rate"] = _assumed(f"{float(known['tflops'].value):.4g} TFLOP/s", known["tflops"].source)
+    found["computing"] = _assumed(times, "; ".join(dict.fromkeys(computing)))
+    return found
 
 
-def computing_speed(scenario: Scenario, options: Mapping[str, Any]) -> float | None:
+def computing_speed(scenario: Scenario) -> float | None:
     """TFLOP/s of a worker, as --tflops has it; None if the model's operations are unknown."""
     subject = scenario.subject
-    flops = sum(layer.flops for layer in subject.layers)
-    if subject.bare or not flops:
+    flops, seconds = subject.trace.flops, sum(_times_ns(subject.trace)) / 1e9
+    if subject.bare or not flops or not seconds:
         return None
-    if options.get("tflops") is not None and not (options.get("forward") or options.get("backward")):
-        return float(options["tflops"])
-    seconds = sum(_times_ns(subject.trace)) / 1e9
-    return (1 + BACKWARD_SHARE) * subject.batch * flops / seconds / 1e12 if seconds else None
+    return (1 + BACKWARD_SHARE) * subject.batch * flops / seconds / 1e12
+
+
+def _described(topology: Topology) -> str:
+    uplinks = [cable for cable in topology.cables if cable.lower in topology.switches]
+    if not uplinks:
+        return "one switch"
+    several = max(cable.parallel for cable in uplinks)
+    each = f", up to {several} uplinks each" if several > 1 else ""
+    return f"{len(topology.switches)} switches{each}"
 
 
 def _times_ns(trace: Trace) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from hostlib.errors import QuantityError
+from hostlib.protocol.framing import FRAMINGS
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.system.command import Respelling
 from hostlib.text import option_types as types
@@ -13,7 +14,8 @@ from simulation.errors import SimulationError
 from simulation.experiments.scenario import BUCKET_BYTES, SEMANTICS
 from simulation.experiments.single_iteration import SLOT_BYTES, number_of_slots
 from simulation.models.architectures import BUILDERS
-from simulation.models.synthetic_trace import DEFAULT_BATCH, DEFAULT_TFLOPS
+from simulation.models.compute import DEFAULT_BATCH, DEFAULT_TFLOPS
+from simulation.models.gpus import GPUS
 from simulation.simulator.play import Order
 
 
@@ -27,6 +29,11 @@ def _number_of_slots(text: str) -> list[str] | None:
         return None
 
 
+# What --model takes.
+MODELS = (
+    f"{', '.join(sorted(BUILDERS))}, with options as NAME:classes=10; MODULE:FACTORY of one's own; or a trace's file"
+)
+
 # Old spellings of the options below.
 RESPELLED: dict[str, Respelling] = {
     "--slots": _number_of_slots,
@@ -38,16 +45,11 @@ def _yes_or_no(context: click.Context, parameter: click.Parameter, value: bool |
     return None if value is None else "yes" if value else "no"
 
 
-def _width(context: click.Context, parameter: click.Parameter, shape: tuple[int, ...] | None) -> int | None:
-    """The width of square images of three channels, of which models are made here."""
-    if shape is None:
-        return None
-    if len(shape) == 1:
-        return shape[0]
-    if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
-        text = "x".join(map(str, shape))
-        raise click.BadParameter(f"models take square images of 3 channels, such as 3x224x224, not {text}.")
-    return shape[1]
+def _extents(
+    context: click.Context, parameter: click.Parameter, shape: tuple[int, ...] | None
+) -> int | tuple[int, ...] | None:
+    """One number as such: the width of square images, or so many tokens."""
+    return shape[0] if shape is not None and len(shape) == 1 else shape
 
 
 cell_options = together(
@@ -58,7 +60,7 @@ cell_options = together(
         multiple=True,
         help="Mechanisms to compare [default: all that have a schedule].",
     ),
-    click.option("--model", type=types.MODEL, help=f"Model to train: {', '.join(sorted(BUILDERS))}."),
+    click.option("--model", type=types.MODEL, help=f"Model to train: {MODELS}."),
     click.option("--trace", "trace_file", type=types.ANY_FILE, help="Train what this trace describes."),
     click.option(
         "--size",
@@ -84,15 +86,13 @@ model_options = together(
         "--input",
         "pixels",
         type=types.SHAPE,
-        callback=_width,
+        callback=_extents,
         help="Shape of one example [default: what the model takes].",
     ),
     click.option(
         "--batch",
         type=types.N,
-        default=DEFAULT_BATCH,
-        show_default=True,
-        help="Examples per worker and iteration.",
+        help=f"Examples per worker and iteration [default: {DEFAULT_BATCH}, or as a trace was recorded].",
     ),
     click.option(
         "--forward", type=types.TIME.typed(), help="Time of the forward pass [default: published, else from --tflops]."
@@ -105,8 +105,13 @@ model_options = together(
     click.option(
         "--tflops",
         type=types.NUMBER,
-        help="Compute at this many TFLOP/s instead of in the published times "
+        help="Compute at this many TFLOP/s, as training achieves them, instead of in the published times "
         f"[default, where none are published: {DEFAULT_TFLOPS:g}].",
+    ),
+    click.option(
+        "--gpu",
+        type=types.GPU,
+        help=f"Compute as training does on this GPU: its published peak times a usual share. One of {', '.join(GPUS)}.",
     ),
 )
 
@@ -140,6 +145,19 @@ network_options = together(
         help="Oversubscription of each rack's uplink.",
     ),
     click.option(
+        "--spines",
+        type=types.N,
+        default=1,
+        show_default=True,
+        help="Uplinks of each rack, each to a spine of its own, which share its bandwidth. Hosts' streams are spread over "
+        "them by a hash; the first spine sums.",
+    ),
+    click.option(
+        "--topology",
+        type=types.ANY_FILE,
+        help="Network of the table [topology] of this file, as experiments have it, in place of --racks.",
+    ),
+    click.option(
         "--semantics",
         type=click.Choice(list(SEMANTICS)),
         default="runtime",
@@ -148,6 +166,18 @@ network_options = together(
         "simulate it, with whole tensors, no headers, and no limit of slots.",
     ),
     click.option("--headers/--no-headers", default=None, help="Links carry headers too [default: with runtime]."),
+    click.option(
+        "--framing",
+        type=click.Choice(list(FRAMINGS)),
+        default="physical",
+        show_default=True,
+        help="Bytes that links count of a frame: on Ethernet, with preamble, check sequence and gap; or as emulated links do.",
+    ),
+    click.option(
+        "--elements",
+        type=types.N,
+        help="Elements in a packet of the slot protocol: 32 or 64 on Tofino, 256 with v1model [default: 256].",
+    ),
     click.option("--store-and-aggregate", is_flag=True, help="Switches hold the whole sum before they send it on."),
     click.option("--store-and-forward", is_flag=True, help="Switches hold every whole message before they send it on."),
     click.option(
@@ -212,8 +242,9 @@ job_options = together(
 
 
 # What says nothing where a trace has its times already, and where nothing is computed.
-OF_A_MODEL = ("--input", "--forward", "--backward", "--tflops")
-OF_COMPUTING = (*OF_A_MODEL, "--batch", "--jitter", "--straggler")
+OF_A_MODEL = ("--input", "--forward", "--backward")
+OF_A_NETWORK = ("--racks", "--spines", "--oversubscription", "--latency")
+OF_COMPUTING = (*OF_A_MODEL, "--tflops", "--gpu", "--batch", "--jitter", "--straggler")
 
 
 def typed(context: click.Context) -> list[str]:
@@ -239,5 +270,8 @@ def refuse_what_says_nothing(context: click.Context, has_trace: bool, has_model:
         raise SimulationError(f"{', '.join(idle)}: an all-reduce computes nothing; with --model this is legal")
     if context.params.get("apart") and context.params["jobs"] == 1:
         raise SimulationError("--apart is of several jobs: it needs --jobs of 2 or more")
-    if "--oversubscription" in asked and context.params["racks"] == 1:
-        raise SimulationError("--oversubscription is of racks' uplinks: it needs --racks of 2 or more")
+    if context.params["topology"] is not None and (idle := [option for option in OF_A_NETWORK if option in asked]):
+        raise SimulationError(f"{', '.join(idle)}: the file of --topology says this itself")
+    for option in ("--oversubscription", "--spines"):
+        if option in asked and context.params["racks"] == 1:
+            raise SimulationError(f"{option} is of racks' uplinks: it needs --racks of 2 or more")

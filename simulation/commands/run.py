@@ -32,6 +32,7 @@ from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import Cell, read_experiment
 from simulation.experiments.scenario import Scenario
 from simulation.experiments.single_iteration import SimulatedIteration, simulate
+from simulation.models.workload_source import is_trace
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, predictors
 
 
@@ -81,13 +82,14 @@ def run_(
     context = click.get_current_context()
     if "--predictor" in typed(context):
         raise SimulationError("--predictor is of an EXPERIMENT's cells: name its file")
-    refuse_what_says_nothing(context, trace_file is not None, model is not None)
+    has_trace = trace_file is not None or (model is not None and is_trace(model))
+    refuse_what_says_nothing(context, has_trace, model is not None)
     cells, what = cells_of(names_of(mechanisms), model, trace_file, size, workers, bandwidth, options, jobs, apart)
     if as_json:
         results = {cell.mechanism: result.as_json() for cell, result in _results(cells)}
         click.echo(json.dumps(next(iter(results.values())) if len(cells) == 1 else results, indent=2))
         return
-    found = compare(cells, {}, computing_speed(cells[0], options), options["seed"])
+    found = compare(cells, {}, computing_speed(cells[0]), options["seed"])
     bare_bytes = cells[0].subject.trace.bytes if cells[0].subject.bare else 0
     show(output(), found, title_of(what, cells[0], bandwidth), bare_bytes)
 

@@ -6,7 +6,6 @@ import csv
 import json
 import sys
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import click
@@ -30,8 +29,7 @@ from simulation.errors import SimulationError
 from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import Scenario, slowest_s
 from simulation.experiments.single_iteration import network_of, scenario_of, semantics_of, subject_of
-from simulation.models.architectures import BUILDERS
-from simulation.models.workload_source import WorkloadSource
+from simulation.models.workload_source import WorkloadSource, is_trace
 
 
 @click.command(
@@ -139,7 +137,7 @@ def _require_all(models: list[str], mechanisms: list[str], bandwidths: list[str]
     Raises:
         SimulationError, HostlibError: one of them is none, or an option would change nothing.
     """
-    traces = [_is_trace(model) for model in models]
+    traces = [is_trace(model) for model in models]
     refuse_what_says_nothing(click.get_current_context(), any(traces), not all(traces))
     for mechanism in mechanisms:
         choose(mechanism)
@@ -149,13 +147,8 @@ def _require_all(models: list[str], mechanisms: list[str], bandwidths: list[str]
         units.bandwidth(bandwidth)
 
 
-def _is_trace(model: str) -> bool:
-    return model not in BUILDERS and Path(model).exists()
-
-
 def _subject(model: str, options: dict[str, Any]) -> WorkloadSource:
-    trace = _is_trace(model)
-    return subject_of(None if trace else model, Path(model) if trace else None, None, options)[0]
+    return subject_of(model, None, None, options)[0]
 
 
 def scenario_of_point(point: Any, subject: WorkloadSource | None = None) -> Scenario:

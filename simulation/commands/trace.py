@@ -14,17 +14,16 @@ from hostlib.system.command_group import Group
 from hostlib.text import option_types as types
 from hostlib.text.output import output
 from hostlib.traces.trace import Trace, as_json_object, as_text, read, write
-from simulation.commands.options import model_options
+from simulation.commands.options import MODELS, model_options
 from simulation.errors import SimulationError
 from simulation.experiments.single_iteration import trace_of
-from simulation.models.architectures import BUILDERS
 
 EVERY = ".*"
 MOST_TIMES, MOST_COPIES = 10**6, 10**4
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@click.option("--model", type=types.MODEL, help=f"Model to make a trace of: {', '.join(sorted(BUILDERS))}.")
+@click.option("--model", type=types.MODEL, help=f"Model to make a trace of: {MODELS}.")
 @model_options
 @click.option("--output", type=types.ANY_FILE, help="Write the trace to this file [default: print it].")
 @json_option
@@ -40,7 +39,7 @@ def trace(context: click.Context, /, model: str | None, output: Path | None, as_
     if context.invoked_subcommand is not None:
         return
     if model is None:
-        raise SimulationError(f"--model is missing; legal are {', '.join(sorted(BUILDERS))}")
+        raise SimulationError(f"--model is missing; legal are {MODELS}")
     _put(trace_of(model, options), output, as_json)
 
 

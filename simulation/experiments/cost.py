@@ -49,7 +49,8 @@ def cost_of(scenario: Scenario) -> Cost:
     per_worker, symmetric = _operations(mechanism.name, workers)
     tensors, largest = _tensors(scenario)
     whole = 2 * per_worker * workers  # switches and servers have about as many as workers
-    plain = scenario.network.topology is None and scenario.network.racks == 1
+    network = scenario.network
+    plain = network.topology is None and network.declaration is None and network.racks == 1
     alone = plain and scenario.jobs == 1 and scenario.variation.is_none
     compiled = per_worker if symmetric and alone and whole * tensors > 2 * REDUCE_ABOVE else whole
     parts = 1.0

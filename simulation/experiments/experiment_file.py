@@ -16,7 +16,6 @@ from typing import Any
 
 from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import Mechanism, registered
-from hostlib.models.layer_info import LayerInfo
 from hostlib.protocol import constants
 from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
 from hostlib.schedules.schedule import FabricUse
@@ -25,11 +24,10 @@ from hostlib.strategies.strategy import choose
 from hostlib.text import units
 from hostlib.topology.topology import Topology
 from hostlib.topology.topology_kinds import declare
-from hostlib.traces.trace import Trace, read
 from simulation.errors import ExperimentError, SimulationError
 from simulation.experiments.tables import CellsTable, ExperimentFile, ReplayTable, read_file
-from simulation.models.synthetic_trace import DEFAULT_BATCH, model_layers, model_trace
-from simulation.models.workload_source import WorkloadSource
+from simulation.models.compute import DEFAULT_BATCH, Compute
+from simulation.models.workload_source import WorkloadSource, model, recorded
 from simulation.simulator.workload import Workload, of_plan, trace_of_size
 
 # In miniature: tensors are at least this much smaller, links and computing this much faster.
@@ -133,7 +131,7 @@ class Experiment:
     seed: int = 1
     training: Training | None = None
     emulated: bool = True
-    _models: dict[str, tuple[Trace, tuple[LayerInfo, ...]]] = field(default_factory=dict, repr=False)
+    _subjects: dict[str, WorkloadSource] = field(default_factory=dict, repr=False)
     _plans: dict[tuple[str, str, int], Plan] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -181,14 +179,13 @@ class Experiment:
         """A plan's workload, with gradients in buckets as the file says."""
         return of_plan(plan, bucket_bytes=round(self.replay.bucket_bytes / self.replay.shrink))
 
-    def _model(self, name: str) -> tuple[Trace, tuple[LayerInfo, ...]]:
-        if is_trace(name):
-            return read(Path(name)), ()
-        if name[:1].isdigit():
-            return trace_of_size(_size(name)), ()
+    def _subject(self, name: str) -> WorkloadSource:
         replay = self.replay
-        trace = model_trace(name, replay.pixels, batch=replay.batch, tflops=replay.tflops)
-        return trace, model_layers(name, replay.pixels)
+        if is_trace(name):
+            return replace(recorded(Path(name)), batch=replay.batch)
+        if name[:1].isdigit():
+            return WorkloadSource(trace_of_size(_size(name)), (), replay.batch, 0)
+        return model(name, Compute(replay.batch, tflops=replay.tflops), replay.pixels)
 
     def mechanism(self, cell: Cell) -> Mechanism:
         """The mechanism that sums a cell's gradients."""
@@ -223,10 +220,9 @@ class Experiment:
         Raises:
             HostlibError, SimulationError: there is no such model or trace.
         """
-        if cell.model not in self._models:
-            self._models[cell.model] = self._model(cell.model)
-        trace, layers = self._models[cell.model]
-        return WorkloadSource(trace, layers, self.replay.batch, 0)
+        if cell.model not in self._subjects:
+            self._subjects[cell.model] = self._subject(cell.model)
+        return self._subjects[cell.model]
 
 
 def is_trace(model: str) -> bool:

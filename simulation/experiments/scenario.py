@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hostlib.mechanisms.mechanism import Mechanism, find
-from hostlib.protocol.header import frame_bytes
+from hostlib.mechanisms.mechanism import find
+from hostlib.protocol.framing import EMULATED, LEGAL_ELEMENTS, Framing
+from hostlib.protocol.header import ELEMENTS
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.schedules.schedule import FabricUse, is_host, worker
 from hostlib.strategies.strategy import Choice, choose
@@ -19,16 +20,12 @@ from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
 from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds, tcp_window
-from simulation.simulator.network import Network
+from simulation.simulator.network import Network, declared_topology
 from simulation.simulator.play import Job, Order, Played, operations, play, slots_of
 from simulation.simulator.workload import Variation, Workload, in_parts, of_plan
 
 MOST_WORKERS, MOST_JOBS = 1_000_000, 10_000
 BUCKET_BYTES = 25 * 2**20  # of DDP: torch.nn.parallel.DistributedDataParallel, bucket_cap_mb
-# A full TCP segment with timestamps (RFC 7323) in an Ethernet frame, and its half of an acknowledgement per two
-# segments (RFC 5681, 4.2), which shares the link with segments in the other direction.
-TCP_PAYLOAD, TCP_FRAME, HALF_ACKNOWLEDGEMENT = 1448, 1514, 33
-TCP_EFFICIENCY = TCP_PAYLOAD / (TCP_FRAME + HALF_ACKNOWLEDGEMENT)
 # Turns in which streams share a link during one tensor, at most: more is more accurate, but slower. Fewer where many
 # workers' messages take turns.
 TURNS, WORKERS_OF_ALL_TURNS, FEWEST_TURNS = 1024, 16, 16
@@ -48,6 +45,8 @@ class Semantics:
         bucket_bytes: gradients are summed together up to this size, as in DDP; 0 for each by itself.
         slots: of a job on a switch; 0 for any number.
         headers: frames have headers, and acknowledgements share links with values.
+        framing: which bytes links count of a frame with headers.
+        elements: values in a frame of the slot protocol, of 4 bytes each.
         frames: switches forward a frame once they have all of it; otherwise a message's first bit at once.
         turns: streams share a link in turns, as TCP's do; otherwise whole messages follow each other.
         send_buffer_bytes: of a TCP connection: bytes that its receiver has not acknowledged, at most; 0 for any number.
@@ -62,6 +61,8 @@ class Semantics:
     bucket_bytes: int = BUCKET_BYTES
     slots: int = SLOTS_PER_POOL
     headers: bool = True
+    framing: Framing = EMULATED
+    elements: int = ELEMENTS
     frames: bool = True
     turns: bool = True
     send_buffer_bytes: int = LINUX_SEND_BUFFER_BYTES
@@ -69,6 +70,11 @@ class Semantics:
     jitter: float = JITTER
     channels: bool = True
     servers_first: bool = False
+
+    def __post_init__(self) -> None:
+        if self.elements not in LEGAL_ELEMENTS:
+            legal = ", ".join(map(str, LEGAL_ELEMENTS))
+            raise SimulationError(f"--elements must be one of {legal}, not {self.elements}")
 
 
 RUNTIME = Semantics()
@@ -93,7 +99,7 @@ class Scenario:
 
     Attributes:
         mechanism: MECHANISM or STRATEGY/MECHANISM.
-        network: with racks or a topology of its own; its slots, turns and frames are replaced by the semantics'.
+        network: with racks, or a declaration or topology of its own; its slots, turns and frames are replaced by the semantics'.
         jobs: identical ones at the same time.
         apart: each on its own hosts.
         iterations: None for one, or three without a barrier.
@@ -147,8 +153,16 @@ class Scenario:
             plan = plan.scaled(1 / self.shrink)
         if self.semantics.headers:
             # Links carry the mechanism's frames; messages with other frames are scaled up by their lower efficiency.
-            plan = plan.with_exchanges_scaled(wire_efficiency(self.choice.mechanism) / TCP_EFFICIENCY)
+            plan = plan.with_exchanges_scaled(self.efficiency / self.semantics.framing.tcp_efficiency())
         return of_plan(plan, self.subject.message_bytes, round(self.semantics.bucket_bytes / self.shrink))
+
+    @property
+    def efficiency(self) -> float:
+        """Share of values in a link's traffic in both directions, for the mechanism's frames."""
+        framing = self.semantics.framing
+        if self.choice.mechanism.needs_fabric:
+            return framing.slot_efficiency(self.semantics.elements)
+        return framing.tcp_efficiency()
 
     def topology(self) -> Topology:
         """Its network's hosts, switches and cables.
@@ -160,6 +174,8 @@ class Scenario:
         if network.topology is not None:
             return network.topology
         workers, servers = (each * (self.jobs if self.apart else 1) for each in (self.workers, self.choice.hosts))
+        if network.declaration is not None:
+            return declared_topology(network, workers, servers)
         if network.racks > workers:
             raise NetworkError(f"racks must be in 1..{workers}, the number of workers' hosts, not {network.racks}")
         rate_bits_s, delay_ns = network.bandwidth_bits_s, network.latency_ns / 2
@@ -175,8 +191,11 @@ class Scenario:
         """
         self.require_counts()
         mechanism, workload, semantics = self.choice.mechanism, self.workload(), self.semantics
+        framing = semantics.framing
+        slot_bytes, slot_frame = framing.slot_frame(semantics.elements)
+        frame = slot_frame if mechanism.needs_fabric else framing.tcp_segment()[1]
         if self.jobs > 1 and semantics.frames and mechanism.needs_fabric and mechanism.channels == 0:
-            workload = in_parts(workload, PARTS, frame_bytes()[0])
+            workload = in_parts(workload, PARTS, slot_bytes)
         job = Job(
             workload,
             mechanism,
@@ -193,26 +212,27 @@ class Scenario:
         if semantics.turns:
             largest = max((tensor.bytes for tensor in workload.tensors), default=0)
             turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (self.workers * self.jobs)))
-            turn_bytes = max(TCP_PAYLOAD, largest // turns)
-        topology = self.network.topology if semantics.servers_first else self.topology()
+            turn_bytes = max(framing.tcp_segment()[0], largest // turns)
+        declared = self.network.declaration is not None or not semantics.servers_first
+        topology = self.topology() if declared else self.network.topology
         window_bytes = 0
         if semantics.turns and semantics.send_buffer_bytes:
             window_bytes = round(semantics.send_buffer_bytes / self.shrink)
             if topology is not None:
-                window_bytes = round(min(window_bytes, tcp_window(topology, TCP_PAYLOAD)))
-        efficiency = wire_efficiency(mechanism) if semantics.headers else 1.0
+                window_bytes = round(min(window_bytes, tcp_window(topology, framing.tcp_segment()[0])))
+        efficiency = self.efficiency if semantics.headers else 1.0
         if topology is not None and mechanism.needs_fabric:
             efficiency /= self._rounds(topology)
         network = replace(
             self.network,
             slots=semantics.slots,
-            slot_bytes=frame_bytes()[0],
+            slot_bytes=slot_bytes,
             turn_bytes=turn_bytes,
             window_bytes=window_bytes,
             timeout_ns=semantics.timeout_ns,
             topology=topology,
             efficiency=efficiency,
-            frame_bytes=frame_size(mechanism) if semantics.frames else 0,
+            frame_bytes=frame if semantics.frames else 0,
         )
         if self.workers == 1 and not semantics.servers_first:
             # One worker has all sums already. A ring of one sends nothing.
@@ -269,16 +289,3 @@ def median(plays: list[Played]) -> Played:
 def slowest_s(played: Played) -> float:
     """Time of an iteration of the slowest job."""
     return max(outcome.iteration_s for outcome in played.outcomes)
-
-
-def frame_size(mechanism: Mechanism) -> int:
-    """Bytes of a full frame, of the slot protocol or of TCP."""
-    return frame_bytes()[1] if mechanism.needs_fabric else TCP_FRAME
-
-
-def wire_efficiency(mechanism: Mechanism) -> float:
-    """Share of values in a link's traffic in both directions, for frames of the slot protocol or of TCP."""
-    if mechanism.needs_fabric:
-        payload, frame = frame_bytes()
-        return payload / frame
-    return TCP_EFFICIENCY

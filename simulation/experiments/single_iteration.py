@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from hostlib.errors import UnknownNameError
+from hostlib.protocol.framing import FRAMINGS
 from hostlib.text import units
+from hostlib.topology.topology import TopologyError
+from hostlib.topology.topology_table import read_table
 from hostlib.traces.trace import Trace
-from simulation.errors import SimulationError
+from simulation.errors import NetworkError, SimulationError
 from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import SEMANTICS, Scenario, Semantics
-from simulation.models.synthetic_trace import model_trace
-from simulation.models.workload_source import WorkloadSource, bare, known, recorded
+from simulation.experiments.tables import ExperimentFile
+from simulation.models import workload_source
+from simulation.models.compute import Compute
+from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.network import Network
 from simulation.simulator.play import Order, Played
 from simulation.simulator.workload import Variation
@@ -87,17 +92,45 @@ def network_of(bandwidth: str, options: dict[str, Any]) -> Network:
     Raises:
         QuantityError: a value is not a bandwidth, time or size.
         NetworkError: the network is impossible.
+        TopologyError: see declaration_of.
     """
     aggregate, forward = options.pop("store_and_aggregate"), options.pop("store_and_forward")
+    latency_ns = units.time_ns(options.pop("latency"), bare="s")
+    racks, oversubscription = options.pop("racks"), options.pop("oversubscription")
+    path, spines = options.pop("topology", None), options.pop("spines", 1)
+    declaration = None if path is None else declaration_of(Path(path))
+    if spines != 1 and declaration is None:
+        if racks == 1:
+            raise NetworkError("--spines is of racks' uplinks: it needs --racks of 2 or more")
+        declaration = {
+            "kind": "leaf-spine",
+            "leaves": racks,
+            "oversubscription": float(oversubscription),
+            "spines": spines,
+            "delay": f"{round(latency_ns / 2)}ns",
+        }
     return Network(
         units.bandwidth(bandwidth),
-        units.time_ns(options.pop("latency"), bare="s"),
+        latency_ns,
         units.time_ns(options.pop("overhead"), bare="s"),
-        options.pop("racks"),
-        options.pop("oversubscription"),
+        racks,
+        oversubscription,
         store_and_forward=forward,
         store_and_aggregate=aggregate or forward,
+        declaration=declaration,
     )
+
+
+def declaration_of(path: Path) -> dict[str, Any]:
+    """The table [topology] of a file that is only it, or of an experiment's.
+
+    Raises:
+        TopologyError: the file cannot be read, or has no such table.
+    """
+    table = read_table(path, ExperimentFile.model_fields)
+    if not table:
+        raise TopologyError(f"{path} has no table [topology]")
+    return table
 
 
 def semantics_of(options: dict[str, Any]) -> Semantics:
@@ -113,6 +146,12 @@ def semantics_of(options: dict[str, Any]) -> Semantics:
         raise UnknownNameError("semantics", name, SEMANTICS)
     made = SEMANTICS[name]
     slots, bucket, headers = options.pop("slots"), options.pop("bucket"), options.pop("headers")
+    framing, elements = options.pop("framing", "physical"), options.pop("elements", None)
+    if framing not in FRAMINGS:
+        raise UnknownNameError("framing", framing, FRAMINGS)
+    made = replace(made, framing=FRAMINGS[framing])
+    if elements is not None:
+        made = replace(made, elements=elements)
     if slots is not None:
         made = replace(made, slots=number_of_slots(slots))
     if headers is not None:
@@ -140,16 +179,24 @@ def _seconds(text: str | None) -> float | None:
     return None if text is None else units.time_ns(text, bare="s") / 1e9
 
 
-def trace_of(name: str, options: dict[str, Any]) -> Trace:
-    """A model's trace. Raises what model_trace raises."""
-    return model_trace(
-        name,
-        options["pixels"],
+def compute_of(options: dict[str, Any]) -> Compute:
+    """What options say of computing.
+
+    Raises:
+        SimulationError: a value is impossible, or values exclude each other.
+    """
+    return Compute(
+        options["batch"],
         _seconds(options["forward"]),
         _seconds(options["backward"]),
-        options["batch"],
         options["tflops"],
+        options.get("gpu"),
     )
+
+
+def trace_of(name: str, options: dict[str, Any]) -> Trace:
+    """A model's trace. Raises what workload_source.model raises."""
+    return workload_source.model(name, compute_of(options), options["pixels"]).trace
 
 
 def scenario_of(
@@ -208,10 +255,10 @@ def subject_of(
         raise SimulationError("--model, --trace and --size exclude each other")
     message = units.size(options["message"] or "0")
     if model is not None:
-        return known(model, trace_of(model, options), options["pixels"], options["batch"], message), model
+        return workload_source.model(model, compute_of(options), options["pixels"], message), model
     if trace_file is not None:
-        return recorded(trace_file, options["batch"], message), str(trace_file)
+        return workload_source.recorded(trace_file, compute_of(options), message), str(trace_file)
     bytes_ = units.size("16MiB" if size is None else size)
     if bytes_ < 1:
         raise SimulationError(f"--size must be at least 1 byte, not {size}")
-    return bare(bytes_, message), f"all-reduce of {size or '16MiB'}"
+    return workload_source.bare(bytes_, message), f"all-reduce of {size or '16MiB'}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +11,9 @@ from hostlib.models.layer_info import LayerInfo
 from hostlib.traces.trace import Layer, Parameter, Trace, synthesise
 from simulation.errors import SimulationError
 from simulation.models import published_times
-from simulation.models.architectures import Architecture, build
-
-BACKWARD_SHARE = 2.0  # relative to the forward pass: gradients of the inputs and of the weights
-DEFAULT_TFLOPS = 10.0
-DEFAULT_BATCH = 32
-
-MOST_BATCH, MOST_PIXELS = 10**9, 10**6
-LONGEST_S = 1e6
+from simulation.models.architectures import Architecture
+from simulation.models.compute import DEFAULT_BATCH, Compute, PassTimes, pass_times
+from simulation.models.described_model import DescribedModel, Shape, describe
 
 
 def spread(architecture: Architecture, forward_s: float, backward_s: float, first_backward: bool = False) -> Trace:
@@ -42,7 +36,7 @@ def spread(architecture: Architecture, forward_s: float, backward_s: float, firs
             for layer, f, b in zip(layers, _shares(forward, forward_s), _shares(backward, backward_s), strict=True)
         ],
         [
-            Parameter(v.name, 4 * v.elements, layer.name, v.trained and not layer.auxiliary)
+            Parameter(v.name, v.bytes, layer.name, v.trained and not layer.auxiliary)
             for layer in layers
             for v in layer.variables
         ],
@@ -57,80 +51,50 @@ def _shares(flops: NDArray[np.float64], seconds: float) -> list[int]:
     return [int(gap) for gap in np.diff(edges)]
 
 
+def trained_model(text: str, shape: Shape, compute: Compute) -> tuple[DescribedModel, Trace, PassTimes]:
+    """A model, its trace, and where its times come from.
+
+    Times are the given ones; else the published ones, of "How to Train your DNN" (at 299 pixels, a batch of 32), scaled
+    by FLOPs to another size or batch; else they follow from the FLOPs at a rate.
+
+    Args:
+        text, shape: see describe().
+
+    Raises:
+        SimulationError: it would compute for too long, or has nothing to train.
+        HostlibError, ArchitectureError: see describe().
+    """
+    name = text.partition(":")[0]
+    has_times = name in published_times.COMPUTE_S
+    described = describe(text, shape, published=has_times and not compute.has_rate)
+    if not described.architecture.elements:
+        raise SimulationError(f"{text} has no parameter with a gradient: there is nothing to sum")
+    reference = describe(name, published_times.PIXELS).architecture.flops if has_times else None
+    times = pass_times(compute, described.name, described.architecture.flops, described.family, reference)
+    trace = spread(described.architecture, times.forward_s, times.backward_s, times.first_backward)
+    return (
+        described,
+        replace(trace, batch=compute.examples, flops=described.architecture.flops, family=described.family),
+        times,
+    )
+
+
 def model_trace(
     name: str,
-    pixels: int | None = None,
+    pixels: Shape = None,
     forward_s: float | None = None,
     backward_s: float | None = None,
     batch: int = DEFAULT_BATCH,
     tflops: float | None = None,
 ) -> Trace:
-    """Make a model's trace from given times, published times, or FLOPs.
-
-    Published times are those of "How to Train your DNN" (at 299 pixels, a batch of 32), scaled by FLOPs to another size
-    or batch. Otherwise times follow from the FLOPs at `tflops`.
-
-    Raises:
-        SimulationError: an impossible time, batch or rate.
-        ArchitectureError: there is no such model, or the input is too small for it.
-    """
-    for what, value in (("forward time", forward_s), ("backward time", backward_s)):
-        if value is not None and not 0 <= value < float("inf"):
-            raise SimulationError(f"a {what} must be 0 or more seconds, not {value}")
-    if not 1 <= batch <= MOST_BATCH:
-        raise SimulationError(f"--batch must be at least 1 and at most {MOST_BATCH}, not {batch}")
-    if pixels is not None and pixels > MOST_PIXELS:
-        raise SimulationError(f"--input must be at most {MOST_PIXELS} pixels, not {pixels}")
-    if tflops is not None and not 0 < tflops < float("inf"):
-        raise SimulationError(f"--tflops must be above 0, not {tflops}")
-    known = name in published_times.COMPUTE_S and tflops is None
-    if known and pixels is None:
-        pixels = published_times.PIXELS
-    architecture = build(name, pixels)
-    operations = batch * _flops(architecture)
-    if known:
-        scale = operations / (DEFAULT_BATCH * _flops(build(name, published_times.PIXELS)))
-        forward, backward = (seconds * scale for seconds in published_times.COMPUTE_S[name])
-    else:
-        forward = operations / ((tflops or DEFAULT_TFLOPS) * 1e12)
-        backward = BACKWARD_SHARE * forward
-    if not max(forward, backward) < LONGEST_S:
-        raise SimulationError(f"{name} would compute for {forward:.3g} s at this rate: raise --tflops")
-    return spread(
-        architecture,
-        forward if forward_s is None else forward_s,
-        backward if backward_s is None else backward_s,
-        first_backward=not known,
-    )
+    """A model's trace; see trained_model."""
+    return trained_model(name, pixels, Compute(batch, forward_s, backward_s, tflops))[1]
 
 
-def model_layers(name: str, pixels: int | None = None) -> tuple[LayerInfo, ...]:
-    """A model's layers as strategies see them, without auxiliary heads.
+def model_layers(name: str, pixels: Shape = None) -> tuple[LayerInfo, ...]:
+    """A model's layers as strategies see them, without auxiliary heads, of the size whose times are published.
 
     Raises:
-        ArchitectureError: as model_trace.
+        HostlibError, ArchitectureError: see describe().
     """
-    if pixels is None and name in published_times.COMPUTE_S:
-        pixels = published_times.PIXELS
-    return layers_of(build(name, pixels))
-
-
-def layers_of(architecture: Architecture) -> tuple[LayerInfo, ...]:
-    """An architecture's layers; a normalisation belongs to the layer before it."""
-    layers: list[LayerInfo] = []
-    for layer in architecture.layers:
-        if layer.auxiliary:
-            continue
-        params, members = sum(v.elements for v in layer.trained), tuple(v.name for v in layer.trained)
-        if layer.kind == "norm" and layers:
-            last = layers[-1]
-            layers[-1] = replace(last, params=last.params + params, members=(*last.members, *members))
-            continue
-        matrix = (layer.outputs, layer.variables[0].elements // layer.outputs) if layer.kind == "fc" else None
-        kind: Any = layer.kind
-        layers.append(LayerInfo(len(layers) + 1, layer.name, kind, params, layer.outputs, layer.flops, matrix, members))
-    return tuple(layers)
-
-
-def _flops(architecture: Architecture) -> int:
-    return sum(layer.flops for layer in architecture.layers)
+    return describe(name, pixels, published=name.partition(":")[0] in published_times.COMPUTE_S).layers

@@ -78,14 +78,14 @@ void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::
           const Column<double> &loss, const Table<std::int32_t> &nodes, std::vector<Program> programs,
           const Table<std::int64_t> &tensors, std::vector<Job> jobs, std::int64_t overhead_ps, bool store_and_forward,
           bool store_and_aggregate, std::uint64_t turn_bytes, std::uint64_t window_bytes, std::int64_t timeout_ps) {
-    require(ps_per_byte.shape(0) == latency.shape(0) && loss.shape(0) == latency.shape(0) && nodes.shape(1) == 4
+    require(ps_per_byte.shape(0) == latency.shape(0) && loss.shape(0) == latency.shape(0) && nodes.shape(1) == 5
                 && tensors.shape(1) == 7,
             "the tables have other shapes");
     std::vector<Link> links;
     for (std::size_t i = 0; i < latency.shape(0); i++) links.push_back({ps_per_byte(i), latency(i), loss(i)});
     std::vector<Node> tree;
     for (std::size_t i = 0; i < nodes.shape(0); i++)
-        tree.push_back({nodes(i, 0), nodes(i, 1), nodes(i, 2), nodes(i, 3) != 0});
+        tree.push_back({nodes(i, 0), nodes(i, 1), nodes(i, 2), nodes(i, 3) != 0, nodes(i, 4)});
     for (const Job &each : jobs)
         require(each.slots == 0 || (each.frame_bytes > 0 && each.round_trip.size() == tree.size()),
                 "a job's slots need frames, and a round trip for every node");

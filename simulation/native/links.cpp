@@ -46,7 +46,19 @@ void Links::send(std::uint32_t id, Time end) {
     const Node &at = model_.nodes[m.at];
     if (!at.is_switch) return depart(id, at.up, at.parent, end);
     const std::int32_t next = model_.toward(m.at, m.state->program->nodes[m.target]);
-    depart(id, next == at.parent ? at.up : model_.nodes[next].down, next, end);
+    depart(id, next == at.parent ? at.up + cable(m, at) : model_.nodes[next].down + cable(m, model_.nodes[next]), next,
+           end);
+}
+
+// Of a node's equal cables to its parent, the one that a message uses: twice its number. All messages of a host to
+// another one use the same, by a hash as equal-cost multipath has it; what a switch sums or multicasts uses the first.
+std::int32_t Links::cable(const Message &m, const Node &node) const {
+    if (node.cables <= 1) return 0;
+    const std::vector<std::int32_t> &nodes = m.state->program->nodes;
+    if (m.target < 0 || model_.nodes[nodes[m.target]].is_switch || model_.nodes[nodes[m.source]].is_switch) return 0;
+    const auto flow = static_cast<std::uint64_t>(nodes[m.source]) << 32 | static_cast<std::uint64_t>(nodes[m.target]);
+    const std::uint64_t hash = mix(model_.jobs[m.state->job].seed ^ mix(flow));
+    return 2 * static_cast<std::int32_t>(hash % static_cast<std::uint64_t>(node.cables));
 }
 
 void Links::depart(std::uint32_t id, std::int32_t l, std::int32_t next, Time end) {

@@ -70,6 +70,7 @@ private:
 
     std::uint32_t message();
     void depart(std::uint32_t id, std::int32_t link, std::int32_t next, Time end);
+    std::int32_t cable(const Message &message, const Node &node) const;
     bool takes_turns(const Message &message) const;
     bool to_fabric(const Message &message) const;
     Window &window(const Message &message);

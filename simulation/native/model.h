@@ -17,10 +17,12 @@ struct Link {
     double loss;  // probability that it loses a frame
 };
 
-// A host or a switch of the tree; hosts of several jobs may share links. -1 for no parent.
+// A host or a switch of the tree; hosts of several jobs may share links. -1 for no parent. Its cables to the parent are
+// equal: number i has the links up + 2 i and down + 2 i.
 struct Node {
     std::int32_t parent, up, down;
     bool is_switch;
+    std::int32_t cables;
 };
 
 enum class Kind : std::uint8_t { send, receive, multicast, compute };

@@ -5,7 +5,6 @@
 #include "mix.h"
 
 namespace netfold::simulation {
-namespace {}  // namespace
 
 Workers::Workers(const Model &model, Events &events, Result &result, Schedules &schedules)
     : model_(model),

@@ -15,7 +15,8 @@ from hostlib.schedules.schedule import Operation, Receive, Schedule, Send, link_
 from hostlib.strategies.strategy import choose
 from simulation.models import published_times
 from simulation.models.architectures import build
-from simulation.models.synthetic_trace import layers_of, spread
+from simulation.models.described_model import layers_of
+from simulation.models.synthetic_trace import spread
 from simulation.papers import published_numbers
 from simulation.papers.cell import ASSUMED, COUNTED, FITTED, Cell, Table, without_links
 from simulation.papers.semantics import papers_network, papers_workload

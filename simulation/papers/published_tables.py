@@ -90,7 +90,7 @@ def find_table(name: str) -> str:
     plain = _plain(name)
     found = {_plain(each): each for each in NAMES}
     if plain not in found:
-        raise SimulationError(f"unknown table {name!r}; legal are {', '.join(NAMES)}, all")
+        raise SimulationError(f"unknown table {name!r}; legal are {', '.join(NAMES)}")
     return found[plain]
 
 

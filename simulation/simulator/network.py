@@ -12,7 +12,9 @@ Source: "How to Train your DNN", section 5, as its tables imply.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ from hostlib.schedules.schedule import SWITCH
 from hostlib.topology.builtin.leaf_spine import leaf_of
 from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Cable, Topology
+from hostlib.topology.topology_kinds import declare
 from simulation.errors import NetworkError
 
 PS_PER_NS = 1000
@@ -48,6 +51,7 @@ class Network:
         window_bytes: of a stream of such parts: that are under way without an acknowledgement, at most. 0 for any number.
         timeout_ns: after which such a stream sends the last frame of a message again, if that is lost.
         topology: replaces star and racks: any tree, with its cables' rates and delays.
+        declaration: a table [topology], which is declared with as many hosts as are played; replaces star and racks, too.
         efficiency: share of values in a cable's traffic.
         frame_bytes: with a topology: switches forward a frame once they have all of it; 0 for at once.
 
@@ -69,6 +73,7 @@ class Network:
     window_bytes: int = 0
     timeout_ns: int = 0
     topology: Topology | None = None
+    declaration: Mapping[str, Any] | None = None
     efficiency: float = 1.0
     frame_bytes: int = 0
 
@@ -91,11 +96,13 @@ class Tree:
     """A network as the kernel's tables.
 
     Attributes:
-        nodes: by index: (parent, link up, link down, is a switch); int32 (n, 4).
+        nodes: by index: (parent, link up, link down, is a switch, equal cables to the parent); int32 (n, 5). Cable i
+            has the links up + 2 i and down + 2 i.
         ps_per_byte, latency_ps, loss: by link.
         hosts: index of host h.
         switches: index by name.
-        link_names: by link: (name of the cable, "sent" or "received" as its lower end sees it).
+        link_names: by link: (name of the cable, "sent" or "received" as its lower end sees it). A cable has its lower
+            end's name; the further ones of several are leaf0.1, leaf0.2, ...
     """
 
     nodes: NDArray[np.int32]
@@ -114,7 +121,7 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
         topology: of topology_of.
     """
     switches = {name: index for index, name in enumerate(topology.switches)}
-    nodes: list[tuple[int, int, int, int]] = [(-1, -1, -1, 1)]
+    nodes: list[tuple[int, int, int, int, int]] = [(-1, -1, -1, 1, 0)]
     ps_per_byte: list[float] = []
     latency_ps: list[int] = []
     loss: list[float] = []
@@ -124,13 +131,14 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
         cable, is_switch = topology.above(name), name in switches
         assert cable is not None
         rate_bits_s = network.bandwidth_bits_s if cable.rate_bits_s is None else cable.rate_bits_s
-        nodes.append((switches[cable.upper], len(names), len(names) + 1, int(is_switch)))
-        ps_per_byte += [8e12 / (rate_bits_s * network.efficiency)] * 2
-        loss += [cable.loss] * 2
-        names += [(name, "sent"), (name, "received")]
+        nodes.append((switches[cable.upper], len(names), len(names) + 1, int(is_switch), cable.parallel))
+        ps_per_byte += [8e12 / (rate_bits_s * network.efficiency)] * (2 * cable.parallel)
+        loss += [cable.loss] * (2 * cable.parallel)
+        for number in range(cable.parallel):
+            names += [(f"{name}.{number}" if number else name, way) for way in ("sent", "received")]
         delay_ps = round(cable.delay_ns * PS_PER_NS)
         stored_ps = round(network.frame_bytes * 8e12 / rate_bits_s)
-        latency_ps += [delay_ps + stored_ps, delay_ps + (stored_ps if is_switch else 0)]
+        latency_ps += [delay_ps + stored_ps, delay_ps + (stored_ps if is_switch else 0)] * cable.parallel
     first = len(topology.switches)
     played = [f"worker{n}" for n in range(workers)] + [f"server{n}" for n in range(servers)]
     places = {name: first + index for index, name in enumerate(hosts)}
@@ -161,7 +169,7 @@ def round_trips(network: Network, of: Tree, workers: list[int], servers: list[in
     # Hosts that hang on like cables at one switch have like ways: two of them stand for all.
     alike: dict[tuple[int, ...], list[int]] = {}
     for host in workers:
-        parent, up, down, _ = map(int, of.nodes[host])
+        parent, up, down = map(int, of.nodes[host][:3])
         key = (parent, int(of.latency_ps[up]), int(of.latency_ps[down]), round(1e6 * of.ps_per_byte[down]))
         alike.setdefault(key, []).append(host)
     some = [host for hosts in alike.values() for host in hosts[:2]]
@@ -218,6 +226,7 @@ def topology_of(network: Network, workers: int, servers: int) -> Topology:
 
     Raises:
         NetworkError: there are more racks than workers, or the network's own topology has too few hosts.
+        TopologyError: see declared_topology.
     """
     if network.topology is not None:
         declared = network.topology
@@ -227,10 +236,21 @@ def topology_of(network: Network, workers: int, servers: int) -> Topology:
                 f"{declared.workers} workers and {declared.servers} servers"
             )
         return declared
+    if network.declaration is not None:
+        return declared_topology(network, workers, servers)
     if network.racks > workers:
         raise NetworkError(f"racks must be in 1..{workers}, the number of workers' hosts, not {network.racks}")
     flat = star(workers, servers, network.bandwidth_bits_s, network.latency_ns / 2)
     return flat if network.racks == 1 else _with_racks(flat, network)
+
+
+def declared_topology(network: Network, workers: int, servers: int) -> Topology:
+    """Make the topology that a network's declaration describes.
+
+    Raises:
+        TopologyError: it is impossible with so many hosts.
+    """
+    return declare(network.declaration or {}, workers, servers, network.bandwidth_bits_s)
 
 
 def _with_racks(flat: Topology, network: Network) -> Topology:

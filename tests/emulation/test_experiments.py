@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from hostlib.mechanisms.mechanism import find
+from hostlib.protocol.framing import EMULATED
 from hostlib.protocol.header import frame_bytes
 from hostlib.schedules.schedule import link_elements
 from hostlib.traces.trace import Layer, Parameter, synthesise, write
-from simulation.experiments.scenario import TCP_FRAME, TCP_PAYLOAD
 from simulation.models.synthetic_trace import model_layers
 
 pytestmark = pytest.mark.root
 
+TCP_PAYLOAD, TCP_FRAME = EMULATED.tcp_segment()
 VALUES = 200_000
 EXPERIMENT = """
 title = "two workers"

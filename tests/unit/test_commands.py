@@ -78,7 +78,7 @@ def test_one_thing_has_one_name() -> None:
 
 def test_no_flag_is_anothers_plural_or_abbreviation() -> None:
     flags = set(kinds())
-    assert {flag for flag in flags if f"{flag}s" in flags} == {"--port"}  # one, and so many
+    assert {flag for flag in flags if f"{flag}s" in flags} == {"--gpu", "--port"}  # one, and so many
     assert [flag for flag in flags if len(flag) == 2] == []
 
 

@@ -28,6 +28,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "hostlib.system.plot_file",
         "hostlib.mechanisms",
         "hostlib.models.layer_info",
+        "hostlib.models.users_model",
+        "hostlib.models.zoo.catalogue",
         "hostlib.protocol",
         "hostlib.schedules",
         "hostlib.strategies",

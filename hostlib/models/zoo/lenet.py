@@ -35,7 +35,9 @@ class Cifar10Quick(Chain):
     def __init__(self, *, classes: int, channels: int, pixels: int, norm: Norm = "none") -> None:
         super().__init__((channels, pixels, pixels), classes)
         extent(pixels, (3, 2), (2, 2), (2, 2), name="CIFAR-10 quick")
-        left = math.ceil(pixels / 8)
+        left = pixels
+        for _ in range(3):
+            left = math.ceil(max(left - 3, 0) / 2) + 1
         self.features = nn.Sequential(
             nn.Conv2d(channels, 32, 5, padding=2),
             nn.MaxPool2d(3, 2, ceil_mode=True),

@@ -22,11 +22,13 @@ class LinkTable(Quality):
     Attributes:
         lower: a node's name, or several.
         rate: as `25gbit`, or a multiple of a host's rate.
+        parallel: so many equal cables, of a switch; more than one can be simulated, but not emulated.
     """
 
     lower: Any = None
     upper: Any = None
     rate: Any = 1.0
+    parallel: int = 1
 
     def cables(self, quality: dict[str, Any], host_bits_s: float | None) -> list[Cable]:
         """Make the table's cables.
@@ -42,7 +44,8 @@ class LinkTable(Quality):
             raise TopologyError("topology: a link needs lower (one or several node names) and upper (a switch's name)")
         where = f"topology: link {lowers[0] if lowers else ''}-{self.upper}"
         rate_bits_s = self._rate_bits_s(where, host_bits_s)
-        return [Cable(name, self.upper, rate_bits_s, **{**quality, **self.options()}) for name in lowers]
+        options = {**quality, **self.options(), "parallel": self.parallel}
+        return [Cable(name, self.upper, rate_bits_s, **options) for name in lowers]
 
     def _rate_bits_s(self, where: str, host_bits_s: float | None) -> float | None:
         if isinstance(self.rate, str):

@@ -17,12 +17,12 @@ from simulation.cli import main
 from simulation.errors import ExperimentError
 from simulation.experiments import scenario
 from simulation.experiments.experiment_file import Cell, read_experiment
-from simulation.experiments.scenario import TCP_FRAME
 from simulation.predictors.builtin.discrete_event import scenario_of
 from simulation.simulator.workload import of_trace
 from tests.conftest import ROOT
 from tests.unit.simulation.simulated import simulated_s
 
+TCP_FRAME = 1514
 READY = ROOT / "emulation" / "experiments" / "ready"
 SMALL = """
 title = "small"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -98,12 +99,16 @@ def test_everything_is_tried_before_the_first_point_is_played(tmp_path: Path) ->
     output = tmp_path / "results"
     trace = tmp_path / "lenet.trace"
     write(model_trace("lenet"), trace)
+    bare = tmp_path / "bare.trace"
+    write(replace(model_trace("lenet"), batch=None), bare)
     for wrong, says in (
         (("--model", "lenet,nope"), "unknown model 'nope'"),
         (("--mechanism", "ring,nope"), "unknown mechanism 'nope'"),
         (("--bandwidth", "10gbit,fast"), "'fast' is not a number"),
         (("--oversubscription", "2"), "--oversubscription is of racks' uplinks"),
-        (("--model", f"lenet,{trace}", "--tflops", "3"), "--tflops: a trace has its own times"),
+        (("--model", f"lenet,{trace}", "--forward", "3ms"), "--forward: a trace has its own times"),
+        (("--model", f"lenet,{bare}", "--tflops", "3"), "--tflops: .*bare.trace does not say its FLOPs and batch"),
+        (("--model", f"lenet,{bare}", "--batch", "3"), "--batch: .*bare.trace does not say the batch of its times"),
     ):
         with pytest.raises((HostlibError, SimulationError, click.BadParameter), match=says):
             sweep("--output", str(output), *wrong)

@@ -33,21 +33,21 @@ def test_a_cell_that_lacked_nothing_is_valid_however_busy_the_machine_was() -> N
         (
             replace(RIGHT, lack=replace(EASY, switches={"leaf0": 0.1, "spine": 0.5})),
             Cause.WAITED,
-            "spine waited for a core for 50% of the time: run again with --dilation 27",
-            27,
+            "spine waited for a core for 50% of the time: run again with --dilation 34",
+            34,
         ),
         (
             replace(RIGHT, lack=replace(EASY, switches={"switch": 0.3}, others=0.61)),
             Cause.LOAD,
             "something else loads this machine (61% of its cores, this cell 30%), and switch waited for a core for 30% "
-            "of the time: end it, or run again with --dilation 16",
-            16,
+            "of the time: end it, or run again with --dilation 20",
+            20,
         ),
         (
             replace(RIGHT, latest=0.006),
             Cause.LATE,
-            "workers woke up late, by 0.6% of an iteration: run again with --dilation 27",
-            27,
+            "workers woke up late, by 0.6% of an iteration: run again with --dilation 32",
+            32,
         ),
         (
             replace(RIGHT, cpu={"switch": 0.95, "controller": 0.99, "machine": 1.0}),

@@ -19,7 +19,7 @@ from emulation.cli import main
 from emulation.errors import EmulationError
 from emulation.report import axis_units, canvas, chrome_trace, palette, plots
 from emulation.report.build import write_report
-from emulation.report.headline import answer
+from emulation.report.headline import answer, setting_text
 from emulation.report.result_files import ReportError, Span, read
 from emulation.report.summary import Summary
 from emulation.report.timeline import merged
@@ -284,6 +284,54 @@ def test_what_was_varied_is_drawn_along(tmp_path: Path) -> None:
     write_report(tmp_path, None)
     drawn = {path.stem for path in (tmp_path / "plots").glob("time-*.svg")}
     assert drawn == {"time-vgg16-jobs-at-25-Gbit-s-8-workers-0-loss", "time-vgg16-loss-at-25-Gbit-s-8-workers-1-job"}
+
+
+def test_where_no_cell_is_valid_there_are_times_causes_and_a_dilation(tmp_path: Path) -> None:
+    waited = "switch waited for a core for 48% of the time: run again with --dilation 7"
+    late = "workers woke up late, by 0.5% of an iteration: run again with --dilation 12"
+    folder(
+        tmp_path,
+        [
+            row("ring", 30.0, valid=False, bottleneck=waited, cause="waited", enough_dilation=7),
+            row("inagg", 20.0, valid=False, bottleneck=late, cause="late", enough_dilation=12),
+            row("ps", None, valid=False),
+        ],
+    )
+    shown, page = write_report(tmp_path, None)
+    text = page.read_text()
+    assert 'id="no-valid-cell"' in text and "<code>--dilation 12</code>" in text
+    assert text.count(waited) == text.count(late) == 2  # above the ranking, and among the invalid cells
+    assert "The cause was not recorded." in text
+    assert 'id="speedup"' not in text and not (tmp_path / "plots" / "speedup.svg").exists()
+    drawn = (tmp_path / "plots" / "time-vgg16.svg").read_text()
+    assert "30.0, invalid" in drawn and "20.0, invalid" in drawn
+    assert shown.as_json()["enough_dilation"] == {shown.cells[0].name: 7, shown.cells[1].name: 12}
+
+
+def test_the_speed_up_is_first_and_every_plot_fits_a_phone(tmp_path: Path) -> None:
+    times = {"ring": 40.0, "ps": 50.0, "inagg+mcast": 20.0}
+    folder(tmp_path, [row(m, t * f, bandwidth=b) for m, t in times.items() for b, f in (("10gbit", 2), ("25gbit", 1))])
+    _, page = write_report(tmp_path, None)
+    text = page.read_text()
+    assert text.index('id="speedup"') < text.index('id="ranking"') < text.index('id="time"')
+    assert "2.00" in (tmp_path / "plots" / "speedup.svg").read_text()
+    widths = [float(each) for each in re.findall(r'style="max-width: (\d+)px"', text)]
+    assert len(widths) == text.count("<svg ") and max(widths) <= 442  # letters of 12 px are 10 px on 375 px
+
+
+def test_a_setting_may_have_slots_and_a_delay(tmp_path: Path) -> None:
+    shown = summary(
+        tmp_path,
+        row("inagg+mcast", 10.0, cell="few", slots=16, delay="5us"),
+        row("inagg+mcast", 4.0, cell="many", slots=128, delay="5us"),
+    )
+    assert shown.varied() == ("slots",)
+    assert {r.setting.slots: setting_text(r.setting, shown) for r in shown.rankings} == {
+        16: "25 Gbit/s with 8 workers, 16 slots, 5 us per link",
+        128: "25 Gbit/s with 8 workers, 128 slots, 5 us per link",
+    }
+    write_report(tmp_path, None)
+    assert (tmp_path / "plots" / "time-vgg16-slots-at-25-Gbit-s-8-workers-5-us-per-link.svg").exists()
 
 
 def test_the_same_results_make_the_same_page(example: Path, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from torch import nn
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.models import zoo
 from hostlib.models.inspection import load
-from simulation.models.architectures import BUILDERS
+from simulation.models.architectures import BUILDERS, options_of
 from simulation.models.architectures import build as describe
+from simulation.models.described_model import layers_of
 
 PUBLISHED = {
     # Poseidon, table 3; Inception-v3's 27 million include the auxiliary head.
@@ -51,18 +52,49 @@ def test_sizes_are_those_of_the_papers(name: str, size: tuple[float, float]) -> 
     assert load(name).params == pytest.approx(published, rel=tolerance)
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+OPTIONS = (
+    "alexnet:norm=batch:classes=10",
+    "cifar10_quick:pixels=33",
+    "cifar10_quick:norm=group",
+    "googlenet:norm=batch:channels=1",
+    "gpt2:layers=2:width=32:heads=4:context=8:classes=50",
+    "inception3:norm=none",
+    "inception3:norm=group:classes=10",
+    "inception3:auxiliary=yes",
+    "inception3:auxiliary=no",
+    "lenet:pixels=31",
+    "mobilenet2:pixels=33:norm=none",
+    "resnet18:norm=none:pixels=65",
+    "resnet50:version=1",
+    "resnet50:version=1:norm=none",
+    "resnet50:norm=none",
+    "resnet50:norm=group:classes=10:pixels=33",
+    "vgg16:norm=batch:pixels=67",
+)
+
+
+def test_the_simulator_knows_the_whole_zoo_and_its_options() -> None:
+    assert sorted(BUILDERS) == sorted(zoo.NAMES)
+    for name in zoo.NAMES:
+        assert options_of(name) == zoo.options_of(name)
+
+
+@pytest.mark.parametrize("name", [*BUILDERS, *OPTIONS])
 def test_networks_are_the_simulators_layer_by_layer(name: str) -> None:
     described: list[tuple[str, int, int, int]] = []
     for layer in describe(name).layers:
         params = sum(variable.elements for variable in layer.trained)
-        if layer.kind == "norm":  # it belongs to the convolution made before it
+        if layer.kind == "batch norm":  # it belongs to the convolution made before it
             at = max(i for i, before in enumerate(described) if before[0] == "conv")
             kind, before, outputs, flops = described[at]
             described[at] = (kind, before + params, outputs, flops)
         elif not layer.auxiliary:
             described.append((layer.kind, params, layer.outputs, layer.flops))
-    assert [(x.kind, x.params, x.output, x.flops) for x in load(name).layers] == described
+    # An embedding of places has no examples: inspection divides what it makes by them.
+    found = [(x.kind, x.params, x.output * (2 if x.name == "places" else 1), x.flops) for x in load(name).layers]
+    assert found == described
+    matrices = [x.matrix for x in load(name).layers if x.kind == "fc"]
+    assert [x.matrix for x in layers_of(describe(name)) if x.kind == "fc"] == matrices
 
 
 def test_inceptions_auxiliary_head_is_the_simulators() -> None:

@@ -412,7 +412,7 @@ def test_what_is_not_known_is_said_in_a_line(tmp_path: Path) -> None:
     file = tmp_path / "two.trace"
     write(two_layers(), file)
     with pytest.raises(HostlibError, match=r"^sfb/ring needs layers' kinds, matrices and outputs, which"):
-        recorded(file, 32, 0).workload(choose("sfb/ring"), 4)
+        recorded(file).workload(choose("sfb/ring"), 4)
     sharing = "servers cannot share the hosts of"
     with pytest.raises(HostlibError, match=rf"^poseidon:servers=5:colocated/gloo: 5 {sharing} 4 workers$"):
         VGG_LIKE.workload(choose("poseidon:servers=5:colocated"), 4)

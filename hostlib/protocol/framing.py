@@ -1,0 +1,67 @@
+"""Bytes that a frame takes on a link: of the slot protocol and of TCP, on emulated links and on Ethernet.
+
+Emulated links (tc-tbf and the embedded switch) charge what the kernel calls a frame: the Ethernet header and what
+follows it. On a physical link, each frame also has a preamble, a check sequence and a gap.
+
+Sources: IEEE 802.3 (clauses 3.1.1 and 4.4.2); RFC 791, RFC 768, RFC 9293; RFC 7323 (timestamps); RFC 5681, section 4.2
+(an acknowledgement for every second segment).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostlib.protocol.header import ELEMENTS, FRAME_HEADERS, VALUE_BYTES
+
+MTU = 1500
+ETHERNET, PREAMBLE, CHECK_SEQUENCE, GAP = 14, 8, 4, 12
+SMALLEST_FRAME = 64  # with its check sequence
+IPV4, TCP, TIMESTAMPS = 20, 20, 12
+# Elements per packet for which the switches' programs are compiled: Tofino's 32 and 64, and v1model's 256.
+LEGAL_ELEMENTS = (32, 64, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How a link counts frames.
+
+    Attributes:
+        name: "emulated" or "physical".
+        further: bytes of a frame besides its Ethernet header and what follows it.
+    """
+
+    name: str
+    further: int
+
+    def wire_bytes(self, frame: int) -> int:
+        """Bytes that a frame takes, from the length that the kernel calls its own."""
+        if self.further:
+            frame = max(frame, SMALLEST_FRAME - CHECK_SEQUENCE)
+        return frame + self.further
+
+    def slot_frame(self, elements: int = ELEMENTS) -> tuple[int, int]:
+        """Bytes of values in a frame of the slot protocol, and those that it takes."""
+        return VALUE_BYTES * elements, self.wire_bytes(VALUE_BYTES * elements + FRAME_HEADERS)
+
+    def tcp_segment(self) -> tuple[int, int]:
+        """Bytes of values in a full segment with timestamps, and those that its frame takes. MPI over TCP is the same."""
+        return MTU - IPV4 - TCP - TIMESTAMPS, self.wire_bytes(ETHERNET + MTU)
+
+    def acknowledgement(self) -> float:
+        """Bytes on the way back for each segment: one acknowledgement for two."""
+        return self.wire_bytes(ETHERNET + IPV4 + TCP + TIMESTAMPS) / 2
+
+    def tcp_efficiency(self) -> float:
+        """Share of values in a link's traffic in both directions, for TCP."""
+        values, taken = self.tcp_segment()
+        return values / (taken + self.acknowledgement())
+
+    def slot_efficiency(self, elements: int = ELEMENTS) -> float:
+        """Share of values in a link's traffic, for the slot protocol."""
+        values, taken = self.slot_frame(elements)
+        return values / taken
+
+
+EMULATED = Framing("emulated", 0)
+PHYSICAL = Framing("physical", PREAMBLE + CHECK_SEQUENCE + GAP)
+FRAMINGS = {framing.name: framing for framing in (PHYSICAL, EMULATED)}
