@@ -20,7 +20,7 @@ def ask(
     workers: int = 4,
     bandwidth: str = "25gbit",
     *,
-    mechanisms: Sequence[str] = (),
+    mechanisms: Sequence[str] | str = (),
     trace: str | Path | None = None,
     size: str | None = None,
     jobs: int = 1,
@@ -60,7 +60,7 @@ def ask(
 
     Args:
         model: a model that `netfold ask` knows; None if `trace` or `size` is given.
-        mechanisms: those to compare; all that have a schedule if there are none.
+        mechanisms: those to compare, or a list in a text, as `ring,ps`; all that have a schedule if there are none.
         seed: of the perturbations from which intervals follow, and of jitter.
 
     Returns:
@@ -135,7 +135,8 @@ def question(
     if model is None and trace is None and size is None:
         raise SimulationError(f"--model is missing; legal are {', '.join(sorted(BUILDERS))}, or --trace or --size")
     options = dict(options)
-    names = names_of(options.pop("mechanisms"))
+    mechanisms = options.pop("mechanisms")
+    names = names_of([mechanisms] if isinstance(mechanisms, str) else mechanisms)
     workers, jobs, apart = (options.pop(name) for name in ("workers", "jobs", "apart"))
     cells, what = cells_of(names, model, trace, size, workers, bandwidth, options, jobs, apart)
     assumptions = {

@@ -58,15 +58,15 @@ def _of_model(summary: Summary, model: str) -> str:
             verbs = ("a host mechanism", "it has") if len(only.unknown_hosts) == 1 else ("host mechanisms", "they have")
             text += f" {_joined(only.unknown_hosts)}, {verbs[0]} too, might be faster: {verbs[1]} no valid measurement here."
         return text
-    compared = [ranking for ranking in rankings if ranking.speedup is not None]
-    if not compared:
+    both = [ranking for ranking in rankings if ranking.speedup is not None]
+    if not both:
         return f"For {model} no setting has both a valid host mechanism and a valid one that uses the fabric."
     # If a host mechanism is unknown, the best of the others says little.
-    full = [ranking for ranking in compared if not ranking.unknown_hosts] or compared
+    full = [ranking for ranking in both if not ranking.unknown_hosts] or both
     least, most = (pick(full, key=lambda r: r.speedup or 0) for pick in (min, max))
     better = sum((ranking.speedup or 0) > 1 and not ranking.is_close for ranking in full)
     text = f"For {model} help from the fabric pays in {better} of {axis_units.counted(len(full), 'setting')}"
-    if full is compared and any(ranking.unknown_hosts for ranking in compared):
+    if full is both and any(ranking.unknown_hosts for ranking in both):
         text += ", though in each a host mechanism that might be faster has no valid measurement"
     text += f". It fares best at {setting_text(most.setting, summary)}: there {_verdict(most)}"
     if most is not least:

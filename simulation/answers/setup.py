@@ -80,14 +80,14 @@ class Setup:
         network = self.network
         if network.topology is None:
             return self._network(
-                bandwidth_bits_s=network.bandwidth_bits_s * hosts,
+                bandwidth_bits_s=max(1.0, network.bandwidth_bits_s * hosts),
                 oversubscription=network.oversubscription * hosts / uplinks,
             )
         switches = set(network.topology.switches)
 
         def other(cable: Cable) -> Cable:
             rate = network.bandwidth_bits_s if cable.rate_bits_s is None else cable.rate_bits_s
-            return replace(cable, rate_bits_s=rate * (uplinks if cable.lower in switches else hosts))
+            return replace(cable, rate_bits_s=max(1.0, rate * (uplinks if cable.lower in switches else hosts)))
 
         return self._cables(other)
 

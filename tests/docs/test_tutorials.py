@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import netfold
 from tests.conftest import ROOT
 from tests.docs.commands import FENCED, UNTIL_READY, Elsewhere, files_on, plain, small, written_on
 
@@ -174,3 +175,10 @@ def test_the_switch_does_with_packets_what_the_page_says(tmp_path: Path) -> None
     # As the switch wrote it: the first packet, and the second of the sum.
     trace = (tmp_path / "trace.txt").read_text()
     assert trace.index(no_route) < trace.index("trace: packet of", trace.index(no_route)) < trace.index(added)
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "docs" / "tutorial-operator.md"], ids=lambda page: page.name
+)
+def test_the_answer_on_the_page_is_the_answer(page: Path) -> None:
+    assert netfold.ask("resnet50", 16, "25gbit").text in " ".join(page.read_text().split())

@@ -47,6 +47,7 @@ def netfold(*words: str) -> subprocess.CompletedProcess[str]:
         ("emulate bench", "controller"),
         ("emulate report build", "emulation"),
         ("schedule ring --plot /tmp/ring.svg", "plot"),
+        ("ask --model lenet --plot /tmp/answer.svg", "plot"),
         ("simulate sweep --workers 2,4 --cluster 127.0.0.1:1", "cluster"),
     ],
 )
@@ -62,6 +63,7 @@ def test_what_a_command_needs_is_named(words: str, extra: str) -> None:
         "--help",
         "mechanisms",
         "schedule ring",
+        "ask --model lenet --workers 2",
         "simulate --workers 2 --mechanism ring",
         "simulate emulation/experiments/ready/loss.toml",
         "train --help",

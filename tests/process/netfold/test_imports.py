@@ -57,6 +57,7 @@ def test_a_command_alone_is_loaded() -> None:
 @pytest.mark.parametrize(
     ("words", "used"),
     [
+        ("ask --model lenet --workers 2", ""),
         ("simulate --workers 4 --mechanism ring", ""),
         ("simulate sweep --workers 2,4 --mechanism ring", ""),
         ("simulate paper 4", ""),
