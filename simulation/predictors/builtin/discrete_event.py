@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hostlib.protocol.framing import EMULATED
 from hostlib.topology.topology import SEND_BUFFER_BYTES
 from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.experiments.scenario import RUNTIME, Scenario
@@ -25,6 +26,7 @@ def scenario_of(experiment: Experiment, cell: Cell) -> Scenario:
     if experiment.emulated:
         semantics = replace(
             semantics,
+            framing=EMULATED,
             send_buffer_bytes=round(SEND_BUFFER_BYTES * experiment.replay.shrink),
             # Linux's clock is not slowed down with the rest.
             timeout_ns=round(RETRANSMISSION_TIMEOUT_NS / max(1.0, experiment.replay.dilation)),
