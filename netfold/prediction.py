@@ -38,7 +38,7 @@ def predict(
     oversubscription: float = 1.0,
     spines: int = 1,
     topology: str | Path | None = None,
-    semantics: Literal["runtime", "papers"] = "runtime",
+    semantics: Literal["runtime", "papers"] | None = None,
     headers: bool | None = None,
     framing: Literal["physical", "emulated"] = "physical",
     elements: int | None = None,
@@ -75,7 +75,7 @@ def predict(
             per second, as training achieves them) or `gpu` (a name that the help of `simulation run` lists).
         latency: one way, host to host.
         semantics: `runtime` plays what hosts and switches do; `papers` whole tensors without headers, in fabrics without
-            limits.
+            limits; None for `runtime`, or `papers` with `store_and_aggregate` or `store_and_forward`.
         slots: number of slots of each job on a switch, of 1 KiB each; 0 for no limit; None as the semantics have it.
         bucket: up to this size gradients are summed together; None as the semantics have it.
         racks, oversubscription: leaf switches of a leaf-spine network, and the oversubscription of their links to the
@@ -125,6 +125,7 @@ def predict(
         "stragglers": tuple(f"{rank}={factor}" for rank, factor in (stragglers or {}).items()),
         "seed": seed,
     }
-    network, played = network_of(bandwidth, options), semantics_of(options)
+    network = network_of(bandwidth, options)
+    played = semantics_of(network, options)
     subject, _ = subject_of(model, None if trace is None else Path(trace), size, options)
     return simulate(scenario_of(subject, mechanism, workers, network, played, options, jobs, apart))
