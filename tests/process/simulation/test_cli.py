@@ -57,4 +57,5 @@ def test_the_command_prints_what_it_promises() -> None:
         [sys.executable, "-m", "simulation", "paper", "7", "--json"], cwd=ROOT, capture_output=True, text=True
     )
     printed = json.loads(done.stdout)
-    assert [set(cell) for cell in printed] == [{"table", "row", "column", "published", "simulated", "kind"}] * 12
+    keys = {"table", "row", "column", "published", "simulated", "kind", "rests_on", "faster_links", "time_s"}
+    assert [set(cell) for cell in printed] == [keys] * 12
