@@ -32,6 +32,8 @@ def predict(
     backward: str | None = None,
     tflops: float | None = None,
     gpu: str | None = None,
+    gpus_per_host: int = 1,
+    host_link: str = "nvlink4",
     latency: str = "0us",
     overhead: str = "0us",
     racks: int = 1,
@@ -63,7 +65,8 @@ def predict(
     Args:
         model: a network of the zoo, MODULE:FACTORY, or a trace's path; None if `trace` or `size` is given.
         mechanism: as `ring` or `ps:servers=4`, or with a strategy, as `hybcomm/ring`.
-        workers: number of hosts that compute.
+        workers: number of GPUs that compute, of which each host has `gpus_per_host`.
+        host_link: of each GPU to the others of its host: a name as `nvlink4`, or a rate as `400gbit`, each way.
         bandwidth: of every host's link, in each direction.
         trace: path of a trace file, simulated in place of a model.
         size: of one bare all-reduce, in place of a model; 16 MiB if neither model, trace nor size is given.
@@ -102,6 +105,8 @@ def predict(
         "backward": backward,
         "tflops": tflops,
         "gpu": gpu,
+        "gpus_per_host": gpus_per_host,
+        "host_link": host_link,
         "latency": latency,
         "overhead": overhead,
         "racks": racks,

@@ -85,5 +85,7 @@ def title_of(what: str, cell: Scenario, bandwidth: str) -> str:
     network, jobs = cell.network, f", {cell.jobs} jobs" if cell.jobs > 1 else ""
     in_racks = f" in {network.racks} racks" if network.racks > 1 else ""
     oversubscribed = f", oversubscription {network.oversubscription:g}" if network.oversubscription != 1 else ""
-    plural = "" if cell.workers == 1 else "s"
-    return f"{what}, {cell.workers:,} worker{plural}{in_racks}, {bandwidth} links{oversubscribed}{jobs}"
+    workers = cell.workers * cell.gpus_per_host
+    plural = "" if workers == 1 else "s"
+    on_hosts = f" on {cell.workers:,} host{'s' if cell.workers > 1 else ''}" if cell.gpus_per_host > 1 else ""
+    return f"{what}, {workers:,} worker{plural}{on_hosts}{in_racks}, {bandwidth} links{oversubscribed}{jobs}"

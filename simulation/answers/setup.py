@@ -91,6 +91,10 @@ class Setup:
 
         return self._cables(other)
 
+    def host_link(self, factor: float) -> Setup:
+        """The links between a host's GPUs have so many times their rate."""
+        return replace(self, job=replace(self.job, host_ps_per_byte=self.job.host_ps_per_byte / factor))
+
     def latency(self, factor: float) -> Setup:
         """Every cable has so many times its latency."""
         if self.network.topology is None:

@@ -21,6 +21,7 @@ from simulation.experiments.scenario import SEMANTICS, Scenario, Semantics
 from simulation.experiments.tables import ExperimentFile
 from simulation.models import workload_source
 from simulation.models.compute import Compute
+from simulation.models.host_links import DEFAULT_HOST_LINK, find_host_link
 from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.network import Network
 from simulation.simulator.play import Order, Played
@@ -212,6 +213,7 @@ def scenario_of(
     """A cell that options describe.
 
     Args:
+        workers: GPUs, of which a host has `gpus_per_host` of the options.
         network, semantics: of network_of and semantics_of.
 
     Raises:
@@ -227,10 +229,11 @@ def scenario_of(
         if number in stragglers:
             raise SimulationError(f"--straggler {text}: rank {number} is given twice")
         stragglers[number] = times
+    gpus, link = options.get("gpus_per_host", 1), find_host_link(options.get("host_link", DEFAULT_HOST_LINK))
     return Scenario(
         subject,
         mechanism,
-        workers,
+        hosts_of(workers, gpus),
         network,
         semantics,
         jobs,
@@ -239,8 +242,35 @@ def scenario_of(
         options["barrier"] == "global",
         None if options["pipelined"] is None else options["pipelined"] == "yes",
         Order(options["order"]),
-        Variation(options["jitter"], stragglers, options["seed"]),
+        Variation(options["jitter"], _slowest_of_hosts(stragglers, workers, gpus), options["seed"]),
+        gpus_per_host=gpus,
+        host_link_gb_s=link.gb_s,
     )
+
+
+def hosts_of(workers: int, gpus_per_host: int) -> int:
+    """How many hosts so many GPUs are on.
+
+    Raises:
+        SimulationError: no whole number.
+    """
+    if gpus_per_host < 1 or (gpus_per_host > 1 and workers % gpus_per_host):
+        raise SimulationError(f"--gpus-per-host must divide --workers, and {gpus_per_host} does not divide {workers}")
+    return workers // gpus_per_host
+
+
+def _slowest_of_hosts(stragglers: dict[int, float], workers: int, gpus: int) -> dict[int, float]:
+    """Hosts' stragglers from those of their GPUs: a host's sums wait for its slowest GPU.
+
+    Raises:
+        SimulationError: there is no such GPU.
+    """
+    if gpus == 1:
+        return stragglers
+    if beyond := [rank for rank in stragglers if rank >= workers]:
+        raise SimulationError(f"--straggler {beyond[0]}: there are only {workers} workers")
+    hosts = {rank // gpus for rank in stragglers}
+    return {host: max(stragglers.get(host * gpus + gpu, 1.0) for gpu in range(gpus)) for host in hosts}
 
 
 def subject_of(
