@@ -99,6 +99,29 @@ def of_hosts(scenario: Scenario, host_link: str, given: Collection[str]) -> Assu
     }
 
 
+def of_cores(scenario: Scenario, file: object, given: Collection[str]) -> Assumptions:
+    """Of what a cell's hosts let through.
+
+    Args:
+        file: of the costs, as the user wrote it.
+        given: names of options that the user gave.
+    """
+    rates = scenario.host_rates
+    if rates is None:
+        return {"host costs": _assumed("none: hosts keep up with their links", "assumed")}
+    costs, semantics = rates.costs, scenario.semantics
+    slots_gbit = rates.slot_bits_s(semantics.framing.slot_frame(semantics.elements)[0]) / 1e9
+    text = (
+        f"{slots_gbit:.3g} Gbit/s of values in the slot protocol, {rates.tcp_bits_s / 1e9:.3g} Gbit/s in TCP, "
+        f"{costs.add_gb_s:.3g} GB/s of sums"
+    )
+    cores = "--cores" if "cores" in given else f"as {file} has"
+    return {
+        "host costs": _assumed(text, f"{file}: {costs.cpu}, {costs.date}"),
+        "cores": _assumed(f"{rates.cores} for the slot protocol, one for TCP and sums", cores),
+    }
+
+
 def of_computing(model: str | None, trace: Any, scenario: Scenario, given: Collection[str]) -> Assumptions:
     """Of what is computed and how fast.
 

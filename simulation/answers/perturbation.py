@@ -87,6 +87,7 @@ def draws(seed: int, count: int) -> Iterator[Draw]:
 def perturbed(setup: Setup, draw: Draw) -> Setup:
     """A cell with one perturbation, in which each worker's steps vary by themselves."""
     made = setup.rates(draw.rate, draw.rate).latency(draw.latency).host_costs(draw.message_ns, draw.turnaround_ns)
+    made = made.cores(draw.rate)  # as sure as links are
     return made.computing(draw.compute).varied(STEP_JITTER, draw.seed)
 
 
@@ -130,6 +131,7 @@ def propagated_interval(
         per_message_ns: relative increase for each nanosecond that a message costs on hosts.
     """
     links = elasticities.get("hosts", 0.0) + elasticities.get("uplinks", 0.0)
+    links += elasticities.get("cores", 0.0)
     logs = [
         elasticities.get("compute", 0.0) * math.log(draw.compute * slowest(setup, draw.slowest))
         - links * math.log(draw.rate)

@@ -14,7 +14,7 @@ from simulation.answers.answer import Answer, Assumptions, answer
 from simulation.errors import SimulationError
 from simulation.experiments.cost import cost_of
 from simulation.experiments.scenario import Scenario
-from simulation.experiments.single_iteration import network_of, scenario_of, semantics_of, subject_of
+from simulation.experiments.single_iteration import network_of, read_host_rates, scenario_of, semantics_of, subject_of
 
 LONG_S = 3.0  # estimated; from here on, progress is shown
 
@@ -52,6 +52,7 @@ def cells_of(
     """
     options = dict(options)
     network, semantics = network_of(bandwidth, options), semantics_of(options)
+    options["host_rates"] = read_host_rates(options)
     subject, what = subject_of(model, trace, size, options)
     cells = [scenario_of(subject, name, workers, network, semantics, options, jobs, apart) for name in mechanisms]
     for cell in cells:

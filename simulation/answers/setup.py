@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -94,6 +95,16 @@ class Setup:
     def host_link(self, factor: float) -> Setup:
         """The links between a host's GPUs have so many times their rate."""
         return replace(self, job=replace(self.job, host_ps_per_byte=self.job.host_ps_per_byte / factor))
+
+    @property
+    def has_cores(self) -> bool:
+        """Whether hosts' cores may limit it."""
+        return math.isfinite(self.network.worker_bits_s + self.network.server_bits_s)
+
+    def cores(self, factor: float) -> Setup:
+        """Hosts' cores let so many times as much through."""
+        network = self.network
+        return self._network(worker_bits_s=network.worker_bits_s * factor, server_bits_s=network.server_bits_s * factor)
 
     def latency(self, factor: float) -> Setup:
         """Every cable has so many times its latency."""

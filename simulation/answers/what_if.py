@@ -16,6 +16,7 @@ MOST_SLOTS = 1 << 14
 NEGLIGIBLE = 0.01
 NAMES = {
     "compute": "computing",
+    "cores": "the hosts' cores",
     "host link": "the link between a host's GPUs",
     "latency": "latency",
     "host": "the hosts' cost of a message",
@@ -25,12 +26,14 @@ NAMES = {
 def elasticities(setup: Setup, nominal_s: float) -> dict[str, float]:
     """Percent by which the time falls for each percent by which a resource improves, by resource.
 
-    Resources are compute, hosts (their links), host link (between a host's GPUs), uplinks, slots, latency, and host
+    Resources are compute, hosts (their links), cores (of hosts), host link (between a host's GPUs), uplinks, slots, latency, and host
     (its cost of a message); those that a cell does not have are absent.
     """
     better = {"compute": (setup.computing(1 / BETTER), BETTER), "hosts": (setup.rates(BETTER, 1), BETTER)}
     if setup.has_uplinks:
         better["uplinks"] = setup.rates(1, BETTER), BETTER
+    if setup.has_cores:
+        better["cores"] = setup.cores(BETTER), BETTER
     if setup.job.host_ps_per_byte:
         better["host link"] = setup.host_link(BETTER), BETTER
     if setup.latency_ns:

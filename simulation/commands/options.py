@@ -131,6 +131,17 @@ host_options = together(
         show_default=True,
         help=f"Link of each GPU to the others of its host: {', '.join(HOST_LINKS)}, or a rate each way.",
     ),
+    click.option(
+        "--host-costs",
+        type=types.ANY_FILE,
+        help="What hosts' cores take, as `hostlib bench --calibrate --output FILE` measured it [default: they keep up "
+        "with their links].",
+    ),
+    click.option(
+        "--cores",
+        type=types.N,
+        help="Cores of each host for the slot protocol; needs --host-costs [default: all that its file has].",
+    ),
 )
 
 network_options = together(

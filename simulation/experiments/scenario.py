@@ -18,6 +18,7 @@ from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
+from simulation.models.host_rates import HostRates
 from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds, tcp_window
 from simulation.simulator.network import Network, declared_topology
@@ -106,6 +107,7 @@ class Scenario:
         pipelined: see Job; None as the semantics have it.
         shrink: tensors are so many times smaller and links so many times slower.
         gpus_per_host: each of the workers is a host with so many GPUs, which sum among themselves first.
+        host_rates: what hosts' cores let through; None: as much as their links.
         host_link_gb_s: of each GPU to the others of its host, in each direction, 10^9 bytes per second.
     """
 
@@ -124,6 +126,7 @@ class Scenario:
     shrink: float = 1.0
     gpus_per_host: int = 1
     host_link_gb_s: float = float("inf")
+    host_rates: HostRates | None = None
 
     @property
     def choice(self) -> Choice:
@@ -259,6 +262,10 @@ class Scenario:
         if self.workers == 1 and not semantics.servers_first:
             # One worker has all sums already. A ring of one sends nothing.
             return network, replace(job, mechanism=find("ring"), workload=alone(workload), channels=0)
+        if self.host_rates is not None and workload.summed:
+            largest = max(tensor.bytes for tensor in workload.summed)
+            rates = self.host_rates.of(mechanism, self.workers, largest, slot_bytes)
+            network = replace(network, worker_bits_s=rates[0] / self.shrink, server_bits_s=rates[1] / self.shrink)
         slots_of(job, network)
         return network, job
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from hostlib.errors import UnknownNameError
 from hostlib.protocol.framing import FRAMINGS
+from hostlib.system.host_costs import read_costs
 from hostlib.text import units
 from hostlib.topology.topology import TopologyError
 from hostlib.topology.topology_table import read_table
@@ -22,6 +23,7 @@ from simulation.experiments.tables import ExperimentFile
 from simulation.models import workload_source
 from simulation.models.compute import Compute
 from simulation.models.host_links import DEFAULT_HOST_LINK, find_host_link
+from simulation.models.host_rates import HostRates
 from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.network import Network
 from simulation.simulator.play import Order, Played
@@ -215,6 +217,7 @@ def scenario_of(
     Args:
         workers: GPUs, of which a host has `gpus_per_host` of the options.
         network, semantics: of network_of and semantics_of.
+        options: by name, and `host_rates` of read_host_rates.
 
     Raises:
         SimulationError: an option is impossible.
@@ -244,8 +247,25 @@ def scenario_of(
         Order(options["order"]),
         Variation(options["jitter"], _slowest_of_hosts(stragglers, workers, gpus), options["seed"]),
         gpus_per_host=gpus,
+        host_rates=options.get("host_rates"),
         host_link_gb_s=link.gb_s,
     )
+
+
+def read_host_rates(options: dict[str, Any]) -> HostRates | None:
+    """What options say of hosts' cores, which scenario_of takes as `host_rates`; None: nothing.
+
+    Raises:
+        HostlibError: the file cannot be read.
+        SimulationError: an impossible number of cores, or one without a file.
+    """
+    path, cores = options.get("host_costs"), options.get("cores")
+    if path is None:
+        if cores is not None:
+            raise SimulationError("--cores is of --host-costs: add that")
+        return None
+    costs = read_costs(Path(path))
+    return HostRates(costs, costs.cores if cores is None else cores)
 
 
 def hosts_of(workers: int, gpus_per_host: int) -> int:

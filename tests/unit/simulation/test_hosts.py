@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import netfold
+from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import find
+from hostlib.system.host_costs import HostCosts, write_costs
 from netfold.cli import main
 from simulation.errors import SimulationError
 from simulation.models.host_links import HOST_LINKS, find_host_link
+from simulation.models.host_rates import HostRates
 from simulation.simulator.host_link import last_gathered_ps
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, only
@@ -139,3 +146,96 @@ def test_what_is_impossible_is_one_line(command: list[str], words: list[str], sa
     done = CliRunner().invoke(main, [*command, "--model", "lenet", *words])
     assert done.exit_code != 0 and isinstance(done.exception, SimulationError) and says in str(done.exception)
     assert "\n" not in str(done.exception)
+
+
+# ---- hosts' cores ----------------------------------------------------------------------------------------------------
+
+INFINITE = 1e30
+FAST = HostCosts("a CPU", 2, "2026-01-01T00:00:00+00:00", {}, *[INFINITE] * 5, 1024, INFINITE)
+
+
+def file_of(folder: Path, costs: HostCosts = FAST, **changes: float) -> Path:
+    write_costs(replace(costs, **changes), folder / "costs.json")  # type: ignore[arg-type]
+    return folder / "costs.json"
+
+
+@pytest.mark.parametrize("mechanism", ["ring", "ps", "tree", "inagg+mcast", "inagg", "mcast", "ring+mcast"])
+def test_infinitely_fast_hosts_change_nothing(mechanism: str, tmp_path: Path) -> None:
+    plain = netfold.predict("alexnet", mechanism, 4, "10gbit")
+    fast = netfold.predict("alexnet", mechanism, 4, "10gbit", host_costs=file_of(tmp_path))
+    assert (fast.iteration_s, fast.bytes_per_link) == (plain.iteration_s, plain.bytes_per_link)
+
+
+@pytest.mark.parametrize("mechanism", ["ring", "ps", "inagg+mcast", "inagg", "mcast"])
+def test_slow_hosts_are_the_limit(mechanism: str, tmp_path: Path) -> None:
+    slow = file_of(tmp_path, pack_gb_s=0.1, packets_per_s=1e5, tcp_gb_s=0.1)
+    found = netfold.ask("alexnet", 4, "10gbit", mechanisms=mechanism, host_costs=slow)
+    plain = netfold.ask("alexnet", 4, "10gbit", mechanisms=mechanism)
+    assert found.rows[0].limited_by == "the hosts' cores" != plain.rows[0].limited_by
+    assert found.rows[0].iteration_ms > 3 * plain.rows[0].iteration_ms
+
+
+def test_a_ring_goes_at_the_rate_of_tcp_and_sums(tmp_path: Path) -> None:
+    """Half of what a host receives it adds: of 2 GB/s and half of 2 GB/s, 1 / (1 / 2 + 1 / 4) GB/s is left."""
+    size, values = 64 * MIB, 2 * 3 / 4 * 64 * MIB
+    costs = file_of(tmp_path, tcp_gb_s=2.0, add_gb_s=2.0)
+    found = netfold.predict(None, "ring", 4, "1000gbit", size=str(size), host_costs=costs)
+    assert found.iteration_s == pytest.approx(values * (1 / 2e9 + 1 / 4e9), rel=0.02)
+
+
+def test_the_slot_protocol_goes_at_the_rate_of_all_lanes(tmp_path: Path) -> None:
+    """A core packs and unpacks at 2 GB/s each, and has a million packets of 1,024 bytes a second."""
+    size = 64 * MIB
+    costs = file_of(tmp_path, pack_gb_s=2.0, unpack_gb_s=2.0, packets_per_s=1e6)
+    one_s = size * (2 / 2e9 + 1 / 1.024e9)
+    for cores, lanes in ((1, 1), (None, 2), (4, 4)):
+        found = netfold.predict(
+            None, "inagg+mcast", 4, "1000gbit", size=str(size), host_costs=costs, cores=cores, slots=0
+        )
+        assert found.iteration_s == pytest.approx(one_s / lanes, rel=0.02)
+    small = netfold.predict(
+        None, "inagg+mcast", 4, "1000gbit", size=str(size), host_costs=costs, cores=1, slots=0, elements=32
+    )
+    assert small.iteration_s == pytest.approx(size * (2 / 2e9 + 1 / 1.28e8), rel=0.02)
+
+
+def test_a_server_adds_what_it_receives(tmp_path: Path) -> None:
+    """All but the first of four tensors are added; the workers add none."""
+    size = 16 * MIB
+    slow, fast = (HostRates(replace(FAST, tcp_gb_s=1.0, add_gb_s=rate), 1) for rate in (1.0, INFINITE))
+    assert slow.of(find("ps"), 4, size, 1024) == pytest.approx((8e9, 8e9 / 1.75))
+    assert fast.of(find("ps"), 4, size, 1024) == pytest.approx((8e9, 8e9))
+    # Multicast packets and TCP: the slower.
+    packets = HostRates(replace(FAST, tcp_gb_s=1.0, packets_per_s=5e5), 1)
+    assert packets.of(find("mcast"), 4, size, 1000) == pytest.approx((4e9, 4e9))
+
+
+def test_ask_names_the_costs_and_the_cores(tmp_path: Path) -> None:
+    costs = file_of(tmp_path, tcp_gb_s=1.0)
+    found = netfold.ask("lenet", 4, mechanisms="ring", host_costs=costs).assumptions
+    assert found["host costs"]["source"] == f"{costs}: a CPU, 2026-01-01T00:00:00+00:00"
+    assert "8 Gbit/s in TCP" in str(found["host costs"]["value"])
+    assert found["cores"] == {"value": "2 for the slot protocol, one for TCP and sums", "source": f"as {costs} has"}
+    given = netfold.ask("lenet", 4, mechanisms="ring", host_costs=str(costs), cores=3).assumptions
+    assert given["cores"]["source"] == "--cores"
+    without = netfold.ask("lenet", 4, mechanisms="ring").assumptions
+    assert without["host costs"] == {"value": "none: hosts keep up with their links", "source": "assumed"}
+
+
+def test_the_command_gives_the_number_of_the_api(tmp_path: Path) -> None:
+    costs = file_of(tmp_path, tcp_gb_s=0.5)
+    words = ["--model", "alexnet", "--workers", "8", "--mechanism", "ring", "--gpus-per-host", "2", "--json"]
+    done = CliRunner().invoke(main, ["simulate", "run", *words, "--host-costs", str(costs)])
+    of_api = netfold.predict("alexnet", "ring", 8, gpus_per_host=2, host_costs=costs)
+    assert json.loads(done.stdout)["iteration_s"] == of_api.iteration_s
+    answer = json.loads(CliRunner().invoke(main, ["ask", *words, "--host-costs", str(costs)]).stdout)
+    assert answer["rows"][0]["iteration_ms"] == of_api.iteration_s * 1e3
+
+
+def test_wrong_costs_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(HostlibError, match="cannot be read"):
+        netfold.predict("lenet", "ring", host_costs=tmp_path / "none.json")
+    with pytest.raises(SimulationError, match="--cores is of --host-costs"):
+        netfold.predict("lenet", "ring", cores=2)
+    with pytest.raises(SimulationError, match="--cores must be at least 1, not 0"):
+        netfold.predict("lenet", "ring", cores=0, host_costs=file_of(tmp_path))
