@@ -43,7 +43,7 @@ def predict(
     oversubscription: float = 1.0,
     spines: int = 1,
     topology: str | Path | None = None,
-    semantics: Literal["runtime", "papers"] = "runtime",
+    semantics: Literal["runtime", "papers"] | None = None,
     headers: bool | None = None,
     framing: Literal["physical", "emulated"] = "physical",
     elements: int | None = None,
@@ -70,7 +70,7 @@ def predict(
         mechanism: as `ring` or `ps:servers=4`, or with a strategy, as `hybcomm/ring`.
         workers: number of GPUs that compute, of which each host has `gpus_per_host`.
         host_costs: a file that `hostlib bench --calibrate` wrote: what hosts' cores take; None if they keep up with
-            their links. `cores` of each host sum by the slot protocol; None for all that the file has.
+            their links. `cores` of each host sum by the slot protocol; at most four; None for all that the file has.
         host_link: of each GPU to the others of its host: a name as `nvlink4`, or a rate as `400gbit`, each way.
         bandwidth: of every host's link, in each direction.
         trace: path of a trace file, simulated in place of a model.
@@ -83,7 +83,7 @@ def predict(
             per second, as training achieves them) or `gpu` (a name that the help of `simulation run` lists).
         latency: one way, host to host.
         semantics: `runtime` plays what hosts and switches do; `papers` whole tensors without headers, in fabrics without
-            limits.
+            limits; None for `runtime`, or `papers` with `store_and_aggregate` or `store_and_forward`.
         slots: number of slots of each job on a switch, of 1 KiB each; 0 for no limit; None as the semantics have it.
         bucket: up to this size gradients are summed together; None as the semantics have it.
         racks, oversubscription: leaf switches of a leaf-spine network, and the oversubscription of their links to the
@@ -137,7 +137,8 @@ def predict(
         "stragglers": tuple(f"{rank}={factor}" for rank, factor in (stragglers or {}).items()),
         "seed": seed,
     }
-    network, played = network_of(bandwidth, options), semantics_of(options)
+    network = network_of(bandwidth, options)
+    played = semantics_of(network, options)
     options["host_rates"] = read_host_rates(options)
     subject, _ = subject_of(model, None if trace is None else Path(trace), size, options)
     return simulate(scenario_of(subject, mechanism, workers, network, played, options, jobs, apart))

@@ -41,7 +41,7 @@ def ask(
     oversubscription: float = 1.0,
     spines: int = 1,
     topology: str | Path | None = None,
-    semantics: Literal["runtime", "papers"] = "runtime",
+    semantics: Literal["runtime", "papers"] | None = None,
     headers: bool | None = None,
     framing: Literal["physical", "emulated"] = "physical",
     elements: int | None = None,

@@ -103,9 +103,18 @@ def errors_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
+def _inside(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
+    """Of each valid cell with an interval, whether the emulated time is in it."""
+    return [
+        row["simulated_low_ms"] <= row["iteration_ms"] <= row["simulated_high_ms"]
+        for row in rows
+        if row["valid"] and row.get("simulated_low_ms") is not None
+    ]
+
+
 def comparison(rows: Sequence[Row]) -> dict[str, Any]:
     """The JSON of `emulation run FOLDER`: rows, and their errors summarised by magnitude."""
-    errors = errors_of(rows)
+    errors, inside = errors_of(rows), _inside(rows)
     largest = max(errors, key=lambda name: abs(errors[name]), default=None)
     return {
         "cells": list(rows),
@@ -113,6 +122,8 @@ def comparison(rows: Sequence[Row]) -> dict[str, Any]:
         "median_error": median(map(abs, errors.values())) if errors else None,
         "largest_error": None if largest is None else abs(errors[largest]),
         "largest_error_of": largest,
+        "with_interval": len(inside),
+        "in_interval": sum(inside),
     }
 
 
@@ -123,5 +134,6 @@ def comparison_sentence(rows: Sequence[Row]) -> str:
         return "no cell is valid and simulated: there is nothing to compare"
     return (
         f"simulated against emulated, {of['compared']} valid cells of {len(rows)}: median error "
-        f"{of['median_error']:.1%}, largest {of['largest_error']:.1%} ({of['largest_error_of']})"
+        f"{of['median_error']:.1%}, largest {of['largest_error']:.1%} ({of['largest_error_of']}); "
+        f"{of['in_interval']} of {of['with_interval']} are within the simulated interval"
     )

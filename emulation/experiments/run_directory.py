@@ -40,6 +40,8 @@ class ResultRow(BaseModel):
     iteration_ms: float
     iteration_ms_spread: float
     simulated_ms: float | None
+    simulated_low_ms: float | None = None
+    simulated_high_ms: float | None = None
     valid: bool
     bottleneck: str | None
     enough_dilation: float | None

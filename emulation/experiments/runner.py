@@ -304,7 +304,7 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
     if found is not None and experiment.training is not None:
         why = f"{found.why.rpartition(': ')[0]}: real training needs real hosts (--hosts)"
     dilated = replace(experiment, replay=replace(experiment.replay, dilation=dilation))
-    simulated = predictor.predict(dilated, cell)
+    simulated = predictor.predict_interval(dilated, cell)
     return {
         "cell": cell.name,
         "model": cell.short_model,
@@ -319,6 +319,8 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
         "iteration_ms": measured.iteration_ms,
         "iteration_ms_spread": measured.spread_ms,
         "simulated_ms": None if simulated is None else simulated.iteration_s * 1e3,
+        "simulated_low_ms": None if simulated is None or simulated.low_s is None else simulated.low_s * 1e3,
+        "simulated_high_ms": None if simulated is None or simulated.high_s is None else simulated.high_s * 1e3,
         "valid": found is None,
         "cause": None if found is None else found.cause.value,
         "bottleneck": why,

@@ -118,7 +118,7 @@ def of_cores(scenario: Scenario, file: object, given: Collection[str]) -> Assump
     cores = "--cores" if "cores" in given else f"as {file} has"
     return {
         "host costs": _assumed(text, f"{file}: {costs.cpu}, {costs.date}"),
-        "cores": _assumed(f"{rates.cores} for the slot protocol, one for TCP and sums", cores),
+        "cores": _assumed(f"{rates.lanes} for the slot protocol, one for TCP and sums", cores),
     }
 
 

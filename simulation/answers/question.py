@@ -51,7 +51,8 @@ def cells_of(
         SimulationError, HostlibError: one is impossible.
     """
     options = dict(options)
-    network, semantics = network_of(bandwidth, options), semantics_of(options)
+    network = network_of(bandwidth, options)
+    semantics = semantics_of(network, options)
     options["host_rates"] = read_host_rates(options)
     subject, what = subject_of(model, trace, size, options)
     cells = [scenario_of(subject, name, workers, network, semantics, options, jobs, apart) for name in mechanisms]

@@ -140,7 +140,8 @@ host_options = together(
     click.option(
         "--cores",
         type=types.N,
-        help="Cores of each host for the slot protocol; needs --host-costs [default: all that its file has].",
+        help="Cores of each host for lanes of the slot protocol, of which it has at most four; needs --host-costs [default: all "
+        "that its file has].",
     ),
 )
 
@@ -189,10 +190,9 @@ network_options = together(
     click.option(
         "--semantics",
         type=click.Choice(list(SEMANTICS)),
-        default="runtime",
-        show_default=True,
         help="What hosts and switches do: as hostlib and the switches do it, in buckets and frames; or as papers "
-        "simulate it, with whole tensors, no headers, and no limit of slots.",
+        "simulate it, with whole tensors, no headers, and no limit of slots "
+        "[default: runtime; papers with --store-and-aggregate and --store-and-forward].",
     ),
     click.option("--headers/--no-headers", default=None, help="Links carry headers too [default: with runtime]."),
     click.option(

@@ -154,7 +154,8 @@ def _subject(model: str, options: dict[str, Any]) -> WorkloadSource:
 def scenario_of_point(point: Any, subject: WorkloadSource | None = None) -> Scenario:
     """One point of a sweep, of a subject if that is there already."""
     options = dict(point.options)
-    network, semantics = network_of(point.bandwidth, options), semantics_of(options)
+    network = network_of(point.bandwidth, options)
+    semantics = semantics_of(network, options)
     subject = subject or _subject(point.model, options)
     return scenario_of(subject, point.mechanism, point.workers, network, semantics, options)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hostlib.mechanisms.mechanism import find
-from hostlib.protocol.framing import EMULATED, LEGAL_ELEMENTS, Framing
+from hostlib.protocol.framing import LEGAL_ELEMENTS, PHYSICAL, Framing
 from hostlib.protocol.header import ELEMENTS
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.schedules.schedule import FabricUse, is_host, worker
@@ -62,7 +62,7 @@ class Semantics:
     bucket_bytes: int = BUCKET_BYTES
     slots: int = SLOTS_PER_POOL
     headers: bool = True
-    framing: Framing = EMULATED
+    framing: Framing = PHYSICAL
     elements: int = ELEMENTS
     frames: bool = True
     turns: bool = True

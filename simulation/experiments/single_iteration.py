@@ -136,15 +136,17 @@ def declaration_of(path: Path) -> dict[str, Any]:
     return table
 
 
-def semantics_of(options: dict[str, Any]) -> Semantics:
+def semantics_of(network: Network, options: dict[str, Any]) -> Semantics:
     """What is played of that which hosts and switches do; its options, except for --message, are removed.
+
+    Unless they are named, they are the papers' where switches have whole sums, as only the papers' switches do.
 
     Raises:
         UnknownNameError: there are no such semantics.
         QuantityError: a value is not a size.
         SimulationError: options contradict each other.
     """
-    name = options.pop("semantics")
+    name = options.pop("semantics") or ("papers" if network.store_and_aggregate else "runtime")
     if name not in SEMANTICS:
         raise UnknownNameError("semantics", name, SEMANTICS)
     made = SEMANTICS[name]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hostlib.mechanisms.mechanism import Mechanism
+from hostlib.protocol.slots import LARGEST_POOLS
 from hostlib.schedules.schedule import FabricUse, Receive, Schedule, Symmetry, server, worker
 from hostlib.system.host_costs import HostCosts
 from simulation.errors import SimulationError
@@ -18,7 +19,7 @@ class HostRates:
     """Hosts with measured costs.
 
     Attributes:
-        cores: of a host, for as many lanes of the slot protocol. What else a rank does, one core does.
+        cores: of a host, for as many lanes of the slot protocol, up to LARGEST_POOLS. What else a rank does, one core does.
 
     Raises:
         SimulationError: no core.
@@ -32,6 +33,10 @@ class HostRates:
             raise SimulationError(f"--cores must be at least 1, not {self.cores}")
 
     @property
+    def lanes(self) -> int:
+        return min(self.cores, LARGEST_POOLS)
+
+    @property
     def tcp_bits_s(self) -> float:
         return 8e9 * self.costs.tcp_gb_s
 
@@ -42,7 +47,7 @@ class HostRates:
             slot_bytes: values in a packet.
         """
         packing_s = (1 / self.costs.pack_gb_s + 1 / self.costs.unpack_gb_s) / 1e9
-        return 8 * self.cores / (packing_s + self._packet_s(slot_bytes))
+        return 8 * self.lanes / (packing_s + self._packet_s(slot_bytes))
 
     def of(self, mechanism: Mechanism, workers: int, size: int, slot_bytes: int) -> tuple[float, float]:
         """Values that a worker's and a server's host let through in each direction at the same time, bit/s.
@@ -57,7 +62,7 @@ class HostRates:
         use = mechanism.fabric_use if mechanism.needs_fabric else None
         if use is not None and use is not FabricUse.MULTICAST:
             # A server sends on what the switch has summed, as it comes.
-            return self.slot_bits_s(slot_bytes), 8 * self.cores / self._packet_s(slot_bytes)
+            return self.slot_bits_s(slot_bytes), 8 * self.lanes / self._packet_s(slot_bytes)
         byte_s = 1 / (1e9 * self.costs.tcp_gb_s)
         if use is FabricUse.MULTICAST:  # One thread; the rest of the schedule goes by TCP.
             byte_s = max(byte_s, self._packet_s(slot_bytes))

@@ -22,9 +22,12 @@ class Prediction:
 
     Attributes:
         iteration_s: seconds, of the slowest worker.
+        low_s, high_s: the interval in which it is in nine of ten cases; None if the predictor has none.
     """
 
     iteration_s: float
+    low_s: float | None = None
+    high_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class PredictorSpec:
         summary: what it does, in one line.
         predict: takes an experiment and one of its cells; returns None if it cannot predict that. Raises HostlibError,
             SimulationError: there is no such model, or the network is impossible.
+        with_interval: like `predict`, with an interval, which may take longer; None: there is none.
 
     Raises:
         SpecError: a field has the wrong type.
@@ -44,12 +48,19 @@ class PredictorSpec:
     name: str
     summary: str
     predict: Callable[[Experiment, Cell], Prediction | None]
+    with_interval: Callable[[Experiment, Cell], Prediction | None] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not isinstance(self.summary, str) or not self.name:
             raise SpecError("name and summary must be strings")
         if not callable(self.predict):
             raise SpecError(f"predict must be a function, not {self.predict!r}")
+        if self.with_interval is not None and not callable(self.with_interval):
+            raise SpecError(f"with_interval must be a function, not {self.with_interval!r}")
+
+    def predict_interval(self, experiment: Experiment, cell: Cell) -> Prediction | None:
+        """Predict with an interval, if the predictor has any. Raises what `predict` does."""
+        return (self.with_interval or self.predict)(experiment, cell)
 
 
 @cache

@@ -18,6 +18,7 @@ from simulation.errors import ExperimentError
 from simulation.experiments import scenario
 from simulation.experiments.experiment_file import Cell, read_experiment
 from simulation.predictors.builtin.discrete_event import scenario_of
+from simulation.predictors.predictor import find_predictor
 from simulation.simulator.workload import of_trace
 from tests.conftest import ROOT
 from tests.unit.simulation.simulated import simulated_s
@@ -254,3 +255,13 @@ def test_ready_experiments_are_experiments(path: Path) -> None:
     experiment = read_experiment(path)
     assert experiment.title != experiment.name
     assert len({cell.name for cell in experiment.cells}) == len(experiment.cells)
+
+
+def test_an_interval_has_the_prediction_in_it(small: Path) -> None:
+    experiment = read_experiment(small)
+    for cell in experiment.cells:
+        plain, wide = (each(experiment, cell) for each in (find_predictor().predict, find_predictor().predict_interval))
+        assert plain is not None and wide is not None and wide.low_s is not None and wide.high_s is not None
+        assert wide.iteration_s == plain.iteration_s and wide.low_s < wide.iteration_s < wide.high_s
+    gloo = Cell(experiment.cells[0].model, "gloo", "1gbit", 2)
+    assert find_predictor().predict_interval(experiment, gloo) is None

@@ -188,7 +188,7 @@ def test_the_slot_protocol_goes_at_the_rate_of_all_lanes(tmp_path: Path) -> None
     size = 64 * MIB
     costs = file_of(tmp_path, pack_gb_s=2.0, unpack_gb_s=2.0, packets_per_s=1e6)
     one_s = size * (2 / 2e9 + 1 / 1.024e9)
-    for cores, lanes in ((1, 1), (None, 2), (4, 4)):
+    for cores, lanes in ((1, 1), (None, 2), (4, 4), (64, 4)):
         found = netfold.predict(
             None, "inagg+mcast", 4, "1000gbit", size=str(size), host_costs=costs, cores=cores, slots=0
         )

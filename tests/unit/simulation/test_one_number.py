@@ -34,21 +34,19 @@ def printed(*words: str) -> Any:
 @pytest.mark.parametrize("racks", [1, 2])
 @pytest.mark.parametrize("shrink", [1.0, 64.0])
 def test_a_cell_has_one_number(racks: int, shrink: float, tmp_path: Path) -> None:
-    """On links that count a frame's bytes as emulated ones do: experiments are about those."""
     file = tmp_path / "cells.toml"
     file.write_text(EXPERIMENT.format(shrink=shrink) + (RACKS if racks > 1 else ""))
     of_file = {row["mechanism"]: row["iteration_ms"] for row in printed("simulate", str(file), "--json")}
     network = ["--racks", str(racks), "--oversubscription", "4"] if racks > 1 else []
     words = [
-        "--model", "alexnet", "--mechanism", ",".join(of_file), "--bandwidth", "10gbit", "--workers", "6", *network,
-        "--framing", "emulated", "--json",
+        "--model", "alexnet", "--mechanism", ",".join(of_file), "--bandwidth", "10gbit", "--workers", "6", *network, "--json",
     ]  # fmt: skip
     run = {name: each["iteration_s"] * 1e3 for name, each in printed("simulate", *words).items()}
     sweep = {row["mechanism"]: row["iteration_s"] * 1e3 for row in printed("simulate", "sweep", *words)}
     ask = {row["mechanism"]: row["iteration_ms"] for row in printed("ask", *words)["rows"]}
     predicted = {
         name: netfold.predict(
-            "alexnet", name, 6, "10gbit", racks=racks, oversubscription=4.0 if racks > 1 else 1.0, framing="emulated"
+            "alexnet", name, 6, "10gbit", racks=racks, oversubscription=4.0 if racks > 1 else 1.0
         ).iteration_s
         * 1e3
         for name in of_file

@@ -29,3 +29,13 @@ def test_the_papers_semantics_are_as_recorded(cell: dict[str, Any]) -> None:
         assert result["iteration_s"] == max(jobs, default=iteration_s), name
         assert [sum(link[way] for link in links) for way in ("sent", "received")] == [sent, received], name
         assert (result["events"], result.get("jobs_iteration_s", [])) == (events, jobs), name
+
+
+@pytest.mark.parametrize("option", ["--store-and-aggregate", "--store-and-forward"])
+def test_whole_sums_in_switches_are_the_papers(option: str) -> None:
+    words = ["run", "--model", "lenet", "--mechanism", "inagg+mcast", option, "--json"]
+    plain, papers, runtime = (
+        json.loads(CliRunner().invoke(main, [*words, *more]).output)["iteration_s"]
+        for more in ([], ["--semantics", "papers"], ["--semantics", "runtime"])
+    )
+    assert plain == papers != runtime

@@ -139,6 +139,12 @@ def test_a_folder_is_run_and_goes_on_where_it_stopped(
     of = comparison([{**rows[0], "simulated_ms": 44.1}, {**rows[1], "simulated_ms": 46.8}, {**rows[2], "valid": False}])
     assert (of["compared"], of["largest_error_of"]) == (2, "one: lenet-ring-1gbit-2w")
     assert (of["median_error"], of["largest_error"]) == (pytest.approx(0.03), pytest.approx(0.04))
+    measured_ms = rows[0]["iteration_ms"]
+    around, above = (
+        {"simulated_low_ms": measured_ms * low, "simulated_high_ms": measured_ms * 1.5} for low in (0.9, 1.1)
+    )
+    of = comparison([{**rows[0], **around}, {**rows[1], **above}, {**rows[2], **around, "valid": False}])
+    assert (of["with_interval"], of["in_interval"]) == (2, 1)
     print_comparison([{**row, "simulated_ms": 44.1} for row in rows])
     assert "simulated against emulated, 3 valid cells of 3: median error 2.0%, largest 2.0%" in capsys.readouterr().out
 
