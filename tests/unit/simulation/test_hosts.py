@@ -239,3 +239,13 @@ def test_wrong_costs_are_one_line(tmp_path: Path) -> None:
         netfold.predict("lenet", "ring", cores=2)
     with pytest.raises(SimulationError, match="--cores must be at least 1, not 0"):
         netfold.predict("lenet", "ring", cores=0, host_costs=file_of(tmp_path))
+
+
+def test_what_hosts_let_through_is_as_sure_as_links(tmp_path: Path) -> None:
+    def width(**options: object) -> float:
+        row = netfold.ask(size="64MiB", workers=8, bandwidth="100gbit", mechanisms="ring", **options).rows[0]  # type: ignore[arg-type]
+        return (row.high_ms - row.low_ms) / row.iteration_ms
+
+    links = width()
+    assert width(gpus_per_host=4, host_link="1gbit") == pytest.approx(links, rel=0.5)
+    assert width(host_costs=file_of(tmp_path, tcp_gb_s=0.1)) == pytest.approx(links, rel=0.5)
