@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from simulation.experiments.single_iteration import (
     SimulatedIteration,
     network_of,
+    read_host_rates,
     scenario_of,
     semantics_of,
     simulate,
@@ -32,6 +33,10 @@ def predict(
     backward: str | None = None,
     tflops: float | None = None,
     gpu: str | None = None,
+    gpus_per_host: int = 1,
+    host_link: str = "nvlink4",
+    host_costs: str | Path | None = None,
+    cores: int | None = None,
     latency: str = "0us",
     overhead: str = "0us",
     racks: int = 1,
@@ -63,7 +68,10 @@ def predict(
     Args:
         model: a network of the zoo, MODULE:FACTORY, or a trace's path; None if `trace` or `size` is given.
         mechanism: as `ring` or `ps:servers=4`, or with a strategy, as `hybcomm/ring`.
-        workers: number of hosts that compute.
+        workers: number of GPUs that compute, of which each host has `gpus_per_host`.
+        host_costs: a file that `hostlib bench --calibrate` wrote: what hosts' cores take; None if they keep up with
+            their links. `cores` of each host sum by the slot protocol; at most four; None for all that the file has.
+        host_link: of each GPU to the others of its host: a name as `nvlink4`, or a rate as `400gbit`, each way.
         bandwidth: of every host's link, in each direction.
         trace: path of a trace file, simulated in place of a model.
         size: of one bare all-reduce, in place of a model; 16 MiB if neither model, trace nor size is given.
@@ -95,13 +103,17 @@ def predict(
     Source: docs/simulation.md (what is simulated) and docs/measurements/published-tables.md (how close it comes to
         published times).
     """
-    options = {
+    options: dict[str, Any] = {
         "pixels": pixels,
         "batch": batch,
         "forward": forward,
         "backward": backward,
         "tflops": tflops,
         "gpu": gpu,
+        "gpus_per_host": gpus_per_host,
+        "host_link": host_link,
+        "host_costs": host_costs,
+        "cores": cores,
         "latency": latency,
         "overhead": overhead,
         "racks": racks,
@@ -127,5 +139,6 @@ def predict(
     }
     network = network_of(bandwidth, options)
     played = semantics_of(network, options)
+    options["host_rates"] = read_host_rates(options)
     subject, _ = subject_of(model, None if trace is None else Path(trace), size, options)
     return simulate(scenario_of(subject, mechanism, workers, network, played, options, jobs, apart))

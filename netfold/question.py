@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simulation.answers.answer import Answer
-from simulation.answers.assumptions import computing_speed, of_computing, of_network
+from simulation.answers.assumptions import computing_speed, of_computing, of_cores, of_hosts, of_network
 from simulation.answers.question import cells_of, compare, names_of
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import Scenario
@@ -31,6 +31,10 @@ def ask(
     backward: str | None = None,
     tflops: float | None = None,
     gpu: str | None = None,
+    gpus_per_host: int = 1,
+    host_link: str = "nvlink4",
+    host_costs: str | Path | None = None,
+    cores: int | None = None,
     latency: str = "0us",
     overhead: str = "0us",
     racks: int = 1,
@@ -82,6 +86,10 @@ def ask(
         "backward": backward,
         "tflops": tflops,
         "gpu": gpu,
+        "gpus_per_host": gpus_per_host,
+        "host_link": host_link,
+        "host_costs": host_costs,
+        "cores": cores,
         "latency": latency,
         "overhead": overhead,
         "racks": racks,
@@ -141,6 +149,8 @@ def question(
     cells, what = cells_of(names, model, trace, size, workers, bandwidth, options, jobs, apart)
     assumptions = {
         **of_computing(model, trace, cells[0], given),
+        **of_hosts(cells[0], options["host_link"], given),
+        **of_cores(cells[0], options["host_costs"], given),
         **of_network(cells[0], bandwidth, options["latency"], given),
     }
     return compare(cells, assumptions, computing_speed(cells[0]), options["seed"]), cells, what

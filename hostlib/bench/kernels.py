@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,8 +46,10 @@ class KernelRate:
     ratio: float
 
 
-def run(seconds: float, tensor_bytes: int = TENSOR_BYTES) -> list[KernelRate]:
-    """Measure pack and unpack for every dtype.
+def run(
+    seconds: float, tensor_bytes: int = TENSOR_BYTES, dtypes: Iterable[str] = tuple(block_float.STORED)
+) -> list[KernelRate]:
+    """Measure pack and unpack for each dtype.
 
     All passes and memcpy alternate until the time is up, and this thread's CPU time is measured: a busy machine slows
     them alike, through the shared memory.
@@ -69,7 +71,8 @@ def run(seconds: float, tensor_bytes: int = TENSOR_BYTES) -> list[KernelRate]:
     ring = np.zeros(PACKETS * (constants.HEADER_BYTES + 4 * ELEMENTS), np.uint8)
     passes: dict[tuple[str, str], Callable[[], object]] = {}
     passes["memcpy", ""] = partial(np.copyto, target, source)
-    for dtype, stored in block_float.STORED.items():
+    for dtype in dtypes:
+        stored = block_float.STORED[dtype]
         x = (
             source.view(stored)
             if np.dtype(stored).itemsize == 4

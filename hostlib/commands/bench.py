@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,9 +19,9 @@ from hostlib.system.command import Command, json_option
 from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
 from hostlib.text.common_options import faults
-from hostlib.text.output import output
+from hostlib.text.output import output as console_of
 
-KERNELS_S = 2.0
+KERNELS_S, CALIBRATION_S = 2.0, 4.0
 
 
 def _place(old: str) -> list[str] | None:
@@ -83,6 +85,14 @@ def _place(old: str) -> list[str] | None:
     show_default=True,
     help="How long a rank may make no progress before the run ends and names it.",
 )
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Measure only what this host's cores take for a rank's work: sums, packing, packets, TCP.",
+)
+@click.option(
+    "--output", type=types.ANY_FILE, help="With --calibrate, write what `netfold ask --host-costs` reads to this file."
+)
 @click.option("--kernels", is_flag=True, help="Also measure the packet engine's kernels, beside memcpy.")
 @click.option(
     "--device",
@@ -100,6 +110,8 @@ def bench(
     factor: int,
     dtypes: str,
     on: str,
+    calibrate: bool,
+    output: Path | None,
     kernels: bool,
     device: str,
     as_json: bool,
@@ -117,7 +129,12 @@ def bench(
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --size 16M
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
         hostlib bench --kernels --device cuda
+        hostlib bench --calibrate --output costs.json
     """
+    interrupt_on(signal.SIGTERM)
+    if calibrate or output is not None:
+        _calibrate(calibrate, output, as_json)
+        return
     from hostlib.bench.allreduce import (
         DEFAULT_WORLD_SIZE,
         LOCAL,
@@ -134,7 +151,6 @@ def bench(
     if device != "cpu":
         _cuda_figures(device, kernels, as_json)
         return
-    interrupt_on(signal.SIGTERM)
     asked_faults = Faults(
         **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
     )
@@ -156,7 +172,7 @@ def bench(
             json.dumps({"rows": records, "kernels": [asdict(r) for r in rates]} if kernels else records, indent=2)
         )
     else:
-        console = output(110 + max(map(len, asked.mechanisms)))
+        console = console_of(110 + max(map(len, asked.mechanisms)))
         print_rows(asked, rows, console)
         if kernels:
             from hostlib.bench.kernels import print_table
@@ -175,7 +191,33 @@ def _cuda_figures(device: str, kernels: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(asdict(figures), indent=2))
     else:
-        print_tables(figures, output())
+        print_tables(figures, console_of())
+
+
+def _calibrate(asked: bool, path: Path | None, as_json: bool) -> None:
+    if not asked:
+        raise RunError("--output is of --calibrate: add that")
+    source = click.core.ParameterSource.COMMANDLINE
+    context = click.get_current_context()
+    typed = [p.opts[0] for p in context.command.params if context.get_parameter_source(p.name or "") is source]
+    if idle := [option for option in typed if option not in ("--calibrate", "--output", "--json")]:
+        raise RunError(
+            f"{', '.join(idle)}: --calibrate measures this host alone; --output and --json are legal beside it"
+        )
+    if path is not None and (
+        path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK)
+    ):
+        raise RunError(f"{path} cannot be written: it is a folder, or its folder does not exist or is not writable")
+    from hostlib.bench.calibration import calibrate, print_costs
+    from hostlib.system.host_costs import write_costs
+
+    costs = calibrate(CALIBRATION_S)
+    if path is not None:
+        write_costs(costs, path)
+    if as_json:
+        click.echo(json.dumps(costs.as_json(), indent=2))
+    else:
+        print_costs(costs, console_of())
 
 
 def _kernel_rates() -> list[Any]:

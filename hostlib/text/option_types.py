@@ -279,6 +279,11 @@ MODEL = Value(
         ("vgg16", "resnet50:norm=group", "my.models:network"),
     )
 )
+HOST_LINK = Value(
+    Words(
+        "LINK", "what GPUs of a host have between them", "a name that the help lists, or a RATE", ("nvlink4", "400gbit")
+    )
+)
 GPU = Value(Words("GPU", "a GPU", "one of the names that the help lists", ("h100", "a100")))
 DATASET = Value(
     Words(

@@ -18,6 +18,7 @@ from simulation.answers.question import title_of
 from simulation.commands.options import (
     RESPELLED,
     cell_options,
+    host_options,
     job_options,
     model_options,
     network_options,
@@ -30,6 +31,7 @@ from simulation.models.workload_source import is_trace
 @click.command(cls=Command, respelled=RESPELLED)
 @cell_options
 @model_options
+@host_options
 @network_options
 @job_options
 @click.option("--plot", type=types.ANY_FILE, help="Draw the times to this file (.svg, .png or .pdf).")

@@ -206,7 +206,7 @@ def _probe(
     iteration_s, compute_s = result.iteration_s, setup.compute_s
     interval, limit, events = Interval(iteration_s, iteration_s), "computing" if compute_s else "nothing", 0
     setup_s = iteration_s
-    if scenario.workers == 1 or iteration_s <= NO_TIME_S:
+    if (scenario.workers == 1 and scenario.gpus_per_host == 1) or iteration_s <= NO_TIME_S:
         if iteration_s > NO_TIME_S:
             interval = perturbation.propagated_interval(setup, iteration_s, {"compute": 1.0}, 0.0, 0.0, seed)
     else:

@@ -11,6 +11,7 @@ from simulation.answers import perturbation
 from simulation.answers.answer import Assumptions
 from simulation.experiments.scenario import PAPERS, Scenario
 from simulation.models.compute import BACKWARD_SHARE
+from simulation.models.host_links import find_host_link
 
 DEFAULT = "default"
 
@@ -29,7 +30,7 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
         return option if name in given else otherwise
 
     found = {
-        "workers": _assumed(scenario.workers, source("workers")),
+        "workers": _assumed(scenario.workers * scenario.gpus_per_host, source("workers")),
         "bandwidth": _assumed(f"{bandwidth} for every host, each way", source("bandwidth")),
         "latency": _assumed(f"{latency} from host to host", source("latency")),
     }
@@ -76,6 +77,49 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
     )
     found["intervals"] = _assumed(widths, "measured against emulation, docs/measurements/simulator-accuracy.md")
     return found
+
+
+def of_hosts(scenario: Scenario, host_link: str, given: Collection[str]) -> Assumptions:
+    """Of a cell's hosts.
+
+    Args:
+        host_link: as the user wrote it.
+        given: names of options that the user gave.
+    """
+    if scenario.gpus_per_host == 1:
+        return {}
+    link = find_host_link(host_link)
+    source = f"{DEFAULT}; {link.source}" if "host_link" not in given else link.source
+    local = "a ring's reduce-scatter before the network, its all-gather after it"
+    hosts = "host" if scenario.workers == 1 else "hosts"
+    return {
+        "hosts": _assumed(f"{scenario.workers} {hosts} of {scenario.gpus_per_host} GPUs", "--gpus-per-host"),
+        "host link": _assumed(f"{link.gb_s:g} GB/s each way of each GPU", source),
+        "within hosts": _assumed(local, "nccl-tests, doc/PERFORMANCE.md: 2 (n - 1) / n tensors of each GPU"),
+    }
+
+
+def of_cores(scenario: Scenario, file: object, given: Collection[str]) -> Assumptions:
+    """Of what a cell's hosts let through.
+
+    Args:
+        file: of the costs, as the user wrote it.
+        given: names of options that the user gave.
+    """
+    rates = scenario.host_rates
+    if rates is None:
+        return {"host costs": _assumed("none: hosts keep up with their links", "assumed")}
+    costs, semantics = rates.costs, scenario.semantics
+    slots_gbit = rates.slot_bits_s(semantics.framing.slot_frame(semantics.elements)[0]) / 1e9
+    text = (
+        f"{slots_gbit:.3g} Gbit/s of values in the slot protocol, {rates.tcp_bits_s / 1e9:.3g} Gbit/s in TCP, "
+        f"{costs.add_gb_s:.3g} GB/s of sums"
+    )
+    cores = "--cores" if "cores" in given else f"as {file} has"
+    return {
+        "host costs": _assumed(text, f"{file}: {costs.cpu}, {costs.date}"),
+        "cores": _assumed(f"{rates.lanes} for the slot protocol, one for TCP and sums", cores),
+    }
 
 
 def of_computing(model: str | None, trace: Any, scenario: Scenario, given: Collection[str]) -> Assumptions:

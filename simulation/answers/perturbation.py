@@ -87,6 +87,7 @@ def draws(seed: int, count: int) -> Iterator[Draw]:
 def perturbed(setup: Setup, draw: Draw) -> Setup:
     """A cell with one perturbation, in which each worker's steps vary by themselves."""
     made = setup.rates(draw.rate, draw.rate).latency(draw.latency).host_costs(draw.message_ns, draw.turnaround_ns)
+    made = made.cores(draw.rate).host_link(draw.rate)  # as sure as the network's links are
     return made.computing(draw.compute).varied(STEP_JITTER, draw.seed)
 
 
@@ -129,7 +130,7 @@ def propagated_interval(
         deviation: relative, of plays with jitter.
         per_message_ns: relative increase for each nanosecond that a message costs on hosts.
     """
-    links = elasticities.get("hosts", 0.0) + elasticities.get("uplinks", 0.0)
+    links = sum(elasticities.get(name, 0.0) for name in ("hosts", "uplinks", "cores", "host link"))
     logs = [
         elasticities.get("compute", 0.0) * math.log(draw.compute * slowest(setup, draw.slowest))
         - links * math.log(draw.rate)

@@ -14,7 +14,7 @@ from simulation.answers.answer import Answer, Assumptions, answer
 from simulation.errors import SimulationError
 from simulation.experiments.cost import cost_of
 from simulation.experiments.scenario import Scenario
-from simulation.experiments.single_iteration import network_of, scenario_of, semantics_of, subject_of
+from simulation.experiments.single_iteration import network_of, read_host_rates, scenario_of, semantics_of, subject_of
 
 LONG_S = 3.0  # estimated; from here on, progress is shown
 
@@ -53,6 +53,7 @@ def cells_of(
     options = dict(options)
     network = network_of(bandwidth, options)
     semantics = semantics_of(network, options)
+    options["host_rates"] = read_host_rates(options)
     subject, what = subject_of(model, trace, size, options)
     cells = [scenario_of(subject, name, workers, network, semantics, options, jobs, apart) for name in mechanisms]
     for cell in cells:
@@ -86,5 +87,7 @@ def title_of(what: str, cell: Scenario, bandwidth: str) -> str:
     network, jobs = cell.network, f", {cell.jobs} jobs" if cell.jobs > 1 else ""
     in_racks = f" in {network.racks} racks" if network.racks > 1 else ""
     oversubscribed = f", oversubscription {network.oversubscription:g}" if network.oversubscription != 1 else ""
-    plural = "" if cell.workers == 1 else "s"
-    return f"{what}, {cell.workers:,} worker{plural}{in_racks}, {bandwidth} links{oversubscribed}{jobs}"
+    workers = cell.workers * cell.gpus_per_host
+    plural = "" if workers == 1 else "s"
+    on_hosts = f" on {cell.workers:,} host{'s' if cell.workers > 1 else ''}" if cell.gpus_per_host > 1 else ""
+    return f"{what}, {workers:,} worker{plural}{on_hosts}{in_racks}, {bandwidth} links{oversubscribed}{jobs}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -90,6 +91,20 @@ class Setup:
             return replace(cable, rate_bits_s=max(1.0, rate * (uplinks if cable.lower in switches else hosts)))
 
         return self._cables(other)
+
+    def host_link(self, factor: float) -> Setup:
+        """The links between a host's GPUs have so many times their rate."""
+        return replace(self, job=replace(self.job, host_ps_per_byte=self.job.host_ps_per_byte / factor))
+
+    @property
+    def has_cores(self) -> bool:
+        """Whether hosts' cores may limit it."""
+        return math.isfinite(self.network.worker_bits_s + self.network.server_bits_s)
+
+    def cores(self, factor: float) -> Setup:
+        """Hosts' cores let so many times as much through."""
+        network = self.network
+        return self._network(worker_bits_s=network.worker_bits_s * factor, server_bits_s=network.server_bits_s * factor)
 
     def latency(self, factor: float) -> Setup:
         """Every cable has so many times its latency."""

@@ -14,17 +14,28 @@ ALIKE = 0.98  # links with this share of the busiest one's time are as busy
 LIFTED = 1.01  # times the time without any limit of slots: that is enough
 MOST_SLOTS = 1 << 14
 NEGLIGIBLE = 0.01
+NAMES = {
+    "compute": "computing",
+    "cores": "the hosts' cores",
+    "host link": "the link between a host's GPUs",
+    "latency": "latency",
+    "host": "the hosts' cost of a message",
+}
 
 
 def elasticities(setup: Setup, nominal_s: float) -> dict[str, float]:
     """Percent by which the time falls for each percent by which a resource improves, by resource.
 
-    Resources are compute, hosts (their links), uplinks, slots, latency, and host (its cost of a message); those that a
-    cell does not have are absent.
+    Resources are compute, hosts (their links), cores (of hosts), host link (between a host's GPUs), uplinks, slots, latency, and host
+    (its cost of a message); those that a cell does not have are absent.
     """
     better = {"compute": (setup.computing(1 / BETTER), BETTER), "hosts": (setup.rates(BETTER, 1), BETTER)}
     if setup.has_uplinks:
         better["uplinks"] = setup.rates(1, BETTER), BETTER
+    if setup.has_cores:
+        better["cores"] = setup.cores(BETTER), BETTER
+    if setup.job.host_ps_per_byte:
+        better["host link"] = setup.host_link(BETTER), BETTER
     if setup.latency_ns:
         better["latency"] = setup.latency(1 / BETTER), BETTER
     if setup.network.overhead_ns:
@@ -53,7 +64,7 @@ def limited_by(found: Mapping[str, float], setup: Setup, played: Played, cheap: 
         return _busiest(setup, played, most == "uplinks")
     if most == "slots":
         return _window(setup) if cheap else f"{setup.network.slots} slots"
-    return {"compute": "computing", "latency": "latency", "host": "the hosts' cost of a message"}[most]
+    return NAMES[most]
 
 
 def _busiest(setup: Setup, played: Played, uplinks: bool) -> str:

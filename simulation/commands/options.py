@@ -16,6 +16,7 @@ from simulation.experiments.single_iteration import SLOT_BYTES, number_of_slots
 from simulation.models.architectures import BUILDERS
 from simulation.models.compute import DEFAULT_BATCH, DEFAULT_TFLOPS
 from simulation.models.gpus import GPUS
+from simulation.models.host_links import DEFAULT_HOST_LINK, HOST_LINKS
 from simulation.simulator.play import Order
 
 
@@ -112,6 +113,35 @@ model_options = together(
         "--gpu",
         type=types.GPU,
         help=f"Compute as training does on this GPU: its published peak times a usual share. One of {', '.join(GPUS)}.",
+    ),
+)
+
+host_options = together(
+    click.option(
+        "--gpus-per-host",
+        type=types.N,
+        default=1,
+        show_default=True,
+        help="GPUs of each host, which sum among themselves first; --workers counts GPUs.",
+    ),
+    click.option(
+        "--host-link",
+        type=types.HOST_LINK,
+        default=DEFAULT_HOST_LINK,
+        show_default=True,
+        help=f"Link of each GPU to the others of its host: {', '.join(HOST_LINKS)}, or a rate each way.",
+    ),
+    click.option(
+        "--host-costs",
+        type=types.ANY_FILE,
+        help="What hosts' cores take, as `hostlib bench --calibrate --output FILE` measured it [default: they keep up "
+        "with their links].",
+    ),
+    click.option(
+        "--cores",
+        type=types.N,
+        help="Cores of each host for lanes of the slot protocol, of which it has at most four; needs --host-costs [default: all "
+        "that its file has].",
     ),
 )
 
@@ -271,6 +301,8 @@ def refuse_what_says_nothing(context: click.Context, has_trace: bool, has_model:
         raise SimulationError("--apart is of several jobs: it needs --jobs of 2 or more")
     if context.params["topology"] is not None and (idle := [option for option in OF_A_NETWORK if option in asked]):
         raise SimulationError(f"{', '.join(idle)}: the file of --topology says this itself")
+    if "--host-link" in asked and context.params["gpus_per_host"] == 1:
+        raise SimulationError("--host-link is of several GPUs in a host: it needs --gpus-per-host of 2 or more")
     for option in ("--oversubscription", "--spines"):
         if option in asked and context.params["racks"] == 1:
             raise SimulationError(f"{option} is of racks' uplinks: it needs --racks of 2 or more")

@@ -22,6 +22,7 @@ from simulation.answers.question import cells_of, compare, names_of, title_of
 from simulation.commands.options import (
     RESPELLED,
     cell_options,
+    host_options,
     job_options,
     model_options,
     network_options,
@@ -40,6 +41,7 @@ from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, p
 @click.argument("experiment", required=False, type=types.ANY_FILE)
 @cell_options
 @model_options
+@host_options
 @network_options
 @job_options
 @click.option(

@@ -13,11 +13,12 @@ from hostlib.protocol.framing import LEGAL_ELEMENTS, PHYSICAL, Framing
 from hostlib.protocol.header import ELEMENTS
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.schedules.schedule import FabricUse, is_host, worker
-from hostlib.strategies.strategy import Choice, choose
+from hostlib.strategies.strategy import DEFAULT_STRATEGY, Choice, choose
 from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
+from simulation.models.host_rates import HostRates
 from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds, tcp_window
 from simulation.simulator.network import Network, declared_topology
@@ -105,6 +106,9 @@ class Scenario:
         iterations: None for one, or three without a barrier.
         pipelined: see Job; None as the semantics have it.
         shrink: tensors are so many times smaller and links so many times slower.
+        gpus_per_host: each of the workers is a host with so many GPUs, which sum among themselves first.
+        host_rates: what hosts' cores let through; None: as much as their links.
+        host_link_gb_s: of each GPU to the others of its host, in each direction, 10^9 bytes per second.
     """
 
     subject: WorkloadSource
@@ -120,6 +124,9 @@ class Scenario:
     order: Order = Order.ROUND_ROBIN
     variation: Variation = field(default_factory=Variation)
     shrink: float = 1.0
+    gpus_per_host: int = 1
+    host_link_gb_s: float = float("inf")
+    host_rates: HostRates | None = None
 
     @property
     def choice(self) -> Choice:
@@ -141,6 +148,21 @@ class Scenario:
         if not 1 <= self.jobs <= MOST_JOBS:
             limit = "at least 1" if self.jobs < 1 else f"at most {MOST_JOBS}"
             raise SimulationError(f"--jobs must be {limit}, not {self.jobs}")
+
+    def _require_gpus(self) -> None:
+        """Check that what is played of several GPUs per host applies.
+
+        Raises:
+            SimulationError: it does not.
+        """
+        if self.gpus_per_host == 1:
+            return
+        if self.choice.strategy.plain != DEFAULT_STRATEGY:
+            raise SimulationError(
+                f"--gpus-per-host: {self.mechanism} is a training strategy; a mechanism alone is legal"
+            )
+        if self.semantics.servers_first or not self.barrier:
+            raise SimulationError("--gpus-per-host needs --semantics runtime and --barrier global")
 
     def workload(self) -> Workload:
         """What each worker computes and sends in an iteration; tensors shrunk.
@@ -190,6 +212,7 @@ class Scenario:
             SimulationError, HostlibError: they are impossible.
         """
         self.require_counts()
+        self._require_gpus()
         mechanism, workload, semantics = self.choice.mechanism, self.workload(), self.semantics
         framing = semantics.framing
         slot_bytes, slot_frame = framing.slot_frame(semantics.elements)
@@ -207,6 +230,8 @@ class Scenario:
             order=self.order,
             variation=self.variation,
             channels=mechanism.channels if semantics.channels else 0,
+            # A ring's reduce-scatter of g GPUs: each sends (g - 1) / g of the tensor. So does its all-gather.
+            host_ps_per_byte=(1 - 1 / self.gpus_per_host) * 1e3 / self.host_link_gb_s * self.shrink,
         )
         turn_bytes = 0
         if semantics.turns:
@@ -237,6 +262,10 @@ class Scenario:
         if self.workers == 1 and not semantics.servers_first:
             # One worker has all sums already. A ring of one sends nothing.
             return network, replace(job, mechanism=find("ring"), workload=alone(workload), channels=0)
+        if self.host_rates is not None and workload.summed:
+            largest = max(tensor.bytes for tensor in workload.summed)
+            rates = self.host_rates.of(mechanism, self.workers, largest, slot_bytes)
+            network = replace(network, worker_bits_s=rates[0] / self.shrink, server_bits_s=rates[1] / self.shrink)
         slots_of(job, network)
         return network, job
 

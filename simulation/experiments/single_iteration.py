@@ -11,6 +11,7 @@ from typing import Any
 
 from hostlib.errors import UnknownNameError
 from hostlib.protocol.framing import FRAMINGS
+from hostlib.system.host_costs import read_costs
 from hostlib.text import units
 from hostlib.topology.topology import TopologyError
 from hostlib.topology.topology_table import read_table
@@ -21,6 +22,8 @@ from simulation.experiments.scenario import SEMANTICS, Scenario, Semantics
 from simulation.experiments.tables import ExperimentFile
 from simulation.models import workload_source
 from simulation.models.compute import Compute
+from simulation.models.host_links import DEFAULT_HOST_LINK, find_host_link
+from simulation.models.host_rates import HostRates
 from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.network import Network
 from simulation.simulator.play import Order, Played
@@ -214,7 +217,9 @@ def scenario_of(
     """A cell that options describe.
 
     Args:
+        workers: GPUs, of which a host has `gpus_per_host` of the options.
         network, semantics: of network_of and semantics_of.
+        options: by name, and `host_rates` of read_host_rates.
 
     Raises:
         SimulationError: an option is impossible.
@@ -229,10 +234,11 @@ def scenario_of(
         if number in stragglers:
             raise SimulationError(f"--straggler {text}: rank {number} is given twice")
         stragglers[number] = times
+    gpus, link = options.get("gpus_per_host", 1), find_host_link(options.get("host_link", DEFAULT_HOST_LINK))
     return Scenario(
         subject,
         mechanism,
-        workers,
+        hosts_of(workers, gpus),
         network,
         semantics,
         jobs,
@@ -241,8 +247,52 @@ def scenario_of(
         options["barrier"] == "global",
         None if options["pipelined"] is None else options["pipelined"] == "yes",
         Order(options["order"]),
-        Variation(options["jitter"], stragglers, options["seed"]),
+        Variation(options["jitter"], _slowest_of_hosts(stragglers, workers, gpus), options["seed"]),
+        gpus_per_host=gpus,
+        host_rates=options.get("host_rates"),
+        host_link_gb_s=link.gb_s,
     )
+
+
+def read_host_rates(options: dict[str, Any]) -> HostRates | None:
+    """What options say of hosts' cores, which scenario_of takes as `host_rates`; None: nothing.
+
+    Raises:
+        HostlibError: the file cannot be read.
+        SimulationError: an impossible number of cores, or one without a file.
+    """
+    path, cores = options.get("host_costs"), options.get("cores")
+    if path is None:
+        if cores is not None:
+            raise SimulationError("--cores is of --host-costs: add that")
+        return None
+    costs = read_costs(Path(path))
+    return HostRates(costs, costs.cores if cores is None else cores)
+
+
+def hosts_of(workers: int, gpus_per_host: int) -> int:
+    """How many hosts so many GPUs are on.
+
+    Raises:
+        SimulationError: no whole number.
+    """
+    if gpus_per_host < 1 or (gpus_per_host > 1 and workers % gpus_per_host):
+        raise SimulationError(f"--gpus-per-host must divide --workers, and {gpus_per_host} does not divide {workers}")
+    return workers // gpus_per_host
+
+
+def _slowest_of_hosts(stragglers: dict[int, float], workers: int, gpus: int) -> dict[int, float]:
+    """Hosts' stragglers from those of their GPUs: a host's sums wait for its slowest GPU.
+
+    Raises:
+        SimulationError: there is no such GPU.
+    """
+    if gpus == 1:
+        return stragglers
+    if beyond := [rank for rank in stragglers if rank >= workers]:
+        raise SimulationError(f"--straggler {beyond[0]}: there are only {workers} workers")
+    hosts = {rank // gpus for rank in stragglers}
+    return {host: max(stragglers.get(host * gpus + gpu, 1.0) for gpu in range(gpus)) for host in hosts}
 
 
 def subject_of(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -27,6 +27,7 @@ from simulation._kernel import Kernel
 from simulation._kernel import job as kernel_job
 from simulation._kernel import program as kernel_program
 from simulation.errors import NetworkError, SimulationError
+from simulation.simulator import host_link
 from simulation.simulator.compile import Compiled, compile_schedule, reduced
 from simulation.simulator.network import PS_PER_NS, Network, Tree, round_trips, topology_of, tree
 from simulation.simulator.workload import Variation, Workload
@@ -60,6 +61,8 @@ class Job:
         reduce: whether one worker may represent all; None: if a full simulation would take long.
         hosts: numbers of its workers' and then its servers' hosts, which jobs may share; either all jobs have them or
             none. Empty: see play.
+        host_ps_per_byte: time of a tensor's byte on the link between a host's GPUs, before the network and again after;
+            0: a worker is one GPU. Otherwise it is a host of several, and iterations have a barrier.
     """
 
     workload: Workload
@@ -74,6 +77,7 @@ class Job:
     channels: int = 0
     reduce: bool | None = None
     hosts: tuple[int, ...] = ()
+    host_ps_per_byte: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("workers", "iterations"):
@@ -221,9 +225,8 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
         waits = f"{program.names[node]} waits forever for {jobs[j].workload.tensors[own].name}"
         raise SimulationError(f"{jobs[j].mechanism.name}: {waits}")
     result = kernel.results()
-    outcomes = [
-        _outcome(result, index, job.workers if compiled[index][2] == 1 else 1) for index, job in enumerate(jobs)
-    ]
+    played = [job.workers if compiled[index][2] == 1 else 1 for index, job in enumerate(jobs)]
+    outcomes = [_gathered(_outcome(result, index, played[index]), job, played[index]) for index, job in enumerate(jobs)]
     stand = compiled[0][2] if len(jobs) == 1 else 1
     if stand > 1 and not with_bytes:
         link_bytes = {}
@@ -416,12 +419,9 @@ def _kernel_job(
     job: Job, with_servers: bool, stand: int, first_tensor: int, window: tuple[int, int, NDArray[np.int64]]
 ) -> Any:
     workload, workers = job.workload, 1 if stand > 1 else job.workers
-    durations = [
-        job.variation.durations_ps(means, workers, job.iterations, salt)
-        for salt, means in enumerate((workload.forward_ns.reshape(1, -1), workload.backward_ns))
-    ]
-    rows = max(map(len, durations))
-    forward, backward = (np.ascontiguousarray(np.resize(d, (rows, d.shape[1]))) for d in durations)
+    forward, backward = _durations(job, workers)
+    if job.host_ps_per_byte:
+        backward = host_link.delayed(backward, host_link.steps_ps(workload, job.host_ps_per_byte))
     return kernel_job(
         workers, job.iterations, with_servers, job.barrier,
         with_servers if job.pipelined is None else job.pipelined, job.channels,
@@ -429,6 +429,15 @@ def _kernel_job(
         [[first_tensor + t for t in step] for step in workload.released], [first_tensor + t for t in workload.errands],
         *window,
     )  # fmt: skip
+
+
+def _durations(job: Job, workers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Picoseconds of each forward and backward step, (rows, steps): a row for all, or per iteration and worker."""
+    means = job.workload.forward_ns.reshape(1, -1), job.workload.backward_ns
+    durations = [job.variation.durations_ps(each, workers, job.iterations, salt) for salt, each in enumerate(means)]
+    rows = max(map(len, durations))
+    forward, backward = (np.ascontiguousarray(np.resize(d, (rows, d.shape[1]))) for d in durations)
+    return forward, backward
 
 
 # ---- results -------------------------------------------------------------------------------------------------------
@@ -448,6 +457,24 @@ def _outcome(result: dict[str, Any], j: int, workers: int) -> Outcome:
         by_worker(result["forward_end_ps"][j]),
         by_worker(result["backward_end_ps"][j]),
     )
+
+
+def _gathered(outcome: Outcome, job: Job, workers: int) -> Outcome:
+    """With all-gathers within hosts: each iteration ends with the last, and later ones begin as much later."""
+    if not job.host_ps_per_byte or not job.workload.tensors:
+        return outcome
+    local_ps = host_link.steps_ps(job.workload, job.host_ps_per_byte)
+    ready_ps = np.cumsum(_durations(job, workers)[1], axis=1)
+    gather_ps = np.array([tensor.bytes * job.host_ps_per_byte for tensor in job.workload.tensors])
+    ends = outcome.iteration_end_ns[:1]
+    for number in range(1, len(outcome.iteration_end_ns)):
+        rows = ready_ps[(number - 1) * workers : number * workers] if len(ready_ps) > 1 else ready_ps
+        begins = np.array(outcome.forward_end_ns[number])[:, None] * float(PS_PER_NS) + rows.astype(float)
+        delivered = np.array(outcome.delivered_ns[number]) * PS_PER_NS
+        end_ns = host_link.last_gathered_ps(begins, local_ps, delivered, gather_ps) / PS_PER_NS
+        later_ns = ends[-1] - outcome.iteration_end_ns[number - 1]
+        ends.append(max(end_ns, outcome.iteration_end_ns[number]) + later_ns)
+    return replace(outcome, iteration_end_ns=ends)
 
 
 def _all_links(job: Job, compiled: Programs) -> dict[str, tuple[int, int]]:

@@ -94,6 +94,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
         Smaller(r"\w+:/data/\w+", "synthetic"), Smaller("$", " --iterations 2")
     ],
     r"mpirun .*": [Smaller("mpirun", "mpirun --oversubscribe"), Smaller("$", " --iterations 2")],
+    r"hostlib bench --calibrate.*": [],
     r"hostlib bench .*": [
         Smaller(r"netns --workers \d", "netns --workers 2"), Smaller("--to 16M", "--to 16K"), Smaller(r"--size \S+", ""),
         Smaller(r"( --(iterations|repeats|warm-up) \d+)+", ""), Smaller("^(?!.*--to)(.*)$", r"\1 --size 16K"),
