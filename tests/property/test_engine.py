@@ -27,6 +27,8 @@ from tests.property.tensor import STYLES, Kind, bits, handed
 
 EXAMPLES = int(os.environ.get("NETFOLD_ENGINE_EXAMPLES", "8"))
 DEADLINE_S = 60.0
+# Of all examples that a test draws: each has deadlines of its own, and loss on all of many ranks' links may take seconds.
+pytestmark = pytest.mark.timeout(600)
 SUMMING = (FabricUse.SUM, FabricUse.VIA_SERVER, FabricUse.TO_SERVER)
 
 # Threads and clocks take part: a failing example is told as it was drawn, not shrunk into one that passes.
