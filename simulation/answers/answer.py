@@ -84,7 +84,7 @@ class Answer:
     iterations: Mapping[str, SimulatedIteration] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON of `netfold ask --json`."""
+        """The JSON that `netfold ask` prints with `--json`."""
         return {
             "answer": self.text,
             "unresolved": self.unresolved,

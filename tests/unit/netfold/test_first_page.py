@@ -91,7 +91,7 @@ def test_run_is_meant_where_nothing_is_named() -> None:
     words = ["--size", "1MiB", "--mechanism", "ring", "--json"]
     short, long = (CliRunner().invoke(main, ["simulate", *named, *words]) for named in ([], ["run"]))
     assert short.exit_code == long.exit_code == 0
-    assert short.output.split('"wall_s"')[0] == long.output.split('"wall_s"')[0]
+    assert short.stdout.split('"wall_s"')[0] == long.stdout.split('"wall_s"')[0]
     for words in (["simulate"], ["simulate", "--help"], ["emulate", "-h"]):
         assert "Commands:" in CliRunner().invoke(main, words).output
 
