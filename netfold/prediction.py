@@ -6,15 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from simulation.experiments.single_iteration import (
-    SimulatedIteration,
-    network_of,
-    read_host_rates,
-    scenario_of,
-    semantics_of,
-    simulate,
-    subject_of,
-)
+from simulation.answers.question import cells_of
+from simulation.experiments.single_iteration import SimulatedIteration, simulate
 
 
 def predict(
@@ -137,8 +130,6 @@ def predict(
         "stragglers": tuple(f"{rank}={factor}" for rank, factor in (stragglers or {}).items()),
         "seed": seed,
     }
-    network = network_of(bandwidth, options)
-    played = semantics_of(network, options)
-    options["host_rates"] = read_host_rates(options)
-    subject, _ = subject_of(model, None if trace is None else Path(trace), size, options)
-    return simulate(scenario_of(subject, mechanism, workers, network, played, options, jobs, apart))
+    path = None if trace is None else Path(trace)
+    (cell,), _ = cells_of([mechanism], model, path, size, workers, bandwidth, options, jobs, apart)
+    return simulate(cell)

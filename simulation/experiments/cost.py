@@ -10,7 +10,7 @@ from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import Mechanism, find
 from hostlib.schedules.schedule import worker
 from simulation.errors import SimulationError
-from simulation.experiments.scenario import BUCKET_BYTES, FEWEST_TURNS, TURNS, WORKERS_OF_ALL_TURNS, Scenario
+from simulation.experiments.scenario import BUCKET_BYTES, Scenario
 from simulation.simulator.compile import reduced
 from simulation.simulator.play import MAX_NODES, MAX_TENSORS, REDUCE_ABOVE
 
@@ -55,9 +55,8 @@ def cost_of(scenario: Scenario) -> Cost:
     compiled = per_worker if symmetric and alone and whole * tensors > 2 * REDUCE_ABOVE else whole
     parts = 1.0
     if scenario.semantics.turns and not mechanism.needs_fabric:
-        turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (workers * scenario.jobs)))
         pieces = mechanism.schedule(min(workers, 2 * SAMPLE), size=largest).pieces
-        parts = max(1.0, turns / max(1, pieces, per_worker / 2))
+        parts = max(1.0, scenario.turns / max(1, pieces, per_worker / 2))
     played = compiled * tensors * parts * scenario.rounds * scenario.jobs
     return Cost(compiled, played)
 

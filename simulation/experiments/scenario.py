@@ -140,6 +140,11 @@ class Scenario:
             return self.iterations
         return 1 if self.barrier else 3
 
+    @property
+    def turns(self) -> int:
+        """In how many turns streams share a link during the largest tensor, at most."""
+        return max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (self.workers * self.jobs)))
+
     def require_counts(self) -> None:
         """Check its numbers of workers and jobs. Raises SimulationError: they are illegal."""
         if not 1 <= self.workers <= MOST_WORKERS:
@@ -236,8 +241,7 @@ class Scenario:
         turn_bytes = 0
         if semantics.turns:
             largest = max((tensor.bytes for tensor in workload.tensors), default=0)
-            turns = max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (self.workers * self.jobs)))
-            turn_bytes = max(framing.tcp_segment()[0], largest // turns)
+            turn_bytes = max(framing.tcp_segment()[0], largest // self.turns)
         declared = self.network.declaration is not None or not semantics.servers_first
         topology = self.topology() if declared else self.network.topology
         window_bytes = 0
