@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from netfold.cell_options import cell_options
 from simulation.answers.question import cells_of
 from simulation.experiments.single_iteration import SimulatedIteration, simulate
 
@@ -96,40 +97,7 @@ def predict(
     Source: docs/simulation.md (what is simulated) and docs/measurements/published-tables.md (how close it comes to
         published times).
     """
-    options: dict[str, Any] = {
-        "pixels": pixels,
-        "batch": batch,
-        "forward": forward,
-        "backward": backward,
-        "tflops": tflops,
-        "gpu": gpu,
-        "gpus_per_host": gpus_per_host,
-        "host_link": host_link,
-        "host_costs": host_costs,
-        "cores": cores,
-        "latency": latency,
-        "overhead": overhead,
-        "racks": racks,
-        "oversubscription": oversubscription,
-        "spines": spines,
-        "topology": topology,
-        "semantics": semantics,
-        "headers": headers,
-        "framing": framing,
-        "elements": elements,
-        "store_and_aggregate": store_and_aggregate,
-        "store_and_forward": store_and_forward,
-        "slots": slots,
-        "bucket": bucket,
-        "message": message,
-        "barrier": barrier,
-        "order": order,
-        "pipelined": pipelined,
-        "iterations": iterations,
-        "jitter": jitter,
-        "stragglers": tuple(f"{rank}={factor}" for rank, factor in (stragglers or {}).items()),
-        "seed": seed,
-    }
+    options = cell_options(locals())
     path = None if trace is None else Path(trace)
     (cell,), _ = cells_of([mechanism], model, path, size, workers, bandwidth, options, jobs, apart)
     return simulate(cell)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from netfold.cell_options import cell_options
 from simulation.answers.answer import Answer
 from simulation.answers.assumptions import computing_speed, of_computing, of_cores, of_hosts, of_network
 from simulation.answers.question import cells_of, compare, names_of
@@ -75,49 +76,11 @@ def ask(
         QuantityError: a value is not a bandwidth, time or size.
         SimulationError: there is no such model, or no mechanism can be simulated on this network.
     """
-    options = {
-        "mechanisms": mechanisms,
-        "workers": workers,
-        "jobs": jobs,
-        "apart": apart,
-        "pixels": pixels,
-        "batch": batch,
-        "forward": forward,
-        "backward": backward,
-        "tflops": tflops,
-        "gpu": gpu,
-        "gpus_per_host": gpus_per_host,
-        "host_link": host_link,
-        "host_costs": host_costs,
-        "cores": cores,
-        "latency": latency,
-        "overhead": overhead,
-        "racks": racks,
-        "oversubscription": oversubscription,
-        "spines": spines,
-        "topology": topology,
-        "semantics": semantics,
-        "headers": headers,
-        "framing": framing,
-        "elements": elements,
-        "store_and_aggregate": store_and_aggregate,
-        "store_and_forward": store_and_forward,
-        "slots": slots,
-        "bucket": bucket,
-        "message": message,
-        "barrier": barrier,
-        "order": order,
-        "pipelined": pipelined,
-        "iterations": iterations,
-        "jitter": jitter,
-        "stragglers": tuple(f"{rank}={factor}" for rank, factor in (stragglers or {}).items()),
-        "seed": seed,
-    }
-    values = {**options, "bandwidth": bandwidth, "stragglers": stragglers, "size": size}
+    arguments = dict(locals())
     defaults = {name: each.default for name, each in inspect.signature(ask).parameters.items()}
-    given = {name for name, value in values.items() if value != defaults[name]}
+    given = {name for name, value in arguments.items() if value != defaults[name]} - {"model", "trace"}
     path = None if trace is None else Path(trace)
-    return question(model, path, size, bandwidth, options, given)[0]
+    return question(model, path, size, bandwidth, cell_options(arguments), given)[0]
 
 
 def question(
