@@ -36,15 +36,20 @@ if TYPE_CHECKING:
     from hostlib.schedules.schedule import Schedule
     from netfold.prediction import predict
     from netfold.question import ask
+    from netfold.recommendation import Cluster, recommend
     from netfold.torch_backend import register
     from netfold.training_session import BucketTimes, Session, SessionReport, session
     from simulation.answers.answer import Answer, Row
     from simulation.errors import SimulationError
     from simulation.experiments.single_iteration import SimulatedIteration
+    from simulation.recommendation.candidate import Candidate
+    from simulation.recommendation.recommendation import Recommendation
 
 __all__ = [
     "Answer",
     "BucketTimes",
+    "Candidate",
+    "Cluster",
     "ContentsError",
     "FabricError",
     "HostlibError",
@@ -54,6 +59,7 @@ __all__ = [
     "ModelError",
     "OperationError",
     "QuantityError",
+    "Recommendation",
     "Reduction",
     "Row",
     "RunError",
@@ -70,6 +76,7 @@ __all__ = [
     "find",
     "mechanisms",
     "predict",
+    "recommend",
     "register",
     "session",
 ]
@@ -79,7 +86,10 @@ if not TYPE_CHECKING:
     _MODULES = {
         "Answer": "simulation.answers.answer",
         "BucketTimes": "netfold.training_session",
+        "Candidate": "simulation.recommendation.candidate",
+        "Cluster": "netfold.recommendation",
         "Mechanism": "hostlib.mechanisms.mechanism",
+        "Recommendation": "simulation.recommendation.recommendation",
         "Reduction": "hostlib.pytorch.reduction",
         "Schedule": "hostlib.schedules.schedule",
         "Row": "simulation.answers.answer",
@@ -92,6 +102,7 @@ if not TYPE_CHECKING:
         "find": "hostlib.mechanisms.mechanism",
         "mechanisms": "hostlib.mechanisms.mechanism",
         "predict": "netfold.prediction",
+        "recommend": "netfold.recommendation",
         "register": "netfold.torch_backend",
         "session": "netfold.training_session",
     }

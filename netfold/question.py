@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from netfold.cell_options import cell_options
 from simulation.answers.answer import Answer
-from simulation.answers.assumptions import computing_speed, of_computing, of_cores, of_hosts, of_network
+from simulation.answers.assumptions import computing_speed, of_computing, of_cores, of_hosts, of_network, of_pipelines
 from simulation.answers.question import cells_of, compare, names_of
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import Scenario
@@ -46,6 +46,7 @@ def ask(
     headers: bool | None = None,
     framing: Literal["physical", "emulated"] = "physical",
     elements: int | None = None,
+    recirculation: str | None = None,
     store_and_aggregate: bool = False,
     store_and_forward: bool = False,
     slots: int | str | None = None,
@@ -110,10 +111,24 @@ def question(
     names = names_of([mechanisms] if isinstance(mechanisms, str) else mechanisms)
     workers, jobs, apart = (options.pop(name) for name in ("workers", "jobs", "apart"))
     cells, what = cells_of(names, model, trace, size, workers, bandwidth, options, jobs, apart)
-    assumptions = {
-        **of_computing(model, trace, cells[0], given),
-        **of_hosts(cells[0], options["host_link"], given),
-        **of_cores(cells[0], options["host_costs"], given),
-        **of_network(cells[0], bandwidth, options["latency"], given),
-    }
+    assumptions = assumptions_of(model, trace, cells, bandwidth, options, given)
     return compare(cells, assumptions, computing_speed(cells[0]), options["seed"]), cells, what
+
+
+def assumptions_of(
+    model: str | None,
+    trace: Path | None,
+    cells: Sequence[Scenario],
+    bandwidth: str,
+    options: dict[str, Any],
+    given: Collection[str],
+) -> dict[str, Mapping[str, Any]]:
+    """What cells rest on that differ in their plans alone, each with its source; for the arguments see question."""
+    cell = cells[0]
+    return {
+        **of_computing(model, trace, cell, given),
+        **of_pipelines(cells),
+        **of_hosts(cell, options["host_link"], given),
+        **of_cores(cell, options["host_costs"], given),
+        **of_network(cell, bandwidth, options["latency"], given),
+    }

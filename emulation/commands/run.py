@@ -66,6 +66,11 @@ SSH = "ssh -o BatchMode=yes"
     show_default=True,
     help=f"Predictor of each cell's time, beside the measured one: {', '.join(predictors().specs)}.",
 )
+@click.option(
+    "--real-time",
+    is_flag=True,
+    help="Give the emulation's processes the cores before all others (SCHED_RR): other load then disturbs it little.",
+)
 @click.option("--list", "only_list", is_flag=True, help="List what would be run, or the ready experiments.")
 @json_option
 def run_experiment(
@@ -81,6 +86,7 @@ def run_experiment(
     launcher: str,
     controller: str,
     predictor: str,
+    real_time: bool,
     only_list: bool,
     as_json: bool,
 ) -> None:
@@ -108,7 +114,7 @@ def run_experiment(
         print_rows,
     )
     from emulation.experiments.real_hosts import RealHosts, read_hostfile
-    from emulation.experiments.runner import ExperimentRun, RunOptions, find_experiment, ready_experiments
+    from emulation.experiments.runner import ExperimentRun, RunOptions, find_experiment, go_first, ready_experiments
     from emulation.networks.realise import NetworkKind, SwitchKind
     from simulation.experiments.experiment_file import read_experiment
 
@@ -133,6 +139,8 @@ def run_experiment(
         chosen = [each.miniature() for each in chosen]
     if hostfile is None and (controller or launcher != SSH):
         raise click.UsageError("--launcher and --controller are of real hosts: they need --hosts")
+    if hostfile is not None and real_time:
+        raise click.UsageError("--real-time is for virtual hosts: leave it out, or --hosts")
     if not launcher.strip():
         raise click.UsageError(f"--launcher is a command, such as {SSH}")
     real = None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller)
@@ -151,6 +159,8 @@ def run_experiment(
             print_cells(run)
         return
     require_installed("torch", *(() if real else CONTROLLER))
+    if real_time:
+        go_first()
     with progress.of(run):
         rows = run.go()
     if as_json:

@@ -167,18 +167,25 @@ def process_options(
         "deadline_s": START_S,
     }
     if (training := experiment.training) is not None:
-        train = {"model": cell.model, "batch_size": training.batch_size, "bucket_mb": training.bucket_mb}
+        train: dict[str, Any] = {"model": cell.model, "data": training.data}
+        train |= {"batch_size": training.batch_size, "bucket_mb": training.bucket_mb}
         steps = {"steps": training.warm_up + training.iterations, "epochs": MANY_EPOCHS, "seed": experiment.seed}
         return TRAINING, TrainingOptions({**common, **train, **steps}, training.warm_up, result).to_json()
     workload = experiment.workload(cell)
     # All workers compute like the trace's first one.
     backward = zip(workload.backward_ns[0], workload.released, strict=True)
+    group = next((tensor.workers for tensor in workload.summed if rank in tensor.workers), ())
+    others = {t for t, tensor in enumerate(workload.tensors) if tensor.workers and rank not in tensor.workers}
+    sizes = [0 if t in others or x.exchange is not None else x.bytes // 4 for t, x in enumerate(workload.tensors)]
     options = ReplayOptions(
         **common,
         slots=cell.slots,
-        elements=tuple(tensor.bytes // 4 if tensor.exchange is None else 0 for tensor in workload.tensors),
+        elements=tuple(sizes),
+        group=group,
         forward_ns=round(int(workload.forward_ns.sum()) * dilation),
-        backward=tuple((round(int(ns) * dilation), tensors) for ns, tensors in backward),
+        backward=tuple(
+            (round(int(ns) * dilation), tuple(t for t in ready if t not in others)) for ns, ready in backward
+        ),
         errands=workload.errands,
         own_messages=any(tensor.exchange is not None for tensor in workload.tensors),
         hosts=exchange_hosts(choose(cell.mechanism), cell.workers),

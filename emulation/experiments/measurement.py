@@ -128,6 +128,7 @@ class Measured:
         timeline: node -> [{kind, name, start_ms, end_ms}] of the last iteration.
         latest: the worst worker's longest delay of a wake-up in each iteration, as a share of the time.
         lack: see Usage.
+        peak_memory_bytes: of a worker's process that trained, the largest; None if none did.
     """
 
     iterations_ms: list[float]
@@ -138,6 +139,7 @@ class Measured:
     timeline: dict[str, list[dict[str, Any]]]
     latest: float = 0.0
     lack: Lack | None = None
+    peak_memory_bytes: int | None = None
 
     @property
     def iteration_ms(self) -> float:
@@ -181,6 +183,7 @@ def measured(
         },
         max(sum(report["latest_ns"]) for report in reports) / slowest[-1],
         usage.lack,
+        max(report["peak_bytes"] for report in reports) or None,
     )
 
 

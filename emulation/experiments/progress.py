@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -18,6 +18,16 @@ from simulation.experiments.experiment_file import Experiment
 from simulation.predictors.predictor import DEFAULT_PREDICTOR
 
 Row = dict[str, Any]
+
+
+class Cells(Protocol):
+    """A run's cells, and those that are left."""
+
+    @property
+    def cells(self) -> Sequence[Any]: ...
+
+    @property
+    def left(self) -> Sequence[Any]: ...
 
 
 class RunProgress:
@@ -36,7 +46,7 @@ class RunProgress:
         self._task = self._progress.add_task("starting", total=None)
 
     @contextmanager
-    def of(self, run: ExperimentRun | FolderRun) -> Iterator[None]:
+    def of(self, run: Cells) -> Iterator[None]:
         self._progress.update(self._task, total=len(run.cells), completed=len(run.cells) - len(run.left))
         with self._progress:
             yield
@@ -47,6 +57,10 @@ class RunProgress:
             self._progress.advance(self._task)
             line = _line(event, self._predictor) if self._times else f"{event['cell']}: done"
             self._console.print(line, highlight=False)
+            return
+        if event["event"] == "failed":
+            self._progress.advance(self._task)
+            self._console.print(f"{event['cell']} [red]failed[/red]: {event['why']}", highlight=False)
             return
         what = f"{event['cell']}, {event['dilation']:g} times slower"
         if event["event"] == "again":

@@ -44,7 +44,7 @@ LEAVES = (2, 4)
 OVERSUBSCRIPTION = (1.0, 4.0)
 JOBS = (1, 3)
 MOST_RANKS = 24  # of a cell, servers included: two cores run no more of them at a useful dilation
-SHRINK, ITERATIONS = 64, 2
+SHRINK, ITERATIONS = 64, 3
 
 
 @dataclass(frozen=True, slots=True)

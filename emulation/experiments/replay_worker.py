@@ -51,6 +51,7 @@ class WorkerReport:
         retransmits: during the measured iterations.
         link_sent, link_received: bytes on Gloo's interface during them, if the interface is known.
         mismatches: elements that differ from the average.
+        peak_bytes: of this process's resident memory, if it trained; 0 if it did not.
     """
 
     rank: int
@@ -63,6 +64,7 @@ class WorkerReport:
     link_sent: int | None = None
     link_received: int | None = None
     mismatches: int = 0
+    peak_bytes: int = 0
 
 
 class Barrier:
@@ -91,13 +93,21 @@ class Worker:
 
     Args:
         exchanges: the strategy's own messages; None if there are none.
+        members: the ranks that sum this worker's tensors.
     """
 
-    def __init__(self, options: ReplayOptions, collective: Collective, exchanges: Exchanges | None, rank: int) -> None:
+    def __init__(
+        self,
+        options: ReplayOptions,
+        collective: Collective,
+        exchanges: Exchanges | None,
+        rank: int,
+        members: Sequence[int],
+    ) -> None:
         self.options, self.collective, self.report = options, collective, WorkerReport(rank)
-        self.exchanges = exchanges
+        self.exchanges, self._members = exchanges, members
         self._latest_ns = 0
-        self.tensors = [torch.full((count,), float(rank + 1)) for count in options.elements]
+        self.tensors = [torch.full((count,), float(members.index(rank) + 1)) for count in options.elements]
 
     def iterate(self, begin_ns: int) -> int:
         """Do one iteration; returns when it ended."""
@@ -148,10 +158,12 @@ class Worker:
         left_ns = until_ns - time.monotonic_ns()
         if left_ns > 0:
             time.sleep(left_ns / 1e9)
-        late_ns = max(0, time.monotonic_ns() - until_ns)
+        self._was_late(max(0, time.monotonic_ns() - until_ns))
+        return until_ns
+
+    def _was_late(self, late_ns: int) -> None:
         self.report.late_ns += late_ns
         self._latest_ns = max(self._latest_ns, late_ns)
-        return until_ns
 
     def run(self, barrier: Barrier, here: LaunchEnvironment) -> WorkerReport:
         """Do the warm-up and the measured iterations.
@@ -170,7 +182,7 @@ class Worker:
         if self.collective.failures:
             raise RunError("the fabric failed: part of this was summed by the hosts")
         if self.options.warm_up + self.options.iterations:
-            self.report.mismatches = wrong_elements(self.tensors, here.world_size)
+            self.report.mismatches = wrong_elements(self.tensors, len(self._members))
             self.report.mismatches += 0 if self.exchanges is None else self.exchanges.mismatches
         return self.report
 
@@ -179,6 +191,8 @@ class Worker:
         for _ in range(count):
             self._latest_ns = 0
             ends.append(self.iterate(ends[-1] if ends else start_ns))
+            for late_ns in [] if self.exchanges is None else self.exchanges.take_late_ns():
+                self._was_late(late_ns)
             self.report.latest_ns.append(self._latest_ns)
         return ends
 
@@ -223,7 +237,9 @@ def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | No
             return None
         patience = timedelta(seconds=options.deadline_s)
         store = dist.TCPStore(here.host, here.port, is_master=False, timeout=patience, wait_for_workers=False)
-        collective = create_collective(mechanism, context, options.controller, job, options.address)
+        assert context.among is not None, "ranks can form groups"
+        summing, summing_job = context.among(options.group) if options.group else (context, job)
+        collective = create_collective(mechanism, summing, options.controller, summing_job, options.address)
         transport = _own_transport(options, context)
         exchanges = (
             None
@@ -234,7 +250,8 @@ def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | No
         try:
             workers = LaunchEnvironment(here.rank, context.world_size, here.host, here.port)
             barrier = Barrier(store, context.rank, None if options.result else context.world_size)
-            report = Worker(options, collective, exchanges, context.rank).run(barrier, workers)
+            members = options.group or range(context.world_size)
+            report = Worker(options, collective, exchanges, context.rank, members).run(barrier, workers)
             finished = True
             return report
         finally:

@@ -14,7 +14,7 @@ import torch
 
 from emulation.experiments.worker_options import ExchangeRole
 from hostlib.collectives.schedule_executor import Playing, ScheduleExecutor
-from hostlib.schedules.schedule import Operation, Receive, Send
+from hostlib.schedules.schedule import Compute, Operation, Receive, Send
 from hostlib.transport.refusals import refuse
 from hostlib.transport.transport import MulticastTransport, Transport
 
@@ -22,15 +22,21 @@ TAGS = 1 << 12  # tags per exchange: the maximum number of pieces
 
 
 class Processor:
-    """A virtual GPU shared by several threads: it does one job at a time, by waiting."""
+    """A virtual GPU shared by several threads: it does one job at a time, by waiting.
+
+    Attributes:
+        late_ns: how late it woke up after each job.
+    """
 
     def __init__(self) -> None:
         self._lock, self._free_ns = threading.Lock(), 0
+        self.late_ns: list[int] = []
 
     def work(self, duration_ns: int) -> None:
         with self._lock:
             self._free_ns = until_ns = max(self._free_ns, time.monotonic_ns()) + duration_ns
         time.sleep(max(0, until_ns - time.monotonic_ns()) / 1e9)
+        self.late_ns.append(max(0, time.monotonic_ns() - until_ns))
 
 
 class ExchangeRunner:
@@ -49,7 +55,8 @@ class ExchangeRunner:
         multicast: MulticastTransport | None = None,
     ) -> None:
         self.role = role
-        first_of = {operation.piece: operation for operation in reversed(role.operations)}
+        messages = [each for each in role.operations if not isinstance(each, Compute)]
+        first_of = {operation.piece: operation for operation in reversed(messages)}
         self._pieces = [_piece(p, size, first_of.get(p)) for p, size in enumerate(role.elements)]
         self._received = {each.piece for each in role.operations if isinstance(each, Receive)}
         self._streams = {piece: hosts[source] for piece, source in role.sources.items()}
@@ -101,9 +108,10 @@ class Exchanges:
         transport: Transport,
         multicast: MulticastTransport | None = None,
     ) -> None:
-        processor = Processor()
-        self._multicast = multicast
-        self._runners = {role.number: ExchangeRunner(role, hosts, transport, processor, multicast) for role in roles}
+        self._processor, self._multicast = Processor(), multicast
+        self._runners = {
+            role.number: ExchangeRunner(role, hosts, transport, self._processor, multicast) for role in roles
+        }
         self._begun: queue.SimpleQueue[tuple[ExchangeRunner, Playing, torch.futures.Future[None]] | None]
         self._begun = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="exchanges", daemon=True)
@@ -131,6 +139,11 @@ class Exchanges:
                 future.set_result(None)
             except Exception as error:
                 refuse(future, error)
+
+    def take_late_ns(self) -> list[int]:
+        """How late this host woke up after each job, since it was last asked."""
+        late_ns, self._processor.late_ns = self._processor.late_ns, []
+        return late_ns
 
     @property
     def received(self) -> Iterable[torch.Tensor]:

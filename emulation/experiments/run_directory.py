@@ -52,6 +52,7 @@ class ResultRow(BaseModel):
     cause: str | None = None
     latest: float = 0.0
     lacked: Any = None
+    peak_memory_bytes: int | None = None
 
 
 class RunRecord(BaseModel):
@@ -86,7 +87,7 @@ def earlier_rows(output: Path, text: str, predictor: str) -> dict[str, Row]:
         )
     if not results.exists():
         return {}
-    _read(results, TypeAdapter(list[ResultRow]), "cells' results")
+    read_record(results, TypeAdapter(list[ResultRow]), "cells' results")
     return {row["cell"]: row for row in json.loads(results.read_text())}
 
 
@@ -97,10 +98,15 @@ def earlier_record(output: Path) -> RunRecord | None:
         EmulationError: its run.json is broken.
     """
     path = output / "run.json"
-    return _read(path, TypeAdapter(RunRecord), "what a run was") if path.exists() else None
+    return read_record(path, TypeAdapter(RunRecord), "what a run was") if path.exists() else None
 
 
-def _read(path: Path, kind: TypeAdapter[Read], what: str) -> Read:
+def read_record(path: Path, kind: TypeAdapter[Read], what: str) -> Read:
+    """Read a JSON file of a results directory.
+
+    Raises:
+        EmulationError: it cannot be read, or is not of this kind.
+    """
     try:
         return kind.validate_json(path.read_bytes())
     except OSError as error:

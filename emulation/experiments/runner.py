@@ -39,7 +39,11 @@ from simulation.predictors.predictor import DEFAULT_PREDICTOR, PredictorSpec, fi
 
 READY = Path(__file__).parent / "ready"
 # bits per second that all links together can certainly carry here; an automatic dilation stays below it
-CAPACITY_BITS_S = {SwitchKind.EMBEDDED: 400e6, SwitchKind.BMV2: 60e6, SwitchKind.TOFINO_MODEL: 1e6}
+CAPACITY_BITS_S = {SwitchKind.EMBEDDED: 300e6, SwitchKind.BMV2: 60e6, SwitchKind.TOFINO_MODEL: 1e6}
+# An automatic dilation makes an iteration at least this long: wake-ups are some ms late, whatever is emulated.
+LEAST_ITERATION_S = 4.0
+# ... but a host's link no slower than this: full queues would take as long as a rank is patient with its switch.
+LEAST_LINK_BITS_S = 16e6
 MOST_TRIES = 3  # with increasing dilations
 
 Row = dict[str, Any]
@@ -62,6 +66,7 @@ class RunOptions:
         only: cells with this text in their name.
         real: real hosts; None for virtual ones.
         predictor: predicts each cell's time, by name.
+        keep_going: a cell that fails is reported and left without results, instead of ending the run.
     """
 
     output: Path
@@ -72,7 +77,14 @@ class RunOptions:
     only: str = ""
     real: RealHosts | None = None
     predictor: str = DEFAULT_PREDICTOR
+    keep_going: bool = False
     command: str = field(default_factory=_typed)
+
+    def repeats(self, row: Row) -> bool:
+        """Whether a cell with this row is run again, more slowly."""
+        if row["valid"] or row["enough_dilation"] is None or self.real is not None:
+            return False
+        return self.auto_dilate or (self.dilation or 0) > row["dilation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +122,7 @@ class ExperimentRun:
     """An experiment and its directory.
 
     Args:
-        report: called with {"event": "cell" | "again" | "row", "cell": name, ...}.
+        report: called with {"event": "cell" | "again" | "row" | "failed", "cell": name, ...}.
 
     Raises:
         EmulationError: it cannot be run with these options, or the directory holds something else, or is broken.
@@ -121,6 +133,7 @@ class ExperimentRun:
     def __init__(self, experiment: Experiment, options: RunOptions, report: Callable[[Row], None]) -> None:
         self.experiment, self.options, self._report = experiment, options, report
         self._predictor = find_predictor(options.predictor)
+        self._lengths: dict[str, float] = {}
         self.cells = [cell for cell in experiment.cells if options.only in cell.name]
         if not self.cells:
             raise EmulationError(f"no cell of {experiment.name} has {options.only!r} in its name")
@@ -133,11 +146,12 @@ class ExperimentRun:
                     "name a mechanism that sends messages"
                 )
             if experiment.training is not None:
-                TrainOptions(model=cell.model)
+                TrainOptions(model=cell.model, data=experiment.training.data)
             past = choice.mechanism.sends_messages or choice.strategy.own_messages
             if options.real is None:
                 require_slots(cell)
-            if options.real is None and past:
+            # Real training is not timed by these networks' links, so loopback is as good a place for it.
+            if options.real is None and past and experiment.training is None:
                 options.how.require_streams(cell.mechanism)
         self.rows = self._earlier_rows()
         if options.real is None:
@@ -158,12 +172,8 @@ class ExperimentRun:
     @property
     def left(self) -> list[Cell]:
         """The cells without results, and those that were not valid, if they can run more slowly now."""
-        return [cell for cell in self.cells if cell.name not in self.rows or self._slows_down(self.rows[cell.name])]
-
-    def _slows_down(self, row: Row) -> bool:
-        if row["valid"] or row["enough_dilation"] is None or self.options.real is not None:
-            return False
-        return self.options.auto_dilate or (self.options.dilation or 0) > row["dilation"]
+        rows = self.rows
+        return [cell for cell in self.cells if cell.name not in rows or self.options.repeats(rows[cell.name])]
 
     def dilation(self, cell: Cell) -> float:
         """The dilation of a cell's first attempt."""
@@ -171,12 +181,23 @@ class ExperimentRun:
             return 1.0
         if self.options.dilation is not None:
             return self.options.dilation
-        if cell.name in self.rows and self._slows_down(self.rows[cell.name]):
+        if cell.name in self.rows and self.options.repeats(self.rows[cell.name]):
             return float(self.rows[cell.name]["enough_dilation"])
         if self.experiment.replay.dilation:
             return self.experiment.replay.dilation
         together = cell.workers * cell.jobs * units.bandwidth(cell.bandwidth) / self.experiment.replay.shrink
-        return max(1.0, math.ceil(together / CAPACITY_BITS_S[self.options.switch]))
+        return max(1.0, math.ceil(together / CAPACITY_BITS_S[self.options.switch]), self._long_enough(cell))
+
+    def _long_enough(self, cell: Cell) -> float:
+        """The dilation at which an iteration takes LEAST_ITERATION_S, rounded up, so that many cells share a network."""
+        if cell.name not in self._lengths:
+            predicted = self._predictor.of_cell(self.experiment, cell)
+            times = 1.0 if predicted is None else LEAST_ITERATION_S / predicted.iteration_s
+            power = 2 ** math.ceil(math.log2(max(1.0, times)))
+            rounded = power if times > 0.75 * power else 0.75 * power
+            slowest = units.bandwidth(cell.bandwidth) / self.experiment.replay.shrink / LEAST_LINK_BITS_S
+            self._lengths[cell.name] = min(rounded, math.floor(slowest))
+        return self._lengths[cell.name]
 
     @property
     def preloaded(self) -> tuple[str, ...]:
@@ -207,8 +228,9 @@ class ExperimentRun:
         if self.options.real is not None:
             for cell in self.left:
                 self._report({"event": "cell", "cell": cell.name, "dilation": 1.0})
-                measured = measure_on(self.options.real, self.experiment, cell)
-                self._keep(row_of(self.experiment, cell, 1.0, measured, self._predictor), detail_of(cell, measured))
+                with self._failures([cell]):
+                    measured = measure_on(self.options.real, self.experiment, cell)
+                    self._keep(row_of(self.experiment, cell, 1.0, measured, self._predictor), detail_of(cell, measured))
         elif self.left:
             with fork_server(*self.preloaded) if forks is None else nullcontext(forks) as running:
                 for settings, cells in groupby(self.left, lambda cell: self._settings(cell, self.dilation(cell))):
@@ -216,21 +238,36 @@ class ExperimentRun:
         self._end()
         return self.ordered
 
+    @contextmanager
+    def _failures(self, waiting: list[Cell]) -> Iterator[None]:
+        """Report a failure in the block, which is the first cell's, and drop that cell, if the run is to keep going."""
+        try:
+            yield
+        except (EmulationError, HostlibError) as error:
+            if not self.options.keep_going:
+                raise
+            self._report({"event": "failed", "cell": waiting.pop(0).name, "why": str(error)})
+
     def _settings(self, cell: Cell, dilation: float) -> NetworkSettings:
         return NetworkSettings(cell.workers, cell.bandwidth, cell.loss, cell.delay, cell.jobs, dilation)
 
     def _on(self, settings: NetworkSettings, cells: list[Cell], forks: ForkServer) -> None:
         slow = []
-        with self._network(cells[0], settings.dilation) as fabric:
-            for cell in cells:
-                self._report({"event": "cell", "cell": cell.name, "dilation": settings.dilation})
-                row, detail = self._measure(cell, settings.dilation, fabric, forks)
-                if self.options.auto_dilate and row["enough_dilation"] is not None:
-                    slow.append((cell, row, detail))
-                else:
-                    self._keep(row, detail)
+        waiting = list(cells)
+        while waiting:  # after a failure, on a new network: the old one may be broken
+            with self._failures(waiting), self._network(cells[0], settings.dilation) as fabric:
+                while waiting:
+                    cell = waiting[0]
+                    self._report({"event": "cell", "cell": cell.name, "dilation": settings.dilation})
+                    row, detail = self._measure(cell, settings.dilation, fabric, forks)
+                    if self.options.auto_dilate and row["enough_dilation"] is not None:
+                        slow.append((cell, row, detail))
+                    else:
+                        self._keep(row, detail)
+                    waiting.pop(0)
         for cell, row, detail in slow:
-            self._keep(*self._slower(cell, row, detail, forks))
+            with self._failures([cell]):
+                self._keep(*self._slower(cell, row, detail, forks))
 
     def _slower(self, cell: Cell, row: Row, detail: Row, forks: ForkServer) -> tuple[Row, Row]:
         for _ in range(MOST_TRIES):
@@ -304,7 +341,7 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
     if found is not None and experiment.training is not None:
         why = f"{found.why.rpartition(': ')[0]}: real training needs real hosts (--hosts)"
     dilated = replace(experiment, replay=replace(experiment.replay, dilation=dilation))
-    simulated = predictor.predict_interval(dilated, cell)
+    simulated = predictor.of_cell(dilated, cell, interval=True)
     return {
         "cell": cell.name,
         "model": cell.short_model,
@@ -331,6 +368,7 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
         "late": round(measured.late, 5),
         "latest": round(measured.latest, 5),
         "lacked": None if measured.lack is None else measured.lack.as_json(),
+        "peak_memory_bytes": measured.peak_memory_bytes,
     }
 
 
@@ -342,6 +380,18 @@ def detail_of(cell: Cell, measured: Measured) -> Row:
         "timeline": measured.timeline,
         "links": measured.links,
     }
+
+
+def go_first() -> None:
+    """Give this process, and those that it starts, the cores before all processes without real-time priority: sched(7).
+
+    Raises:
+        EmulationError: this process may not.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
+    except PermissionError:
+        raise EmulationError("--real-time needs root, or the capability CAP_SYS_NICE") from None
 
 
 @contextmanager

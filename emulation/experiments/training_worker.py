@@ -6,6 +6,7 @@ Needs torch; started like emulation/experiments/replay_worker.py.
 from __future__ import annotations
 
 import os
+import resource
 import time
 from datetime import timedelta
 from typing import Any
@@ -46,6 +47,7 @@ def train_measured(training: TrainingOptions, here: LaunchEnvironment) -> Worker
 
     barrier.at(WARM_UP)
     result = train(options, here, saw)
+    report.peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     barrier.at(DONE)
     if len(set(result["weights_sha256"])) != 1:
         raise RunError("ranks ended with different weights")

@@ -73,7 +73,7 @@ def bottleneck(measured: Measured, dilation: float, random: bool = False) -> Bot
         if worst.cause is not Cause.BUSY and lack is not None and lack.others > OTHERS and lack.others > lack.own:
             why = (
                 f"something else loads this machine ({lack.others:.0%} of its cores, this cell {lack.own:.0%}), and "
-                f"{worst.what}: end it, or run again with --dilation {enough}"
+                f"{worst.what}: end it, or run again with --real-time or --dilation {enough}"
             )
             return Bottleneck(Cause.LOAD, why, enough)
         return Bottleneck(worst.cause, f"{worst.what}: run again with --dilation {enough}", enough)

@@ -78,7 +78,8 @@ class ReplayOptions:
 
     Attributes:
         slots: see RankContext.
-        elements: of each tensor; 0 for one that an exchange carries.
+        elements: of each tensor; 0 for one that an exchange carries, or that other workers sum.
+        group: the ranks that sum this worker's tensors; empty for all, or if it sums none.
         forward_ns: of the whole pass, dilated.
         backward: (ns, tensors that are ready then) by step, dilated.
         errands: the tensors that are exchanged between the passes.
@@ -95,6 +96,7 @@ class ReplayOptions:
     deadline_s: float
     slots: int
     elements: tuple[int, ...]
+    group: tuple[int, ...]
     forward_ns: int
     backward: tuple[tuple[int, tuple[int, ...]], ...]
     errands: tuple[int, ...]
@@ -111,10 +113,10 @@ class ReplayOptions:
     @classmethod
     def from_json(cls, text: str) -> ReplayOptions:
         fields: dict[str, Any] = json.loads(text)
-        tensors, errands = tuple(fields["elements"]), tuple(fields["errands"])
+        lists = {name: tuple(fields[name]) for name in ("elements", "group", "errands")}
         backward = tuple((duration_ns, tuple(ready)) for duration_ns, ready in fields["backward"])
         roles = tuple(ExchangeRole.from_json(role) for role in fields["roles"])
-        return cls(**{**fields, "elements": tensors, "errands": errands, "backward": backward, "roles": roles})
+        return cls(**{**fields, **lists, "backward": backward, "roles": roles})
 
 
 @dataclass(frozen=True, slots=True)

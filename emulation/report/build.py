@@ -180,7 +180,7 @@ def _page(summary: Summary, shown: Shown, folder: str) -> str:
         experiment=summary.experiment,
         answer=answer(summary),
         figures=figures,
-        style=Markup(_style()),
+        style=Markup(page_style()),
         swatch={name: Markup(canvas.variable(look.colour)) for name, look in looks.items()},
         setting_text=lambda setting: setting_text(setting, summary),
         link=lambda *parts: "/".join([quote(folder), *map(quote, parts)]),
@@ -189,7 +189,8 @@ def _page(summary: Summary, shown: Shown, folder: str) -> str:
     )
 
 
-def _style() -> str:
+def page_style() -> str:
+    """The style sheet of pages, with the palette's colours for light and dark."""
     light = " ".join(f"--c{colour[1:]}: {colour};" for colour in palette.DARK_FORMS)
     dark = " ".join(f"--c{colour[1:]}: {form};" for colour, form in palette.DARK_FORMS.items())
     text = (HERE / "page.css").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -23,7 +23,7 @@ from hostlib.transport.gloo_transport import GlooConnector
 from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import quoted
-from hostlib.transport.transport import Transport, first_line
+from hostlib.transport.transport import Connector, Transport, first_line
 
 STORE_GRACE_S = 30
 
@@ -97,7 +97,8 @@ def join_group(
             slots=slots,
         )
         with ExitStack() as detectors:
-            yield replace(context, another_multicast=multicast_maker(context, here, job, detectors)), job
+            among = part_maker(context, here, job, store, connector, detectors)
+            yield replace(context, another_multicast=multicast_maker(context, here, job, detectors), among=among), job
     except HostlibError:
         raise
     except (RuntimeError, OverflowError) as error:
@@ -129,6 +130,34 @@ def multicast_maker(
         detectors.callback(detector.close)
         own = replace(context, detector=detector, transport=context.another_transport())
         return SwitchMulticast(own, controller, name, address, Streams.of_workers(context.world_size, context.slots))
+
+    return make
+
+
+def part_maker(
+    context: RankContext,
+    here: LaunchEnvironment,
+    job: str,
+    store: dist.Store,
+    connector: Connector,
+    detectors: ExitStack,
+) -> Callable[[Sequence[int]], tuple[RankContext, str]]:
+    """Return a function that makes the context and the job name of a part of the ranks. See RankContext.among."""
+
+    def make(ranks: Sequence[int]) -> tuple[RankContext, str]:
+        first, rank = ranks[0], ranks.index(here.rank)
+        name, own = f"{job}-from{first}", dist.PrefixStore(f"from{first}", store)
+        another_gloo = gloo_maker(own, rank, len(ranks), context.deadline_s)
+        gloo = another_gloo()
+        transport = connector.connect(own, "hosts", ranks, here.rank, context.deadline_s, gloo=gloo)
+        detector = FailureDetector(here.host, here.port, name, rank, len(ranks), run=context.detector)
+        detectors.callback(detector.close)
+        nccl = nccl_maker(own, rank, len(ranks), context.deadline_s)
+        deadline_s, slots = context.deadline_s, context.slots
+        part = RankContext(
+            rank, len(ranks), gloo, detector, deadline_s, another_gloo, nccl, transport, slots=slots, first=first
+        )
+        return part, name
 
     return make
 

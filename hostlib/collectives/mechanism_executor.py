@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -73,6 +74,8 @@ class MechanismExecutor:
         self.only_fabric = schedule.needs_fabric and schedule.fabric_use is not FabricUse.MULTICAST
         self._hosts = {worker(rank): rank for rank in range(world_size)}
         self._hosts |= {server(number): world_size + number for number in range(len(schedule.servers))}
+        self._transport, self._header_tag = transport, channel * CHANNEL_TAGS + HEADER_TAG
+        self._told: deque[list[Pending]] = deque()  # messages to servers, of the all-reduces that are begun
         self._parts: dict[tuple[int, int], HostPart] = {}  # in order of use, the latest last
         self._node = next(node for node, number in self._hosts.items() if number == host)
         self._executor = ScheduleExecutor(
@@ -105,16 +108,15 @@ class MechanismExecutor:
         part = self._part(self._mechanism.layout(self._world_size, flat.nbytes, self._turn))
         self._turn += self._channels
         pieces = [flat[start:end] for start, end in piece_bounds(flat.numel(), part.pieces)]
+        if self._host == 0 and not self.only_fabric:
+            self._told.append(self._tell_servers(flat.numel(), DTYPES.index(tensor.dtype)))
         return self._executor.begin(part.operations, pieces, average, part.streams)
 
     def finish(self, playing: Playing) -> None:
         """Do the remaining operations. All-reduces are finished in the order in which they were begun."""
-        header: list[Pending] = []
-        if self._host == 0 and playing.pieces and not self.only_fabric:
-            count = sum(piece.numel() for piece in playing.pieces)
-            header = self._tell_servers(count, DTYPES.index(playing.pieces[0].dtype))
         self._executor.finish(playing)
-        settle(header)
+        if self._told and playing.pieces:
+            settle(self._told.popleft())
         if playing.average and not playing.in_switch:
             for piece in playing.pieces:
                 piece.div_(self._world_size)
@@ -145,14 +147,17 @@ class MechanismExecutor:
         """
         header = torch.empty(2, dtype=torch.int64)
         while True:
-            self._executor.receive(header, 0, HEADER_TAG).wait()
+            self._hear(header, 0)
             count, kind = header.tolist()
             if count == END:
                 break
             self.allreduce(torch.empty(count, dtype=DTYPES[kind]), average=False)
         # Shared resources must stay until the last worker has everything.
         for rank in range(1, self._world_size):
-            self._executor.receive(header, rank, HEADER_TAG).wait()
+            self._hear(header, rank)
+
+    def _hear(self, header: Tensor, rank: int) -> None:
+        self._transport.control.receive(header, rank, self._header_tag).wait()
 
     def close(self) -> None:
         """Announce that this worker will start no more all-reduces."""
@@ -161,4 +166,5 @@ class MechanismExecutor:
 
     def _tell_servers(self, count: int, kind: int) -> list[Pending]:
         header = torch.tensor([count, kind])
-        return [self._executor.send(header, host, HEADER_TAG) for host in self.servers]
+        # Servers request a tensor when they know of it: all workers' tensors in the same order, if they know it early.
+        return [self._transport.control.send(header, host, self._header_tag) for host in self.servers]

@@ -156,7 +156,9 @@ class ScheduleExecutor:
         step = playing.steps.popleft()
         match step.operation:
             case Send(peer, piece) if self._by_message(peer):
-                playing.sending[piece, step.segment].append(self.send(step.part, self._hosts[peer], piece))
+                way = self._queue or self._transport
+                message = way.send(step.part, self._hosts[peer], self._first_tag + piece)
+                playing.sending[piece, step.segment].append(message)
             case Receive(peer, piece, reduce) if self._by_message(peer):
                 message, got = playing.coming.popleft()
                 # A piece must not change while it is being sent.
@@ -185,7 +187,8 @@ class ScheduleExecutor:
             match step.operation:
                 case Receive(peer, piece, reduce) if self._by_message(peer):
                     into = step.part if step.fresh and not reduce else torch.empty_like(step.part)
-                    playing.coming.append((self.receive(into, self._hosts[peer], piece), into))
+                    message = self._transport.receive(into, self._hosts[peer], self._first_tag + piece)
+                    playing.coming.append((message, into))
 
     def _expect(self, playing: Playing) -> None:
         """Request what the switch multicasts, so that its source need not wait. It cannot arrive before all of this
@@ -220,14 +223,6 @@ class ScheduleExecutor:
             return ()
         by_message = isinstance(operation, Send | Receive) and self._by_message(operation.peer)
         return _segments(piece) if by_message else (piece,)
-
-    def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
-        """Send a message outside the schedules."""
-        return (self._queue or self._transport).send(tensor, host, self._first_tag + tag)
-
-    def receive(self, tensor: Tensor, host: int, tag: int) -> Pending:
-        """Receive a message outside the schedules."""
-        return self._transport.receive(tensor, host, self._first_tag + tag)
 
     def close(self) -> None:
         """End: no more lists follow."""

@@ -91,7 +91,12 @@ def _place(old: str) -> list[str] | None:
     help="Measure only what this host's cores take for a rank's work: sums, packing, packets, TCP.",
 )
 @click.option(
-    "--output", type=types.ANY_FILE, help="With --calibrate, write what `netfold ask --host-costs` reads to this file."
+    "--probe", is_flag=True, help="Measure only latency and bandwidth of messages between each two ranks, pair by pair."
+)
+@click.option(
+    "--output",
+    type=types.ANY_FILE,
+    help="With --calibrate, write what `netfold ask --host-costs` reads to this file; with --probe, the links.",
 )
 @click.option("--kernels", is_flag=True, help="Also measure the packet engine's kernels, beside memcpy.")
 @click.option(
@@ -111,6 +116,7 @@ def bench(
     dtypes: str,
     on: str,
     calibrate: bool,
+    probe: bool,
     output: Path | None,
     kernels: bool,
     device: str,
@@ -130,8 +136,12 @@ def bench(
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
         hostlib bench --kernels --device cuda
         hostlib bench --calibrate --output costs.json
+        hostlib bench --probe --on netns --workers 4 --bandwidth 1gbit
     """
     interrupt_on(signal.SIGTERM)
+    if probe:
+        _probe(on == "netns", output, as_json, **{name: options[name] for name in ("world_size", "rate", "deadline_s")})
+        return
     if calibrate or output is not None:
         _calibrate(calibrate, output, as_json)
         return
@@ -196,18 +206,11 @@ def _cuda_figures(device: str, kernels: bool, as_json: bool) -> None:
 
 def _calibrate(asked: bool, path: Path | None, as_json: bool) -> None:
     if not asked:
-        raise RunError("--output is of --calibrate: add that")
-    source = click.core.ParameterSource.COMMANDLINE
-    context = click.get_current_context()
-    typed = [p.opts[0] for p in context.command.params if context.get_parameter_source(p.name or "") is source]
-    if idle := [option for option in typed if option not in ("--calibrate", "--output", "--json")]:
-        raise RunError(
-            f"{', '.join(idle)}: --calibrate measures this host alone; --output and --json are legal beside it"
-        )
-    if path is not None and (
-        path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK)
-    ):
-        raise RunError(f"{path} cannot be written: it is a folder, or its folder does not exist or is not writable")
+        raise RunError("--output is of --calibrate and --probe: add one of them")
+    _require_only(
+        "--calibrate", "measures this host alone; --output and --json are legal beside it", ("--output", "--json")
+    )
+    _require_writable(path)
     from hostlib.bench.calibration import calibrate, print_costs
     from hostlib.system.host_costs import write_costs
 
@@ -218,6 +221,45 @@ def _calibrate(asked: bool, path: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(costs.as_json(), indent=2))
     else:
         print_costs(costs, console_of())
+
+
+def _probe(
+    namespaces: bool, path: Path | None, as_json: bool, *, world_size: int | None, rate: str | None, deadline_s: float
+) -> None:
+    legal = ("--workers", "--on", "--bandwidth", "--deadline", "--output", "--json")
+    _require_only("--probe", f"measures links alone; {', '.join(legal)} are legal beside it", legal)
+    if rate is not None and not namespaces:
+        raise RunError("--bandwidth sets the rate of links between network namespaces: it needs --on netns")
+    _require_writable(path)
+    from hostlib.bench.allreduce import DEFAULT_WORLD_SIZE
+    from hostlib.bench.probe import print_links, run_probe
+    from hostlib.system.pair_links import as_json as described
+    from hostlib.system.pair_links import write_links
+
+    links = run_probe(DEFAULT_WORLD_SIZE if world_size is None else world_size, namespaces, rate, deadline_s)
+    if path is not None:
+        write_links(links, path)
+    if as_json:
+        click.echo(json.dumps(described(links), indent=2))
+    else:
+        print_links(links, console_of())
+
+
+def _require_only(flag: str, why: str, legal: tuple[str, ...]) -> None:
+    """Check what the command line has beside a flag. Raises RunError."""
+    source = click.core.ParameterSource.COMMANDLINE
+    context = click.get_current_context()
+    typed = [p.opts[0] for p in context.command.params if context.get_parameter_source(p.name or "") is source]
+    if idle := [option for option in typed if option not in (flag, *legal)]:
+        raise RunError(f"{', '.join(idle)}: {flag} {why}")
+
+
+def _require_writable(path: Path | None) -> None:
+    """Check a file before it is measured what it is to have. Raises RunError."""
+    if path is not None and (
+        path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK)
+    ):
+        raise RunError(f"{path} cannot be written: it is a folder, or its folder does not exist or is not writable")
 
 
 def _kernel_rates() -> list[Any]:

@@ -10,11 +10,12 @@ from rich.table import Table
 
 from hostlib.errors import RunError
 from hostlib.mechanisms.mechanism import Mechanism, broken_mechanisms, find, registered
+from hostlib.pipelines.pass_order import drawing, pass_order
 from hostlib.schedules.checker import check
 from hostlib.schedules.schedule import describe, link_elements
 from hostlib.schedules.timeline import picture
 from hostlib.schedules.timeline import table as table_of
-from hostlib.strategies.strategy import broken_strategies, describe_options, registered_strategies
+from hostlib.strategies.strategy import broken_strategies, describe_options, find_strategy, registered_strategies
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
 from hostlib.text.name_options import describe_option
@@ -81,13 +82,18 @@ def _where(mechanism: Mechanism) -> str:
 def schedule(
     mechanism: str, world_size: int, size: int, turn: int, draw: bool, picture_path: Path | None, as_json: bool
 ) -> None:
-    """Show a mechanism's operations, after proving that it sums correctly and cannot deadlock.
+    """Show a mechanism's operations, after proving that it sums correctly and cannot deadlock; or when each stage of a
+    pipeline does which passes, if transfers take no time.
 
     \b
     Examples
         hostlib schedule ring --workers 4 --draw
         hostlib schedule ps:servers=2:assign=even --workers 8 --json
+        hostlib schedule 1f1b:stages=4:microbatches=8
     """
+    if (pipeline := registered_strategies().get(mechanism.partition(":")[0])) is not None and pipeline.stages > 1:
+        _show_passes(mechanism, as_json)
+        return
     if world_size > MOST_WORKERS:
         raise RunError(f"--workers must be at most {MOST_WORKERS}, not {world_size}: all operations of each are listed")
     if world_size < 1 or size < BYTES_PER_ELEMENT or turn < 0:
@@ -121,6 +127,22 @@ def schedule(
     for node, operations in made.nodes.items():
         table.add_row(node, "\n".join(f"{i + 1}. {describe(op)}" for i, op in enumerate(operations)))
     output().print(table)
+
+
+def _show_passes(pipeline: str, as_json: bool) -> None:
+    """Print the passes of a pipeline's stages."""
+    strategy = find_strategy(pipeline.partition("/")[0])
+    order = pass_order(strategy.plain, strategy.options.stages, strategy.options.microbatches, strategy.options.chunks)
+    lines = drawing(order)
+    if as_json:
+        passes = {f"stage{number}": [order.label(each) for each in mine] for number, mine in enumerate(order.workers)}
+        click.echo(
+            json.dumps({"pipeline": pipeline, "parts": order.parts, "verified": True, "passes": passes}, indent=2)
+        )
+        return
+    click.echo(f"{pipeline}: F forward, B backward, with the micro-batch's number")
+    for line in lines:
+        click.echo(line)
 
 
 PLACE = 20

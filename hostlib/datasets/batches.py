@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hostlib.datasets.dataset import TEST_EVERY
 from hostlib.errors import RunError
 
-TEST_EVERY = 5
 PIXEL_MAX = 16.0
 
 

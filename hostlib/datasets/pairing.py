@@ -60,19 +60,26 @@ def load_data(data: Dataset, model: nn.Module, seed: int) -> Split:
         return digits(seed)
     if data.name == "synthetic":
         return _synthetic(model, data.examples, seed)
+    if data.name == "images":
+        from hostlib.datasets.image_folder import image_folder
+
+        return image_folder(data.folder, input_of(model), _classes(model), data.examples, seed)
     from hostlib.datasets.image_files import cifar10, mnist
 
     return mnist(data.folder) if data.name == "mnist" else cifar10(data.folder)
 
 
+def _classes(model: nn.Module) -> int:
+    try:
+        return getattr(model, "classes", None) or int(output_shape(model, input_of(model))[-1])
+    except ContentsError as error:
+        raise ModelError(f"{error}; set the model's attribute classes to their number") from error
+
+
 def _synthetic(model: nn.Module, examples: int, seed: int) -> Split:
     from hostlib.datasets.synthetic import synthetic_images, synthetic_tokens
 
-    shape = input_of(model)
-    try:
-        classes: int = getattr(model, "classes", None) or output_shape(model, shape)[-1]
-    except ContentsError as error:
-        raise ModelError(f"{error}; set the model's attribute classes to their number") from error
+    shape, classes = input_of(model), _classes(model)
     if dtype_of(model) == torch.int64:
         return synthetic_tokens(shape[0], classes, examples, seed)
     return synthetic_images(shape, classes, examples, seed)

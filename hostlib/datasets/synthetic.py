@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hostlib.datasets.batches import TEST_EVERY, Split
+from hostlib.datasets.batches import Split
+from hostlib.datasets.dataset import TEST_EVERY
 
 COARSE = 4  # width and height of a class's pattern
 NOISE = 0.5

@@ -254,7 +254,8 @@ class SwitchAggregation:
 
     def _nobody_missing(self, away: list[int], number: int, silent_s: float) -> HostlibError:
         if away:
-            which = f"rank {away[0]} is" if len(away) == 1 else f"ranks {', '.join(map(str, away))} are"
+            names = [str(self._context.first + rank) for rank in away]
+            which = f"rank {names[0]} is" if len(names) == 1 else f"ranks {', '.join(names)} are"
             return RunError(
                 f"{which} alive but did not join all-reduce {number}: the others waited {silent_s:.0f} s "
                 "(does every rank reduce the same tensors?)"

@@ -321,7 +321,8 @@ class SwitchMulticast:
         return line.count - len(line.messages)
 
     def _nobody_missing(self, source: int, stalled_s: float) -> HostlibError:
-        who = f"rank {source}" if source < self._context.world_size else f"server {source - self._context.world_size}"
+        ranks = self._context.world_size
+        who = f"rank {self._context.first + source}" if source < ranks else f"server {source - ranks}"
         return RunError(
             f"{who} is alive but sent nothing through the switch for {stalled_s:.0f} s "
             "(does every rank reduce the same tensors?)"

@@ -28,6 +28,9 @@ class LayerInfo:
         matrix: (outputs M, inputs N) of a fully connected layer's weights, if no other layer uses them; None for
             others.
         members: names of its own parameters, as in named_parameters().
+        crossing: elements that go on from here, for one example: of its output or, where branches end, of all of
+            theirs. 0 if that is more than one tensor, as in a residual block. None: unknown.
+        borrowed: names of other layers' parameters that it uses, too, where that is known.
     """
 
     index: int
@@ -38,6 +41,8 @@ class LayerInfo:
     flops: int
     matrix: tuple[int, int] | None
     members: tuple[str, ...]
+    crossing: int | None = None
+    borrowed: tuple[str, ...] = ()
 
 
 def family_of(layers: Iterable[tuple[str, int]]) -> Family:

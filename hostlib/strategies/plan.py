@@ -69,6 +69,22 @@ class Exchange:
             self, sizes=tuple(FLOAT_BYTES * max(1, round(size * factor / FLOAT_BYTES)) for size in self.sizes)
         )
 
+    def slowed(self, factor: float) -> Exchange:
+        """The same exchange, in which computing takes `factor` times as long."""
+
+        def times(operation: Operation) -> Operation:
+            if not isinstance(operation, Compute):
+                return operation
+            return replace(operation, duration_ns=round(operation.duration_ns * factor))
+
+        nodes = {node: tuple(map(times, operations)) for node, operations in self.schedule.nodes.items()}
+        return replace(self, schedule=replace(self.schedule, nodes=nodes))
+
+    def compute_ns(self, node: str) -> int:
+        """How long a node computes in it."""
+        operations = self.schedule.nodes.get(node, ())
+        return sum(each.duration_ns for each in operations if isinstance(each, Compute))
+
 
 @dataclass(frozen=True, slots=True)
 class GradientExchange:
@@ -79,21 +95,32 @@ class GradientExchange:
 
 
 @dataclass(frozen=True, slots=True)
+class SummingGroup:
+    """Workers that sum some gradients among themselves; one worker alone sums nothing."""
+
+    workers: tuple[int, ...]
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One iteration.
 
     Attributes:
         trace: what workers compute; the mechanism sums its gradients, except for those that an exchange carries.
         blocking: exchanges between the passes: a worker begins its backward pass once those that it takes part in are
-            complete.
+            complete. Their schedules may have workers compute, each something else: a pipeline is one such exchange.
         chunks: groups of gradients that are each summed in one piece, in this order, when the last one is ready;
             gradients in no chunk are summed when they are ready.
+        groups: who sums what, if not all workers have all gradients; then each gradient is in a group, or in several,
+            and there are no chunks.
     """
 
     trace: Trace
     carried: tuple[GradientExchange, ...] = ()
     blocking: tuple[Exchange, ...] = ()
     chunks: tuple[tuple[str, ...], ...] = ()
+    groups: tuple[SummingGroup, ...] = ()
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -209,6 +236,13 @@ def tail_ns(trace: Trace, last: str) -> int:
     """Computing time of the layers after a layer, both passes together."""
     names = [layer.name for layer in trace.layers]
     return sum(layer.forward_ns + layer.backward_ns for layer in trace.layers[names.index(last) + 1 :])
+
+
+def still(trace: Trace) -> Trace:
+    """The trace without computing: all gradients are ready at once."""
+    layers = tuple(replace(layer, forward_ns=0, backward_ns=0) for layer in trace.layers)
+    events = tuple(replace(event, time_ns=0) for event in trace.aggregation(trace.workers[0]))
+    return replace(trace, layers=layers, events=(*events, *trace.distribution))
 
 
 def gradients(trace: Trace) -> tuple[str, ...]:

@@ -74,6 +74,11 @@ class Strategy:
         return 0 if self.spec.servers is None else self.spec.servers(self.options)
 
     @property
+    def stages(self) -> int:
+        """Number of workers that train one copy of the model together."""
+        return 1 if self.spec.stages is None else self.spec.stages(self.options)
+
+    @property
     def needs_fabric(self) -> bool:
         """Whether its own messages use the fabric's program."""
         return self.spec.needs_fabric is not None and self.spec.needs_fabric(self.options)
@@ -183,7 +188,15 @@ class Choice:
         return len({host for host in self.server_hosts if host.startswith("server")})
 
     def require_workers(self, workers: int) -> None:
-        """Check the number of workers. Raises HostlibError: servers share hosts with more workers than there are."""
+        """Check the number of workers.
+
+        Raises:
+            HostlibError: servers share hosts with more workers than there are, or the workers make no whole pipelines.
+        """
+        if workers % self.strategy.stages:
+            raise HostlibError(
+                f"{self}: pipelines of {self.strategy.stages} stages need a multiple of as many workers, not {workers}"
+            )
         sharing = len([host for host in self.server_hosts if host.startswith("worker")])
         if sharing > workers:
             raise HostlibError(f"{self}: {sharing} servers cannot share the hosts of {workers} workers")

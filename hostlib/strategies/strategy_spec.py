@@ -49,6 +49,8 @@ class StrategySpec:
         colocated: its servers live with the workers, whatever the mechanism.
         needs_fabric: whether its own messages use the fabric's program.
         refusal: why it cannot be combined with a mechanism; None if it can. Takes no options.
+        stages: number of workers that train one copy of the model together. The workers of one stage are neighbours,
+            and the mechanism sums gradients over them only; see hostlib.pipelines.pipeline_options. None for 1.
 
     Raises:
         SpecError: a field has the wrong type.
@@ -70,6 +72,7 @@ class StrategySpec:
     colocated: Callable[[Any], bool] | None = None
     needs_fabric: Callable[[Any], bool] | None = None
     refusal: Callable[[Mechanism], str | None] | None = None
+    stages: Callable[[Any], int] | None = None
 
     def __post_init__(self) -> None:
         require_name(self.name, self.summary)
@@ -78,7 +81,7 @@ class StrategySpec:
         for field in ("exact", "own_messages", "only_timing", "shares_hosts", "shares_workers_hosts"):
             if not isinstance(value := getattr(self, field), bool):
                 raise SpecError(f"{field} must be True or False, not {value!r}")
-        for field in ("plan", "trainer", "servers", "serve", "colocated", "needs_fabric", "refusal"):
+        for field in ("plan", "trainer", "servers", "serve", "colocated", "needs_fabric", "refusal", "stages"):
             value = getattr(self, field)
             if not callable(value) and (value is not None or field in ("plan", "trainer")):
                 raise SpecError(f"{field} must be a function, not {value!r}")

@@ -74,6 +74,12 @@ def option_value(what: str, kind: Any, text: str) -> Any:
     return YES_NO[text] if kind is bool else text
 
 
+def without_none(kind: Any) -> Any:
+    """An option's type without None, which stands for its default."""
+    kinds = [each for each in typing.get_args(kind) if each is not type(None)]
+    return kinds[0] if type(None) in typing.get_args(kind) else kind
+
+
 def is_kind(kind: Any) -> bool:
     """Whether options may have this type: see option_value."""
     return kind in (int, float, str, bool) or typing.get_origin(kind) is Literal

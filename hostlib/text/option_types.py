@@ -289,7 +289,7 @@ DATASET = Value(
     Words(
         "DATASET",
         "what is learnt",
-        "digits, mnist:FOLDER, cifar10:FOLDER, synthetic[:examples=N]",
+        "digits, mnist:FOLDER, cifar10:FOLDER, images:FOLDER[:examples=N], synthetic[:examples=N]",
         ("digits", "cifar10:/data/cifar"),
     )
 )

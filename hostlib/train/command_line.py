@@ -111,7 +111,7 @@ train_options = together(
         type=types.DATASET,
         default=DEFAULTS["data"],
         show_default=True,
-        help="Data to train on: digits, mnist:FOLDER, cifar10:FOLDER, or synthetic[:examples=N].",
+        help="Data to train on: digits, mnist:FOLDER, cifar10:FOLDER, images:FOLDER, or synthetic[:examples=N].",
     ),
     click.option(
         "--workers", "world_size", type=types.N, help="Number of workers [default: 4; under torchrun, its world size]."

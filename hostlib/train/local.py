@@ -46,6 +46,7 @@ def launch(options: TrainOptions, report: Callable[[Event], None], forks: ForkSe
             f"--transport {options.transport} needs {starter}: {start_line(options.transport, world_size)} ..."
         )
     choice = choose(options.mechanism)
+    choice.require_workers(world_size)
     if choice.needs_fabric:
         require_controller(options.controller)
     with nullcontext(forks) if forks is not None else fork_server(*TRAINING) as forks:

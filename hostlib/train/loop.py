@@ -30,6 +30,7 @@ from hostlib.datasets.dataset import parse_dataset
 from hostlib.datasets.pairing import load_data, load_fitting, shape_for
 from hostlib.errors import RunError
 from hostlib.models.inspection import example
+from hostlib.pipelines.pipeline_options import placement, worker_of
 from hostlib.pytorch.ddp_hook import HookState
 from hostlib.pytorch.step_times import StepTimes, summary, write_trace
 from hostlib.strategies.strategy import Choice, choose
@@ -60,6 +61,7 @@ def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dic
     workers = here.world_size - servers
     if workers < 1:
         raise RunError(f"{choice} needs {servers} servers beside its workers; {here.world_size} processes were started")
+    choice.require_workers(workers)
     if options.world_size is not None and options.world_size != workers:
         raise RunError(f"--workers {options.world_size} does not match the {workers} ranks that were started")
     _be_deterministic(options.seed)
@@ -67,9 +69,10 @@ def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dic
         if here.rank >= workers:
             _serve(options, choice, rank_context, job, here.rank - workers)
             return {}
+        summing, job = _summing(choice, rank_context, job)
         collective = create_collective(
             choice.mechanism,
-            rank_context,
+            summing,
             options.controller,
             job,
             options.address,
@@ -91,6 +94,16 @@ def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dic
             if trainer is not None:
                 trainer.close(graceful=finished)
             collective.close(graceful=finished)
+
+
+def _summing(choice: Choice, rank_context: RankContext, job: str) -> tuple[RankContext, str]:
+    """The context and the job of the ranks that the mechanism sums over: all, or those with the same stage."""
+    if choice.strategy.stages == 1:
+        return rank_context, job
+    assert rank_context.among is not None
+    place = placement(rank_context.rank, rank_context.world_size, choice.strategy.stages)
+    first = worker_of(place.stage, 0, place.replicas)
+    return rank_context.among(range(first, first + place.replicas))
 
 
 def _context(
@@ -186,12 +199,13 @@ class Run:
         return self._result(durations_ms, seconds, self._gather(mine), parameters)
 
     def _batches(self) -> Iterator[tuple[int, Tensor]]:
-        """Yield (epoch, this rank's batch) for all epochs."""
+        """Yield (epoch, this rank's batch) for all epochs; a pipeline's ranks have their batches in common."""
         options, here = self.options, self.here
+        stages = choose(options.mechanism).strategy.stages
+        place = placement(here.rank, here.world_size, stages)
+        size, examples = options.batch_size * stages, len(self.data.train_labels)
         for epoch in range(options.epochs):
-            for chosen in batches(
-                len(self.data.train_labels), options.batch_size, here.rank, here.world_size, options.seed, epoch
-            ):
+            for chosen in batches(examples, size, place.replica, place.replicas, options.seed, epoch):
                 yield epoch, chosen
 
     def _link_bytes(self) -> ByteCounts:

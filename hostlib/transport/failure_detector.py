@@ -45,10 +45,20 @@ class FailureDetector:
         host, port: of the torch store; the thread has its own connection, so that nothing blocks it.
         group: prefix of the heartbeats' keys; unique to each group of ranks.
         servers: how many of them, the last ones, serve and do not train.
+        run: the detector of all ranks of the run, which explains failures of a group that is a part of them.
     """
 
-    def __init__(self, host: str, port: int, group: str, rank: int, world_size: int, servers: int = 0) -> None:
-        self._rank, self._world_size, self._servers = rank, world_size, servers
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        group: str,
+        rank: int,
+        world_size: int,
+        servers: int = 0,
+        run: FailureDetector | None = None,
+    ) -> None:
+        self._rank, self._world_size, self._servers, self._of_run = rank, world_size, servers, run
         self._keys = [f"alive/{group}/{number}" for number in range(world_size)]
         self._store = dist.TCPStore(host, port, is_master=False, timeout=STORE_TIMEOUT, wait_for_workers=False)
         self._mine = Heartbeat()
@@ -151,6 +161,8 @@ class FailureDetector:
 
     def explain(self, waited_s: float, otherwise: Callable[[], HostlibError]) -> HostlibError:
         """Error for a failed operation: missing ranks if there are any, then a rank that ended, else `otherwise`."""
+        if self._of_run is not None:
+            return self._of_run.explain(waited_s, otherwise)
         try:
             missing = self.missing()
         except RunError as gone:

@@ -42,6 +42,11 @@ class GlooTransport:
     def __init__(self, group: Any, downwards: Any = None) -> None:
         self._upwards, self._downwards = group, downwards or group
 
+    @property
+    def control(self) -> GlooTransport:
+        """By the connections whose large messages go the other way."""
+        return GlooTransport(self._downwards, self._upwards)
+
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
         group = self._upwards if host > self._upwards.rank() else self._downwards
         sent: Pending = group.send([tensor], host, tag)

@@ -85,6 +85,11 @@ class MpiTransport:
     def carried(self) -> ByteCounts:
         return self._traffic.total
 
+    @property
+    def control(self) -> MpiTransport:
+        """The same: the MPI library takes care of small messages."""
+        return self
+
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
         self._traffic.total += ByteCounts(sent=tensor.nbytes)
         return MpiPending(self._communicator.Isend(_bytes(tensor), host, tag), self._deadline_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,9 @@ class RankContext:
             controller's URL and this host's address. Raises JoinError.
         slots: of each pool of sums that the ranks ask the controller for, a power of two; streams of chunks share
             twice as many.
+        first: number of this group's first rank among all ranks of the run, for messages.
+        among: makes the context and the job name of a part of the ranks, given their numbers, which are consecutive;
+            every rank calls it once, for the part that it belongs to. None without a strategy.
     """
 
     rank: int
@@ -47,6 +50,8 @@ class RankContext:
     another_transport: Callable[[], Transport] | None = None
     another_multicast: Callable[[str, str], MulticastTransport] | None = None
     slots: int = SLOTS_PER_POOL
+    first: int = 0
+    among: Callable[[Sequence[int]], tuple[RankContext, str]] | None = None
 
     def explain(self, since: float, error: Exception) -> HostlibError:
         """Explain a library's error, which only says that a connection broke, with the ranks that the heartbeats show

@@ -57,6 +57,11 @@ class Transport(Protocol):
     @property
     def carried(self) -> ByteCounts | None: ...
 
+    @property
+    def control(self) -> Transport:
+        """Between the same hosts, for small messages that must not wait behind large ones in the same direction."""
+        ...
+
     def send(self, tensor: Tensor, host: int, tag: int) -> Pending:
         """Send a contiguous tensor, which must not change until the message has been sent."""
         ...

@@ -1,8 +1,10 @@
-"""`netfold ask`: which mechanism suits a model and a network."""
+"""`netfold ask`: which mechanism suits a model and a network, and which plan is fastest."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import click
 from hostlib.system.command import Command, json_option
 from hostlib.system.plot_file import require_drawable
 from hostlib.text import option_types as types
+from hostlib.text.common_options import together
 from hostlib.text.output import output
 from netfold.question import question
 from simulation.answers.answer_table import assumption_lines, draw, remarks, say, show
@@ -25,7 +28,39 @@ from simulation.commands.options import (
     refuse_what_says_nothing,
     typed,
 )
+from simulation.errors import SimulationError
 from simulation.models.workload_source import is_trace
+
+TELL_AFTER_S = 2.0
+OF_SEARCH = ("--examples", "--epochs", "--price", "--gpu-memory", "--report", "--profile", "--mix")
+
+search_options = together(
+    click.option(
+        "--search",
+        is_flag=True,
+        help="Search strategies, mechanisms, pipelines, bucket sizes and slots for the fastest plan that fits.",
+    ),
+    click.option(
+        "--examples", type=types.N, help="With --search: examples of the data set, for an epoch's time and cost."
+    ),
+    click.option("--epochs", type=types.N, default=1, show_default=True, help="With --examples: number of epochs."),
+    click.option("--price", type=types.NUMBER, help="With --search: price of a GPU hour."),
+    click.option(
+        "--gpu-memory", type=types.SIZE.typed(), help="With --search: memory of each GPU [default: that of --gpu]."
+    ),
+    click.option(
+        "--profile",
+        "profiled_on",
+        type=types.DEVICE,
+        help="With --search: time the model's layers with a few batches on this device here, in place of assuming times.",
+    ),
+    click.option(
+        "--mix",
+        type=types.ANY_FILE,
+        help="With --search: jobs of a cluster (TOML), to find what switches that aggregate are worth for all of them.",
+    ),
+    click.option("--report", type=types.ANY_FILE, help="With --search: write a page (HTML) to this file."),
+)
 
 
 @click.command(cls=Command, respelled=RESPELLED)
@@ -34,6 +69,7 @@ from simulation.models.workload_source import is_trace
 @host_options
 @network_options
 @job_options
+@search_options
 @click.option("--plot", type=types.ANY_FILE, help="Draw the times to this file (.svg, .png or .pdf).")
 @json_option
 def ask(
@@ -41,6 +77,14 @@ def ask(
     trace_file: Path | None,
     size: str | None,
     bandwidth: str,
+    search: bool,
+    examples: int | None,
+    epochs: int,
+    price: float | None,
+    gpu_memory: str | None,
+    profiled_on: str | None,
+    mix: Path | None,
+    report: Path | None,
     plot: Path | None,
     as_json: bool,
     **options: Any,
@@ -50,17 +94,31 @@ def ask(
     Simulates every mechanism, compares the best that uses the switches with the best of the hosts alone, and says how
     sure that is: intervals hold what the simulator does not know. Mechanisms whose intervals overlap share a rank.
 
+    With --search it recommends a plan: strategy, mechanism, pipeline stages, bucket size and slots, of those that fit
+    into the GPUs' memory.
+
     \b
     Examples
         netfold ask --model resnet50 --workers 16 --bandwidth 25gbit
         netfold ask --model vgg16 --workers 64 --bandwidth 100gbit --racks 4 --oversubscription 3 --tflops 60
         netfold ask --model resnet50 --workers 32 --bandwidth 10gbit --plot answer.svg
+        netfold ask --search --model gpt2 --gpu a100 --workers 64 --bandwidth 100gbit --report page.html
     """
     context = click.get_current_context()
     has_trace = trace_file is not None or (model is not None and is_trace(model))
-    refuse_what_says_nothing(context, has_trace, model is not None)
+    names = typed(context)
+    given = {name.removeprefix("--").replace("-", "_") for name in names}
+    if not search and (idle := [option for option in OF_SEARCH if option in names]):
+        raise SimulationError(f"{', '.join(idle)}: of a search; add --search")
+    if not (search and mix is not None and model is None and not has_trace):
+        refuse_what_says_nothing(context, has_trace, model is not None)
     require_drawable(plot)
-    given = {name.removeprefix("--").replace("-", "_") for name in typed(context)}
+    if search:
+        _search(
+            model, trace_file, size, bandwidth, options, given,
+            examples, epochs, price, gpu_memory, profiled_on, mix, report, plot, as_json,
+        )  # fmt: skip
+        return
     found, cells, what = question(model, trace_file, size, bandwidth, options, given)
     title = title_of(what, cells[0], bandwidth)
     if plot is not None:
@@ -74,6 +132,89 @@ def ask(
     show(console, found, title, cells[0].subject.trace.bytes if cells[0].subject.bare else 0)
     for line in assumption_lines(found):
         say(console, line)
+
+
+def _search(
+    model: str | None,
+    trace: Path | None,
+    size: str | None,
+    bandwidth: str,
+    options: dict[str, Any],
+    given: set[str],
+    examples: int | None,
+    epochs: int,
+    price: float | None,
+    gpu_memory: str | None,
+    profiled_on: str | None,
+    mix: Path | None,
+    report: Path | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    from netfold import job_mix
+    from netfold.recommendation import recommendation
+    from netfold.recommendation_page import require_writable, write_page
+    from simulation.recommendation.recommendation import Wanted
+    from simulation.recommendation.recommendation_table import show_recommendation
+
+    if size is not None:
+        raise SimulationError("--search is of a training: name a --model or --trace in place of --size")
+    if epochs > 1 and examples is None:
+        raise SimulationError("--epochs needs --examples, the size of the data set")
+    if price is not None and examples is None and mix is None:
+        raise SimulationError("--price needs --examples, the size of the data set, or --mix")
+    if report is not None:
+        require_writable(report)
+    tell = _teller()
+    value = None
+    if mix is not None:
+        value = job_mix.value_of(mix, bandwidth, options, given, gpu_memory, price, tell)
+    console = output()
+    if model is None and trace is None and value is not None:
+        if plot is not None or report is not None:
+            raise SimulationError("--plot, --report: of one model's plans; with --model they are legal")
+        if as_json:
+            click.echo(json.dumps({"mix": value.as_json()}, indent=2))
+            return
+        say(console, value.text)
+        console.print(job_mix.mix_table(value))
+        return
+    if profiled_on is not None:
+        from netfold.profiled import profiled
+
+        tell(f"profiling {model} on {profiled_on}")
+        if model is None:
+            raise SimulationError("--profile is of a model: name one with --model in place of --trace")
+        options = {**options, **profiled(model, options, profiled_on)}
+        given = given | {"forward", "backward"}
+    wanted = Wanted(examples, epochs, price)
+    found, cell, what = recommendation(model, trace, bandwidth, options, given, wanted, gpu_memory, tell)
+    title = title_of(what, cell, bandwidth)
+    if plot is not None and found.answer is not None:
+        draw(found.answer, title, plot)
+    if report is not None:
+        write_page(found, title, cell.network.bandwidth_bits_s, value, report)
+    if as_json:
+        of_mix = {} if value is None else {"mix": value.as_json()}
+        click.echo(json.dumps({**found.as_json(), **of_mix}, indent=2))
+    else:
+        show_recommendation(console, found, title)
+        if value is not None:
+            say(console, value.text)
+            console.print(job_mix.mix_table(value))
+    if report is not None:
+        click.echo(f"report: {report}", err=as_json)
+
+
+def _teller() -> Callable[[str], None]:
+    """Prints lines of progress on standard error, once the work takes long."""
+    began = time.monotonic()
+
+    def tell(line: str) -> None:
+        if time.monotonic() - began >= TELL_AFTER_S:
+            click.echo(f"searching: {line}", err=True)
+
+    return tell
 
 
 PLACE = 0

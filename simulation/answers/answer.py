@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +15,7 @@ from simulation.answers import break_even as at
 from simulation.answers import perturbation, what_if
 from simulation.answers.perturbation import Interval
 from simulation.answers.setup import Setup
+from simulation.answers.stand_in import extrapolated, smaller, takes_long
 from simulation.errors import SimulationError
 from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import Scenario, median, slowest_s
@@ -23,7 +26,6 @@ from simulation.experiments.verdict import compared
 PLAYED_EVENTS = 8_000_000  # for intervals, of all mechanisms together
 PROBED_EVENTS = 1_500_000  # of one mechanism's play; a smaller network stands for one that takes more
 CHEAP_EVENTS = 300_000
-PROBE_WORKERS, PROBE_JOBS = 48, 4  # of that smaller network
 CONTENDERS, CONTENDS = 3, 1.5  # mechanisms of a kind whose break-even is looked for, within this factor of the best
 PAYS = 1.005  # times as fast, from which help may pay
 NO_TIME_S = 1e-12
@@ -122,6 +124,7 @@ def answer(
     tflops: float | None = None,
     seed: int = 1,
     advance: Callable[[], None] = lambda: None,
+    longest_s: float = math.inf,
 ) -> Answer:
     """Simulate scenarios that differ in their mechanisms, and compare them.
 
@@ -129,6 +132,7 @@ def answer(
         tflops: computing speed of a worker, in TFLOP/s; None if unknown.
         seed: of the perturbations.
         advance: called after each scenario.
+        longest_s: a scenario whose play is estimated to take longer is extrapolated from smaller networks.
 
     Raises:
         SimulationError, HostlibError: none of them can be played; with the reason of the first. If some cannot, they are
@@ -147,11 +151,11 @@ def answer(
 
     setups: list[tuple[Scenario, Setup]] = []
     for scenario in scenarios:
-        setup = kept(_checked, scenario)
+        setup = kept(partial(_checked, longest_s=longest_s), scenario)
         setups += [] if setup is None else [(scenario, setup)]
     played = []
     for scenario, setup in setups:
-        result = kept(_simulated, scenario)
+        result = kept(partial(_simulated, longest_s=longest_s), scenario)
         played += [] if result is None else [(scenario, setup, *result)]
         advance()
     if not played:
@@ -168,14 +172,17 @@ def answer(
     return Answer(text, unresolved, rows[0].mechanism, assumptions, rows, left_out, iterations)
 
 
-def _checked(scenario: Scenario) -> Setup:
+def _checked(scenario: Scenario, longest_s: float) -> Setup:
     """What is played of a scenario, if it would end."""
-    require_playable(scenario)
+    if not takes_long(scenario, longest_s):
+        require_playable(scenario)
     return Setup.of(scenario)
 
 
-def _simulated(scenario: Scenario) -> tuple[SimulatedIteration, float]:
+def _simulated(scenario: Scenario, longest_s: float) -> tuple[SimulatedIteration, float]:
     """A scenario's results, and the standard deviation of its plays' times over their median."""
+    if takes_long(scenario, longest_s):
+        return extrapolated(scenario)
     plays = scenario.plays()
     result = SimulatedIteration.of(median(plays), scenario.rounds)
     times = np.array([slowest_s(each) for each in plays])
@@ -243,16 +250,7 @@ def _probeable(scenario: Scenario, setup: Setup, result: SimulatedIteration) -> 
     few = PROBED_EVENTS if result.workers_per_played > 1 or setup.has_uplinks else 4 * PROBED_EVENTS
     if result.events <= few or scenario.network.topology is not None:
         return setup
-    return _smaller(scenario)
-
-
-def _smaller(scenario: Scenario) -> Setup:
-    """The same network with fewer workers: what limits a mechanism, and by how much, hardly changes with their number."""
-    racks = scenario.network.racks
-    fewer = min(scenario.workers, -(-PROBE_WORKERS // racks) * racks)
-    stragglers = {rank: times for rank, times in scenario.variation.stragglers.items() if rank < fewer}
-    variation = replace(scenario.variation, stragglers=stragglers)
-    return Setup.of(replace(scenario, workers=fewer, jobs=min(scenario.jobs, PROBE_JOBS), variation=variation))
+    return smaller(scenario)
 
 
 # ---- the sentence --------------------------------------------------------------------------------------------------
@@ -264,7 +262,7 @@ def _sentence(rows: Sequence[Row], played: Sequence[_Played], tflops: float | No
     fabric, host = first[True], first[False]
     if rows[0].exposed_ms == 0 and all(row.iteration_ms == rows[0].iteration_ms for row in rows):
         return _all_alike(rows), len(rows) > 1
-    exposed = _exposed(rows[0], played[0].scenario.variation.is_none)
+    exposed = _exposed(rows[0], played[0].scenario)
     if fabric is None or host is None:
         unresolved = len(rows) > 1 and rows[0].interval.overlaps(rows[1].interval)
         return f"{_fastest(rows, unresolved)}; {exposed}.", unresolved
@@ -293,16 +291,14 @@ def _fastest(rows: Sequence[Row], unresolved: bool) -> str:
     return f"{rows[0].mechanism} is {times:.2f} times as fast as {rows[1].mechanism}, the next"
 
 
-def _exposed(row: Row, all_alike: bool) -> str:
-    """What communication adds to the fastest.
-
-    Args:
-        all_alike: all workers compute as fast; otherwise waiting for slower ones is part of it.
-    """
+def _exposed(row: Row, scenario: Scenario) -> str:
+    """What communication adds to the fastest; waiting for slower workers, or for other stages, is part of it."""
     if not row.compute_ms:
         return f"an all-reduce takes {row.iteration_ms:.3g} ms"
     share, what = row.exposed_ms / row.iteration_ms, "communication"
-    if not all_alike:
+    if scenario.choice.strategy.stages > 1:
+        what += ", or waiting for other stages"
+    elif not scenario.variation.is_none:
         what += ", or waiting for slower workers"
     if share < 0.005:
         return "no communication is exposed"
@@ -323,8 +319,8 @@ def _break_even(fabric: Row, host: Row, played: Sequence[_Played], tflops: float
     # Help pays where the intervals, which are about as wide elsewhere, would not overlap.
     margin = max(PAYS, fabric.high_ms / fabric.iteration_ms * host.iteration_ms / host.low_ms)
     if len({each.setup.job.workers for each in both}) > 1:
-        smaller = [(each, _smaller(each.scenario)) for each in both]
-        stand_ins = [(each, setup, setup.played_s()) for each, setup in smaller]
+        small = [(each, smaller(each.scenario)) for each in both]
+        stand_ins = [(each, setup, setup.played_s()) for each, setup in small]
     elif all(each.events for each in both) and sum(each.events for each in both) <= PROBED_EVENTS:
         stand_ins = [(each, each.setup, each.setup_s) for each in both]
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -60,6 +61,9 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
         if not scenario.subject.bare:
             found["buckets"] = _assumed(bucket, source("bucket", otherwise))
             found["overlap"] = _assumed("the next forward pass begins when all is summed", "DDP")
+        if math.isfinite(semantics.recirculation_bits_s):
+            text = f"{semantics.recirculation_bits_s / 1e9:g} Gbit/s, which all jobs' sums on a switch share"
+            found["recirculation"] = _assumed(text, source("recirculation"))
         slots = semantics.slots or "any number"
         found["slots"] = _assumed(slots, source("slots", "default of `controller start`"))
         framing = semantics.framing
@@ -77,6 +81,14 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
     )
     found["intervals"] = _assumed(widths, "measured against emulation, docs/measurements/simulator-accuracy.md")
     return found
+
+
+def of_pipelines(scenarios: Collection[Scenario]) -> Assumptions:
+    """Of pipelines, if cells have any."""
+    if all(each.choice.strategy.stages == 1 for each in scenarios):
+        return {}
+    cuts = "the model is cut by its layers' times where one tensor goes on; a micro-batch takes its share of the batch's time"
+    return {"pipelines": _assumed(cuts, "docs/strategies.md")}
 
 
 def of_hosts(scenario: Scenario, host_link: str, given: Collection[str]) -> Assumptions:

@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hostlib.schedules.schedule import worker
 from hostlib.topology.topology import Cable, Topology
 from simulation.experiments.scenario import Scenario, slowest_s
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, Played, play
 from simulation.simulator.workload import Variation
+
+MOST_STAGES = 64  # of a pipeline that are told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,13 @@ class Setup:
 
     @property
     def compute_s(self) -> float:
-        """Forward and backward pass of one worker; the mean if a trace has several."""
+        """Forward and backward pass of one worker; the mean if a trace has several, of a pipeline the slowest stage's."""
         workload = self.job.workload
-        return float(workload.forward_ns.sum() + workload.backward_ns.sum(axis=1).mean()) / 1e9
+        exchanges = [exchange for t in workload.errands if (exchange := workload.tensors[t].exchange) is not None]
+        # A stage's replicas are neighbours and alike.
+        ranks = range(0, self.job.workers, max(1, self.job.workers // MOST_STAGES))
+        of_stage_ns = max((sum(each.compute_ns(worker(rank)) for each in exchanges) for rank in ranks), default=0)
+        return float(workload.forward_ns.sum() + workload.backward_ns.sum(axis=1).mean() + of_stage_ns) / 1e9
 
     @property
     def has_uplinks(self) -> bool:
@@ -73,7 +80,16 @@ class Setup:
             return rounded
 
         workload = self.job.workload
-        slower = replace(workload, forward_ns=times(workload.forward_ns), backward_ns=times(workload.backward_ns))
+        tensors = tuple(
+            tensor if tensor.exchange is None else replace(tensor, exchange=tensor.exchange.slowed(factor))
+            for tensor in workload.tensors
+        )
+        slower = replace(
+            workload,
+            tensors=tensors,
+            forward_ns=times(workload.forward_ns),
+            backward_ns=times(workload.backward_ns),
+        )
         return replace(self, job=replace(self.job, workload=slower))
 
     def rates(self, hosts: float, uplinks: float) -> Setup:
@@ -105,6 +121,15 @@ class Setup:
         """Hosts' cores let so many times as much through."""
         network = self.network
         return self._network(worker_bits_s=network.worker_bits_s * factor, server_bits_s=network.server_bits_s * factor)
+
+    @property
+    def has_recirculation(self) -> bool:
+        """Whether sums pass a port of the switch."""
+        return math.isfinite(self.network.sums_bits_s)
+
+    def recirculation(self, factor: float) -> Setup:
+        """That port has so many times its rate."""
+        return self._network(sums_bits_s=self.network.sums_bits_s * factor)
 
     def latency(self, factor: float) -> Setup:
         """Every cable has so many times its latency."""

@@ -19,6 +19,7 @@ NAMES = {
     "cores": "the hosts' cores",
     "host link": "the link between a host's GPUs",
     "latency": "latency",
+    "recirculation": "the switch's recirculation port",
     "host": "the hosts' cost of a message",
 }
 
@@ -26,7 +27,7 @@ NAMES = {
 def elasticities(setup: Setup, nominal_s: float) -> dict[str, float]:
     """Percent by which the time falls for each percent by which a resource improves, by resource.
 
-    Resources are compute, hosts (their links), cores (of hosts), host link (between a host's GPUs), uplinks, slots, latency, and host
+    Resources are compute, hosts (their links), cores (of hosts), recirculation (the switch's port), host link (between a host's GPUs), uplinks, slots, latency, and host
     (its cost of a message); those that a cell does not have are absent.
     """
     better = {"compute": (setup.computing(1 / BETTER), BETTER), "hosts": (setup.rates(BETTER, 1), BETTER)}
@@ -34,6 +35,8 @@ def elasticities(setup: Setup, nominal_s: float) -> dict[str, float]:
         better["uplinks"] = setup.rates(1, BETTER), BETTER
     if setup.has_cores:
         better["cores"] = setup.cores(BETTER), BETTER
+    if setup.has_recirculation:
+        better["recirculation"] = setup.recirculation(BETTER), BETTER
     if setup.job.host_ps_per_byte:
         better["host link"] = setup.host_link(BETTER), BETTER
     if setup.latency_ns:

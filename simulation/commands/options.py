@@ -207,6 +207,12 @@ network_options = together(
         type=types.N,
         help="Elements in a packet of the slot protocol: 32 or 64 on Tofino, 256 with v1model [default: 256].",
     ),
+    click.option(
+        "--recirculation",
+        type=types.RATE.typed(),
+        help="Rate of each switch's recirculation port, through which all sums pass once: 100gbit on Tofino with 64 elements "
+        "[default: no limit].",
+    ),
     click.option("--store-and-aggregate", is_flag=True, help="Switches hold the whole sum before they send it on."),
     click.option("--store-and-forward", is_flag=True, help="Switches hold every whole message before they send it on."),
     click.option(

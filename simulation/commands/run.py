@@ -129,7 +129,7 @@ def _run_experiment(path: Path, name: str, as_json: bool) -> None:
     rows = []
     with PlainProgress("simulating", len(experiment.cells)) as advance:
         for cell in experiment.cells:
-            predicted = predictor.predict(experiment, cell)
+            predicted = predictor.of_cell(experiment, cell)
             rows.append({**asdict(cell), "iteration_ms": None if predicted is None else predicted.iteration_s * 1e3})
             advance()
     if as_json:

@@ -102,12 +102,14 @@ class Training:
     Attributes:
         batch_size: of each worker.
         bucket_mb: of DDP, MiB.
+        data: as `hostlib train --data` takes it.
     """
 
     iterations: int = 10
     warm_up: int = 2
     batch_size: int = 16
     bucket_mb: float = 25.0
+    data: str = "digits"
 
 
 @dataclass(frozen=True)
@@ -306,19 +308,21 @@ def require_slots(cell: Cell) -> None:
     """
     if cell.slots & (cell.slots - 1):
         raise ExperimentError(f"cells.slots must be powers of two, not {cell.slots}")
-    mechanism = choose(cell.mechanism).mechanism
+    choice = choose(cell.mechanism)
+    mechanism, stages = choice.mechanism, choice.strategy.stages
+    workers = cell.workers // stages
     needed = 0
     if mechanism.fabric_use is FabricUse.MULTICAST:
-        streams = max(mechanism.channels, 1) if mechanism.servers else cell.workers
+        streams = max(mechanism.channels, 1) if mechanism.servers else workers
         of_stream = slots_of_stream(streams, cell.slots)
         if not of_stream:
             raise ExperimentError(f"{cell.name}: {cell.slots} slots are too few for {streams} streams of chunks")
         needed = streams * of_stream
     elif mechanism.needs_fabric:
         needed = cell.slots
-    if cell.jobs * needed > constants.SLOTS:
+    if cell.jobs * stages * needed > constants.SLOTS:
         raise ExperimentError(
-            f"{cell.name} needs {cell.jobs * needed} slots of each switch, which has {constants.SLOTS}"
+            f"{cell.name} needs {cell.jobs * stages * needed} slots of each switch, which has {constants.SLOTS}"
         )
 
 

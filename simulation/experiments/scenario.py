@@ -6,6 +6,7 @@ the simulator. So they give the same number for the same cell.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from hostlib.mechanisms.mechanism import find
@@ -52,6 +53,7 @@ class Semantics:
         turns: streams share a link in turns, as TCP's do; otherwise whole messages follow each other.
         send_buffer_bytes: of a TCP connection: bytes that its receiver has not acknowledged, at most; 0 for any number.
         timeout_ns: the least retransmission timeout of TCP.
+        recirculation_bits_s: of a switch's recirculation port, through which each of all jobs' sums passes once.
         jitter: of computing times, see simulation.simulator.workload.Variation.
         channels: a host has only so many all-reduces in progress as the mechanism's; otherwise all that it can.
         servers_first: with servers, an iteration begins with their distribution and ends with the sums there, and a
@@ -68,6 +70,7 @@ class Semantics:
     turns: bool = True
     send_buffer_bytes: int = LINUX_SEND_BUFFER_BYTES
     timeout_ns: int = RETRANSMISSION_TIMEOUT_NS
+    recirculation_bits_s: float = float("inf")
     jitter: float = JITTER
     channels: bool = True
     servers_first: bool = False
@@ -270,6 +273,10 @@ class Scenario:
             largest = max(tensor.bytes for tensor in workload.summed)
             rates = self.host_rates.of(mechanism, self.workers, largest, slot_bytes)
             network = replace(network, worker_bits_s=rates[0] / self.shrink, server_bits_s=rates[1] / self.shrink)
+        sums = mechanism.fabric_use not in (None, FabricUse.MULTICAST)
+        if sums and math.isfinite(semantics.recirculation_bits_s):
+            share = semantics.recirculation_bits_s / (self.jobs if self.apart else 1)
+            network = replace(network, sums_bits_s=share * self.efficiency / self.shrink)
         slots_of(job, network)
         return network, job
 

@@ -152,11 +152,14 @@ def semantics_of(network: Network, options: dict[str, Any]) -> Semantics:
     made = SEMANTICS[name]
     slots, bucket, headers = options.pop("slots"), options.pop("bucket"), options.pop("headers")
     framing, elements = options.pop("framing", "physical"), options.pop("elements", None)
+    recirculation = options.pop("recirculation", None)
     if framing not in FRAMINGS:
         raise UnknownNameError("framing", framing, FRAMINGS)
     made = replace(made, framing=FRAMINGS[framing])
     if elements is not None:
         made = replace(made, elements=elements)
+    if recirculation is not None:
+        made = replace(made, recirculation_bits_s=units.bandwidth(recirculation))
     if slots is not None:
         made = replace(made, slots=number_of_slots(slots))
     if headers is not None:

@@ -58,6 +58,7 @@ class TrainingTable(Table):
     warm_up: int = Field(2, ge=1)
     batch_size: int = Field(16, ge=1)
     bucket_mb: float = Field(25.0, ge=0.001)
+    data: str = "digits"
 
 
 class ExperimentFile(Table):

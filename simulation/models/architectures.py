@@ -7,7 +7,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from hostlib.text.name_options import option_values
+from hostlib.models.zoo.variants import USUAL, VARIANTS
+from hostlib.text.name_options import option_values, without_none
 from simulation.errors import ArchitectureError
 from simulation.models import image_networks as image
 from simulation.models import language_networks as language
@@ -50,13 +51,7 @@ def options_of(name: str) -> dict[str, Any]:
     made = BUILDERS[name]
     hints = typing.get_type_hints(getattr(made, "func", made))
     parameters = inspect.signature(made).parameters.values()
-    return {each.name: _plain(hints[each.name]) for each in parameters if each.kind is each.KEYWORD_ONLY}
-
-
-def _plain(kind: Any) -> Any:
-    """A type without None."""
-    kinds = [each for each in typing.get_args(kind) if each is not type(None)]
-    return kinds[0] if type(None) in typing.get_args(kind) else kind
+    return {each.name: without_none(hints[each.name]) for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
 def build(text: str, shape: int | tuple[int, ...] | None = None) -> Architecture:
@@ -79,6 +74,8 @@ def build(text: str, shape: int | tuple[int, ...] | None = None) -> Architecture
     for option, value in _sizes(name, kinds, (shape,) if isinstance(shape, int) else shape or ()).items():
         if chosen.setdefault(option, value) != value:
             raise ArchitectureError(f"{text} has other {option} than --input: leave one of them out")
+    if (variant := chosen.get("variant", USUAL)) != USUAL:
+        chosen = {**VARIANTS[variant].sizes, **chosen}
     made = BUILDERS[name](**chosen)
     if made.elements > MOST_ELEMENTS:
         raise ArchitectureError(f"{text} has {made.elements:.3g} parameters; at most {MOST_ELEMENTS:.0e} are simulated")

@@ -55,7 +55,7 @@ def describe(text: str, shape: Shape = None, published: bool = False) -> Describ
         HostlibError: it has no such option; see inspect_model for a user's own.
     """
     extents = (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
-    if published and extents is None and ":pixels=" not in text:
+    if published and extents is None and ":pixels=" not in text and ":variant=" not in text:
         extents = (published_times.PIXELS,)
     return _described(text, extents)
 
@@ -107,7 +107,6 @@ def layers_of(architecture: Architecture) -> tuple[LayerInfo, ...]:
             layers[-1] = replace(last, params=last.params + params, members=(*last.members, *members))
             continue
         kind: Any = layer.kind.removeprefix("batch ")
-        layers.append(
-            LayerInfo(len(layers) + 1, layer.name, kind, params, layer.outputs, layer.flops, layer.matrix, members)
-        )
+        info = LayerInfo(len(layers) + 1, layer.name, kind, params, layer.outputs, layer.flops, layer.matrix, members)
+        layers.append(replace(info, crossing=layer.crossing, borrowed=layer.borrowed))
     return tuple(layers)

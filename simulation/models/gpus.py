@@ -15,7 +15,8 @@ class Gpu:
     Attributes:
         tflops: peak of dense matrix products in `format`, the format of mixed-precision training, in TFLOP/s. Without
             structured sparsity, accumulated in float32.
-        source: where the peak is published.
+        source: where the peak and the memory are published.
+        memory_gb: of the smallest variant of that name, in 10^9 bytes.
     """
 
     name: str
@@ -23,24 +24,27 @@ class Gpu:
     tflops: float
     format: str
     source: str
+    memory_gb: int
 
 
 GPUS: dict[str, Gpu] = {
     gpu.name: gpu
     for gpu in (
-        Gpu("b200", "NVIDIA B200 (HGX)", 2250.0, "BF16", "NVIDIA HGX data sheet: 36 PFLOP/s of eight with sparsity"),
-        Gpu("h200", "NVIDIA H200 SXM", 989.4, "BF16", "NVIDIA H200 data sheet, half of 1,979 with sparsity"),
-        Gpu("h100", "NVIDIA H100 SXM", 989.4, "BF16", "NVIDIA H100 data sheet, half of 1,979 with sparsity"),
-        Gpu("h100-pcie", "NVIDIA H100 PCIe", 756.0, "BF16", "NVIDIA H100 data sheet, half of 1,513 with sparsity"),
-        Gpu("a100", "NVIDIA A100", 312.0, "BF16", "NVIDIA A100 data sheet"),
-        Gpu("l40s", "NVIDIA L40S", 362.0, "BF16", "NVIDIA L40S data sheet"),
-        Gpu("a10", "NVIDIA A10", 125.0, "BF16", "NVIDIA A10 data sheet"),
-        Gpu("l4", "NVIDIA L4", 121.0, "BF16", "NVIDIA L4 data sheet, half of 242 with sparsity"),
-        Gpu("t4", "NVIDIA T4", 65.0, "FP16", "NVIDIA T4 data sheet"),
-        Gpu("v100", "NVIDIA V100 SXM2", 125.0, "FP16", "NVIDIA V100 data sheet"),
-        Gpu("p100", "NVIDIA P100 SXM2", 10.6, "FP32", "NVIDIA P100 data sheet"),
-        Gpu("rtx4090", "GeForce RTX 4090", 165.2, "BF16", "NVIDIA Ada architecture white paper"),
-        Gpu("rtx3090", "GeForce RTX 3090", 71.0, "BF16", "NVIDIA GA102 architecture white paper"),
+        Gpu(
+            "b200", "NVIDIA B200 (HGX)", 2250.0, "BF16", "NVIDIA HGX data sheet: 36 PFLOP/s of eight with sparsity", 180
+        ),
+        Gpu("h200", "NVIDIA H200 SXM", 989.4, "BF16", "NVIDIA H200 data sheet, half of 1,979 with sparsity", 141),
+        Gpu("h100", "NVIDIA H100 SXM", 989.4, "BF16", "NVIDIA H100 data sheet, half of 1,979 with sparsity", 80),
+        Gpu("h100-pcie", "NVIDIA H100 PCIe", 756.0, "BF16", "NVIDIA H100 data sheet, half of 1,513 with sparsity", 80),
+        Gpu("a100", "NVIDIA A100", 312.0, "BF16", "NVIDIA A100 data sheet", 40),
+        Gpu("l40s", "NVIDIA L40S", 362.0, "BF16", "NVIDIA L40S data sheet", 48),
+        Gpu("a10", "NVIDIA A10", 125.0, "BF16", "NVIDIA A10 data sheet", 24),
+        Gpu("l4", "NVIDIA L4", 121.0, "BF16", "NVIDIA L4 data sheet, half of 242 with sparsity", 24),
+        Gpu("t4", "NVIDIA T4", 65.0, "FP16", "NVIDIA T4 data sheet", 16),
+        Gpu("v100", "NVIDIA V100 SXM2", 125.0, "FP16", "NVIDIA V100 data sheet", 16),
+        Gpu("p100", "NVIDIA P100 SXM2", 10.6, "FP32", "NVIDIA P100 data sheet", 16),
+        Gpu("rtx4090", "GeForce RTX 4090", 165.2, "BF16", "NVIDIA Ada architecture white paper", 24),
+        Gpu("rtx3090", "GeForce RTX 3090", 71.0, "BF16", "NVIDIA GA102 architecture white paper", 24),
     )
 }
 

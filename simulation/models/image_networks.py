@@ -4,15 +4,17 @@ Each function takes the options that the network of hostlib's zoo takes. Without
 the implementation that the papers traced.
 
 Sources: TensorFlow slim's vgg, inception_v3 and resnet_v2; tf_cnn_benchmarks for the others; He et al. 2015 (ResNet,
-version 1); Caffe (CIFAR-10 quick); Sandler et al. 2018 (MobileNetV2).
+version 1); Caffe (CIFAR-10 quick); Sandler et al. 2018 (MobileNetV2). Variants: hostlib.models.zoo.variants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Literal
 
+from hostlib.models.zoo.variants import POOLED, USUAL, VariantName, is_small
 from simulation.errors import ArchitectureError
 from simulation.models.layer_builder import Architecture, Builder, convolution_style
 
@@ -32,14 +34,22 @@ def _vgg(
     classes: int | None = None,
     channels: int = 3,
     norm: Norm | None = None,
+    variant: VariantName = USUAL,
 ) -> Architecture:
+    small = is_small(variant)
+    if variant != USUAL:
+        usual = "scaled" if small else "bias"
     net = Builder((pixels, pixels, channels), convolution_style(norm, usual))
     for block, (count, width) in enumerate(zip(counts, (64, 128, 256, 512, 512), strict=True), start=1):
         for number in range(1, count + 1):
             net.conv(f"conv{block}/conv{block}_{number}", width, 3)
-        net.pool(f"pool{block}", 2, 2)
-    net.fc("fc6", 4096)
-    net.fc("fc7", 4096)
+        if not small or net.shape[0] > 1:
+            net.pool(f"pool{block}", 2, 2)
+    if variant != USUAL:
+        net.adaptive_pool("pool6", 1 if small else POOLED)
+    if not small:
+        net.fc("fc6", 4096)
+        net.fc("fc7", 4096)
     net.fc("fc8", default_classes if classes is None else classes)
     return net.finish(name, pixels, channels)
 
@@ -98,9 +108,9 @@ def cifar10_quick(*, pixels: int = 32, classes: int = 10, channels: int = 3, nor
     net.conv("conv1", 32, 5, style="bias")
     net.pool("pool1", 3, 2, "CEIL")
     net.conv("conv2", 32, 5)
-    net.pool("pool2", 3, 2, "CEIL")
+    net.pool("pool2", 3, 2, "CEIL", average=True)
     net.conv("conv3", 64, 5)
-    net.pool("pool3", 3, 2, "CEIL")
+    net.pool("pool3", 3, 2, "CEIL", average=True)
     net.fc("ip1", 64)
     net.fc("ip2", classes)
     return net.finish("cifar10_quick", pixels, channels)
@@ -117,11 +127,18 @@ def _resnet(
     classes: int = 1001,
     channels: int = 3,
     norm: Norm | None = None,
-    version: int = 2,
+    version: int = 0,
+    variant: VariantName = USUAL,
 ) -> Architecture:
-    """Bottleneck units; with pre-activation (version 2) the last unit of a block has the stride, as in slim."""
-    if version == 1:
-        return _resnet1(name, units, 3, pixels, classes, channels, norm)
+    """Bottleneck units; with pre-activation (version 2) the last unit of a block has the stride, as in slim.
+
+    Args:
+        version: 0 for the usual: 2, but 1 of a variant.
+    """
+    if variant != USUAL and version not in (0, 1):
+        raise ArchitectureError(f"version of this ResNet must be 1, not {version}")
+    if version == 1 or variant != USUAL:
+        return _resnet1(name, units, 3, pixels, classes, channels, norm, is_small(variant))
     if version not in (0, 2):
         raise ArchitectureError(f"version of this ResNet must be 1 or 2, not {version}")
     net = Builder((pixels, pixels, channels), convolution_style(norm, "scaled"))
@@ -131,7 +148,8 @@ def _resnet(
         depth = 64 * 2 ** (block - 1)
         for unit in range(1, count + 1):
             stride = 2 if unit == count and block < len(units) else 1
-            _pre_activated(net, f"block{block}/unit_{unit}", depth, stride)
+            with net.block():
+                _pre_activated(net, f"block{block}/unit_{unit}", depth, stride)
     net.norm("postnorm")
     net.global_pool("pool5")
     net.fc("logits", classes)
@@ -142,51 +160,74 @@ def _pre_activated(net: Builder, name: str, depth: int, stride: int) -> None:
     net.norm(f"{name}/preact")
     start = net.shape
     if start[2] != 4 * depth:
-        net.conv(f"{name}/shortcut", 4 * depth, 1, stride, style="bias")
+        net.conv(f"{name}/shortcut", 4 * depth, 1, stride, style="bias", kept=0)  # the next unit keeps the sum
         net.shape = start
     net.conv(f"{name}/conv1", depth, 1)
     net.conv(f"{name}/conv2", depth, 3, stride)
-    net.conv(f"{name}/conv3", 4 * depth, 1, style="bias")
+    net.conv(f"{name}/conv3", 4 * depth, 1, style="bias", kept=0)
 
 
 def _resnet1(
-    name: str, units: tuple[int, ...], depths: int, pixels: int, classes: int, channels: int, norm: Norm | None
+    name: str,
+    units: tuple[int, ...],
+    depths: int,
+    pixels: int,
+    classes: int,
+    channels: int,
+    norm: Norm | None,
+    small: bool,
 ) -> Architecture:
     """Version 1: convolutions before their normalisation; the first unit of a block has the stride.
 
     Args:
         depths: convolutions of a unit: 2, or 3 of a bottleneck.
+        small: a variant for small images.
     """
     net = Builder((pixels, pixels, channels), convolution_style(norm, "scaled"))
-    net.conv("conv1", 64, 7, 2)
-    net.pool("pool1", 3, 2, "SAME")
+    if small:
+        net.conv("conv1", 64, 3)
+    else:
+        net.conv("conv1", 64, 7, 2)
+        net.pool("pool1", 3, 2, "SAME")
     for block, count in enumerate(units, start=1):
         depth = 64 * 2 ** (block - 1)
         width = depth if depths == 2 else 4 * depth
         for unit in range(1, count + 1):
             stride = 2 if unit == 1 and block > 1 else 1
-            here, start = f"block{block}/unit_{unit}", net.shape
-            if stride != 1 or start[2] != width:
-                net.conv(f"{here}/shortcut", width, 1, stride)
-                net.shape = start
-            if depths == 2:
-                net.conv(f"{here}/conv1", depth, 3, stride)
-                net.conv(f"{here}/conv2", depth, 3)
-            else:
-                net.conv(f"{here}/conv1", depth, 1)
-                net.conv(f"{here}/conv2", depth, 3, stride)
-                net.conv(f"{here}/conv3", width, 1)
+            with net.block():
+                _unit(net, f"block{block}/unit_{unit}", depth, width, stride)
     net.global_pool("pool5")
     net.fc("logits", classes)
     return net.finish(name, pixels, channels)
 
 
+def _unit(net: Builder, name: str, depth: int, width: int, stride: int) -> None:
+    start = net.shape
+    if stride != 1 or start[2] != width:
+        # The addition keeps nothing; the normalisation keeps the convolution's output.
+        net.conv(f"{name}/shortcut", width, 1, stride, kept=0 if net.style == "bias" else 1)
+        net.shape = start
+    if depth == width:
+        net.conv(f"{name}/conv1", depth, 3, stride)
+        net.conv(f"{name}/conv2", depth, 3)
+    else:
+        net.conv(f"{name}/conv1", depth, 1)
+        net.conv(f"{name}/conv2", depth, 3, stride)
+        net.conv(f"{name}/conv3", width, 1)
+
+
 def resnet18(
-    *, pixels: int = 224, classes: int = 1000, channels: int = 3, norm: Norm | None = None, version: int = 1
+    *,
+    pixels: int = 224,
+    classes: int = 1000,
+    channels: int = 3,
+    norm: Norm | None = None,
+    version: int = 1,
+    variant: VariantName = USUAL,
 ) -> Architecture:
     if version not in (0, 1):
         raise ArchitectureError(f"version of this ResNet must be 1, not {version}")
-    return _resnet1("resnet18", (2, 2, 2, 2), 2, pixels, classes, channels, norm)
+    return _resnet1("resnet18", (2, 2, 2, 2), 2, pixels, classes, channels, norm, is_small(variant))
 
 
 resnet50 = partial(_resnet, "resnet50", (3, 4, 6, 3))
@@ -206,7 +247,7 @@ def _c(channels: int, kernel: int | tuple[int, int], stride: int = 1, padding: s
 
 
 def _avg() -> Step:
-    return ("pool", lambda net, name: net.pool(name, 3, 1, "SAME"))
+    return ("pool", lambda net, name: net.pool(name, 3, 1, "SAME", average=True))
 
 
 def _max() -> Step:
@@ -284,11 +325,12 @@ def inception3(
 
 def _auxiliary_head(net: Builder, classes: int, sent: bool) -> None:
     trunk, net.auxiliary = net.shape, not sent
-    net.pool("AuxLogits/AvgPool_1a_5x5", 5, 3)
-    net.conv("AuxLogits/Conv2d_1b_1x1", 128, 1)
-    net.conv("AuxLogits/Conv2d_2a_5x5", 768, net.shape[0], 1, "VALID")
-    net.conv("AuxLogits/Conv2d_2b_1x1", classes, 1, style="bias")
-    net.shape, net.auxiliary = trunk, False
+    with net.block():
+        net.pool("AuxLogits/AvgPool_1a_5x5", 5, 3, average=True)
+        net.conv("AuxLogits/Conv2d_1b_1x1", 128, 1)
+        net.conv("AuxLogits/Conv2d_2a_5x5", 768, net.shape[0], 1, "VALID")
+        net.conv("AuxLogits/Conv2d_2b_1x1", classes, 1, style="bias")
+        net.shape, net.auxiliary = trunk, False
 
 
 def googlenet(*, pixels: int = 224, classes: int = 1001, channels: int = 3, norm: Norm | None = None) -> Architecture:
@@ -328,19 +370,33 @@ def googlenet(*, pixels: int = 224, classes: int = 1001, channels: int = 3, norm
 
 # Expansion, channels, repetitions, stride of the first.
 INVERTED = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+UNSTRIDED = 2  # the block that keeps the size of small images
 
 
-def mobilenet2(*, pixels: int = 224, classes: int = 1000, channels: int = 3, norm: Norm | None = None) -> Architecture:
+def mobilenet2(
+    *,
+    pixels: int = 224,
+    classes: int = 1000,
+    channels: int = 3,
+    norm: Norm | None = None,
+    variant: VariantName = USUAL,
+) -> Architecture:
+    small = is_small(variant)
     net = Builder((pixels, pixels, channels), convolution_style(norm, "scaled"))
-    net.conv("conv1", 32, 3, 2)
-    for block, (expansion, width, count, first_stride) in enumerate(INVERTED, start=1):
+    clipped = 2 if net.style == "bias" else 3  # ReLU6 keeps its input, and the next convolution its result
+    net.conv("conv1", 32, 3, 1 if small else 2, kept=clipped)
+    for block, (expansion, width, count, usual_stride) in enumerate(INVERTED, start=1):
+        first_stride = 1 if small and block == UNSTRIDED else usual_stride
         for unit in range(1, count + 1):
             here, wide = f"block{block}/unit_{unit}", expansion * net.shape[2]
-            if expansion > 1:
-                net.conv(f"{here}/expand", wide, 1)
-            net.conv(f"{here}/depthwise", wide, 3, first_stride if unit == 1 else 1, groups=wide)
-            net.conv(f"{here}/project", width, 1)
-    net.conv("conv2", 1280, 1)
+            stride = first_stride if unit == 1 else 1
+            residual = stride == 1 and net.shape[2] == width
+            with net.block() if residual else nullcontext():
+                if expansion > 1:
+                    net.conv(f"{here}/expand", wide, 1, kept=clipped)
+                net.conv(f"{here}/depthwise", wide, 3, stride, groups=wide, kept=clipped)
+                net.conv(f"{here}/project", width, 1)
+    net.conv("conv2", 1280, 1, kept=clipped - 1)  # an average needs no values
     net.global_pool("pool")
     net.fc("logits", classes)
     return net.finish("mobilenet2", pixels, channels)

@@ -6,8 +6,9 @@ variables to parameter servers by that number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from simulation.errors import ArchitectureError
 
@@ -38,6 +39,9 @@ class Layer:
         outputs: elements of its output for one example.
         auxiliary: belongs to a head that only training uses.
         matrix: (outputs M, inputs N) of a fully connected layer's weights, if no other layer uses them.
+        kept: elements that the backward pass of one example needs of it: its output where a later operation or the next
+            layer needs that, and what its normalisation, activation and pool keep. None if unknown.
+        crossing, borrowed: as LayerInfo's.
     """
 
     name: str
@@ -47,6 +51,9 @@ class Layer:
     outputs: int
     auxiliary: bool = False
     matrix: tuple[int, int] | None = None
+    kept: int | None = None
+    crossing: int | None = None
+    borrowed: tuple[str, ...] = ()
 
     @property
     def trained(self) -> tuple[Variable, ...]:
@@ -113,7 +120,14 @@ class Builder:
         padding: str = "SAME",
         style: str | None = None,
         groups: int = 1,
+        kept: int | None = None,
     ) -> None:
+        """Append a convolution with its normalisation and activation.
+
+        Args:
+            kept: tensors of its output's size that the backward pass needs [the normalisation's input, if there is one,
+                and the activation's result].
+        """
         rows, columns = (kernel, kernel) if isinstance(kernel, int) else kernel
         height, width, depth = self.shape
         height, width = _windows(height, rows, stride, padding), _windows(width, columns, stride, padding)
@@ -123,7 +137,11 @@ class Builder:
         weights = rows * columns * (depth // groups) * channels
         variables = (Variable(f"{name}/weights", weights), *_after(name, channels, style or self.style))
         flops = 2 * weights * height * width
-        self.layers.append(Layer(name, "conv", variables, flops, height * width * channels, auxiliary=self.auxiliary))
+        style, outputs = style or self.style, height * width * channels
+        copies = (1 if style == "bias" else 2) if kept is None else kept
+        self.layers.append(
+            Layer(name, "conv", variables, flops, outputs, auxiliary=self.auxiliary, kept=copies * outputs)
+        )
 
     def norm(self, name: str) -> None:
         """Append a normalisation of the network's style, if it has any."""
@@ -131,36 +149,74 @@ class Builder:
             return
         height, width, channels = self.shape
         outputs = height * width * channels
-        self.layers.append(Layer(name, "batch norm", _after(name, channels, self.style), 2 * outputs, outputs))
+        variables = _after(name, channels, self.style)
+        self.layers.append(Layer(name, "batch norm", variables, 2 * outputs, outputs, kept=2 * outputs))
 
-    def pool(self, name: str, kernel: int, stride: int, padding: str = "VALID") -> None:
+    def pool(self, name: str, kernel: int, stride: int, padding: str = "VALID", average: bool = False) -> None:
         height, width, channels = self.shape
         self.shape = (_windows(height, kernel, stride, padding), _windows(width, kernel, stride, padding), channels)
         if min(self.shape) < 1:
             raise ArchitectureError(f"the input is too small: nothing is left of it at {name}")
         outputs = self.shape[0] * self.shape[1] * channels
-        self.layers.append(Layer(name, "pool", (), kernel * kernel * outputs, outputs, auxiliary=self.auxiliary))
+        kept = outputs if average else 3 * outputs  # the maxima's places have 8 bytes each
+        flops = kernel * kernel * outputs
+        self.layers.append(Layer(name, "pool", (), flops, outputs, auxiliary=self.auxiliary, kept=kept))
 
     def fc(self, name: str, outputs: int) -> None:
         inputs = self.shape[0] * self.shape[1] * self.shape[2]
         self.shape = (1, 1, outputs)
         variables = (Variable(f"{name}/weights", inputs * outputs), Variable(f"{name}/biases", outputs))
         self.layers.append(
-            Layer(name, "fc", variables, 2 * inputs * outputs, outputs, self.auxiliary, matrix=(outputs, inputs))
+            Layer(
+                name,
+                "fc",
+                variables,
+                2 * inputs * outputs,
+                outputs,
+                self.auxiliary,
+                matrix=(outputs, inputs),
+                kept=outputs,
+            )
+        )
+
+    def adaptive_pool(self, name: str, extent: int) -> None:
+        """Average to a map of `extent` x `extent`; windows cover each element about once."""
+        height, width, channels = self.shape
+        self.shape = (extent, extent, channels)
+        self.layers.append(
+            Layer(
+                name, "pool", (), height * width * channels, extent * extent * channels, kept=extent * extent * channels
+            )
         )
 
     def global_pool(self, name: str) -> None:
-        self.pool(name, self.shape[0], 1)
+        self.pool(name, self.shape[0], 1, average=True)
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Append a block with a residual connection or branches; one tensor, of its last shape, goes on behind it."""
+        first = len(self.layers)
+        yield
+        inner, last = self.layers[first:-1], self.layers[-1]
+        height, width, channels = self.shape
+        self.layers[first:] = [
+            *(replace(layer, crossing=0) for layer in inner),
+            replace(last, crossing=height * width * channels),
+        ]
 
     def branches(self, name: str, *paths: Sequence[tuple[str, Callable[[Builder, str], None]]]) -> None:
         """Append parallel branches, concatenated: each a list of (name, function that appends)."""
         start, channels = self.shape, 0
-        for number, path in enumerate(paths):
-            self.shape = start
-            for place, (step, append) in enumerate(path, start=1):
-                append(self, f"{name}/branch_{number}/{place}_{step}")
-            channels += self.shape[2]
-        self.shape = (self.shape[0], self.shape[1], channels)
+        with self.block():
+            for number, path in enumerate(paths):
+                self.shape = start
+                for place, (step, append) in enumerate(path, start=1):
+                    append(self, f"{name}/branch_{number}/{place}_{step}")
+                channels += self.shape[2]
+                last = self.layers[-1]
+                if last.kind == "conv" and last.kept is not None:  # concatenation copies it
+                    self.layers[-1] = replace(last, kept=last.kept + last.outputs)
+            self.shape = (self.shape[0], self.shape[1], channels)
 
     def finish(self, name: str, pixels: int, channels: int = 3) -> Architecture:
         return Architecture(name, (channels, pixels, pixels), tuple(self.layers))

@@ -12,7 +12,7 @@ from hostlib.strategies.plan import Plan
 from hostlib.strategies.strategy import DEFAULT_STRATEGY, Choice
 from hostlib.traces.trace import Trace, read
 from simulation.errors import SimulationError
-from simulation.models.architectures import BUILDERS
+from simulation.models.architectures import BUILDERS, Architecture
 from simulation.models.assumption import DEFAULT, GIVEN, Assumption
 from simulation.models.compute import BACKWARD_SHARE, DEFAULT_BATCH, Compute
 from simulation.models.described_model import Shape
@@ -33,6 +33,8 @@ class WorkloadSource:
         bare: one all-reduce without training.
         name: for titles.
         assumptions: where its sizes and times come from, by what they are about.
+        architecture: its layers with their outputs and variables; None if unknown, as of a trace.
+        optimiser: of training, by its name in simulation/plans/memory.py.
     """
 
     trace: Trace
@@ -42,6 +44,8 @@ class WorkloadSource:
     bare: bool = False
     name: str = ""
     assumptions: Mapping[str, Assumption] = field(default_factory=dict)
+    architecture: Architecture | None = None
+    optimiser: str = "momentum"
 
     def plan(self, choice: Choice, workers: int) -> Plan:
         """Apply a strategy to it.
@@ -87,7 +91,15 @@ def model(text: str, compute: Compute, shape: Shape = None, message_bytes: int =
         "gradients_bytes": Assumption(trace.bytes, "a value of each trained parameter, in the parameter's format"),
         **times.assumptions,
     }
-    return WorkloadSource(trace, described.layers, compute.examples, message_bytes, name=text, assumptions=assumptions)
+    return WorkloadSource(
+        trace,
+        described.layers,
+        compute.examples,
+        message_bytes,
+        name=text,
+        assumptions=assumptions,
+        architecture=described.architecture,
+    )
 
 
 def recorded(path: Path, compute: Compute | None = None, message_bytes: int = 0) -> WorkloadSource:

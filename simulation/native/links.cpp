@@ -9,8 +9,6 @@
 namespace netfold::simulation {
 namespace {
 
-constexpr std::int32_t IN_ORDER = -1;  // in place of a receiver: a worker sends to its receivers in turn
-
 // Of a link's heap.
 bool goes_later(const Waiting &a, const Waiting &b) {
     return std::pair(a.priority, a.sequence) > std::pair(b.priority, b.sequence);
@@ -98,23 +96,85 @@ Window &Links::window(const Message &m) {
     return windows_.try_emplace({j, m.at, stream}, job.slots, job.round_trip[m.at]).first->second;
 }
 
-void Links::queue(std::uint32_t id, std::int32_t l) {
-    LinkState &link = link_[l];
-    const Message &m = messages_[id];
+// The line in which a message waits at its sender: a worker has one for each channel, and sends to one host after the
+// other; a server has one for each receiver, and sends to all at a time.
+std::int32_t Links::line(const Message &m) const {
     const Program &p = *m.state->program;
-    const std::int32_t receiver = m.source < p.workers ? IN_ORDER : p.nodes[m.target];
-    auto &stream = link.streams[receiver];
-    stream.push_back(id);
-    if (stream.size() == 1) link.turns.push_back(receiver);
-    if (link.woken) return;
-    link.woken = true;
-    events_.push(std::max(events_.now(), link.free), woken_event, 0, static_cast<std::uint32_t>(l));
+    return m.source < p.workers ? -1 - m.state->channel : p.nodes[m.target];
 }
 
-// Bytes of the connection that carries a message which its receiver has not acknowledged.
-std::uint64_t &Links::under_way(const Message &m) {
-    const std::int32_t source = m.state->program->nodes[m.source];
-    return link_[model_.nodes[source].up].under_way[{m.state->job, m.distance}];
+std::int32_t Links::uplink(const Message &m) const { return model_.nodes[m.state->program->nodes[m.source]].up; }
+
+Links::Connection &Links::connection(const Message &m) {
+    return link_[uplink(m)].connections[{m.state->job, m.distance}];
+}
+
+void Links::queue(std::uint32_t id, std::int32_t l) {
+    const Message &m = messages_[id];
+    const std::int32_t its = line(m);
+    link_[l].lines[its].push_back({m.state, m.source, m.target, m.distance, id, m.bytes, 0, false});
+    hand_over(l, its);
+    // Also if it is not requested yet: a request of this very instant is here at once, as if all hosts began in step.
+    wake_at(l, events_.now());
+}
+
+// Lets a link look for something to send, at a time.
+void Links::wake_at(std::int32_t l, Time at) {
+    LinkState &link = link_[l];
+    if (link.woken) return;
+    link.woken = true;
+    events_.push(std::max(at, link.free), woken_event, 0, static_cast<std::uint32_t>(l));
+}
+
+// The same, if there is something to look for.
+void Links::nudge(std::int32_t l, Time at) {
+    if (!link_[l].turns.empty() || !link_[l].requested.empty()) wake_at(l, at);
+}
+
+// Hands over what connections have room for: messages to the first one's host, if they are requested. A host is through
+// with a message when the network has all of it, although its last part may still have to leave; then come messages to
+// the next host.
+void Links::hand_over(std::int32_t l, std::int32_t of) {
+    LinkState &link = link_[l];
+    auto &line = link.lines[of];
+    const std::uint64_t window = model_.settings.window_bytes;
+    const auto connection = [&](const Unsent &each) -> Connection & {
+        return link.connections[{each.state->job, each.distance}];
+    };
+    while (!line.empty()) {
+        for (Unsent &each : line) {
+            if (each.target != line.front().target) break;
+            if (each.admitted || !each.state->is_requested(each.target)) continue;
+            const std::int32_t receiver = each.state->program->nodes[each.target];
+            auto &stream = link.streams[receiver];
+            stream.push_back(each.message);
+            if (stream.size() == 1) link.turns.push_back(receiver);
+            each.admitted = true;
+            each.end = connection(each).queued += each.bytes;
+        }
+        const Unsent &first = line.front();
+        if (!first.admitted) return;
+        const bool limited = window > 0 && !first.state->program->servers_stream;
+        if (limited && first.end > connection(first).acknowledged + window) return;
+        handed_over_.emplace_back(first.state, first.source);
+        line.pop_front();
+    }
+}
+
+State *Links::take_handed_over(std::int32_t &node) {
+    if (handed_over_.empty()) return nullptr;
+    State *state = handed_over_.front().first;
+    node = handed_over_.front().second;
+    handed_over_.pop_front();
+    return state;
+}
+
+bool Links::is_requested(const Message &m) const { return m.state->is_requested(m.target); }
+
+void Links::requested(std::uint32_t id) {
+    const Message &m = messages_[id];
+    link_[uplink(m)].requested.push_back(line(m));
+    nudge(uplink(m), events_.now() + way_back(m));
 }
 
 // Whether the last frame of a message is lost on its way, by chance that depends on the job's seed.
@@ -128,11 +188,11 @@ bool Links::is_lost(const Message &m) const {
 bool Links::has_room(const Message &m, std::uint64_t bytes) {
     const std::uint64_t window = model_.settings.window_bytes;
     if (window == 0 || m.state->program->servers_stream) return true;
-    const std::uint64_t sent = under_way(m);
+    const std::uint64_t sent = connection(m).under_way;
     return sent == 0 || sent + bytes <= window;
 }
 
-// The receiver whose turn it is gets a part of its first message. Returns whether the window of one had room.
+// The receiver whose turn it is gets a part of its first message. Returns whether one may be sent.
 bool Links::turn(std::int32_t l) {
     LinkState &link = link_[l];
     const std::uint64_t part_bytes = model_.settings.turn_bytes;
@@ -142,7 +202,6 @@ bool Links::turn(std::int32_t l) {
     });
     if (ready == link.turns.end()) return false;
     const std::int32_t receiver = *ready;
-    link.turns.erase(ready);
     auto &stream = link.streams[receiver];
     std::uint32_t id = stream.front();
     if (messages_[id].bytes > model_.settings.turn_bytes) {
@@ -156,19 +215,23 @@ bool Links::turn(std::int32_t l) {
     } else {
         stream.pop_front();
     }
-    if (!stream.empty()) link.turns.push_back(receiver);
     Message &m = messages_[id];
+    // A worker's channels, and a server's receivers, take turns. In one channel the tail of a message to one host
+    // leaves before the next one, to another.
+    const bool rotates = m.source >= m.state->program->workers || model_.jobs[m.state->job].channels > 1;
+    if (stream.empty() || rotates) link.turns.erase(ready);
+    if (!stream.empty() && rotates) link.turns.push_back(receiver);
     if (model_.settings.window_bytes > 0 && !m.state->program->servers_stream) {
         m.windowed = true;
-        under_way(m) += m.bytes;
+        connection(m).under_way += m.bytes;
     }
     // What a server passes on as it comes ends no earlier than it has come.
     transmit(id, l, model_.nodes[m.at].parent, m.more ? events_.now() : std::max(events_.now(), m.end));
     return true;
 }
 
-void Links::acknowledge(std::uint32_t id) {
-    const Message &m = messages_[id];
+// Latency from a message's target to its source.
+Time Links::way_back(const Message &m) const {
     const std::vector<std::int32_t> &nodes = m.state->program->nodes;
     const std::int32_t source = nodes[m.source];
     Time back = 0;
@@ -177,6 +240,12 @@ void Links::acknowledge(std::uint32_t id) {
         back += model_.links[next == model_.nodes[at].parent ? model_.nodes[at].up : model_.nodes[next].down].latency;
         at = next;
     }
+    return back;
+}
+
+void Links::acknowledge(std::uint32_t id) {
+    const Message &m = messages_[id];
+    const Time back = way_back(m);
     if (back == 0) return acknowledged(id);
     events_.push(events_.now() + back, acknowledged_event, m.state->tie(m.source, m.op, m.distance), id);
 }
@@ -185,12 +254,11 @@ void Links::acknowledge(std::uint32_t id) {
 void Links::acknowledged(std::uint32_t id) {
     const Message &m = messages_[id];
     release(id);
-    under_way(m) -= m.bytes;
-    const std::int32_t l = model_.nodes[m.state->program->nodes[m.source]].up;
-    LinkState &link = link_[l];
-    if (link.woken || link.turns.empty()) return;
-    link.woken = true;
-    events_.push(std::max(events_.now(), link.free), woken_event, 0, static_cast<std::uint32_t>(l));
+    Connection &its = connection(m);
+    its.under_way -= m.bytes;
+    its.acknowledged += m.bytes;
+    hand_over(uplink(m), line(m));
+    nudge(uplink(m), events_.now());
 }
 
 void Links::transmit(std::uint32_t id, std::int32_t l, std::int32_t next, Time end) {
@@ -269,6 +337,7 @@ void Links::replicate(std::uint32_t id) {
 void Links::wake(std::int32_t l) {
     LinkState &link = link_[l];
     link.woken = false;
+    for (const std::int32_t line : std::exchange(link.requested, {})) hand_over(l, line);
     if (!link.turns.empty()) {
         if (!turn(l) || link.turns.empty()) return;
         link.woken = true;

@@ -47,6 +47,17 @@ public:
     // At a switch: makes a copy for every host that is attached, and one for every neighbour on the way to others.
     void replicate(std::uint32_t id);
 
+    // Whether it is one of the messages between hosts that share their links in turns.
+    bool takes_turns(const Message &message) const;
+    // Whether its receiver has requested it: a worker does when it begins the tensor, and a large message leaves then.
+    // Gloo's and MPI's do (the rendezvous protocol). A strategy's own messages are requested early.
+    bool is_requested(const Message &message) const;
+    // The receiver of a message that is here has requested it.
+    void requested(std::uint32_t id);
+    // The next message that has been handed over to the network: its state, and the node that sent it. Null if there is
+    // none.
+    State *take_handed_over(std::int32_t &node);
+
     // Handlers of events.
     void wake(std::int32_t link);
     void arrive(std::uint32_t id);
@@ -57,26 +68,45 @@ public:
     void release(std::uint32_t id) { spare_.push_back(id); }
 
 private:
+    // A message that its sender's connection has no room for yet.
+    struct Unsent {
+        State *state;
+        std::int32_t source, target, distance;
+        std::uint32_t message;
+        std::uint64_t bytes;
+        std::uint64_t end;  // of it, in bytes of its connection
+        bool admitted;      // requested, and among those that may leave; it may have no bytes
+    };
+    // From a host to another one: bytes so far that were handed over, are under way, and have been acknowledged.
+    struct Connection {
+        std::uint64_t queued = 0, under_way = 0, acknowledged = 0;
+    };
     struct LinkState {
         Time free = 0;
         bool woken = false;
         std::vector<Waiting> waiting;
         std::deque<std::int32_t> turns;  // receivers that wait for their turn
-        // By receiver, a worker's together: queues of messages.
+        // By receiver: messages that may leave; and messages that wait for that, by line.
         std::map<std::int32_t, std::deque<std::uint32_t>> streams;
-        std::map<std::pair<std::int32_t, std::int32_t>, std::uint64_t>
-            under_way;  // by job and distance of the receiver
+        std::map<std::int32_t, std::deque<Unsent>> lines;
+        std::vector<std::int32_t> requested;  // lines whose requests are on their way
+        std::map<std::pair<std::int32_t, std::int32_t>, Connection> connections;  // by job and distance of the receiver
     };
 
     std::uint32_t message();
     void depart(std::uint32_t id, std::int32_t link, std::int32_t next, Time end);
     std::int32_t cable(const Message &message, const Node &node) const;
-    bool takes_turns(const Message &message) const;
+    std::int32_t line(const Message &message) const;
+    Time way_back(const Message &message) const;
+    void hand_over(std::int32_t link, std::int32_t line);
+    void wake_at(std::int32_t link, Time at);
+    void nudge(std::int32_t link, Time at);
     bool to_fabric(const Message &message) const;
     Window &window(const Message &message);
     void queue(std::uint32_t id, std::int32_t link);
     bool turn(std::int32_t link);
-    std::uint64_t &under_way(const Message &message);
+    Connection &connection(const Message &message);
+    std::int32_t uplink(const Message &message) const;
     bool is_lost(const Message &message) const;
     bool has_room(const Message &message, std::uint64_t bytes);
     void transmit(std::uint32_t id, std::int32_t link, std::int32_t next, Time end);
@@ -89,6 +119,7 @@ private:
         windows_;  // by job, node of the tree, stream
     std::vector<Message> messages_;
     std::vector<std::uint32_t> spare_;
+    std::deque<std::pair<State *, std::int32_t>> handed_over_;
     std::uint64_t sequence_ = 0;
 };
 

@@ -22,6 +22,7 @@ State &Schedules::state(std::int32_t iteration, std::int32_t t) {
     s.iteration = iteration, s.tensor = t, s.job = tensor.job, s.program = &p;
     s.at.assign(p.begin.begin(), p.begin.end() - 1);
     s.started.assign(p.nodes.size(), 0);
+    s.unsent.assign(p.nodes.size(), 0);
     s.missing.resize(p.ops.size());
     bool fabric = false;
     for (std::size_t o = 0; o < p.ops.size(); o++) s.missing[o] = p.ops[o].need;
@@ -41,6 +42,7 @@ State &Schedules::state(std::int32_t iteration, std::int32_t t) {
 
 void Schedules::start(State &s, std::int32_t w) {
     s.started[w] = 1;
+    request(s, w);
     advance(s, w);
     if (s.at[w] == s.program->begin[w + 1] && s.program->begin[w] == s.program->begin[w + 1]) finished(s, w);
 }
@@ -51,7 +53,7 @@ void Schedules::advance(State &s, std::int32_t n) {
     s.started[n] = 2;
     const bool through = go_on(s, n);
     s.started[n] = 1;
-    if (through) finished(s, n);
+    if (through && s.unsent[n] == 0) finished(s, n);
 }
 
 // Executes a node's operations up to one that blocks; returns whether none is left.
@@ -109,10 +111,24 @@ void Schedules::worked(std::uint32_t id) {
     const Work done = works_[id];
     spare_works_.push_back(id);
     const bool last = ++done.state->at[done.node] == done.state->program->begin[done.node + 1];
-    if (last)
-        finished(*done.state, done.node);
-    else
+    if (!last)
         advance(*done.state, done.node);
+    else if (done.state->unsent[done.node] == 0)
+        finished(*done.state, done.node);
+}
+
+// A node is through with a tensor when its messages have left it, too.
+void Schedules::handed_over(State &s, std::int32_t n) {
+    if (--s.unsent[n] == 0 && s.started[n] && s.at[n] == s.program->begin[n + 1]) finished(s, n);
+}
+
+// A worker begins a tensor, and requests its messages.
+void Schedules::request(State &s, std::int32_t w) {
+    std::erase_if(s.unrequested, [&](std::uint32_t id) {
+        if (links_[id].target != w) return false;
+        links_.requested(id);
+        return true;
+    });
 }
 
 void Schedules::deliver(State &s, std::int32_t n, std::int32_t o, Time end) {
@@ -146,6 +162,10 @@ void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
         return;
     }
     const std::uint32_t id = make(op.target, op.target_op);
+    if (links_.takes_turns(links_[id])) {
+        s.unsent[n]++;
+        if (!links_.is_requested(links_[id])) s.unrequested.push_back(id);
+    }
     if (model_.jobs[s.job].slots > 0 && model_.opens(p, n, op)) return open(s, o, id);
     links_.send(id, end);
 }

@@ -43,6 +43,8 @@ public:
     void deliver(State &state, std::int32_t node, std::int32_t op, Time end);
     void opened(std::uint32_t message);
     void worked(std::uint32_t id);
+    // Of what links say: a node's message has been handed over to the network.
+    void handed_over(State &state, std::int32_t node);
 
     // The operations that wait forever, if no event is left.
     std::vector<Stuck> stuck() const;
@@ -56,6 +58,7 @@ private:
     void advance(State &state, std::int32_t node);
     bool go_on(State &state, std::int32_t node);
     void finished(State &state, std::int32_t node);
+    void request(State &state, std::int32_t worker);
     void occupy(State &state, std::int32_t node, Time duration, std::uint64_t tie);
     void open(State &state, std::int32_t op, std::uint32_t message);
 

@@ -25,6 +25,7 @@ bool Simulator::run(std::uint64_t events) {
 }
 
 void Simulator::play(const Event &event) {
+    std::int32_t node = 0;
     switch (event.type) {
     case computed_event: workers_.computed(event.id); break;
     case delivered_event: {
@@ -42,6 +43,7 @@ void Simulator::play(const Event &event) {
     case acknowledged_event: links_.acknowledged(event.id); break;
     case worked_event: schedules_.worked(event.id); break;
     }
+    for (State *state; (state = links_.take_handed_over(node)) != nullptr;) schedules_.handed_over(*state, node);
 }
 
 }  // namespace netfold::simulation

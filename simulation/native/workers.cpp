@@ -197,7 +197,8 @@ void Workers::begin(State &s, std::int32_t w) {
     const std::int32_t channels = model_.jobs[s.job].channels;
     if (channels == 0 || !s.program->piece_bytes.empty()) return schedules_.start(s, w);
     JobState &js = job_[s.job];
-    auto &channel = js.channels[w * channels + js.asked[w]++ % channels];
+    s.channel = js.asked[w]++ % channels;
+    auto &channel = js.channels[w * channels + s.channel];
     channel.push_back(&s);
     if (channel.size() == 1) schedules_.start(s, w);
 }

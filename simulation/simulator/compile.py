@@ -134,6 +134,30 @@ def _table(rows: Sequence[Sequence[int] | int], columns: int = 0) -> NDArray[np.
     return made.reshape(-1, columns) if columns else made
 
 
+def in_group(compiled: Compiled, members: Sequence[int], workers: int) -> Compiled:
+    """The same schedule done by some workers of a larger world, in which all others do nothing.
+
+    Args:
+        members: the rank in the world of each of the schedule's workers, ascending.
+        workers: of the world.
+    """
+    assert list(members) == sorted(members), "operations keep their places"
+    others = compiled.names[compiled.workers :]
+    place = np.array([*members, *range(workers, workers + len(others))], np.int32)
+    counts = np.zeros(workers + len(others), np.int32)
+    counts[place] = np.diff(compiled.begin)
+    begin = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    nodes = np.repeat(np.arange(len(counts)), counts)
+    ops, peers = compiled.ops.copy(), compiled.peers.copy()
+    sends, multicasts = ops[:, 0] == SEND, ops[:, 0] == MULTICAST
+    ops[sends, 4] = place[ops[sends, 4]]
+    ops[sends, 9] = (nodes[sends] - ops[sends, 4]) % len(counts)
+    peers[:, 0] = place[peers[:, 0]]
+    peers[:, 2] = (np.repeat(nodes[multicasts], ops[multicasts, 7]) - peers[:, 0]) % len(counts)
+    names = (*map(worker, range(workers)), *others)
+    return replace(compiled, workers=workers, names=names, begin=begin, ops=ops, peers=peers)
+
+
 # ---- symmetry ------------------------------------------------------------------------------------------------------
 
 

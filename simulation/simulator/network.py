@@ -55,6 +55,7 @@ class Network:
         efficiency: share of values in a cable's traffic.
         frame_bytes: with a topology: switches forward a frame once they have all of it; 0 for at once.
         worker_bits_s, server_bits_s: values that a host's cores let through in each direction.
+        sums_bits_s: values of a job's sums that a switch lets through.
 
     Raises:
         NetworkError: it is impossible.
@@ -79,6 +80,7 @@ class Network:
     frame_bytes: int = 0
     worker_bits_s: float = float("inf")
     server_bits_s: float = float("inf")
+    sums_bits_s: float = float("inf")
 
     def __post_init__(self) -> None:
         whole = ("latency_ns", "overhead_ns", "slots", "turnaround_ns", "turn_bytes", "window_bytes", "timeout_ns")
@@ -135,10 +137,11 @@ def tree(network: Network, topology: Topology, workers: int, servers: int) -> Tr
         assert cable is not None
         rate_bits_s = network.bandwidth_bits_s if cable.rate_bits_s is None else cable.rate_bits_s
         nodes.append((switches[cable.upper], len(names), len(names) + 1, int(is_switch), cable.parallel))
-        cores_bits_s = float("inf")
+        limit_bits_s = float("inf")
         if not is_switch:
-            cores_bits_s = network.server_bits_s if name.startswith("server") else network.worker_bits_s
-        ps_per_byte += [8e12 / min(rate_bits_s * network.efficiency, cores_bits_s)] * (2 * cable.parallel)
+            limit_bits_s = network.server_bits_s if name.startswith("server") else network.worker_bits_s
+            limit_bits_s = min(limit_bits_s, network.sums_bits_s)
+        ps_per_byte += [8e12 / min(rate_bits_s * network.efficiency, limit_bits_s)] * (2 * cable.parallel)
         loss += [cable.loss] * (2 * cable.parallel)
         for number in range(cable.parallel):
             names += [(f"{name}.{number}" if number else name, way) for way in ("sent", "received")]

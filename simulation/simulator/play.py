@@ -28,7 +28,7 @@ from simulation._kernel import job as kernel_job
 from simulation._kernel import program as kernel_program
 from simulation.errors import NetworkError, SimulationError
 from simulation.simulator import host_link
-from simulation.simulator.compile import Compiled, compile_schedule, reduced
+from simulation.simulator.compile import COMPUTE, Compiled, compile_schedule, in_group, reduced
 from simulation.simulator.network import PS_PER_NS, Network, Tree, round_trips, topology_of, tree
 from simulation.simulator.workload import Variation, Workload
 
@@ -135,8 +135,9 @@ def operations(job: Job) -> int:
     summed = job.workload.summed
     if not summed:
         return 0
-    schedule = job.mechanism.schedule(job.workers, size=summed[0].bytes, turn=summed[0].turn)
-    return len(schedule.nodes[worker(0)]) * job.workers * len(summed)
+    workers = len(summed[0].workers) or job.workers
+    schedule = job.mechanism.schedule(workers, size=summed[0].bytes, turn=summed[0].turn)
+    return len(schedule.nodes[worker(0)]) * workers * len(summed)
 
 
 def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: bool = True) -> Played:
@@ -187,7 +188,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
         for each in made:
             nodes = [(place(name), int(each.distributes and name.startswith("server"))) for name in each.compiled.names]
             streams = network.frame_bytes > 0 and not with_servers and each.schedule.fabric_use in BEHIND_SWITCH
-            programs.append(_kernel_program(each, np.array(nodes, np.int32), streams))
+            programs.append(_kernel_program(each, np.array(nodes, np.int32), streams, job.variation))
         first_tensor = len(tensors)
         for number, (tensor, which) in enumerate(zip(job.workload.tensors, of_tensor, strict=True)):
             elements, pieces = tensor.bytes // tensor.element_bytes, made[which].compiled.pieces
@@ -253,12 +254,14 @@ class Made:
     Attributes:
         sizes: of its pieces, in bytes, if they are not equal parts of the tensor.
         distributes: one of its servers begins an iteration with what the previous one left.
+        passes: what workers compute in it are their passes, which vary.
     """
 
     compiled: Compiled
     schedule: Schedule
     sizes: tuple[int, ...]
     distributes: bool
+    passes: bool = False
 
 
 Programs = tuple[list[Made], list[int], int]
@@ -279,7 +282,7 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
     if len(workload.summed) < len(workload.tensors):
         return _made(job, topology, may, first, stride)
     switches = tuple((cable.lower, cable.upper) for cable in topology.cables) if len(topology.switches) > 1 else ()
-    tensors = tuple((tensor.bytes, tensor.turn) for tensor in workload.tensors)
+    tensors = tuple((tensor.bytes, tensor.turn, tensor.workers) for tensor in workload.tensors)
     where = (job.hosts, first, stride, topology.switches, switches)
     key = (mechanism.name, mechanism.build, job.workers, tensors, may, job.reduce, where)
     if key not in _kept:
@@ -302,50 +305,81 @@ def _made(job: Job, topology: Topology, may: bool, first: int, stride: int) -> P
     workload, build = job.workload, job.mechanism.build
     takes = {} if build is None else inspect.signature(build).parameters
     schedules: list[Schedule] = []
+    groups: list[tuple[int, ...]] = []
     known: dict[Any, int] = {}
+    alike: dict[Any, Schedule] = {}
     of_tensor = []
     summed = workload.summed
     for tensor in summed:
         # Schedules are lazy: making one is cheap, compiling one is not, so compile each distinct one once.
-        key: Any = (tensor.bytes if "size" in takes else 0, tensor.turn if "turn" in takes else 0)
+        group = tensor.workers
+        key: Any = (tensor.bytes if "size" in takes else 0, tensor.turn if "turn" in takes else 0, group)
         if key not in known:
-            schedule = job.mechanism.schedule(job.workers, size=tensor.bytes, turn=tensor.turn)
+            schedule = job.mechanism.schedule(len(group) or job.workers, size=tensor.bytes, turn=tensor.turn)
             like = _like(schedule, tensor.turn)
-            if like not in known:
-                known[like] = len(schedules)
-                schedules.append(schedule)
-            known[key] = known[like]
+            if (like, group) not in known:
+                known[like, group] = len(schedules)
+                schedules.append(alike.setdefault(like, schedule))
+                groups.append(group)
+            known[key] = known[like, group]
         of_tensor.append(known[key])
     for schedule in schedules[:1]:
         _fits(schedule, topology)
     if len(topology.switches) > 1:
         numbers = job.hosts or range(first, first + stride * job.workers, stride)
-        hosts = {worker(rank): worker(number) for rank, number in zip(range(job.workers), numbers, strict=False)}
-        schedules = [_spread(schedule, topology, hosts) for schedule in schedules]
+        for number, (schedule, group) in enumerate(zip(schedules, groups, strict=True)):
+            ranks = group or range(job.workers)
+            hosts = {worker(place): worker(numbers[rank]) for place, rank in enumerate(ranks)}
+            schedules[number] = _spread(schedule, topology, hosts)
     if may and (job.reduce or len(schedules[0].nodes[worker(0)]) * job.workers * len(of_tensor) > REDUCE_ABOVE):
-        alike = [reduced(schedule) for schedule in schedules]
-        if all(alike):
-            made = [Made(p, s, (), False) for p, s in zip(alike, schedules, strict=True) if p is not None]
+        ones = [reduced(schedule) for schedule in schedules]
+        if all(ones):
+            made = [Made(p, s, (), False) for p, s in zip(ones, schedules, strict=True) if p is not None]
             return made, of_tensor, job.workers
-    made = [Made(compile_schedule(schedule), schedule, (), bool(schedule.servers)) for schedule in schedules]
+    programs = {id(each): compile_schedule(each) for each in {id(each): each for each in schedules}.values()}
+    made = []
+    for schedule, group in zip(schedules, groups, strict=True):
+        program = programs[id(schedule)]
+        program = in_group(program, group, job.workers) if group else program
+        made.append(Made(program, schedule, (), bool(schedule.servers)))
     for number, tensor in enumerate(workload.tensors[len(summed) :], start=len(summed)):
         assert tensor.exchange is not None, "what is summed comes first"
         schedule = tensor.exchange.schedule
         distributes = bool(schedule.servers) and number not in workload.errands
         of_tensor.append(len(made))
-        made.append(Made(compile_schedule(schedule), schedule, tensor.exchange.sizes, distributes))
+        passes = number in workload.errands
+        made.append(Made(_compiled(schedule), schedule, tensor.exchange.sizes, distributes, passes))
     return made, of_tensor, 1
 
 
-def _kernel_program(made: Made, nodes: NDArray[np.int32], servers_stream: bool) -> Any:
+# The last exchanges' schedules, by identity, with their programs: a cell is played many times.
+_exchanges: OrderedDict[int, tuple[Schedule, Compiled]] = OrderedDict()
+
+
+def _compiled(schedule: Schedule) -> Compiled:
+    """An exchange's program."""
+    kept, program = _exchanges.get(id(schedule), (None, None))
+    if kept is not schedule or program is None:
+        program = compile_schedule(schedule)
+        _exchanges[id(schedule)] = schedule, program
+        if len(_exchanges) > KEPT:
+            _exchanges.popitem(last=False)
+    return program
+
+
+def _kernel_program(made: Made, nodes: NDArray[np.int32], servers_stream: bool, variation: Variation) -> Any:
     c = made.compiled
     durations_ps = c.durations_ns * PS_PER_NS
+    if made.passes and not variation.is_none and len(durations_ps):
+        ranks = np.repeat(np.arange(len(c.names)), np.diff(c.begin))[c.ops[:, 0] == COMPUTE]
+        vary = ranks < c.workers
+        durations_ps[vary] = variation.operations_ps(c.durations_ns[vary], ranks[vary], salt=2)
     return kernel_program(
         c.pieces, c.workers, nodes, c.begin, c.ops, c.peers, list(made.sizes), durations_ps, servers_stream
     )
 
 
-def _like(schedule: Schedule, turn: int) -> Any:
+def _like(schedule: Schedule, turn: int) -> tuple[Any, ...]:
     """A key that is equal for two schedules of one mechanism and world size only if they are equal.
 
     With servers, workers' lists name the server of every piece. With a switch, or in symmetric schedules, one worker's
@@ -408,7 +442,8 @@ def slots_of(job: Job, network: Network) -> int:
         return 0
     if job.mechanism.fabric_use is not FabricUse.MULTICAST:
         return network.slots
-    streams = max(job.channels, 1) if job.mechanism.servers else job.workers
+    workers = max((len(tensor.workers) or job.workers for tensor in job.workload.summed), default=job.workers)
+    streams = max(job.channels, 1) if job.mechanism.servers else workers
     slots = slots_of_stream(streams, network.slots)
     if not slots:
         raise NetworkError(f"{network.slots} slots are too few for {streams} streams of chunks")

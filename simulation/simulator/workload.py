@@ -26,6 +26,7 @@ class Tensor:
         order: its place in a server's distribution.
         exchange: carries it to the workers; None: the mechanism does.
         first_part: index of the first of the parts of one tensor that follow each other; None: it is whole.
+        workers: the ranks that sum it; empty: all.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Tensor:
     order: int
     exchange: Exchange | None = None
     first_part: int | None = None
+    workers: tuple[int, ...] = ()
 
     @property
     def element_bytes(self) -> int:
@@ -114,6 +116,17 @@ class Variation:
         rounded: NDArray[np.int64] = np.rint(rows).astype(np.int64)
         return rounded
 
+    def operations_ps(self, means_ns: NDArray[np.int64], ranks: NDArray[np.int64], salt: int) -> NDArray[np.int64]:
+        """Times of computing operations in picoseconds, each by the worker of that rank."""
+        times = (means_ns * PS_PER_NS).astype(float)
+        if self.jitter:
+            sigma = np.sqrt(np.log1p(self.jitter**2))
+            times *= np.random.default_rng([self.seed, salt]).lognormal(-(sigma**2) / 2, sigma, times.shape)
+        for rank, factor in self.stragglers.items():
+            times[ranks == rank] *= factor
+        rounded: NDArray[np.int64] = np.rint(times).astype(np.int64)
+        return rounded
+
 
 def of_trace(trace: Trace, message_bytes: int = 0, bucket_bytes: int = 0) -> Workload:
     """The workload of a trace whose gradients are summed as soon as they are ready; see of_plan."""
@@ -128,8 +141,14 @@ def of_plan(plan: Plan, message_bytes: int = 0, bucket_bytes: int = 0) -> Worklo
         bucket_bytes: consecutive gradients are combined up to this size; 0 for each by itself. Ignored if the plan has
             chunks.
     """
-    carried = {name for each in plan.carried for name in each.parameters}
-    workload = _summed(plan.trace, carried, message_bytes)
+    everybody: list[tuple[int, ...]] = [()]
+    summed_by = {p.name: [] if plan.groups else everybody for p in plan.trace.parameters}
+    for group in plan.groups:
+        for name in group.parameters if len(group.workers) > 1 else ():
+            summed_by[name].append(group.workers)
+    for each in plan.carried:
+        summed_by |= {name: [] for name in each.parameters}
+    workload = _summed(plan.trace, summed_by, message_bytes)
     if plan.chunks:
         workload = _in_chunks(workload, plan.chunks)
     elif bucket_bytes:
@@ -137,20 +156,26 @@ def of_plan(plan: Plan, message_bytes: int = 0, bucket_bytes: int = 0) -> Worklo
     return _with_exchanges(workload, plan)
 
 
-def _summed(trace: Trace, carried: set[str], message_bytes: int) -> Workload:
-    """The tensors that the mechanism sums: all that no exchange carries."""
+def _summed(trace: Trace, summed_by: Mapping[str, Sequence[tuple[int, ...]]], message_bytes: int) -> Workload:
+    """The tensors that the mechanism sums.
+
+    Args:
+        summed_by: parameter -> the groups of ranks that sum it, each by itself; see Tensor.workers.
+    """
     number = {p.name: index for index, p in enumerate(trace.parameters)}
     layer = {each.name: index for index, each in enumerate(trace.layers)}
     order = {e.parameter: index for index, e in reversed(list(enumerate(trace.distribution)))}
-    gradients = {e.parameter for e in trace.aggregation(trace.workers[0])} - carried
+    gradients = {e.parameter for e in trace.aggregation(trace.workers[0])}
     tensors: list[Tensor] = []
     parts: dict[str, tuple[int, ...]] = {}
     for p in trace.parameters:
         if p.name not in gradients:
             continue
+        place = number[p.name], layer[p.layer], order.get(p.name, number[p.name])
         sizes = _parts(p.bytes, message_bytes)
-        parts[p.name] = tuple(range(len(tensors), len(tensors) + len(sizes)))
-        tensors += [Tensor(p.name, s, number[p.name], layer[p.layer], order.get(p.name, number[p.name])) for s in sizes]
+        made = [Tensor(p.name, size, *place, workers=workers) for workers in summed_by[p.name] for size in sizes]
+        parts[p.name] = tuple(range(len(tensors), len(tensors) + len(made)))
+        tensors += made
     workers = [trace.aggregation(name) for name in trace.workers]
     first = [e.parameter for e in workers[0]]
     backward = []
@@ -187,21 +212,26 @@ def _with_exchanges(workload: Workload, plan: Plan) -> Workload:
 
 
 def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
-    """Combine tensors in the order of their release; a bucket is released with its last tensor, and needed with its
-    first layer.
+    """Combine tensors in the order of their release, each group's by themselves; a bucket is released with its last
+    tensor, and needed with its first layer.
 
     Source: Li et al. 2020, "PyTorch Distributed", section 3.2.3.
     """
     buckets: list[Tensor] = []
-    released: list[tuple[int, ...]] = []
-    held: list[Tensor] = []
-    for number, step in enumerate(workload.released):
-        held += [workload.tensors[t] for t in step]
-        full = sum(tensor.bytes for tensor in held) >= bucket_bytes or number == len(workload.released) - 1
-        released.append((len(buckets),) if full and held else ())
-        if full and held:
-            buckets.append(_together(held, len(buckets)))
-            held = []
+    released: list[tuple[int, ...]] = [()] * len(workload.released)
+    for workers in dict.fromkeys(tensor.workers for tensor in workload.tensors):
+        held: list[Tensor] = []
+        steps = [
+            (number, mine)
+            for number, step in enumerate(workload.released)
+            if (mine := [workload.tensors[t] for t in step if workload.tensors[t].workers == workers])
+        ]
+        for number, mine in steps:
+            held += mine
+            if sum(tensor.bytes for tensor in held) >= bucket_bytes or number == steps[-1][0]:
+                released[number] = (*released[number], len(buckets))
+                buckets.append(_together(held, len(buckets)))
+                held = []
     return Workload(tuple(buckets), workload.forward_ns, workload.backward_ns, tuple(released))
 
 
@@ -252,7 +282,7 @@ def _together(tensors: list[Tensor], number: int) -> Tensor:
     """One bucket of some tensors."""
     total = sum(tensor.bytes for tensor in tensors)
     layer = min(tensor.layer for tensor in tensors)
-    return Tensor(f"bucket{number}", total + -total % FLOAT_BYTES, number, layer, number)
+    return Tensor(f"bucket{number}", total + -total % FLOAT_BYTES, number, layer, number, workers=tensors[0].workers)
 
 
 def of_size(size_bytes: int, message_bytes: int = 0) -> Workload:

@@ -69,18 +69,31 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"python3 -m pip install \./my-mechanisms": [
         Smaller("install", "install --quiet --no-deps --no-build-isolation --upgrade --target .")
     ],
+    r"netfold suite run .*--hosts .*": Elsewhere("needs hosts; tests/process/emulation/test_suite.py has two on one machine"),
     # What would take long.
+    r"hostlib bubble --forward .*": [Smaller(r"--forward \S+ --backward \S+", "--forward 2ms --backward 4ms")],
+    r"netfold suite run .*--way train .*": [
+        Smaller(r"--datasets \S+( --networks \S+)?", "--datasets mnist --networks mobilenet2"),
+        Smaller("$", " --only 2w --frameworks ring --iterations 1"),
+    ],
+    r"netfold suite run .*--way replay .*": [Smaller("$", " --only 2w --workers 2 --iterations 1")],
+    r"netfold suite run.*": [Smaller("resnet18,", ""), Smaller("$", " --networks vgg11 --frameworks sequential,ring")],
     r"netfold emulate experiment\.toml": [Smaller("$", " --only ring-")],
     r"netfold switch .*&": [
         Smaller("--exit-when-idle 300", "--exit-when-idle 20 --ready-file ready"), Smaller("$", f" {UNTIL_READY}")
     ],
     r"netfold switch .*": [Smaller("$", " --exit-when-idle 0.5")],
     r"netfold train .*": [Smaller("( --iterations 20)?$", " --iterations 2")],
-    r"emulation run fabric-vs-host( --miniature)?": [Smaller("( --miniature)?$", " --miniature --only inception3-ring-")],
+    r"netfold ask --search": Elsewhere("names the command; a model is missing"),
+    r"netfold ask --search --mix .*": Elsewhere("tests/unit/netfold/test_recommend.py has such a file"),
+    r"emulation run fabric-vs-host( --real-time)?( --miniature)?": [
+        Smaller("( --real-time)?( --miniature)?$", " --miniature --only inception3-ring-")
+    ],
     r"emulation sample .*--cells .*": [Smaller(r"--cells \d+", "--cells 1")],
-    r"emulation run build/random": [Smaller("$", " --miniature")],
-    r"emulation run [a-z]+": Elsewhere("tests/emulation/test_ready_experiments.py runs it in miniature"),
+    r"emulation run build/random( --real-time)?": [Smaller("( --real-time)?$", " --miniature")],
+    r"emulation run [a-z]+( --real-time)?": Elsewhere("tests/emulation/test_ready_experiments.py runs it in miniature"),
     r"simulation run emulation/.*": [Smaller("emulation/", f"{ROOT}/emulation/")],
+    r"simulation calibrate docs/.*": [Smaller("docs/", f"{ROOT}/docs/")],
     r"emulation demo .*": [Smaller("$", " --epochs 1 --mechanism inagg+mcast")],
     r"emulation bench.*": [Smaller("--duration 5s", ""), Smaller("$", " --duration 100ms")],
     r"emulation switch .*wire:.*": [Smaller("$", " --exit-when-idle 0.5")],
@@ -94,7 +107,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
         Smaller(r"\w+:/data/\w+", "synthetic"), Smaller("$", " --iterations 2")
     ],
     r"mpirun .*": [Smaller("mpirun", "mpirun --oversubscribe"), Smaller("$", " --iterations 2")],
-    r"hostlib bench --calibrate.*": [],
+    r"hostlib bench --(calibrate|probe).*": [],
     r"hostlib bench .*": [
         Smaller(r"netns --workers \d", "netns --workers 2"), Smaller("--to 16M", "--to 16K"), Smaller(r"--size \S+", ""),
         Smaller(r"( --(iterations|repeats|warm-up) \d+)+", ""), Smaller("^(?!.*--to)(.*)$", r"\1 --size 16K"),

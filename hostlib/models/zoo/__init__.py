@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hostlib.errors import UnknownNameError
 from hostlib.models.zoo.catalogue import ENTRIES, NAMES
-from hostlib.text.name_options import option_value
+from hostlib.models.zoo.variants import USUAL, VARIANTS
+from hostlib.text.name_options import option_value, without_none
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,7 +24,8 @@ def build(name: str, **overrides: Any) -> nn.Module:
     Its attributes input_shape and classes give its input's shape and its number of classes.
 
     Args:
-        overrides: options of its family, such as classes=10, pixels=32, channels=1 or norm="group".
+        overrides: options of its family, such as classes=10, pixels=32, channels=1, norm="group" or
+            variant="cifar10", which determines the first three unless they are given.
 
     Raises:
         UnknownNameError: there is no such network, or it has no such option.
@@ -39,6 +41,8 @@ def build(name: str, **overrides: Any) -> nn.Module:
         defaults["context"] = entry.input[0]
     else:
         defaults |= {"channels": entry.input[0], "pixels": entry.input[-1]}
+    if (variant := overrides.get("variant", USUAL)) != USUAL:
+        defaults |= VARIANTS[variant].sizes
     made, layout = _maker(name)
     return made(*layout, **{**defaults, **overrides})
 
@@ -54,7 +58,7 @@ def options_of(name: str) -> dict[str, Any]:
     init = _maker(name)[0].__init__
     hints = typing.get_type_hints(init)
     parameters = inspect.signature(init).parameters.values()
-    return {option.name: hints[option.name] for option in parameters if option.kind is option.KEYWORD_ONLY}
+    return {each.name: without_none(hints[each.name]) for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:

@@ -1,6 +1,6 @@
 """MobileNetV2: inverted residuals with depthwise convolutions.
 
-Source: Sandler et al. 2018, tables 1 and 2.
+Source: Sandler et al. 2018, tables 1 and 2. Variants: hostlib.models.zoo.variants.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from hostlib.models.zoo.blocks import Network, Norm, conv
+from hostlib.models.zoo.variants import USUAL, VariantName, is_small
 
 # Expansion, channels, repetitions, stride of the first.
 ROWS = (
@@ -20,6 +21,7 @@ ROWS = (
     (6, 320, 1, 1),
 )
 LAST = 1280
+UNSTRIDED = 24  # channels of the block that keeps the size of small images
 
 
 class Inverted(nn.Module):
@@ -42,13 +44,21 @@ class Inverted(nn.Module):
 
 
 class MobileNetV2(Network):
-    """MobileNetV2. float32 (N, C, P, P) -> (N, classes)."""
+    """MobileNetV2. float32 (N, C, P, P) -> (N, classes).
 
-    def __init__(self, *, classes: int, channels: int, pixels: int, norm: Norm = "batch") -> None:
+    Args:
+        variant: of a data set; for small images the stem and the block of 24 channels have no stride.
+    """
+
+    def __init__(
+        self, *, classes: int, channels: int, pixels: int, norm: Norm = "batch", variant: VariantName = USUAL
+    ) -> None:
         super().__init__((channels, pixels, pixels), classes)
-        layers: list[nn.Module] = [conv(channels, 32, 3, 2, norm=norm, activation=nn.ReLU6)]
+        small = is_small(variant)
+        layers: list[nn.Module] = [conv(channels, 32, 3, 1 if small else 2, norm=norm, activation=nn.ReLU6)]
         into = 32
-        for expansion, width, count, stride in ROWS:
+        for expansion, width, count, usual_stride in ROWS:
+            stride = 1 if small and width == UNSTRIDED else usual_stride
             for number in range(count):
                 layers.append(Inverted(into, width, stride if number == 0 else 1, expansion, norm))
                 into = width

@@ -2,7 +2,8 @@
 
 A shortcut's convolution is constructed first in its block, as in TensorFlow.
 
-Sources: He et al. 2015, table 1 (version 1); He et al. 2016, figure 1b, and TensorFlow slim's resnet_v2 (version 2).
+Sources: He et al. 2015, table 1 (version 1); He et al. 2016, figure 1b, and TensorFlow slim's resnet_v2 (version 2). Variants:
+hostlib.models.zoo.variants.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from hostlib.errors import ModelError
 from hostlib.models.zoo.blocks import Network, Norm, conv, normalisation
+from hostlib.models.zoo.variants import USUAL, VariantName, is_small
 
 EXPANSION = 4
 Unit = Literal["basic", "bottleneck"]
@@ -76,7 +78,8 @@ class ResNet(Network):
 
     Args:
         counts: units per block.
-        version: 1, or 2 with pre-activation; 0 for the usual: 1 for basic units, 2 for bottlenecks.
+        version: 1, or 2 with pre-activation; 0 for the usual: 1 for basic units and variants, 2 for bottlenecks.
+        variant: of a data set; has a stem of 3x3 without stride or pool if images are small.
     """
 
     def __init__(
@@ -89,13 +92,18 @@ class ResNet(Network):
         pixels: int,
         norm: Norm = "batch",
         version: int = 0,
+        variant: VariantName = USUAL,
     ) -> None:
         super().__init__((channels, pixels, pixels), classes)
-        version = version or (1 if unit == "basic" else 2)
-        if version not in (1, 2) or (unit == "basic" and version == 2):
-            raise ModelError(f"version of this ResNet must be {'1' if unit == 'basic' else '1 or 2'}, not {version}")
-        stem = conv(channels, 64, 7, 2, norm=norm) if version == 1 else nn.Conv2d(channels, 64, 7, 2, 3)
-        self.stem = nn.Sequential(stem, nn.MaxPool2d(3, 2, padding=1))
+        only_first = unit == "basic" or variant != USUAL
+        version = version or (1 if only_first else 2)
+        if version not in (1, 2) or (only_first and version == 2):
+            raise ModelError(f"version of this ResNet must be {'1' if only_first else '1 or 2'}, not {version}")
+        if is_small(variant):
+            self.stem = nn.Sequential(conv(channels, 64, 3, norm=norm))
+        else:
+            stem = conv(channels, 64, 7, 2, norm=norm) if version == 1 else nn.Conv2d(channels, 64, 7, 2, 3)
+            self.stem = nn.Sequential(stem, nn.MaxPool2d(3, 2, padding=1))
         into = 64
         units: list[nn.Module] = []
         for block, count in enumerate(counts):

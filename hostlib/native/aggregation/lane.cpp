@@ -189,12 +189,15 @@ void Lane::resend(Slot &slot, std::size_t index) {
     transmit(slot, index);
 }
 
+// While results arrive, a timeout counts from the latest one (RFC 6298, 5.3): a packet that waits in a queue behind
+// many others takes several times the shortest round trip, but is not lost.
 void Lane::send_again(std::int64_t now) {
     next_due_ns_ = now + LONGEST_WAIT_NS;
     bool again = false;
     for (std::size_t index = 0; index < slots_.size(); index++) {
         Slot &slot = slots_[index];
         if (!slot.open) continue;
+        slot.due_ns = std::max(slot.due_ns, heard_ns_ + slot.timeout_ns);
         if (slot.due_ns <= now) {
             slot.timeout_ns = timeouts_.next_ns(round_trip_, slot.timeout_ns);
             resend(slot, index);

@@ -55,6 +55,18 @@ def test_mpirun_trains_with_mpis_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
+def test_mpirun_trains_pipelines_whose_replicas_are_summed_over_mpi(tmp_path: Path) -> None:
+    result_path = tmp_path / "result.json"
+    options = ["--transport", "mpi", "--mechanism", "gpipe/ring", "--iterations", "3", "--output", str(result_path)]
+    done = mpirun(4, "hostlib.train", *options)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(result_path.read_text())
+    assert len(result["weights_sha256"]) == 4 and len(set(result["weights_sha256"])) == 1
+    assert result["strategy"]["replicas"] == 2
+
+
+@pytest.mark.mpi
 def test_under_mpirun_the_transport_must_be_mpi() -> None:
     done = mpirun(2, "hostlib.train", "--mechanism", "mpi", "--iterations", "1")
     assert done.returncode != 0

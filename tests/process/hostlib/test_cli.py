@@ -78,6 +78,13 @@ def test_a_schedule_as_json() -> None:
     assert printed["nodes"]["worker0"][0] == "send piece 0 to worker1"
 
 
+def test_a_pipelines_passes() -> None:
+    done = command("hostlib", "schedule", "1f1b:stages=2:microbatches=2/ring")
+    assert done.stdout.splitlines()[1:] == ["stage0  F0 F1       B0---    B1---", "stage1     F0 B0--- F1 B1---"]
+    printed = json.loads(command("hostlib", "schedule", "interleaved:microbatches=2", "--json").stdout)
+    assert printed["passes"]["stage1"] == ["F0a", "F1a", "F0b", "B0b", "F1b", "B1b", "B0a", "B1a"]
+
+
 def test_a_schedule_as_a_table() -> None:
     done = command("hostlib", "schedule", "inagg+mcast", "--workers", "2")
     assert done.returncode == 0
@@ -94,7 +101,7 @@ def test_a_schedule_as_a_table() -> None:
         (["schedule", "nccl"], "nccl is a library's own collective and has no schedule"),
         (["schedule", "ring", "--workers", "0"], "--workers must be at least 1"),
         (["train", "--mechanism", "rong"], "unknown mechanism 'rong'; legal are"),
-        (["train", "--mechanism", "bps/ring"], "unknown strategy 'bps'; legal are adam, bsp, "),
+        (["train", "--mechanism", "bps/ring"], "unknown strategy 'bps'; legal are 1f1b, adam, "),
         (["train", "--mechanism", "mpi"], "legal: mpirun -n 4 python -m hostlib.train --transport mpi --mechanism mpi"),
         (["train", "--mechanism", "nccl"], "nccl only sums CUDA tensors, but these ranks' are on the CPU"),
         (["train", "--transport", "mpi", "--mechanism", "nccl"], "nccl only sums CUDA tensors"),

@@ -204,6 +204,7 @@ def test_a_schedule_is_refused_as_it_is_made_or_as_a_list_of_it_is() -> None:
         ({"exact": "yes"}, "exact must be True or False, not 'yes'"),
         ({"only_timing": 1}, "only_timing must be True or False, not 1"),
         ({"options": dict}, "options must be a dataclass, not <class 'dict'>"),
+        ({"stages": 2}, "stages must be a function, not 2"),
         ({"servers": lambda options: 1}, "servers and serve go together"),
         ({"name": ""}, "name must be text"),
         ({"mechanism": None}, "mechanism must be a name, not None"),

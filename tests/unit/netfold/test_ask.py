@@ -52,7 +52,8 @@ def test_python_gives_the_same_answer() -> None:
 
 def test_ask_has_the_options_and_defaults_of_the_command() -> None:
     of_the_command = {option.name: option for option in command.params}
-    for name in ("plot", "as_json"):
+    of_search = ("search", "examples", "epochs", "price", "gpu_memory", "profiled_on", "mix", "report")
+    for name in ("plot", "as_json", *of_search):
         del of_the_command[name]
     parameters = inspect.signature(netfold.ask).parameters
     assert {{"trace_file": "trace"}.get(name, name) for name in of_the_command} == parameters.keys()

@@ -49,7 +49,7 @@ def test_the_same_commands_are_behind_both_names() -> None:
     for name, room in ROOMS.items():
         assert commands(mounted[name]) == commands(room)
     assert mounted["switch"] is commands(emulation.cli.main)["switch"]
-    assert mounted.keys() == {*commands(hostlib.cli.main), *ROOMS, "ask", "switch", "completion"}
+    assert mounted.keys() == {*commands(hostlib.cli.main), *ROOMS, "ask", "suite", "switch", "completion"}
 
 
 @pytest.mark.parametrize(("question", "line"), QUESTIONS)

@@ -17,7 +17,7 @@ from simulation.cli import main
 from simulation.errors import ExperimentError
 from simulation.experiments import scenario
 from simulation.experiments.experiment_file import Cell, read_experiment
-from simulation.predictors.builtin.discrete_event import scenario_of
+from simulation.predictors.experiment_cells import parts_of
 from simulation.predictors.predictor import find_predictor
 from simulation.simulator.workload import of_trace
 from tests.conftest import ROOT
@@ -70,7 +70,7 @@ def test_a_cell_that_is_all_communication_takes_what_its_bytes_take(
 ) -> None:
     """By hand: the bucket of both gradients leaves when the backward pass is over, after 6 ms of computing."""
     in_step = replace(scenario.RUNTIME, jitter=0.0)
-    monkeypatch.setattr("simulation.predictors.builtin.discrete_event.RUNTIME", in_step)
+    monkeypatch.setattr("simulation.predictors.experiment_cells.RUNTIME", in_step)
     experiment = read_experiment(small)
     cell = Cell(experiment.cells[0].model, "inagg+mcast", "1gbit", 2)
     payload, frame = frame_bytes()
@@ -135,7 +135,8 @@ def test_slots_and_delays_are_axes_whose_networks_follow_each_other(window: Path
     for cell in experiment.cells:
         delays = {cable.delay_ns for cable in experiment.declared(cell).cables}
         assert delays == {5_000 if cell.delay == "5us" else 100_000}
-        assert scenario_of(experiment, cell).semantics.slots == cell.slots
+        parts = parts_of(experiment, cell)
+        assert parts is not None and parts[1].scenario(parts[0], parts[2]).semantics.slots == cell.slots
     window.write_text(WINDOW.replace('delays = ["5us", "100us"]', "").replace("slots = [16, 128]", ""))
     older = read_experiment(window)
     assert [(cell.slots, cell.delay) for cell in older.cells] == [(128, None)] * 2
@@ -260,8 +261,8 @@ def test_ready_experiments_are_experiments(path: Path) -> None:
 def test_an_interval_has_the_prediction_in_it(small: Path) -> None:
     experiment = read_experiment(small)
     for cell in experiment.cells:
-        plain, wide = (each(experiment, cell) for each in (find_predictor().predict, find_predictor().predict_interval))
+        plain, wide = (find_predictor().of_cell(experiment, cell, interval) for interval in (False, True))
         assert plain is not None and wide is not None and wide.low_s is not None and wide.high_s is not None
         assert wide.iteration_s == plain.iteration_s and wide.low_s < wide.iteration_s < wide.high_s
     gloo = Cell(experiment.cells[0].model, "gloo", "1gbit", 2)
-    assert find_predictor().predict_interval(experiment, gloo) is None
+    assert find_predictor().of_cell(experiment, gloo, interval=True) is None

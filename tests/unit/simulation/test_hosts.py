@@ -36,6 +36,22 @@ def workload(steps_ns: list[int], size: int = 10**6) -> Workload:
     return Workload(tensors, np.array([MS], np.int64), np.array([steps_ns], np.int64), released)
 
 
+# ---- the switch's recirculation port --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "jobs", "times"),
+    [("inagg+mcast", 1, 2), ("inagg+mcast", 2, 4), ("inagg+mcast:via_server", 1, 2), ("ring", 1, 1), ("mcast", 1, 1)],
+)
+def test_sums_pass_the_recirculation_port_and_nothing_else_does(mechanism: str, jobs: int, times: float) -> None:
+    """A port of half the hosts' rate, shared by all jobs."""
+    plain, limited = (
+        netfold.predict(None, mechanism, 4, "10gbit", size="64MiB", jobs=jobs, apart=True, recirculation=port)
+        for port in (None, "5gbit")
+    )
+    assert limited.iteration_s == pytest.approx(times * plain.iteration_s, rel=0.01)
+
+
 # ---- several GPUs in a host -----------------------------------------------------------------------------------------
 
 

@@ -5,8 +5,6 @@ Both have the model's own parameters and buffers, under the same names.
 
 from __future__ import annotations
 
-import copy
-import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from hostlib.errors import HostlibError
+from hostlib.models.forward_graph import trace
 from hostlib.models.layer_info import LayerInfo
 
 
@@ -69,54 +68,6 @@ def _end(layer: LayerInfo, nodes: Sequence[fx.Node]) -> int:
     if end == 0:
         raise HostlibError(f"the model cannot be cut behind {layer.name}: its forward pass does not call it")
     return end
-
-
-class _Tracer(fx.Tracer):
-    """torch.fx's tracer for inputs of one shape: branches on the shape are resolved."""
-
-    def __init__(self, whole: Iterable[str], example: Tensor) -> None:
-        super().__init__()
-        self._whole, self._example = frozenset(whole), example
-
-    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        return name in self._whole or super().is_leaf_module(module, name)
-
-    def to_bool(self, value: fx.Proxy) -> bool:
-        """Evaluate a condition without weights and data."""
-        known: dict[fx.Node, fx.Node] = {}
-        so_far = fx.Graph()
-        so_far.graph_copy(self.graph, known)
-        so_far.output(known[value.node])
-        so_far.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
-        shadow = fx.GraphModule(copy.deepcopy(self.root).to("meta"), so_far)
-        return bool(_Forward(shadow).run(self._example))
-
-
-class _Forward(fx.Interpreter):
-    """While a tracer is active, makes calls of modules ordinary calls."""
-
-    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.fetch_attr(target).forward(*args, **kwargs)
-
-
-def trace(model: nn.Module, whole: Iterable[str], example: Tensor) -> fx.Graph:
-    """The forward pass as a graph; see `cut`.
-
-    Raises:
-        HostlibError: it cannot be traced; the message says why.
-    """
-    try:
-        graph = _Tracer(whole, example).trace(model)
-    except Exception as error:
-        why = (str(error).strip() or repr(error)).splitlines()[0].partition(". ")[0]
-        raise HostlibError(f"{type(model).__name__} cannot be cut: torch.fx cannot trace it ({why})") from error
-    graph.eliminate_dead_code(lambda node: not _looks(node))  # the nodes that conditions depended on
-    return graph
-
-
-def _looks(node: fx.Node) -> bool:
-    """Whether a node certainly changes no tensor: methods and modules may work in place."""
-    return node.op == "call_function" and (node.target is getattr or node.target in vars(operator).values())
 
 
 def _head(model: nn.Module, before: list[fx.Node], handed: list[fx.Node]) -> nn.Module:

@@ -20,7 +20,7 @@ from hostlib.system.plugins import Registry
 from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import read_experiment
 from simulation.predictors import predictor
-from simulation.predictors.predictor import Prediction, PredictorSpec
+from simulation.predictors.predictor import Estimate, PredictorSpec
 
 SMALL = '[cells]\nmodels = ["lenet"]\nmechanisms = ["inagg+mcast"]\nbandwidths = ["1gbit"]\nworkers = [2]\n'
 
@@ -144,7 +144,7 @@ def test_a_network_that_cannot_be_is_refused_before_anything_is_listed_or_run(
 @pytest.fixture
 def guess(monkeypatch: pytest.MonkeyPatch) -> PredictorSpec:
     """One more predictor."""
-    spec = PredictorSpec("guess", "always the same", lambda experiment, cell: Prediction(0.0425))
+    spec = PredictorSpec("guess", "always the same", lambda workload, cluster, plan: Estimate(0.0425))
     specs = {**predictor.predictors().specs, "guess": spec}
     monkeypatch.setattr(predictor, "predictors", lambda: Registry(specs, ()))
     return spec

@@ -40,7 +40,7 @@ def test_a_cell_that_lacked_nothing_is_valid_however_busy_the_machine_was() -> N
             replace(RIGHT, lack=replace(EASY, switches={"switch": 0.3}, others=0.61)),
             Cause.LOAD,
             "something else loads this machine (61% of its cores, this cell 30%), and switch waited for a core for 30% "
-            "of the time: end it, or run again with --dilation 20",
+            "of the time: end it, or run again with --real-time or --dilation 20",
             20,
         ),
         (

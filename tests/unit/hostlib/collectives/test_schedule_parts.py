@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from hostlib.collectives.mechanism_executor import MechanismExecutor
+from hostlib.collectives.mechanism_executor import HEADER_TAG, MechanismExecutor
 from hostlib.mechanisms.mechanism import Mechanism, find
 from hostlib.schedules.schedule import Schedule, worker
 
@@ -36,6 +37,13 @@ class Nobody:
     """Transport that are never spoken to: tensors are begun, not finished."""
 
     channels, shares_link = 1, False
+
+    @property
+    def control(self) -> Nobody:
+        return self
+
+    def send(self, tensor: Tensor, host: int, tag: int) -> None:
+        """Say nothing."""
 
 
 @pytest.mark.parametrize(
@@ -79,3 +87,26 @@ def test_turns_begin_again_after_all_that_tensors_are_dealt_out_to() -> None:
 
 def _size(mechanism: Mechanism) -> dict[str, int]:
     return {"size": 5_000_000} if "ring" not in mechanism.name else {}
+
+
+class Recorder(Nobody):
+    """A transport that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[list[int], int, int]] = []
+
+    @property
+    def control(self) -> Recorder:
+        return self
+
+    def send(self, tensor: Tensor, host: int, tag: int) -> None:
+        self.sent.append((tensor.tolist(), host, tag))
+
+
+def test_servers_are_told_of_a_tensor_when_it_is_begun_and_in_its_channel() -> None:
+    """By the first worker alone; before that, a server could not request what it knew of only after other data."""
+    for rank, told in ((0, [([100, 0], 4, 3), ([100, 0], 5, 3)]), (1, [])):
+        transport = Recorder()
+        runtime = MechanismExecutor(find("ps:servers=2"), 4, rank, transport, channel=1, channels=4)  # type: ignore[arg-type]
+        runtime.begin(torch.zeros(100), average=False)
+        assert [(words, host, tag // HEADER_TAG) for words, host, tag in transport.sent] == told

@@ -13,10 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from hostlib.datasets.batches import Split, digits
 from hostlib.datasets.dataset import Dataset, parse_dataset
 from hostlib.datasets.image_files import cifar10, mnist
+from hostlib.datasets.image_folder import image_folder
 from hostlib.datasets.pairing import load_data, load_fitting
 from hostlib.datasets.synthetic import synthetic_images, synthetic_tokens
 from hostlib.errors import HostlibError, ModelError, RunError
@@ -250,7 +252,7 @@ def test_data_sets_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("imagenet", "unknown data set 'imagenet'; legal are cifar10:FOLDER, digits, mnist:FOLDER, synthetic, synth"),
+        ("imagenet", "unknown data set 'imagenet'; legal are cifar10:FOLDER, digits, images:FOLDER, images:FOLDER:ex"),
         ("mnist", "--data mnist needs the folder that its files are in: mnist:FOLDER"),
         ("cifar10:", "--data cifar10 needs the folder"),
         ("digits:x", "unknown data set 'digits:x'"),
@@ -357,3 +359,60 @@ def test_a_model_that_decides_by_contents_can_be_trained(tmp_path: Path, monkeyp
         load_data(synthetic, load_fitting("decides_when_trained:Decides", synthetic), seed=0)
     made = load_data(synthetic, load_fitting("decides_when_trained:Says", synthetic), seed=0)
     assert made.train_images.shape == (16, 1, 8, 8)
+
+
+def write_images(folder: Path, classes: int, each: int) -> None:
+    """Images of one colour: class k's are k * 20 bright, 30 x 40 pixels, with a black left edge that is cut off."""
+    for label in range(classes):
+        (folder / f"class{label}").mkdir(parents=True)
+        for number in range(each):
+            image = Image.new("RGB", (40, 30), (label * 20,) * 3)
+            image.paste((0, 0, 0), (0, 0, 2, 30))
+            image.save(folder / f"class{label}" / f"{number}.png")
+
+
+def test_a_folder_of_images_is_read_for_the_model(tmp_path: Path) -> None:
+    write_images(tmp_path, 4, 6)
+    (tmp_path / "class0" / "notes.txt").write_text("no image")
+    split = image_folder(str(tmp_path), (3, 24, 24), 10, 10, seed=1)
+    assert split.train_images.shape == (8, 3, 24, 24) and split.test_images.shape == (2, 3, 24, 24)
+    images, labels = (
+        torch.cat([split.train_images, split.test_images]),
+        torch.cat([split.train_labels, split.test_labels]),
+    )
+    assert sorted(labels.tolist()) == [0, 0, 0, 1, 1, 1, 2, 2, 3, 3]  # classes take turns
+    assert torch.allclose(images, (labels * 20 / 127.5 - 1)[:, None, None, None].expand_as(images))
+    grey = image_folder(str(tmp_path), (1, 8, 8), 4, 1000, seed=1)
+    assert len(grey.train_labels) == 19 and grey.train_images.shape[1:] == (1, 8, 8)
+
+    data = parse_dataset(f"images:{tmp_path}:examples=10")
+    model = load_fitting("resnet18:variant=mnist", data)
+    assert load_data(data, model, 1).train_images.shape == (8, 1, 28, 28)
+
+
+@pytest.mark.parametrize(
+    ("classes", "each", "examples", "says"),
+    [
+        (0, 0, 10, "has no folders of images, one for each class"),
+        (2, 2, 10, "has 4 images; at least 5 are needed"),
+        (11, 1, 10, "has 11 classes, and the model 10"),
+    ],
+)
+def test_what_is_no_folder_of_images_is_named(
+    tmp_path: Path, classes: int, each: int, examples: int, says: str
+) -> None:
+    write_images(tmp_path, classes, each)
+    with pytest.raises(RunError, match=says):
+        image_folder(str(tmp_path), (3, 8, 8), 10, examples, seed=1)
+
+
+def test_a_broken_image_is_named_and_memory_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_images(tmp_path, 2, 3)
+    with monkeypatch.context() as less, pytest.raises(RunError, match="examples=N reads fewer"):
+        less.setattr("hostlib.datasets.image_folder.MOST_BYTES", 1000)
+        image_folder(str(tmp_path), (3, 8, 8), 10, 10, seed=1)
+    (tmp_path / "class1" / "0.png").write_text("no image")
+    with pytest.raises(RunError, match=r"class1/0.png is not an image that Pillow reads"):
+        image_folder(str(tmp_path), (3, 8, 8), 10, 10, seed=1)
+    with pytest.raises(RunError, match="nowhere cannot be read"):
+        image_folder(str(tmp_path / "nowhere"), (3, 8, 8), 10, 10, seed=1)

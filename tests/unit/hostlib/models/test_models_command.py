@@ -23,7 +23,7 @@ def test_all_are_listed() -> None:
     assert [row["name"] for row in printed] == list(NAMES)
     vgg = next(row for row in printed if row["name"] == "vgg19")
     assert (vgg["input"], vgg["classes"], vgg["layers"], vgg["params"]) == ([3, 224, 224], 1001, 24, 143671337)
-    assert vgg["options"] == ["classes", "channels", "pixels", "norm"] and "RALP" in vgg["source"]
+    assert vgg["options"] == ["classes", "channels", "pixels", "norm", "variant"] and "RALP" in vgg["source"]
 
 
 def test_one_is_shown_layer_by_layer() -> None:

@@ -9,9 +9,12 @@ from torch import nn
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.models import zoo
 from hostlib.models.inspection import load
+from hostlib.models.zoo.variants import VARIANTS
 from simulation.models.architectures import BUILDERS, options_of
 from simulation.models.architectures import build as describe
+from simulation.models.compute import Compute
 from simulation.models.described_model import layers_of
+from simulation.models.synthetic_trace import trained_model
 
 PUBLISHED = {
     # Poseidon, table 3; Inception-v3's 27 million include the auxiliary head.
@@ -30,6 +33,42 @@ PUBLISHED = {
     "gpt2": (124e6, 1e-2),
 }
 
+# Of the recommender thesis's appendix A, by hand. Those for ImageNet are PyTorch's own counts (torchvision), those for
+# CIFAR-10 pytorch-cifar's, less the biases before VGG's normalisations (2,752 and 4,224), and less MobileNetV2's shortcut
+# convolutions, which table A.1 does not have. MNIST's first convolution has two channels less.
+OF_VARIANTS = {
+    "imagenet": (11_689_512, 25_557_032, 60_192_808, 132_863_336, 138_357_544, 3_504_872),
+    "cifar10": (
+        11_173_962,
+        23_520_842,
+        58_156_618,
+        9_231_114 - 2_752,
+        14_728_266 - 4_224,
+        3_504_872 - 1_281_000 + 12_810,
+    ),
+}
+OF_VARIANTS["highres"] = OF_VARIANTS["imagenet"]
+OF_VARIANTS["mnist"] = tuple(
+    count - 2 * 9 * width for count, width in zip(OF_VARIANTS["cifar10"], (64, 64, 64, 64, 64, 32), strict=True)
+)
+NETWORKS = ("resnet18", "resnet50", "resnet152", "vgg11", "vgg16", "mobilenet2")
+
+# Width of the map after each of the tables' rows, down to the last convolution.
+MAPS = {
+    "mnist": {"resnet50": (28, 28, 14, 7, 4), "vgg16": (28, 14, 7, 3, 1), "mobilenet2": (28, 28, 28, 14, 7, 7, 4, 4)},
+    "cifar10": {"resnet50": (32, 32, 16, 8, 4), "vgg16": (32, 16, 8, 4, 2), "mobilenet2": (32, 32, 32, 16, 8, 8, 4, 4)},
+    "imagenet": {
+        "resnet50": (112, 56, 28, 14, 7),
+        "vgg16": (224, 112, 56, 28, 14),
+        "mobilenet2": (112, 112, 56, 28, 14, 14, 7, 7),
+    },
+    "highres": {
+        "resnet50": (256, 128, 64, 32, 16),
+        "vgg16": (512, 256, 128, 64, 32),
+        "mobilenet2": (256, 256, 128, 64, 32, 32, 16, 16),
+    },
+}
+
 # Small enough for a forward and backward pass within a second.
 SMALL = {
     "alexnet": "alexnet:pixels=67:classes=5",
@@ -43,6 +82,9 @@ SMALL = {
     "resnet18": "resnet18:pixels=32:classes=5",
     "resnet50": "resnet50:pixels=32:classes=5",
     "vgg11": "vgg11:pixels=32:classes=5",
+    "vgg16 of MNIST": "vgg16:variant=mnist",
+    "mobilenet2 of MNIST": "mobilenet2:variant=mnist",
+    "resnet50 of CIFAR-10": "resnet50:variant=cifar10",
 }
 
 
@@ -50,6 +92,36 @@ SMALL = {
 def test_sizes_are_those_of_the_papers(name: str, size: tuple[float, float]) -> None:
     published, tolerance = size
     assert load(name).params == pytest.approx(published, rel=tolerance)
+
+
+@pytest.mark.parametrize("data", OF_VARIANTS)
+def test_variants_have_the_parameters_counted_by_hand(data: str) -> None:
+    assert tuple(describe(f"{name}:variant={data}").elements for name in NETWORKS) == OF_VARIANTS[data]
+
+
+@pytest.mark.parametrize("data", MAPS)
+def test_variants_have_the_maps_of_the_thesis_tables(data: str) -> None:
+    for name, widths in MAPS[data].items():
+        described = describe(f"{name}:variant={data}")
+        assert described.input == VARIANTS[data].input
+        rows: dict[str, tuple[int, int]] = {}  # outputs and channels of a row's last convolution
+        for layer in described.layers:
+            if layer.kind == "conv":
+                rows[layer.name.split("/")[0]] = layer.outputs, layer.variables[-1].elements
+        found = [round((outputs / channels) ** 0.5) for outputs, channels in rows.values()]
+        assert tuple(found[: len(widths)]) == widths, name
+
+
+def test_a_variants_sizes_may_be_changed_but_not_its_version() -> None:
+    assert zoo.build("vgg11", variant="mnist", pixels=32, channels=3).input_shape == (3, 32, 32)
+    for error, wrong in (
+        (UnknownNameError, "resnet18:variant=svhn"),
+        (UnknownNameError, "alexnet:variant=mnist"),
+        (HostlibError, "resnet50:variant=mnist:version=2"),
+    ):
+        with pytest.raises(error, match=r"variant|version"):
+            load(wrong)
+    assert trained_model("resnet50:variant=cifar10", None, Compute())[0].architecture.input == (3, 32, 32)
 
 
 OPTIONS = (
@@ -70,6 +142,9 @@ OPTIONS = (
     "resnet50:norm=none",
     "resnet50:norm=group:classes=10:pixels=33",
     "vgg16:norm=batch:pixels=67",
+    *(f"{network}:variant={data}" for data in VARIANTS for network in ("resnet18", "resnet50", "vgg11", "mobilenet2")),
+    "vgg16:variant=highres:norm=group:classes=7",
+    "vgg16:variant=mnist:pixels=32:channels=3",
 )
 
 

@@ -1,0 +1,1 @@
+"""Pipelines: cut a model into stages, balanced by its layers' times."""

@@ -1,0 +1,108 @@
+"""A recommendation as one page that an operator can be shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from emulation.report.build import page_style
+from emulation.report.canvas import require_libraries
+from hostlib.errors import RunError
+from netfold.job_mix import MixValue
+from simulation.answers.answer_table import milliseconds
+from simulation.recommendation.changes import Map, Place
+from simulation.recommendation.recommendation import Recommendation, change_text, duration, gigabytes, three_digits, use
+from simulation.recommendation.recommendation_table import FITS, shown
+
+HERE = Path(__file__).parent
+ENDING = ".html"
+SATURATED = 3.0  # times as fast: the map's strongest colour
+
+
+def require_writable(path: Path) -> None:
+    """Check a page's path before anything is searched.
+
+    Raises:
+        RunError: it has another ending, or its folder is missing.
+        EmulationError: a library is missing.
+    """
+    require_libraries()
+    if path.suffix != ENDING:
+        raise RunError(f"--report: {path} is no page; its name must end in {ENDING}")
+    if not path.absolute().parent.is_dir():
+        raise RunError(f"--report: {path} cannot be written: its folder does not exist")
+
+
+def write_page(found: Recommendation, title: str, bandwidth_bits_s: float, mix: MixValue | None, path: Path) -> None:
+    """Write the page, which holds all it shows.
+
+    Args:
+        bandwidth_bits_s: of the cell.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["ms"] = milliseconds
+    environment.filters["gigabytes"] = gigabytes
+    environment.filters["duration"] = duration
+    environment.filters["breakable"] = _breakable
+    style = page_style() + "\n" + (HERE / "recommendation_page.css").read_text(encoding="utf-8")
+    rows = shown(found)
+    text = environment.get_template("recommendation_page.html").render(
+        found=found,
+        title=title,
+        today_bits_s=bandwidth_bits_s,
+        mix=mix,
+        style=Markup(style),
+        chosen=None if found.recommended is None else use(found.recommended),
+        rows=rows,
+        longest_ms=max((each.high_ms for each in rows if each.finalist), default=1.0),
+        fits=FITS,
+        changes=[change_text(each) for each in found.changes],
+        map_rows=[] if found.map is None else _map_rows(found.map, found.tflops),
+        rates=[] if found.map is None else [three_digits(each / 1e9) for each in found.map.bandwidths_bits_s],
+        speed_unit="times today's" if found.tflops is None else "TFLOP/s",
+    )
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"--report: {path} cannot be written: {error.strerror}") from None
+
+
+def _breakable(name: str) -> Any:
+    """A plan's name, which may be broken after its separators."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([/:+])", r"\1<wbr>", str(escape(name))))
+
+
+def _map_rows(of: Map, tflops: float | None) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": three_digits(speed if tflops is None else speed * tflops),
+            "today": speed == 1,
+            "places": [
+                {
+                    "of": place,
+                    "kind": "fabric" if place.pays else "hosts" if place.speedup < 1 else "alike",
+                    "share": _share(place),
+                    "best": place.fabric if place.pays else place.hosts,
+                }
+                for place in places
+            ],
+        }
+        for speed, places in zip(of.speeds, of.places, strict=True)
+    ]
+
+
+def _share(place: Place) -> int:
+    """How strongly a place is coloured, in percent."""
+    times = max(place.speedup, 1 / place.speedup) if place.speedup else 1.0
+    return round(15 + 65 * min(1.0, (times - 1) / (SATURATED - 1)))

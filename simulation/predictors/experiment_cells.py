@@ -1,0 +1,59 @@
+"""Cells of experiments as predictors take them: a workload, a cluster and a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hostlib.protocol.framing import EMULATED
+from hostlib.topology.topology import SEND_BUFFER_BYTES
+from simulation.experiments.experiment_file import Cell, Experiment
+from simulation.experiments.scenario import RUNTIME
+from simulation.models.workload_source import WorkloadSource
+from simulation.plans.cluster import Cluster
+from simulation.plans.parallel_plan import ParallelPlan
+from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS
+from simulation.simulator.network import Network
+
+
+def parts_of(experiment: Experiment, cell: Cell) -> tuple[WorkloadSource, Cluster, ParallelPlan] | None:
+    """A cell's workload, cluster and plan; None for a library's own mechanism and for real training.
+
+    Raises:
+        TopologyError: the topology is impossible with the cell's hosts.
+        HostlibError, SimulationError: there is no such model or trace, or too little is known of it.
+    """
+    if experiment.training is not None:
+        return None
+    plan = replace(
+        ParallelPlan.parse(cell.mechanism, cell.workers),
+        bucket_bytes=experiment.replay.bucket_bytes,
+        slots=cell.slots,
+    )
+    if experiment.mechanism(cell).build is None and experiment.workload(cell).summed:
+        return None
+    return experiment.subject(cell), cluster_of(experiment, cell), plan
+
+
+def cluster_of(experiment: Experiment, cell: Cell) -> Cluster:
+    """A cell's workers and network.
+
+    Raises:
+        TopologyError: the topology is impossible with the cell's hosts.
+    """
+    semantics = RUNTIME
+    if experiment.emulated:
+        semantics = replace(
+            semantics,
+            framing=EMULATED,
+            send_buffer_bytes=round(SEND_BUFFER_BYTES * experiment.replay.shrink),
+            # Linux's clock is not slowed down with the rest.
+            timeout_ns=round(RETRANSMISSION_TIMEOUT_NS / max(1.0, experiment.replay.dilation)),
+        )
+    return Cluster(
+        cell.workers,
+        Network(experiment.rate_bits_s(cell), topology=experiment.declared(cell)),
+        semantics=semantics,
+        jobs=cell.jobs,
+        apart=True,
+        shrink=experiment.replay.shrink,
+    )

@@ -1,0 +1,270 @@
+"""What would change an answer: where the fabric's help starts or stops to pay, and a map of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from hostlib.errors import HostlibError
+from hostlib.protocol.framing import LEGAL_ELEMENTS
+from simulation.answers.answer import PAYS
+from simulation.answers.break_even import Corrected, break_even
+from simulation.answers.setup import Setup
+from simulation.answers.stand_in import extrapolated, smaller, takes_long
+from simulation.errors import SimulationError
+from simulation.experiments.scenario import Scenario
+from simulation.recommendation.candidate import Candidate
+from simulation.recommendation.search import LONG_S, ROUGH, Found
+
+SMALL = 64  # workers; a smaller network stands for larger ones where one is played at many places
+WORKERS = tuple(1 << power for power in range(1, 11))
+SLOTS = tuple(1 << power for power in range(11))
+BANDWIDTHS_GBIT = (1, 10, 25, 50, 100, 200, 400, 800)
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A place from which the answer is another.
+
+    Attributes:
+        what: bandwidth, gpu_speed, workers, slots or elements.
+        unit: of `now` and `at`.
+        side: the answer is another `above` or `below` that value; `at` is the first value with the other answer.
+        fabric_pays: there.
+        plan: the fastest there.
+    """
+
+    what: str
+    unit: str
+    now: float
+    at: float
+    side: str
+    fabric_pays: bool
+    plan: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "what": self.what,
+            "unit": self.unit,
+            "now": self.now,
+            "at": self.at,
+            "side": self.side,
+            "fabric_pays": self.fabric_pays,
+            "plan": self.plan,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place of a map.
+
+    Attributes:
+        fabric, hosts: the fastest plan of each kind; fabric_ms, hosts_ms: their times.
+        pays: by more than the intervals.
+    """
+
+    fabric: str
+    hosts: str
+    fabric_ms: float
+    hosts_ms: float
+    pays: bool
+
+    @property
+    def speedup(self) -> float:
+        return self.hosts_ms / self.fabric_ms if self.fabric_ms else 1.0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "fabric": self.fabric,
+            "hosts": self.hosts,
+            "fabric_ms": self.fabric_ms,
+            "hosts_ms": self.hosts_ms,
+            "speedup": self.speedup,
+            "fabric_pays": self.pays,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Which mechanism is fastest, by bandwidth and computing speed.
+
+    Attributes:
+        bandwidths_bits_s: of the columns.
+        speeds: of the rows: factors of the GPU's speed.
+        places: by row and column.
+    """
+
+    bandwidths_bits_s: tuple[float, ...]
+    speeds: tuple[float, ...]
+    places: tuple[tuple[Place, ...], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "bandwidths_bits_s": list(self.bandwidths_bits_s),
+            "speeds": list(self.speeds),
+            "places": [[each.as_json() for each in row] for row in self.places],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """The finalists of both kinds, to be played elsewhere.
+
+    Attributes:
+        margin: how many times as fast the fabric must be, to pay by more than the intervals.
+    """
+
+    fabric: tuple[tuple[Candidate, Scenario], ...]
+    hosts: tuple[tuple[Candidate, Scenario], ...]
+    margin: float
+
+    @classmethod
+    def of(cls, found: Found) -> Contest | None:
+        """Of what a search found; None unless it compared both kinds."""
+        fabric, hosts = found.best(True), found.best(False)
+        if fabric is None or hosts is None or not fabric.iteration_ms:
+            return None
+        by_name = {scenario.mechanism: scenario for scenario in found.scenarios}
+        kinds = {
+            uses: tuple((each, by_name[each.name]) for each in found.finalists if each.uses_fabric is uses)
+            for uses in (True, False)
+        }
+        margin = max(PAYS, fabric.high_ms / fabric.iteration_ms * hosts.iteration_ms / hosts.low_ms)
+        return cls(kinds[True], kinds[False], margin)
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.fabric[0][1]
+
+    def stand_ins(self) -> tuple[list[Corrected], list[Corrected]]:
+        """What is played at other bandwidths and speeds, of each kind."""
+        fewer = self.scenario.workers > SMALL and self.scenario.network.topology is None
+
+        def corrected(candidate: Candidate, scenario: Scenario) -> Corrected:
+            setup = smaller(scenario) if fewer else Setup.of(scenario)
+            return Corrected.to(candidate.iteration_ms / 1e3, setup, setup.played_s())
+
+        return [corrected(*each) for each in self.fabric], [corrected(*each) for each in self.hosts]
+
+    def place(self, fabric_s: Sequence[float], hosts_s: Sequence[float]) -> Place:
+        """Compare times of the finalists of both kinds."""
+        fabric, hosts = min(fabric_s), min(hosts_s)
+        return Place(
+            self.fabric[fabric_s.index(fabric)][0].name,
+            self.hosts[hosts_s.index(hosts)][0].name,
+            fabric * 1e3,
+            hosts * 1e3,
+            hosts >= self.margin * fabric,
+        )
+
+
+def changes(contest: Contest, tflops: float | None) -> list[Change]:
+    """Where the fabric's help starts or stops to pay if one thing changes and all else stays.
+
+    Args:
+        tflops: computing speed of a worker, in TFLOP/s; None if unknown, and then speeds are factors of it.
+    """
+    stand_ins = contest.stand_ins()
+    found = break_even(*stand_ins, contest.margin)
+    scenario, made = contest.scenario, []
+    rate = scenario.network.bandwidth_bits_s
+    speed, unit = (1.0, "times this GPU's") if tflops is None else (tflops, "TFLOP/s")
+    for what, of, now, factor, upwards in (
+        ("gpu_speed", unit, speed, found.compute, not found.pays),
+        ("bandwidth", "bit/s", rate, found.bandwidth, found.pays),
+    ):
+        if factor is None:
+            continue
+        there = _at(contest, stand_ins, *((factor, 1.0) if what == "gpu_speed" else (1.0, factor)))
+        plan = there.hosts if found.pays else there.fabric
+        made.append(Change(what, of, now, now * factor, "above" if upwards else "below", not found.pays, plan))
+    gpus = scenario.gpus_per_host
+    if scenario.network.topology is None and scenario.variation.is_none:
+        counts = [count for count in WORKERS if count > 1 and count >= scenario.network.racks]
+        made += _steps(
+            contest,
+            "workers",
+            scenario.workers * gpus,
+            [(count * gpus, partial(_with_workers, count)) for count in counts],
+        )
+    if scenario.semantics.slots:
+        own = scenario.semantics.slots
+        made += _steps(contest, "slots", own, [(count, _semantics(slots=count)) for count in SLOTS], fabric_only=True)
+    if scenario.semantics.headers:
+        values = [(count, _semantics(elements=count)) for count in sorted(LEGAL_ELEMENTS)]
+        made += _steps(contest, "elements", scenario.semantics.elements, values, fabric_only=True)
+    return made
+
+
+def speed_map(contest: Contest) -> Map:
+    """Who wins, and by how much, at other bandwidths and computing speeds."""
+    stand_ins = contest.stand_ins()
+    own = contest.scenario.network.bandwidth_bits_s
+    bandwidths = sorted({*(each * 1e9 for each in BANDWIDTHS_GBIT), own})
+    speeds = SPEEDS if stand_ins[0][0].setup.compute_s else (1.0,)
+    rows = [tuple(_at(contest, stand_ins, speed, rate / own) for rate in bandwidths) for speed in speeds]
+    return Map(tuple(bandwidths), tuple(speeds), tuple(rows))
+
+
+Changed = Callable[[Scenario], Scenario]
+
+
+def _with_workers(count: int, scenario: Scenario) -> Scenario:
+    return replace(scenario, workers=count)
+
+
+def _semantics(**changed: int) -> Changed:
+    return lambda each: replace(each, semantics=replace(each.semantics, **changed))  # type: ignore[arg-type]
+
+
+def _at(
+    contest: Contest, stand_ins: tuple[list[Corrected], list[Corrected]], compute: float, bandwidth: float
+) -> Place:
+    """With other speeds, by their factors."""
+    times = [[each.played_s(compute, bandwidth) for each in kind] for kind in stand_ins]
+    return contest.place(*times)
+
+
+def _steps(
+    contest: Contest, what: str, now: int, values: Iterable[tuple[int, Changed]], fabric_only: bool = False
+) -> list[Change]:
+    """The nearest values on both sides of today's at which the fabric pays if it does not today, or the reverse.
+
+    Args:
+        values: with what they change of a scenario, in ascending order.
+        fabric_only: the hosts' mechanisms stay as they are.
+    """
+    today = contest.place(
+        [each.iteration_ms for each, _ in contest.fabric], [each.iteration_ms for each, _ in contest.hosts]
+    ).pays
+    values, made = list(values), []
+    above = [each for each in values if each[0] > now]
+    below = [each for each in reversed(values) if each[0] < now]
+    for side, ordered in (("above", above), ("below", below)):
+        for value, changed in ordered:
+            fabric_s = [_played_s(changed(scenario)) for _, scenario in contest.fabric]
+            if fabric_only:
+                hosts_s = [each.iteration_ms / 1e3 for each, _ in contest.hosts]
+            else:
+                hosts_s = [_played_s(changed(scenario)) for _, scenario in contest.hosts]
+            if min(hosts_s) == float("inf"):
+                continue
+            there = contest.place(fabric_s, hosts_s)
+            if there.pays is not today:
+                plan = there.fabric if there.pays else there.hosts
+                made.append(Change(what, what, now, value, side, there.pays, plan))
+                break
+    return made
+
+
+def _played_s(scenario: Scenario) -> float:
+    """Time of an iteration; infinite if it cannot be played."""
+    try:
+        if takes_long(scenario, LONG_S):
+            return extrapolated(scenario, ROUGH)[0].iteration_s
+        return Setup.of(scenario).played_s()
+    except (SimulationError, HostlibError):
+        return float("inf")

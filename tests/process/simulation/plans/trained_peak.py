@@ -1,0 +1,132 @@
+"""Train models in this process and print how much memory that took: `python -m ... HOW`, cases as JSON on standard input.
+
+A case has a model, its batch, and an optimiser. HOW is one of:
+
+- counted: bytes that torch's allocator handed out, at the peak.
+- resident: the process's peak over what it had before, in bytes.
+- limited: whether training completes when the process may only allocate the case's `limit` bytes more.
+- stage: like counted, of the features of a network as a pipeline's first stage, with so many micro-batches and so many of
+  them under way at the same time.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from hostlib.models.inspection import example
+from hostlib.models.loading import load_model
+
+ITERATIONS = 2  # the first one makes the optimiser's state
+OPTIMISERS: dict[str, Any] = {
+    "sgd": partial(torch.optim.SGD, lr=1e-4),
+    "momentum": partial(torch.optim.SGD, lr=1e-4, momentum=0.9),
+    "adam": partial(torch.optim.Adam, lr=1e-4),
+    "adamw": partial(torch.optim.AdamW, lr=1e-4),
+}
+
+
+def counted(case: dict[str, Any]) -> int:
+    return _counted(_train, case)
+
+
+def stage(case: dict[str, Any]) -> int:
+    return _counted(_train_stage, case)
+
+
+def resident(case: dict[str, Any]) -> int:
+    _train({**case, "batch": 2})  # loads what torch needs for any training
+    gc.collect()
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+    _train(case)
+    return _status("VmHWM") - before
+
+
+def limited(case: dict[str, Any]) -> bool:
+    _train({**case, "batch": 2})
+    gc.collect()
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (_status("VmData") + case["limit"], hard))
+    try:
+        _train(case)
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):
+            raise
+        return False
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    return True
+
+
+def _train(case: dict[str, Any]) -> None:
+    model = load_model(case["model"])
+    described = example(model, model.input_shape)
+    inputs = torch.zeros((case["batch"], *described.shape[1:]), dtype=described.dtype)
+    targets = torch.zeros(len(inputs) if inputs.is_floating_point() else inputs.shape, dtype=torch.int64)
+    options = {"foreach": True} if case.get("foreach") else {}
+    optimiser = OPTIMISERS[case["optimiser"]](model.parameters(), **options)
+    for _ in range(ITERATIONS):
+        optimiser.zero_grad()
+        outputs = model(inputs)
+        nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten()).backward()
+        del outputs
+        optimiser.step()
+
+
+def _train_stage(case: dict[str, Any]) -> None:
+    model = load_model(case["model"])
+    features = model.features
+    optimiser = OPTIMISERS[case["optimiser"]](features.parameters())
+    count, held = case["microbatches"], case["held"]
+    inputs = torch.zeros((count, case["batch"], *model.input_shape))
+    with torch.no_grad():
+        gradients = torch.zeros((count, *features(inputs[0]).shape))
+    del model
+    for _ in range(ITERATIONS):
+        optimiser.zero_grad()
+        under_way: list[Any] = []
+        for number in range(count):
+            under_way.append(
+                checkpoint(features, inputs[number], use_reentrant=False)
+                if case["recompute"]
+                else features(inputs[number])
+            )
+            if len(under_way) == held:
+                under_way.pop(0).backward(gradients[0])
+        while under_way:
+            under_way.pop(0).backward(gradients[0])
+        optimiser.step()
+
+
+def _counted(train: Any, case: dict[str, Any]) -> int:
+    with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        train(case)
+    found = profiler.profiler
+    assert found is not None and found.kineto_results is not None
+    events = [event for event in found.kineto_results.events() if event.name() == "[memory]"]
+    bytes_ = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        bytes_ += event.nbytes()
+        peak = max(peak, bytes_)
+    return peak
+
+
+def _status(key: str) -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{key}:"))
+    return int(line.split()[1]) * 1024
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    how = {"counted": counted, "resident": resident, "limited": limited, "stage": stage}[sys.argv[1]]
+    print(json.dumps([how(case) for case in json.load(sys.stdin)]))
