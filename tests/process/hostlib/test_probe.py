@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hostlib.bench.probe_rank import bandwidth_gbit_s
 from hostlib.errors import HostlibError
 from hostlib.system.pair_links import PairLink, read_links
 from simulation.errors import SimulationError
@@ -24,6 +25,11 @@ def test_each_pair_of_ranks_is_measured(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == json.loads(file.read_text())
     assert (link.first, link.second) == (0, 1)
     assert 1 < link.latency_us < 100_000 and 0.01 < link.gbit_s < 1000
+
+
+def test_the_latency_is_taken_off_only_where_it_is_the_smaller_part() -> None:
+    assert bandwidth_gbit_s(4_000_000, 0.001, 0.005) == pytest.approx(8.0)
+    assert bandwidth_gbit_s(4_000_000, 0.004, 0.004) == pytest.approx(8.0)  # on a machine that is busy
 
 
 def test_links_are_a_ring_for_predictors(tmp_path: Path) -> None:
