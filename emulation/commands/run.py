@@ -114,6 +114,7 @@ def run_experiment(
         print_rows,
     )
     from emulation.experiments.real_hosts import RealHosts, read_hostfile
+    from emulation.experiments.regret import regret_sentence
     from emulation.experiments.runner import ExperimentRun, RunOptions, find_experiment, go_first, ready_experiments
     from emulation.networks.realise import NetworkKind, SwitchKind
     from simulation.experiments.experiment_file import read_experiment
@@ -163,8 +164,9 @@ def run_experiment(
         go_first()
     with progress.of(run):
         rows = run.go()
+    found = run.regrets if isinstance(run, FolderRun) else []
     if as_json:
-        click.echo(json.dumps(rows if folder is None else comparison(rows), indent=2))
+        click.echo(json.dumps(rows if folder is None else comparison(rows, found), indent=2))
         return
     if miniature:
         click.echo(f"{len(rows)} cells ran to their end; in miniature: their times mean nothing")
@@ -173,6 +175,8 @@ def run_experiment(
         print_rows(chosen[0], rows, predictor)
     else:
         print_comparison(rows, predictor)
+        if found:
+            click.echo(regret_sentence(found))
     if real is None and any(row["enough_dilation"] is not None for row in rows):
         click.echo("cells that are not valid: the same command with --auto-dilate measures them again, more slowly")
     if folder is None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from emulation.errors import EmulationError
+from emulation.experiments.regret import Regret, regrets
 from emulation.experiments.runner import ExperimentRun, Row, RunOptions
 from hostlib.launch.fork_server import fork_server
 from simulation.experiments.experiment_file import Cell, Experiment, read_experiment
@@ -83,6 +84,11 @@ class FolderRun:
             for row in run.ordered
         ]
 
+    @property
+    def regrets(self) -> list[Regret]:
+        """Of the recommended plans that were measured."""
+        return regrets([run.experiment for run in self.runs], self.rows)
+
 
 def read_folder(folder: Path) -> list[Experiment]:
     """Read all experiments of a folder.
@@ -112,8 +118,8 @@ def _inside(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
     ]
 
 
-def comparison(rows: Sequence[Row]) -> dict[str, Any]:
-    """The JSON of `emulation run FOLDER`: rows, and their errors summarised by magnitude."""
+def comparison(rows: Sequence[Row], found: Sequence[Regret] = ()) -> dict[str, Any]:
+    """The JSON of `emulation run FOLDER`: rows, their errors summarised by magnitude, and regrets if there are any."""
     errors, inside = errors_of(rows), _inside(rows)
     largest = max(errors, key=lambda name: abs(errors[name]), default=None)
     return {
@@ -124,6 +130,7 @@ def comparison(rows: Sequence[Row]) -> dict[str, Any]:
         "largest_error_of": largest,
         "with_interval": len(inside),
         "in_interval": sum(inside),
+        **({"regrets": [asdict(each) for each in found]} if found else {}),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -76,9 +76,6 @@ class RandomCell:
 
     def file(self, title: str) -> str:
         """The experiment file."""
-        network = 'kind = "star"'
-        if self.leaves is not None:
-            network = f'kind = "leaf-spine"\nleaves = {self.leaves}\noversubscription = {self.oversubscription}'
         return f"""title = "{title}"
 seed = 1
 
@@ -90,7 +87,7 @@ workers = [{self.workers}]
 jobs = [{self.jobs}]
 
 [topology]
-{network}
+{network_table(self.leaves, self.oversubscription)}
 
 [replay]
 shrink = {SHRINK}
@@ -98,16 +95,26 @@ iterations = {ITERATIONS}
 """
 
 
+def network_table(leaves: int | None, oversubscription: float) -> str:
+    """Lines of an experiment's table `topology`; see RandomCell."""
+    if leaves is None:
+        return 'kind = "star"'
+    return f'kind = "leaf-spine"\nleaves = {leaves}\noversubscription = {oversubscription}'
+
+
+def log_uniform(source: random.Random, least: float, most: float) -> float:
+    return least * (most / least) ** source.random()
+
+
 def random_cells(seed: int) -> Iterator[RandomCell]:
     """Draw cells without end, always the same ones for a seed; each choice is uniform, the bandwidth logarithmically."""
     source = random.Random(seed)
     while True:
-        slowest, fastest = GBIT_S
         cell = RandomCell(
             source.choice(MODELS),
             source.choice(MECHANISMS),
             source.randint(*WORKERS),
-            round(slowest * (fastest / slowest) ** source.random()),
+            round(log_uniform(source, *GBIT_S)),
             source.randint(*JOBS),
             source.choice((None, source.randint(*LEAVES))),
             round(source.uniform(*OVERSUBSCRIPTION), 1),
@@ -122,12 +129,22 @@ def write_sample(seed: int, cells: int, folder: Path) -> list[Path]:
     Raises:
         EmulationError: the folder has other files of these names, or cannot be written.
     """
+    drawn = enumerate(islice(random_cells(seed), cells), start=1)
+    texts = {f"cell{number:02}": cell.file(f"Random cell {number} of seed {seed}") for number, cell in drawn}
+    return write_files(texts.items(), folder)
+
+
+def write_files(texts: Iterable[tuple[str, str]], folder: Path) -> list[Path]:
+    """Write experiment files by their names; those that are there already stay.
+
+    Raises:
+        EmulationError: the folder has other files of these names, or cannot be written.
+    """
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for number, cell in enumerate(islice(random_cells(seed), cells), start=1):
-            path = folder / f"cell{number:02}.toml"
-            text = cell.file(f"Random cell {number} of seed {seed}")
+        for name, text in texts:
+            path = folder / f"{name}.toml"
             if path.exists() and read_text(path) != text:
                 raise EmulationError(f"{path} is of another sample: name another --output")
             path.write_text(text)

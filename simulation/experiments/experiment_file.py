@@ -121,6 +121,7 @@ class Experiment:
         topology: its table as in the file; see emulation/networks.
         training: None if computing is replayed.
         emulated: cells are as emulation realises them: shrunk, with its hosts' buffers.
+        recommended: the mechanism that `netfold ask --search` names for its model and network; None if it was not asked.
     """
 
     path: Path
@@ -133,6 +134,7 @@ class Experiment:
     seed: int = 1
     training: Training | None = None
     emulated: bool = True
+    recommended: str | None = None
     _subjects: dict[str, WorkloadSource] = field(default_factory=dict, repr=False)
     _plans: dict[tuple[str, str, int], Plan] = field(default_factory=dict, repr=False)
 
@@ -259,6 +261,7 @@ def _experiment(path: Path, text: str, file: ExperimentFile) -> Experiment:
         _replay(file.replay),
         file.seed,
         None if file.training is None else Training(**file.training.model_dump()),
+        recommended=file.recommended,
     )
     for cell in experiment.cells:
         choose(cell.mechanism).require_workers(cell.workers)

@@ -64,6 +64,7 @@ class TrainingTable(Table):
 class ExperimentFile(Table):
     title: str | None = None
     seed: int = 1
+    recommended: str | None = None  # one of cells.mechanisms
     cells: CellsTable
     topology: dict[str, Any] = Field(default_factory=dict)  # validated by hostlib/topology/
     replay: ReplayTable = ReplayTable()
@@ -73,6 +74,12 @@ class ExperimentFile(Table):
     def _one_way(self) -> ExperimentFile:
         if self.training is not None and "replay" in self.model_fields_set:
             raise ValueError("replay and training exclude each other")
+        return self
+
+    @model_validator(mode="after")
+    def _recommends_a_cell(self) -> ExperimentFile:
+        if self.recommended is not None and self.recommended not in (self.cells.mechanisms or ()):
+            raise ValueError(f"recommended must be one of cells.mechanisms, not {self.recommended!r}")
         return self
 
 

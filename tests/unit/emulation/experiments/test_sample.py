@@ -28,6 +28,9 @@ from emulation.experiments.random_cells import (
     random_cells,
     write_sample,
 )
+from emulation.experiments.random_questions import MODELS as QUESTION_MODELS
+from emulation.experiments.random_questions import random_questions, write_questions
+from emulation.experiments.regret import Regret, regret_sentence, regrets
 from emulation.experiments.runner import ExperimentRun, RunOptions
 from hostlib.strategies.strategy import choose
 from hostlib.text import units
@@ -78,6 +81,58 @@ def test_jobs_that_would_need_more_slots_than_a_switch_has_are_not_drawn_and_not
     file.write_text(three.file("Three jobs"))
     with pytest.raises(ExperimentError, match="needs 768 slots of each switch, which has 512"):
         ExperimentRun(read_experiment(file), RunOptions(tmp_path / "out"), lambda row: None)
+
+
+def test_questions_have_the_recommended_plan_and_others_once_each(tmp_path: Path) -> None:
+    told: list[str] = []
+    files = write_questions(29, 3, 3, tmp_path, told.append)
+    assert told == [f"question {number} of 3" for number in (1, 2, 3)]
+    experiments = [read_experiment(path) for path in files]
+    for number in (1, 2, 3):
+        of = [each for each in experiments if each.name.startswith(f"question0{number}")]
+        cells = [cell for each in of for cell in each.cells]
+        assert 2 <= len(cells) <= 4 and len({cell.mechanism for cell in cells}) == len(cells)
+        (named,) = [each for each in of if each.recommended is not None]
+        assert named.recommended in {cell.mechanism for cell in named.cells}
+        assert (
+            len({(cell.model, cell.workers, cell.bandwidth, each.replay.tflops) for each in of for cell in each.cells})
+            == 1
+        )
+    assert write_questions(29, 1, 3, tmp_path, told.append) == [path for path in files if "question01" in path.name]
+    assert {each.model for each in islice(random_questions(1), 200)} == set(QUESTION_MODELS)
+
+
+def test_a_recommended_plan_must_be_a_cell(tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text('recommended = "tree"\n' + SMALL.format('"ring"'))
+    with pytest.raises(ExperimentError, match=r"recommended must be one of cells\.mechanisms, not 'tree'"):
+        read_experiment(file)
+
+
+def test_regret_is_over_all_files_of_a_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.toml").write_text('recommended = "ring"\n' + SMALL.format('"ring", "tree"'))
+    (tmp_path / "b.toml").write_text(SMALL.format('"inagg+mcast"') + '[replay]\nbucket = "5MiB"\n')
+    other = SMALL.replace("[2]", "[4]").format('"ring"')
+    (tmp_path / "c.toml").write_text(f'recommended = "ring"\n{other}')
+    experiments = read_folder(tmp_path)
+    times = {"a": (110.0, 120.0), "b": (100.0,), "c": (300.0,)}
+    rows = [
+        {"experiment": each.name, "cell": cell.name, "iteration_ms": ms, "valid": True}
+        for each in experiments
+        for cell, ms in zip(each.cells, times[each.name], strict=True)
+    ]
+    first, second = regrets(experiments, rows)
+    assert first == Regret("a: lenet-ring-1gbit-2w", "b: lenet-inagg+mcast-1gbit-2w", pytest.approx(0.1), 3, True)
+    assert (second.regret, second.compared) == (0.0, 1)
+    assert regret_sentence([first, second]) == (
+        "recommended plans, 2 valid questions of 2: 1 are the fastest of those emulated, 1 take at most 2% longer, the "
+        "worst 10.0% longer (a: lenet-ring-1gbit-2w)"
+    )
+    rows[2]["valid"] = False
+    invalid = regrets(experiments, rows[:3])
+    assert [each.valid for each in invalid] == [False]
+    assert regret_sentence(invalid) == "regret: no question of 1 has valid times only"
+    assert regrets(experiments, rows[1:2]) == []
 
 
 def test_numbers_in_names_are_in_order(tmp_path: Path) -> None:
