@@ -89,7 +89,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"emulation run fabric-vs-host( --real-time)?( --miniature)?": [
         Smaller("( --real-time)?( --miniature)?$", " --miniature --only inception3-ring-")
     ],
-    r"emulation sample .*--cells .*": [Smaller(r"--cells \d+( --plans \d)?", "--cells 1")],
+    r"emulation sample .*--cells .*": [Smaller(r"--cells \d+", "--cells 1")],
     r"emulation run build/(random|questions)( --real-time)?": [Smaller("( --real-time)?$", " --miniature")],
     r"emulation run [a-z]+( --real-time)?": Elsewhere("tests/emulation/test_ready_experiments.py runs it in miniature"),
     r"simulation run emulation/.*": [Smaller("emulation/", f"{ROOT}/emulation/")],
