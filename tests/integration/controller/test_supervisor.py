@@ -75,6 +75,15 @@ class World:
         self.epochs += 1
         return P4RuntimeSession(switch.p4rt, 1, int(self.epochs), 0.5)
 
+    def stop(self, name: str) -> None:
+        """A switch dies, and its session has heard of it."""
+        self.switches[name].stop()
+        session = self.network.lines[name].session
+        give_up = time.monotonic() + 10
+        while session.up and time.monotonic() < give_up:
+            time.sleep(0.005)
+        assert not session.up
+
     def look(self) -> None:
         """As the supervisor does again and again, with the answers to its probes at hand."""
         self.network.probe()
@@ -170,7 +179,7 @@ def test_the_ways_to_hosts_come_back_with_a_switch() -> None:
     try:
         assert world.entries() == [OWN_ENTRIES + 3] * 3
         before = world.switches["b"].switch.entities
-        world.switches["b"].stop()
+        world.stop("b")
         world.switches["b"] = Running()
         world.supervisor._switches.topology = world.topology()
         world.look()
@@ -192,7 +201,7 @@ def test_a_refused_installation_that_is_taken_back_is_nothing_to_worry_about(wor
 
 def test_while_a_switch_is_away_nobody_joins_and_nobody_else_suffers(world: World) -> None:
     world.join()
-    world.switches["b"].stop()
+    world.stop("b")
     for _ in range(2):
         with pytest.raises(SwitchError, match="no switch answers P4Runtime at"):
             world.look()
