@@ -15,15 +15,14 @@ from pathlib import Path
 
 from emulation.experiments.random_cells import (
     GBIT_S,
-    ITERATIONS,
     LEAVES,
     MOST_RANKS,
     OVERSUBSCRIPTION,
-    SHRINK,
     log_uniform,
     network_table,
     write_files,
 )
+from emulation.experiments.runner import LEAST_ITERATION_S, LEAST_LINK_BITS_S
 from hostlib.protocol import constants
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.strategies.strategy import choose
@@ -46,6 +45,8 @@ MODELS = ("gpt2", "inception3", "mobilenet2", "resnet18", "resnet50", "resnet152
 WORKERS = (2, 4, 6, 8)
 BATCHES = (8, 16, 32)
 TFLOPS = (10, 200)  # of a worker; logarithmically uniform, as bandwidths are
+ITERATIONS = 2
+MOST_SHRINK = 64
 BUCKETS = (5 << 20, 100 << 20)  # that are searched, beside DDP's
 SLOTS = (constants.SLOTS // 2, constants.SLOTS)
 
@@ -102,6 +103,10 @@ class Question:
     def files(self, title: str, others: int) -> dict[str, str]:
         """Experiment files by the ending of their names: the first has the settings by default."""
         chosen, plans = self.plans(others)
+        fastest_s = min(each.iteration_ms for each in plans) / 1e3
+        # Slower by shrink, and by the dilation that makes iterations long enough, links are still fast enough.
+        most = self.gbit_s * 1e9 / LEAST_LINK_BITS_S * fastest_s / LEAST_ITERATION_S
+        shrink = max(1, min(MOST_SHRINK, int(most)))
         texts = {}
         for bucket, slots in sorted({(each.bucket_bytes, each.slots) for each in plans}):
             mechanisms = [each.name for each in plans if (each.bucket_bytes, each.slots) == (bucket, slots)]
@@ -121,7 +126,7 @@ slots = [{slots}]
 {network_table(self.leaves, self.oversubscription)}
 
 [replay]
-shrink = {SHRINK}
+shrink = {shrink}
 iterations = {ITERATIONS}
 bucket = "{bucket >> 20}MiB"
 batch = {self.batch}
