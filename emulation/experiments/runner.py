@@ -38,7 +38,7 @@ from simulation.experiments.experiment_file import Cell, Experiment, require_slo
 from simulation.predictors.predictor import DEFAULT_PREDICTOR, PredictorSpec, find_predictor
 
 READY = Path(__file__).parent / "ready"
-# bits per second that all links together can certainly carry here; an automatic dilation stays below it
+# bits per second that all switches together can certainly forward here; an automatic dilation stays below it
 CAPACITY_BITS_S = {SwitchKind.EMBEDDED: 300e6, SwitchKind.BMV2: 60e6, SwitchKind.TOFINO_MODEL: 1e6}
 # An automatic dilation makes an iteration at least this long: wake-ups are some ms late, whatever is emulated.
 LEAST_ITERATION_S = 4.0
@@ -185,7 +185,8 @@ class ExperimentRun:
             return float(self.rows[cell.name]["enough_dilation"])
         if self.experiment.replay.dilation:
             return self.experiment.replay.dilation
-        together = cell.workers * cell.jobs * units.bandwidth(cell.bandwidth) / self.experiment.replay.shrink
+        passes = 2 * len(self.experiment.declared(cell).tree.levels()) - 1  # of a frame, up to the root and down again
+        together = passes * cell.workers * cell.jobs * self.experiment.rate_bits_s(cell)
         return max(1.0, math.ceil(together / CAPACITY_BITS_S[self.options.switch]), self._long_enough(cell))
 
     def _long_enough(self, cell: Cell) -> float:

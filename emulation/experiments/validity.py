@@ -6,6 +6,7 @@ The limits are measured: docs/measurements/validity.md.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from enum import Enum
 
@@ -71,9 +72,10 @@ def bottleneck(measured: Measured, dilation: float, random: bool = False) -> Bot
         enough = math.ceil(dilation * step)
         lack = measured.lack
         if worst.cause is not Cause.BUSY and lack is not None and lack.others > OTHERS and lack.others > lack.own:
+            first = "" if os.sched_getscheduler(0) == os.SCHED_RR else "--real-time or "
             why = (
                 f"something else loads this machine ({lack.others:.0%} of its cores, this cell {lack.own:.0%}), and "
-                f"{worst.what}: end it, or run again with --real-time or --dilation {enough}"
+                f"{worst.what}: end it, or run again with {first}--dilation {enough}"
             )
             return Bottleneck(Cause.LOAD, why, enough)
         return Bottleneck(worst.cause, f"{worst.what}: run again with --dilation {enough}", enough)
