@@ -129,7 +129,8 @@ def recommendation(
     workers, jobs, apart = (options.pop(name) for name in ("workers", "jobs", "apart"))
     (cell,), what = cells_of(names[:1], model, trace, None, workers, bandwidth, options, jobs, apart)
     limit = memory_limit(gpu_memory, options["gpu"])
-    semantics, free = cell.semantics, not mechanisms
+    semantics = cell.semantics
+    free = not mechanisms and cell.workers > 1  # one worker has nothing to exchange
     space = SearchSpace(
         cell,
         names,

@@ -169,3 +169,8 @@ def test_a_profile_takes_the_place_of_assumed_times() -> None:
     found = json.loads(done.stdout)
     assert "given" in found["assumptions"]["computing"]["source"]
     assert found["rows"][0]["compute_ms"] > 0
+
+
+def test_one_worker_has_nothing_to_choose() -> None:
+    found = netfold.recommend("lenet", cluster=netfold.Cluster(workers=1))
+    assert found.recommended is None and {each.plan.mechanism for each in found.candidates} <= set(netfold.mechanisms())
