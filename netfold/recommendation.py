@@ -128,6 +128,7 @@ def recommendation(
     names = names_of([mechanisms] if isinstance(mechanisms, str) else mechanisms)
     workers, jobs, apart = (options.pop(name) for name in ("workers", "jobs", "apart"))
     (cell,), what = cells_of(names[:1], model, trace, None, workers, bandwidth, options, jobs, apart)
+    cell.require_counts()
     limit = memory_limit(gpu_memory, options["gpu"])
     semantics = cell.semantics
     free = not mechanisms and cell.workers > 1  # one worker has nothing to exchange
