@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.table import Table
 
-from hostlib.bench.allreduce import LARGEST_WORLD
 from hostlib.errors import RunError
-from hostlib.launch.hosts import Hosts, LocalHosts, namespace_hosts, to_bridge
+from hostlib.launch.hosts import LARGEST_WORLD, Hosts, LocalHosts, namespace_hosts, to_bridge
 from hostlib.system.pair_links import PairLink
 
 
