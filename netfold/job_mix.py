@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from hostlib.system.user_file import read_text
 from netfold.recommendation import recommendation
 from simulation.errors import ExperimentError
+from simulation.experiments.scenario import MOST_JOBS
 from simulation.experiments.tables import Table
 from simulation.recommendation.recommendation import Wanted
 from simulation.recommendation.search import Tell
@@ -22,6 +23,8 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+MOST_HOURS = 1e6  # a century
 
 # Keys of a job that stand for an option of the same name.
 OPTIONS = ("bandwidth", "batch", "gpu", "tflops")
@@ -32,8 +35,8 @@ class JobTable(Table):
 
     model: str
     workers: Annotated[int, Field(ge=1)]
-    count: Annotated[int, Field(ge=1)] = 1
-    hours: Annotated[float, Field(gt=0)]
+    count: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 1
+    hours: Annotated[float, Field(gt=0, le=MOST_HOURS)]
     batch: Annotated[int, Field(ge=1)] | None = None
     gpu: str | None = None
     tflops: Annotated[float, Field(gt=0)] | None = None
@@ -205,9 +208,9 @@ def read_mix(path: Path) -> MixFile:
     """
     try:
         return MixFile.model_validate(tomllib.loads(read_text(path)))
-    except tomllib.TOMLDecodeError as error:
-        raise ExperimentError(f"{path}: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ExperimentError(f"{path}: {where}: {first['msg']}") from None
+    except (ValueError, RecursionError) as error:
+        raise ExperimentError(f"{path} is not a TOML file: {error}") from None

@@ -128,8 +128,10 @@ def recommendation(
     names = names_of([mechanisms] if isinstance(mechanisms, str) else mechanisms)
     workers, jobs, apart = (options.pop(name) for name in ("workers", "jobs", "apart"))
     (cell,), what = cells_of(names[:1], model, trace, None, workers, bandwidth, options, jobs, apart)
+    cell.require_counts()
     limit = memory_limit(gpu_memory, options["gpu"])
-    semantics, free = cell.semantics, not mechanisms
+    semantics = cell.semantics
+    free = not mechanisms and cell.workers > 1  # one worker has nothing to exchange
     space = SearchSpace(
         cell,
         names,

@@ -9,6 +9,7 @@ from typing import Any
 from emulation.report.build import page_style
 from emulation.report.canvas import require_libraries
 from hostlib.errors import RunError
+from hostlib.system.user_file import is_writable
 from netfold.job_mix import MixValue
 from simulation.answers.answer_table import milliseconds
 from simulation.recommendation.changes import Map, Place
@@ -24,14 +25,14 @@ def require_writable(path: Path) -> None:
     """Check a page's path before anything is searched.
 
     Raises:
-        RunError: it has another ending, or its folder is missing.
+        RunError: it has another ending, or it cannot be written.
         EmulationError: a library is missing.
     """
     require_libraries()
     if path.suffix != ENDING:
         raise RunError(f"--report: {path} is no page; its name must end in {ENDING}")
-    if not path.absolute().parent.is_dir():
-        raise RunError(f"--report: {path} cannot be written: its folder does not exist")
+    if not is_writable(path):
+        raise RunError(f"--report: {path} cannot be written: its folder does not exist or is not writable")
 
 
 def write_page(found: Recommendation, title: str, bandwidth_bits_s: float, mix: MixValue | None, path: Path) -> None:

@@ -22,6 +22,7 @@ from hostlib.text import units
 from hostlib.train.options import TrainOptions
 from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import Cell, require_slots
+from simulation.experiments.tables import MOST
 from simulation.models.compute import Compute
 from simulation.models.workload_source import WorkloadSource, model
 
@@ -125,14 +126,16 @@ class Selection:
         units.bandwidth(self.bandwidth)
         for flag, least, values in (
             ("--workers", 2, self.workers),
-            ("--batch", 1, (1 if self.batch is None else self.batch,)),
+            ("--batch", 1, () if self.batch is None else (self.batch,)),
             ("--iterations", 1, (self.iterations,)),
             ("--warm-up", 1, (self.warm_up,)),
             ("--shrink", 1, (self.shrink,)),
         ):
             for value in values:
-                if not least <= value < float("inf"):
+                if not value >= least:
                     raise EmulationError(f"{flag} must be at least {least}, not {value:g}")
+                if value > MOST:
+                    raise EmulationError(f"{flag} must be at most {MOST}, not {value:g}")
         Compute(tflops=self.tflops)
         if self.data and self.way is not Way.TRAIN:
             raise EmulationError(f"--data {self.data[0]} is of --way train: the other ways read no images")

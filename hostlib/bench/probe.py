@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.errors import RunError
-from hostlib.launch.hosts import Hosts, LocalHosts, namespace_hosts, to_bridge
+from hostlib.launch.hosts import LARGEST_WORLD, Hosts, LocalHosts, namespace_hosts, to_bridge
 from hostlib.system.pair_links import PairLink
 
 
@@ -33,14 +33,14 @@ def run_probe(ranks: int, namespaces: bool, rate: str | None, deadline_s: float)
         rate: of each namespace's link.
 
     Raises:
-        RunError: there is only one rank.
+        RunError: there is only one rank, or there are too many.
         HostlibError: the namespaces could not be made, or a rank failed.
         ModuleNotFoundError: torch is not installed; nothing was started.
     """
     from hostlib.launch.launcher import run_ranks
 
-    if ranks < 2:
-        raise RunError(f"--probe measures links between ranks: it needs at least 2 workers, not {ranks}")
+    if not 2 <= ranks <= LARGEST_WORLD:
+        raise RunError(f"--probe measures links between ranks: --workers must be in 2..{LARGEST_WORLD}, not {ranks}")
     with ExitStack() as stack:
         hosts: Hosts = LocalHosts()
         if namespaces:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import sys
@@ -17,6 +16,7 @@ from rich.console import Console
 from hostlib.errors import RunError
 from hostlib.system.command import Command, json_option
 from hostlib.system.interrupts import interrupt_on
+from hostlib.system.user_file import is_writable
 from hostlib.text import option_types as types
 from hostlib.text.common_options import faults
 from hostlib.text.output import output as console_of
@@ -231,6 +231,8 @@ def _probe(
     if rate is not None and not namespaces:
         raise RunError("--bandwidth sets the rate of links between network namespaces: it needs --on netns")
     _require_writable(path)
+    if not deadline_s > 0:
+        raise RunError(f"--deadline must be above 0, not {deadline_s}")
     from hostlib.bench.allreduce import DEFAULT_WORLD_SIZE
     from hostlib.bench.probe import print_links, run_probe
     from hostlib.system.pair_links import as_json as described
@@ -256,9 +258,7 @@ def _require_only(flag: str, why: str, legal: tuple[str, ...]) -> None:
 
 def _require_writable(path: Path | None) -> None:
     """Check a file before it is measured what it is to have. Raises RunError."""
-    if path is not None and (
-        path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK)
-    ):
+    if path is not None and not is_writable(path):
         raise RunError(f"{path} cannot be written: it is a folder, or its folder does not exist or is not writable")
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from hostlib.errors import HostlibError
 
+MOST_PASSES = 1_000_000  # forward passes of a pipeline in an iteration
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -39,7 +41,7 @@ class PipelineOptions:
         recompute: keep only each stage's inputs, and compute its activations again in the backward pass.
 
     Raises:
-        HostlibError: a number is too small.
+        HostlibError: a number is too small, or they are too large together.
     """
 
     stages: int = 2
@@ -49,6 +51,7 @@ class PipelineOptions:
     def __post_init__(self) -> None:
         _at_least("stages", self.stages, 2)
         _at_least("microbatches", self.microbatches, 1)
+        _require_few(self)
 
     @property
     def chunks(self) -> int:
@@ -89,6 +92,7 @@ class InterleavedOptions:
         _at_least("stages", self.stages, 2)
         _at_least("microbatches", self.microbatches, 1)
         _at_least("chunks", self.chunks, 2)
+        _require_few(self)
         if self.microbatches % self.stages:
             raise HostlibError(
                 f"interleaved:microbatches must be a multiple of its {self.stages} stages, not {self.microbatches}"
@@ -104,6 +108,7 @@ class ModelParallelOptions:
 
     def __post_init__(self) -> None:
         _at_least("stages", self.stages, 2)
+        _require_few(self)
 
     @property
     def microbatches(self) -> int:
@@ -120,6 +125,14 @@ AnyPipelineOptions = PipelineOptions | InterleavedOptions | ModelParallelOptions
 def _at_least(option: str, value: int, least: int) -> None:
     if value < least:
         raise HostlibError(f"a pipeline's {option} must be at least {least}, not {value}")
+
+
+def _require_few(options: AnyPipelineOptions) -> None:
+    passes = options.stages * options.microbatches * options.chunks
+    if passes > MOST_PASSES:
+        raise HostlibError(
+            f"a pipeline's stages, microbatches and chunks make {passes} forward passes; at most {MOST_PASSES} are legal"
+        )
 
 
 def microbatch_size(options: AnyPipelineOptions, batch: int) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hostlib.errors import HostlibError
+from hostlib.system.user_file import is_writable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,8 +24,7 @@ def require_drawable(path: Path | None) -> None:
         return
     if path.suffix not in ENDINGS:
         raise HostlibError(f"{path.name} cannot be drawn; legal endings are {', '.join(ENDINGS)}")
-    folder = path.absolute().parent
-    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+    if not is_writable(path):
         raise HostlibError(f"cannot write {path}: it is a folder, or its folder does not exist or is not writable")
     try:
         import matplotlib  # noqa: F401

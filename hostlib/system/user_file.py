@@ -1,4 +1,4 @@
-"""Read users' files, refusing endless or endlessly nested ones."""
+"""Read users' files, refusing endless or endlessly nested ones, and check those to be written."""
 
 from __future__ import annotations
 
@@ -62,6 +62,11 @@ def read_text(path: Path) -> str:
         UnicodeDecodeError: it is not UTF-8.
     """
     return read_bytes(path).decode("utf-8").replace("\r\n", "\n")
+
+
+def is_writable(path: Path) -> bool:
+    """Whether a file can be written there: it is no folder, and its folder exists."""
+    return not path.is_dir() and os.access(path if path.exists() else path.absolute().parent, os.W_OK)
 
 
 def parse_json(text: str | bytes) -> Any:

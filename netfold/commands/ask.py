@@ -163,6 +163,7 @@ def _search(
         raise SimulationError("--epochs needs --examples, the size of the data set")
     if price is not None and examples is None and mix is None:
         raise SimulationError("--price needs --examples, the size of the data set, or --mix")
+    wanted = Wanted(examples, epochs, price)
     if report is not None:
         require_writable(report)
     tell = _teller()
@@ -187,7 +188,6 @@ def _search(
             raise SimulationError("--profile is of a model: name one with --model in place of --trace")
         options = {**options, **profiled(model, options, profiled_on)}
         given = given | {"forward", "backward"}
-    wanted = Wanted(examples, epochs, price)
     found, cell, what = recommendation(model, trace, bandwidth, options, given, wanted, gpu_memory, tell)
     title = title_of(what, cell, bandwidth)
     if plot is not None and found.answer is not None:

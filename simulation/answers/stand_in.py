@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from simulation.answers.setup import Setup
-from simulation.experiments.cost import cost_of
+from simulation.experiments.cost import cost_of, require_playable
 from simulation.experiments.scenario import Scenario
 from simulation.experiments.single_iteration import SimulatedIteration
 
@@ -62,7 +62,9 @@ def extrapolated(scenario: Scenario, fewest: int = FEWEST) -> tuple[SimulatedIte
     while len(sizes) < 3 or (sizes[-1][0] >= 2 * fewest and sizes[-1][0] % (2 * stages) == 0):
         workers, racks = sizes[-1]
         sizes.append((workers // 2, max(2, racks // 2) if racks > 2 and len(sizes) % 2 else racks))
-    few, more = (Setup.of(_with_workers(scenario, *size, scenario.jobs)) for size in (sizes[-1], sizes[-2]))
+    two = [_with_workers(scenario, *size, scenario.jobs) for size in (sizes[-1], sizes[-2])]
+    require_playable(two[1])
+    few, more = map(Setup.of, two)
     played = more.play()
     result = SimulatedIteration.of(played, scenario.rounds)
     growth = max(0.0, result.iteration_s - few.played_s())

@@ -315,10 +315,12 @@ class Scenario:
 
 
 def alone(workload: Workload) -> Workload:
-    """The same computing, without what strategies exchange."""
-    kept = len(workload.summed)
-    released = tuple(tuple(t for t in step if t < kept) for step in workload.released)
-    return replace(workload, tensors=workload.summed, released=released, errands=())
+    """The same computing, without what strategies exchange: their gradients stay where they are."""
+    kept = [t for t in range(len(workload.tensors)) if t not in workload.errands]
+    place = {t: number for number, t in enumerate(kept)}
+    tensors = tuple(replace(workload.tensors[t], exchange=None) for t in kept)
+    released = tuple(tuple(place[t] for t in step) for step in workload.released)
+    return replace(workload, tensors=tensors, released=released, errands=())
 
 
 def median(plays: list[Played]) -> Played:

@@ -85,8 +85,8 @@ bool Schedules::go_on(State &s, std::int32_t n) {
 void Schedules::finished(State &s, std::int32_t n) {
     const Program &p = *s.program;
     if (p.begin[n] < p.begin[n + 1] && --s.unfinished == 0) {
-        s.missing = {};
-        s.end = {};
+        s.missing = std::vector<std::uint16_t>();  // gives the memory back, which `= {}` does not
+        s.end = std::vector<Time>();
     }
     observer_->node_done(s, n);
 }
@@ -119,6 +119,7 @@ void Schedules::worked(std::uint32_t id) {
 
 // A node is through with a tensor when its messages have left it, too.
 void Schedules::handed_over(State &s, std::int32_t n) {
+    if (s.program->holds[n]) return;
     if (--s.unsent[n] == 0 && s.started[n] && s.at[n] == s.program->begin[n + 1]) finished(s, n);
 }
 
@@ -163,7 +164,8 @@ void Schedules::emit(State &s, std::int32_t n, std::int32_t o) {
     }
     const std::uint32_t id = make(op.target, op.target_op);
     if (links_.takes_turns(links_[id])) {
-        s.unsent[n]++;
+        // A server that distributes at a barrier is through with the tensor before, once it is summed.
+        if (!p.holds[n]) s.unsent[n]++;
         if (!links_.is_requested(links_[id])) s.unrequested.push_back(id);
     }
     if (model_.jobs[s.job].slots > 0 && model_.opens(p, n, op)) return open(s, o, id);

@@ -9,17 +9,16 @@ Source: Vovk, Gammerman and Shafer 2005, "Algorithmic Learning in a Random World
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, floor
+from math import ceil, floor, inf
 from pathlib import Path
 from typing import Any
 
 from hostlib.errors import HostlibError
 from hostlib.strategies.strategy import choose
-from hostlib.system.user_file import read_text
+from hostlib.system.user_file import parse_json, read_text
 from simulation.errors import SimulationError
 from simulation.plans.parallel_plan import ParallelPlan, PipelineSchedule
 from simulation.predictors.predictor import Estimate
@@ -93,7 +92,7 @@ class Calibration:
     def from_json(cls, text: str) -> Calibration:
         """Read what as_json wrote. Raises SimulationError: it is none."""
         try:
-            made = json.loads(text)
+            made = parse_json(text)
             groups = {name: Ratios(each["low"], each["high"], each["cells"]) for name, each in made["groups"].items()}
             return cls(made["coverage"], {ALL: groups[ALL], **groups})
         except (ValueError, TypeError, KeyError, AttributeError):
@@ -154,11 +153,13 @@ def measured_cells(paths: Iterable[Path]) -> list[MeasuredCell]:
 
 
 def _cells(path: Path) -> list[MeasuredCell]:
-    text = read_text(path)
     try:
-        found = json.loads(text)
-        return list(_of_page(found["records"]) if isinstance(found, dict) else _of_rows(found))
-    except (ValueError, TypeError, KeyError, AttributeError):
+        found = parse_json(read_text(path))
+        cells = list(_of_page(found["records"]) if isinstance(found, dict) else _of_rows(found))
+        if not all(isinstance(cell.mechanism, str) and 0 < cell.ratio < inf for cell in cells):
+            raise ValueError
+        return cells
+    except (ValueError, ArithmeticError, TypeError, LookupError, AttributeError):
         raise SimulationError(f"{path} is neither an experiment's {RESULTS} nor a page of measurements") from None
 
 

@@ -11,7 +11,7 @@ from simulation.experiments.verdict import times_text
 from simulation.plans.stages import memory_of_plan
 from simulation.recommendation.candidate import Candidate
 from simulation.recommendation.changes import Change, Contest, Map, changes, speed_map
-from simulation.recommendation.run_cost import RunCost
+from simulation.recommendation.run_cost import RunCost, require_legal
 from simulation.recommendation.search import Found, Need, SearchSpace, Tell, search
 
 DAY_S, HOUR_S, MINUTE_S = 86400, 3600, 60
@@ -89,6 +89,9 @@ class Wanted:
         price: of a GPU hour.
         changes: look for what would change the answer.
         map: make one, which takes some hundred plays.
+
+    Raises:
+        SimulationError: a number is illegal.
     """
 
     examples: int | None = None
@@ -96,6 +99,9 @@ class Wanted:
     price: float | None = None
     changes: bool = True
     map: bool = True
+
+    def __post_init__(self) -> None:
+        require_legal(self.examples, self.epochs, self.price)
 
 
 def recommend(
@@ -227,7 +233,8 @@ def gigabytes(count: float) -> str:
 def duration(seconds: float) -> str:
     """Two units at most: `3 h 20 min`."""
     if seconds < 10 * MINUTE_S:
-        return f"{seconds:.3g} s" if seconds < MINUTE_S else f"{int(seconds // 60)} min {round(seconds % 60)} s"
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{seconds:.3g} s" if seconds < MINUTE_S else f"{minutes} min {rest} s"
     minutes = round(seconds / MINUTE_S)
     if minutes < 24 * 60:
         return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

@@ -9,6 +9,16 @@ from typing import Any
 from simulation.errors import SimulationError
 
 
+def require_legal(examples: int | None, epochs: int, price: float | None) -> None:
+    """Check a run's numbers, those that are given. Raises SimulationError: one is illegal."""
+    if examples is not None and examples < 1:
+        raise SimulationError(f"--examples must be at least 1, not {examples}")
+    if epochs < 1:
+        raise SimulationError(f"--epochs must be at least 1, not {epochs}")
+    if price is not None and not 0 <= price < math.inf:
+        raise SimulationError(f"--price must be 0 or more, not {price}")
+
+
 @dataclass(frozen=True, slots=True)
 class RunCost:
     """An epoch, or several.
@@ -53,12 +63,7 @@ class RunCost:
         Raises:
             SimulationError: a number is illegal.
         """
-        if examples < 1:
-            raise SimulationError(f"--examples must be at least 1, not {examples}")
-        if epochs < 1:
-            raise SimulationError(f"--epochs must be at least 1, not {epochs}")
-        if price is not None and not 0 <= price < math.inf:
-            raise SimulationError(f"--price must be 0 or more, not {price}")
+        require_legal(examples, epochs, price)
         iterations = epochs * math.ceil(examples / (batch * workers))
         seconds, low_s, high_s = (each * iterations / 1e3 for each in iteration_ms)
         return cls(examples, epochs, iterations, seconds, low_s, high_s, seconds * workers / 3600, price)

@@ -211,7 +211,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
     kernel = Kernel(
         network_tree.ps_per_byte, network_tree.latency_ps, network_tree.loss, network_tree.nodes, programs,
-        np.array(tensors, np.int64), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
+        np.array(tensors, np.int64).reshape(-1, 7), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
         network.store_and_aggregate, network.turn_bytes, network.window_bytes,
         network.timeout_ns * PS_PER_NS,
     )  # fmt: skip

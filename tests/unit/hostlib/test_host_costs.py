@@ -67,7 +67,7 @@ def test_what_lacks_is_named(tmp_path: Path) -> None:
         (["--output", "costs.json"], "--output is of --calibrate"),
         (["--probe", "--kernels"], "--kernels: --probe measures links alone; --workers, --on, "),
         (["--probe", "--bandwidth", "1gbit"], "--bandwidth sets the rate of links between network namespaces"),
-        (["--probe", "--workers", "1"], "--probe measures links between ranks: it needs at least 2 workers, not 1"),
+        (["--probe", "--workers", "1"], "--probe measures links between ranks: --workers must be in 2..32, not 1"),
         (["--calibrate", "--workers", "3", "--kernels"], "--workers, --kernels: --calibrate measures this host alone"),
         (["--calibrate", "--output", "{folder}"], "cannot be written"),
         (["--calibrate", "--output", "{folder}/none/costs.json"], "cannot be written"),

@@ -15,6 +15,7 @@ from netfold.job_mix import read_mix
 from netfold.recommendation import memory_limit
 from simulation.errors import ExperimentError, SimulationError
 from simulation.models.gpus import GPUS
+from simulation.recommendation.recommendation import duration
 
 # Few mechanisms make a search short.
 WORDS = [
@@ -142,7 +143,7 @@ def test_a_mix_is_worth_what_its_jobs_save(tmp_path: Path) -> None:
             "job.0.workers: Input should be greater than or equal to 1",
         ),
         ('[[job]]\nmodel = "lenet"\nworkers = 2\nhour = 1\n', "job.0.hours: Field required"),
-        ("[[job]\n", "mix.toml: "),
+        ("[[job]\n", "mix.toml is not a TOML file: "),
     ],
 )
 def test_a_wrong_mix_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -169,3 +170,14 @@ def test_a_profile_takes_the_place_of_assumed_times() -> None:
     found = json.loads(done.stdout)
     assert "given" in found["assumptions"]["computing"]["source"]
     assert found["rows"][0]["compute_ms"] > 0
+
+
+def test_one_worker_has_nothing_to_choose() -> None:
+    found = netfold.recommend("lenet", cluster=netfold.Cluster(workers=1))
+    assert found.recommended is None and {each.plan.mechanism for each in found.candidates} <= set(netfold.mechanisms())
+
+
+def test_a_duration_has_at_most_59_seconds_beside_minutes() -> None:
+    assert [duration(seconds) for seconds in (59.9, 60, 119.4, 119.7, 599.9)] == [
+        "59.9 s", "1 min 0 s", "1 min 59 s", "2 min 0 s", "10 min 0 s",
+    ]  # fmt: skip

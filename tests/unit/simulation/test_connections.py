@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import netfold
 from hostlib.mechanisms.mechanism import Mechanism, find
 from hostlib.mechanisms.mechanism_spec import MechanismSpec
 from hostlib.schedules.schedule import Receive, Schedule, Send, worker
@@ -112,6 +113,29 @@ def test_a_host_goes_on_when_its_connections_have_taken_all_it_sends(window_byte
     job = replace(bare(Mechanism("by-turns", MechanismSpec("by-turns", "made", schedule)), 3), workload=two, channels=1)
     waits = MEGABYTE - window_bytes if window_bytes else 0
     assert only(network, job)[0].iteration_s * 1e9 == pytest.approx((waits + MEGABYTE) * BYTE_NS, rel=0.005)
+
+
+@pytest.mark.parametrize("workers", range(1, 18))
+@pytest.mark.parametrize("mechanism", ["ring", "tree", "halving-doubling", "butterfly", "ps:servers=3"])
+def test_messages_without_bytes_are_played(mechanism: str, workers: int) -> None:
+    """Most pieces of one value have none. Every worker's value is sent, and its sum received."""
+    for size in ("1B", "4B", "20B"):
+        found = netfold.predict(None, mechanism, workers, "25gbit", size=size)
+        links = [each for name, each in found.bytes_per_link.items() if name.startswith("worker")]
+        assert (found.iteration_s > 0) == (workers > 1) and found.iteration_s < 1e-3
+        assert all(min(each.values()) >= int(size[:-1]) for each in links) or workers == 1
+
+
+@pytest.mark.parametrize("window_bytes", [0, 2 * TURN_BYTES])
+@pytest.mark.parametrize("servers", [1, 4])
+def test_servers_that_distribute_first_share_their_links_in_turns(servers: int, window_bytes: int) -> None:
+    """Each iteration takes as long as sums and parameters on the busiest link: a server's."""
+    network = Network(
+        RATE_BITS_S, topology=star(4, servers, RATE_BITS_S, 0), turn_bytes=TURN_BYTES, window_bytes=window_bytes
+    )
+    job = replace(bare(f"ps:servers={servers}", 4), bare=False, iterations=3)
+    found = only(network, job)[0]
+    assert found.iteration_end_ns == pytest.approx([n * 4 * MEGABYTE * BYTE_NS * 2 for n in range(4)], rel=0.02)
 
 
 @pytest.mark.parametrize(("mechanism", "down"), [("inagg", 3), ("inagg+mcast:via_server", 1)])

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import netfold
+from hostlib.errors import UnknownNameError
 from netfold.cli import main
 
 EXPERIMENT = """
@@ -52,6 +53,21 @@ def test_a_cell_has_one_number(racks: int, shrink: float, tmp_path: Path) -> Non
         for name in of_file
     }
     assert len(of_file) == 4 and of_file == run == sweep == ask == predicted
+
+
+@pytest.mark.parametrize("mechanism", ["adam/ring", "hybcomm/ring", "poseidon"])
+def test_one_worker_computes_and_exchanges_nothing(mechanism: str) -> None:
+    """Also where a strategy's own messages carry all gradients."""
+    alone = netfold.predict("lenet", "bsp/ring", 1)
+    assert netfold.predict("lenet", mechanism, 1).iteration_s == alone.iteration_s > 0
+
+
+@pytest.mark.parametrize("option", ["semantics", "framing", "barrier", "order", "pipelined"])
+def test_an_option_with_choices_has_no_others(option: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"unknown {option} 'x'; legal are "):
+        netfold.predict("lenet", "ring", 2, **{option: "x"})  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match=f"unknown {option} 'x'; legal are "):
+        netfold.ask("lenet", 2, **{option: "x"})  # type: ignore[arg-type]
 
 
 def test_the_slowest_job_counts() -> None:
