@@ -45,7 +45,8 @@ def _cell(row: Row | None) -> str:
     if row["failed"] is not None:
         return "failed"
     speedup = "" if row["speedup"] is None or row["framework"] == SEQUENTIAL else times(row["speedup"])
-    memory = "" if row["peak_memory_bytes"] is None else f", {size(row['peak_memory_bytes'])}"
+    needed = row["peak_memory_bytes"] or row["memory_bytes"]
+    memory = "" if needed is None else f", {size(needed)}"
     return f"{speedup} ({three_digits(row['epoch_s'])} s{memory}){'' if row['valid'] else '*'}".strip()
 
 
@@ -56,6 +57,8 @@ def remarks(rows: Sequence[Row]) -> list[str]:
         found.append("* the time is not the network's: this machine had too few cores for the workers")
     if any(row["peak_memory_bytes"] is not None for row in rows):
         found.append("bytes: peak of the largest worker's process, PyTorch and the synthetic images included")
+    if any(row["memory_bytes"] is not None for row in rows):
+        found.append("bytes: predicted, of the worker that needs most")
     found += [f"{row['cell']} failed: {row['failed']}" for row in rows if row["failed"] is not None]
     return found
 

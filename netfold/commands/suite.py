@@ -83,6 +83,11 @@ def _names(text: str) -> tuple[str, ...]:
 @click.option(
     "--seed", type=types.SEED, default=1, show_default=True, help="Seed of weights, synthetic images and batches."
 )
+@click.option(
+    "--gpu-memory",
+    type=types.SIZE.typed(),
+    help="Memory of each GPU; simulated cells that do not fit fail [default: all fit].",
+)
 @click.option("--only", type=types.TEXT, default="", help="Run only cells with this in their name.")
 @click.option("--output", type=types.FOLDER, help="Folder for the results [default: build/suite-WAY].")
 @click.option(
@@ -132,6 +137,7 @@ def run_suite(
     shrink: float,
     data: str,
     seed: int,
+    gpu_memory: str | None,
     only: str,
     output: Path | None,
     how: str | None,
@@ -193,6 +199,7 @@ def run_suite(
         shrink,
         _names(data),
         seed,
+        gpu_memory,
     )
     real = None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller)
     kind = NetworkKind(how or ("loopback" if way == "train" else "netns"))
