@@ -271,6 +271,53 @@ def report_suite(folder: Path, plot: Path | None, as_json: bool) -> None:
         print_results(rows)
 
 
+@suite.command("compare", cls=Command)
+@click.argument("folder", type=types.ANY_FOLDER)
+@click.argument("predicted", metavar="PREDICTED...", nargs=-1, required=True, type=types.ANY_FOLDER)
+@click.option("--frameworks", type=types.MECHANISM.listed(), help="Compare these only [default: all].")
+@click.option("--plot", type=types.ANY_FILE, help="Draw the errors to this file (.svg, .png or .pdf).")
+@click.option("--markdown", is_flag=True, help="Print tables in Markdown.")
+@json_option
+def compare_suites(
+    folder: Path,
+    predicted: tuple[Path, ...],
+    frameworks: str | None,
+    plot: Path | None,
+    markdown: bool,
+    as_json: bool,
+) -> None:
+    """Compare predictions with a suite's results: errors, and what would be recommended.
+
+    FOLDER has the results that are taken as true: trained, replayed or simulated. PREDICTED are folders of other predictors; a
+    cell's first prediction counts. The framework of the shortest predicted epoch is recommended; training on one worker is
+    not among them.
+
+    "Ways to recommend" are the predictors; a sequential epoch and a speed-up without communication; a few iterations of
+    each framework; and the whole suite.
+
+    \b
+    Examples
+        netfold suite compare build/suite-simulate build/suite-horovod build/suite-gpipe
+        netfold suite compare build/suite-simulate build/suite-horovod --plot errors.svg
+    """
+    from emulation.suite.comparison_tables import as_json as described
+    from emulation.suite.comparison_tables import as_markdown, draw_errors, print_comparison
+    from emulation.suite.suite_comparison import compare
+
+    if markdown and as_json:
+        raise click.UsageError("--json and --markdown exclude each other")
+    require_drawable(plot)
+    found = compare(folder, predicted, _names(frameworks or ""))
+    if plot is not None:
+        draw_errors(found, plot)
+    if as_json:
+        click.echo(json.dumps(described(found), indent=2))
+    elif markdown:
+        click.echo(as_markdown(found), nl=False)
+    else:
+        print_comparison(found)
+
+
 @suite.command("list", cls=Command)
 @json_option
 def list_suite(as_json: bool) -> None:
