@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from emulation.suite.catalogue import NETWORKS
 from emulation.suite.suite_comparison import CLOSE, Comparison, Recommendation
 from emulation.suite.suite_tables import draw_panels
 from hostlib.text.output import output
@@ -93,7 +94,7 @@ def _by_case(title: str, found: dict[tuple[str, str, int], str]) -> Grid:
     across = list(dict.fromkeys((dataset, workers) for _, dataset, workers in found))
     several = len({workers for _, workers in across}) > 1
     header = (f"{dataset}, {workers}" if several else dataset for dataset, workers in across)
-    networks = dict.fromkeys(network for network, _, _ in found)
+    networks = sorted({network for network, _, _ in found}, key=NETWORKS.index)
     rows = [(network, *(found.get((network, *case), "-") for case in across)) for network in networks]
     return Grid(title, ("network", *header), rows)
 
