@@ -10,13 +10,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from emulation.commands.run_options import real_hosts_of, require_dilation, run_options
 from hostlib.system.command import Command, json_option
 from hostlib.system.extras import CONTROLLER, require_installed
 from hostlib.system.interrupts import interrupt_on
 from hostlib.text import option_types as types
-from simulation.predictors.predictor import DEFAULT_PREDICTOR, predictors
-
-SSH = "ssh -o BatchMode=yes"
 
 
 @click.command("run", cls=Command)
@@ -38,34 +36,12 @@ SSH = "ssh -o BatchMode=yes"
     show_default=True,
     help="Switch that runs the P4 program.",
 )
-@click.option("--dilation", type=types.FACTOR, help="How many times slower everything runs [default: as needed].")
-@click.option("--auto-dilate", is_flag=True, help="Repeat a cell more slowly if this machine was too slow for it.")
 @click.option(
     "--miniature",
     is_flag=True,
     help="Try every cell once with tiny tensors; the times mean nothing.",
 )
-@click.option(
-    "--hosts",
-    "hostfile",
-    type=types.FILE,
-    help="Run on the real hosts of this file, a line each: ADDRESS [interface=NAME] [python=PATH].",
-)
-@click.option(
-    "--launcher",
-    type=types.COMMAND,
-    default=SSH,
-    show_default=True,
-    help="Command that runs HOST COMMAND on a real host; needs --hosts.",
-)
-@click.option("--controller", type=types.URL, default="", help="Controller of the real hosts' fabric; needs --hosts.")
-@click.option(
-    "--predictor",
-    type=types.NAME,
-    default=DEFAULT_PREDICTOR,
-    show_default=True,
-    help=f"Predictor of each cell's time, beside the measured one: {', '.join(predictors().specs)}.",
-)
+@run_options
 @click.option(
     "--real-time",
     is_flag=True,
@@ -113,7 +89,6 @@ def run_experiment(
         print_ready,
         print_rows,
     )
-    from emulation.experiments.real_hosts import RealHosts, read_hostfile
     from emulation.experiments.regret import regret_sentence
     from emulation.experiments.runner import ExperimentRun, RunOptions, find_experiment, go_first, ready_experiments
     from emulation.networks.realise import NetworkKind, SwitchKind
@@ -132,19 +107,14 @@ def run_experiment(
         return
     folder = Path(experiment) if experiment not in ready_experiments() and Path(experiment).is_dir() else None
     chosen = [read_experiment(find_experiment(experiment))] if folder is None else read_folder(folder)
-    if dilation is not None and dilation < 1:
-        raise click.UsageError(f"--dilation must be at least 1, not {dilation:g}")
+    require_dilation(dilation)
     if miniature:
         if dilation or auto_dilate:
             raise click.UsageError("--miniature has a pace of its own: leave out --dilation and --auto-dilate")
         chosen = [each.miniature() for each in chosen]
-    if hostfile is None and (controller or launcher != SSH):
-        raise click.UsageError("--launcher and --controller are of real hosts: they need --hosts")
     if hostfile is not None and real_time:
         raise click.UsageError("--real-time is for virtual hosts: leave it out, or --hosts")
-    if not launcher.strip():
-        raise click.UsageError(f"--launcher is a command, such as {SSH}")
-    real = None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller)
+    real = real_hosts_of(hostfile, launcher, controller)
     output = output or folder or Path("build") / chosen[0].folder
     options = RunOptions(output, NetworkKind(how), SwitchKind(switch), dilation, auto_dilate, only, real, predictor)
     progress = RunProgress(Console(stderr=True, highlight=False), times=not miniature, predictor=predictor)

@@ -92,11 +92,12 @@ class Selection:
         tflops: rate at which workers compute, if they do not train.
         shrink: see Replay.
         data: data sets with their folders of files, `cifar10:FOLDER`; the others are synthetic.
+        gpu_memory: of each worker, as `24GB`; None: simulated cells fit.
 
     Raises:
         UnknownNameError: there is no such data set, network or framework.
         EmulationError: a number is illegal, or data are named that nothing reads.
-        HostlibError: an option or the bandwidth is illegal.
+        HostlibError: an option, the bandwidth or the memory is illegal.
     """
 
     datasets: tuple[str, ...]
@@ -112,6 +113,7 @@ class Selection:
     shrink: float = 32.0
     data: tuple[str, ...] = ()
     seed: int = 1
+    gpu_memory: str | None = None
 
     def __post_init__(self) -> None:
         for flag in ("datasets", "networks", "frameworks", "workers"):
@@ -139,12 +141,20 @@ class Selection:
         Compute(tflops=self.tflops)
         if self.data and self.way is not Way.TRAIN:
             raise EmulationError(f"--data {self.data[0]} is of --way train: the other ways read no images")
+        if self.gpu_memory is not None and self.way is not Way.SIMULATE:
+            raise EmulationError(f"--gpu-memory {self.gpu_memory} is of --way simulate: the other ways have no GPU")
+        if self.memory_bytes == 0:
+            raise EmulationError(f"--gpu-memory must be at least 1 byte, not {self.gpu_memory}")
         for text in self.data:
             name, _, folder = text.partition(":")
             if name not in self.datasets:
                 raise UnknownNameError("data set", name, self.datasets)
             if not folder:
                 raise EmulationError(f"--data {text} needs the folder that its files are in: {text}:FOLDER")
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return None if self.gpu_memory is None else units.size(self.gpu_memory, "--gpu-memory")
 
     def folder(self, dataset: str) -> str | None:
         """The folder of a data set's files; None if its images are synthetic."""

@@ -19,6 +19,7 @@ from emulation.errors import EmulationError
 from emulation.experiments.experiment_folder import FolderRun
 from emulation.experiments.run_directory import read_record
 from emulation.experiments.runner import RunOptions, alone
+from emulation.report.axis_units import size
 from emulation.suite.selection import Selection, SuiteCell, Way, require_readable, write_files
 from hostlib.errors import HostlibError
 from hostlib.system.machine import cpu_name, memory_gib
@@ -26,7 +27,7 @@ from hostlib.system.process import write_whole
 from simulation.errors import SimulationError
 from simulation.experiments.experiment_file import Experiment, read_experiment
 from simulation.models.architectures import build
-from simulation.predictors.predictor import find_predictor
+from simulation.predictors.predictor import Estimate, find_predictor
 
 Row = dict[str, Any]
 RECORD, RESULTS = "suite.json", "results.json"
@@ -48,6 +49,7 @@ class SuiteRow(BaseModel):
         epoch_s: of the data set's images, at the measured time of an iteration.
         speedup: relative to the same data set and network on one worker; None without that.
         peak_memory_bytes: of the largest worker's process, if it trained.
+        memory_bytes: predicted, of the worker that needs most, if it is simulated and enough is known of the model.
     """
 
     cell: StrictStr
@@ -66,6 +68,7 @@ class SuiteRow(BaseModel):
     images_per_s: float | None
     speedup: float | None = None
     peak_memory_bytes: int | None = None
+    memory_bytes: int | None = None
     valid: bool
     bottleneck: str | None = None
     dilation: float | None = None
@@ -184,7 +187,7 @@ class SuiteRun:
         run.go()
 
     def _simulate(self, experiments: list[Experiment], report: Callable[[Row], None]) -> None:
-        predictor = self._predictor
+        predictor, limit = self._predictor, self.selection.memory_bytes
         by_name = {cell.name: cell for cell in self.left}
         for experiment in experiments:
             described = experiment.as_described()
@@ -193,8 +196,8 @@ class SuiteRun:
                     continue
                 what: Row = {"failed": f"{predictor.name} does not predict it"}
                 try:
-                    if (found := predictor.of_cell(described, cell)) is not None:
-                        what = {"iteration_ms": found.iteration_s * 1e3}
+                    if (found := predictor.of_cell(described, cell, memory_bytes=limit)) is not None:
+                        what = {"memory_bytes": found.memory_bytes} | _time_of(found, limit)
                 except (SimulationError, HostlibError) as error:
                     what = {"failed": str(error)}
                 self._keep(by_name[cell.name], what)
@@ -227,6 +230,12 @@ class SuiteRun:
         return sorted(self.rows.values(), key=lambda row: self._order.get(row["cell"], len(self._order)))
 
 
+def _time_of(found: Estimate, limit: int | None) -> Row:
+    if found.fits or found.memory_bytes is None or limit is None:
+        return {"iteration_ms": found.iteration_s * 1e3}
+    return {"failed": f"it needs {size(found.memory_bytes)}, and a GPU has {size(limit)}"}
+
+
 def row_of(cell: SuiteCell, way: Way, measured: Mapping[str, Any]) -> Row:
     """A cell's row, without its speed-up.
 
@@ -251,6 +260,7 @@ def row_of(cell: SuiteCell, way: Way, measured: Mapping[str, Any]) -> Row:
         "images_per_s": None if iteration_ms is None else cell.images_per_iteration / iteration_ms * 1e3,
         "speedup": None,
         "peak_memory_bytes": None,
+        "memory_bytes": None,
         "valid": iteration_ms is not None,
         "bottleneck": None,
         "dilation": None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from simulation.models.architectures import build
 
 Row = dict[str, Any]
 ACROSS = 3  # panels of a plot
+DASHED: dict[str, Any] = {"color": "0.5", "linewidth": 0.8, "linestyle": "--"}
 
 
 def print_results(rows: Sequence[Row]) -> None:
@@ -128,17 +129,30 @@ def print_catalogue() -> None:
 
 
 def draw(rows: Sequence[Row], title: str, path: Path) -> None:
-    """Draw speed-ups to a file, a panel for each framework: bars by network and data set; with several numbers of workers,
-    lines of the networks over them, and a panel for each data set as well.
+    """Draw speed-ups to a file; the dashed line is as many times as workers.
 
     Raises:
         HostlibError: the file cannot be written.
     """
-    shown = [row for row in rows if row["speedup"] is not None and row["framework"] != SEQUENTIAL]
-    counts = sorted({row["workers"] for row in shown})
+    several = [row for row in rows if row["speedup"] is not None and row["framework"] != SEQUENTIAL]
+    shown = [{**row, "value": row["speedup"]} for row in several]
+    draw_panels(shown, title, "speed-up over one worker", float, path)
+
+
+def draw_panels(rows: Sequence[Row], title: str, label: str, usual: Callable[[int], float], path: Path) -> None:
+    """Draw rows' `value` to a file, a panel for each framework: bars by network and data set; with several numbers of
+    workers, lines of the networks over them, and a panel for each data set as well.
+
+    Args:
+        usual: of so many workers, where the dashed line is.
+
+    Raises:
+        HostlibError: the file cannot be written.
+    """
+    counts = sorted({row["workers"] for row in rows})
     lines = len(counts) > 1
     panels: dict[str, list[Row]] = {}
-    for row in shown:
+    for row in rows:
         panels.setdefault(f"{row['framework']}, {row['dataset']}" if lines else row["framework"], []).append(row)
     across = min(ACROSS, max(len(panels), 1))
     down = max(-(-len(panels) // across), 1)
@@ -147,36 +161,38 @@ def draw(rows: Sequence[Row], title: str, path: Path) -> None:
     grid = figure.subplots(down, across, squeeze=False, sharey=True)
     for axes, (name, panel) in zip(grid.flat, panels.items(), strict=False):
         axes.set_title(name, fontsize="small")
-        (_lines if lines else _bars)(axes, panel, counts)
+        (_lines if lines else _bars)(axes, panel)
+        if lines:
+            axes.plot(counts, [usual(count) for count in counts], **DASHED)
+            axes.set_xticks(counts)
+        else:
+            axes.axhline(usual(counts[0]), **DASHED)
         axes.grid(axis="y", alpha=0.3)
         axes.tick_params(labelsize="x-small")
     for axes in list(grid.flat)[len(panels) :]:
         axes.axis("off")
     for axes in grid[:, 0]:
-        axes.set_ylabel("speed-up over one worker", fontsize="x-small")
+        axes.set_ylabel(label, fontsize="x-small")
     if panels:
         grid.flat[0].legend(fontsize="xx-small")
     save(figure, path)
 
 
-def _bars(axes: Any, panel: Sequence[Row], counts: Sequence[int]) -> None:
+def _bars(axes: Any, panel: Sequence[Row]) -> None:
     networks = [name for name in NETWORKS if any(row["network"] == name for row in panel)]
     datasets = [name for name in DATASETS if any(row["dataset"] == name for row in panel)]
     width = 0.8 / max(len(datasets), 1)
     for number, dataset in enumerate(datasets):
-        found = {row["network"]: row["speedup"] for row in panel if row["dataset"] == dataset}
+        found = {row["network"]: row["value"] for row in panel if row["dataset"] == dataset}
         places = [place + (number + 0.5) * width - 0.4 for place, name in enumerate(networks) if name in found]
         heights = [found[name] for name in networks if name in found]
         axes.bar(places, heights, width, label=dataset, color=f"C{list(DATASETS).index(dataset)}")
-    axes.axhline(counts[0], color="0.5", linewidth=0.8, linestyle="--")
     axes.set_xticks(range(len(networks)), networks, rotation=30, ha="right")
 
 
-def _lines(axes: Any, panel: Sequence[Row], counts: Sequence[int]) -> None:
+def _lines(axes: Any, panel: Sequence[Row]) -> None:
     for network in NETWORKS:
-        mine = sorted((row["workers"], row["speedup"]) for row in panel if row["network"] == network)
+        mine = sorted((row["workers"], row["value"]) for row in panel if row["network"] == network)
         if mine:
             axes.plot(*zip(*mine, strict=True), marker=".", label=network, color=f"C{NETWORKS.index(network)}")
-    axes.plot(counts, counts, color="0.5", linewidth=0.8, linestyle="--")
     axes.set_xlabel("workers", fontsize="x-small")
-    axes.set_xticks(counts)

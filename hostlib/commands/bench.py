@@ -166,9 +166,9 @@ def bench(
     )
     hosts = LOCAL if on == "loopback" else f"netns:{options['world_size'] or DEFAULT_WORLD_SIZE}"
     asked = BenchOptions(
-        measurable(hosts) if mechanisms is None else _listed(mechanisms),
+        measurable(hosts) if mechanisms is None else types.parts_of(mechanisms),
         parse_sizes(sizes, first, last, factor),
-        _listed(dtypes),
+        types.parts_of(dtypes),
         hosts=hosts,
         faults=asked_faults,
         **options,
@@ -266,10 +266,6 @@ def _kernel_rates() -> list[Any]:
     from hostlib.bench.kernels import run
 
     return run(KERNELS_S)
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 PLACE = 30

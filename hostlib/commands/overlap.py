@@ -91,7 +91,7 @@ def overlap(mechanisms: str, steps: int, repeats: int, as_json: bool, **options:
     """
     if repeats < 1:
         raise RunError(f"--repeats must be at least 1, not {repeats}")
-    names = tuple(dict.fromkeys(name.strip() for name in mechanisms.split(",") if name.strip()))
+    names = types.parts_of(mechanisms)
     if not names:
         raise RunError("--mechanism names nothing to compare; see `hostlib mechanisms`")
     asked = [TrainOptions(mechanism=name, steps=steps, epochs=steps, **options) for name in names]

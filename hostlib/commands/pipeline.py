@@ -184,7 +184,7 @@ def bubble(mechanisms: str, forward_s: float, backward_s: float, iterations: int
         hostlib bubble
         hostlib bubble --mechanism gpipe:stages=2:microbatches=4,modelparallel --forward 5ms --backward 10ms
     """
-    names = list(dict.fromkeys(name.strip() for name in mechanisms.split(",") if name.strip()))
+    names = types.parts_of(mechanisms)
     if not names:
         raise RunError("--mechanism names nothing to measure; see `hostlib mechanisms`")
     asked = [BubbleOptions(name, forward_s, backward_s, iterations) for name in names]

@@ -85,6 +85,11 @@ class Value(_ParamType):
         return Value(words, parse, as_typed=True)
 
 
+def parts_of(text: str) -> tuple[str, ...]:
+    """The parts of a text with commas, as commands get it of `listed()`: each once, in its order."""
+    return tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+
+
 class Whole(click.IntRange):
     """A whole number, within limits or not."""
 

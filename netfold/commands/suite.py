@@ -6,10 +6,12 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 
+from emulation.commands.run_options import real_hosts_of, require_dilation, run_options
 from hostlib.system.command import Command, json_option
 from hostlib.system.command_group import Group
 from hostlib.system.extras import CONTROLLER, require_installed
@@ -17,9 +19,7 @@ from hostlib.system.interrupts import interrupt_on
 from hostlib.system.plot_file import require_drawable
 from hostlib.text import option_types as types
 from hostlib.text.progress_lines import PlainProgress
-from simulation.predictors.predictor import DEFAULT_PREDICTOR, predictors
 
-SSH = "ssh -o BatchMode=yes"
 TIMES = {"simulate": "simulated", "replay": "replayed", "train": "trained"}  # the ways, and what their times are
 
 
@@ -33,10 +33,6 @@ def suite() -> None:
         netfold suite run --datasets cifar10 --networks resnet18,vgg11
         netfold suite report build/suite-simulate --plot speedups.svg
     """
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 @suite.command("run", cls=Command)
@@ -83,6 +79,11 @@ def _names(text: str) -> tuple[str, ...]:
 @click.option(
     "--seed", type=types.SEED, default=1, show_default=True, help="Seed of weights, synthetic images and batches."
 )
+@click.option(
+    "--gpu-memory",
+    type=types.SIZE.typed(),
+    help="Memory of each GPU; simulated cells that do not fit fail [default: all fit].",
+)
 @click.option("--only", type=types.TEXT, default="", help="Run only cells with this in their name.")
 @click.option("--output", type=types.FOLDER, help="Folder for the results [default: build/suite-WAY].")
 @click.option(
@@ -91,31 +92,7 @@ def _names(text: str) -> tuple[str, ...]:
     type=click.Choice(["loopback", "netns", "mininet"]),
     help="Where hosts are [default: netns to replay, loopback to train].",
 )
-@click.option("--dilation", type=types.FACTOR, help="How many times slower cells are replayed [default: as needed].")
-@click.option(
-    "--auto-dilate", is_flag=True, help="Replay a cell again more slowly if this machine was too slow for it."
-)
-@click.option(
-    "--hosts",
-    "hostfile",
-    type=types.FILE,
-    help="Run on the real hosts of this file, a line each: ADDRESS [interface=NAME] [python=PATH].",
-)
-@click.option(
-    "--launcher",
-    type=types.COMMAND,
-    default=SSH,
-    show_default=True,
-    help="Command that runs HOST COMMAND on a real host; needs --hosts.",
-)
-@click.option("--controller", type=types.URL, default="", help="Controller of the real hosts' fabric; needs --hosts.")
-@click.option(
-    "--predictor",
-    type=types.NAME,
-    default=DEFAULT_PREDICTOR,
-    show_default=True,
-    help=f"What simulates: {', '.join(predictors().specs)}.",
-)
+@run_options
 @click.option("--list", "only_list", is_flag=True, help="List the cells that would be run, and those left out.")
 @json_option
 def run_suite(
@@ -123,15 +100,8 @@ def run_suite(
     networks: str | None,
     frameworks: str | None,
     workers: str,
-    bandwidth: str,
     way: str,
-    batch: int | None,
-    tflops: float,
-    iterations: int,
-    warm_up: int,
-    shrink: float,
     data: str,
-    seed: int,
     only: str,
     output: Path | None,
     how: str | None,
@@ -143,6 +113,7 @@ def run_suite(
     predictor: str,
     only_list: bool,
     as_json: bool,
+    **selected: Any,
 ) -> None:
     """Run the suite: simulated, replayed with real packets, or really trained for a few batches.
 
@@ -160,7 +131,6 @@ def run_suite(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from emulation.experiments.progress import RunProgress
-    from emulation.experiments.real_hosts import RealHosts, read_hostfile
     from emulation.experiments.runner import RunOptions
     from emulation.networks.realise import NetworkKind
     from emulation.suite import catalogue
@@ -169,32 +139,21 @@ def run_suite(
     from emulation.suite.suite_tables import listed_cells, print_cells, print_results
 
     interrupt_on(signal.SIGTERM)
-    if hostfile is None and (controller or launcher != SSH):
-        raise click.UsageError("--launcher and --controller are of real hosts: they need --hosts")
+    real = real_hosts_of(hostfile, launcher, controller)
     if hostfile is not None and way == "simulate":
         raise click.UsageError("--hosts needs --way replay or train")
     if (dilation or auto_dilate) and way != "replay":
         raise click.UsageError("--dilation and --auto-dilate need --way replay")
-    if dilation is not None and dilation < 1:
-        raise click.UsageError(f"--dilation must be at least 1, not {dilation:g}")
-    if not launcher.strip():
-        raise click.UsageError(f"--launcher is a command, such as {SSH}")
+    require_dilation(dilation)
     selection = Selection(
-        tuple(catalogue.DATASETS) if datasets is None else _names(datasets),
-        catalogue.NETWORKS if networks is None else _names(networks),
-        tuple(catalogue.frameworks()) if frameworks is None else _names(frameworks),
-        _numbers(workers),
-        bandwidth,
-        Way(way),
-        tflops,
-        batch,
-        iterations,
-        warm_up,
-        shrink,
-        _names(data),
-        seed,
+        tuple(catalogue.DATASETS) if datasets is None else types.parts_of(datasets),
+        catalogue.NETWORKS if networks is None else types.parts_of(networks),
+        tuple(catalogue.frameworks()) if frameworks is None else types.parts_of(frameworks),
+        tuple(types.N.convert(each, None, None) for each in types.parts_of(workers)),
+        way=Way(way),
+        data=types.parts_of(data),
+        **selected,
     )
-    real = None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller)
     kind = NetworkKind(how or ("loopback" if way == "train" else "netns"))
     options = RunOptions(
         output or Path("build") / f"suite-{way}",
@@ -230,10 +189,6 @@ def run_suite(
     click.echo(f"results: {options.output}; `netfold suite report {options.output}` prints and draws them again")
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(each) for each in _names(text) if types.N.convert(each, None, None))
-
-
 @suite.command("report", cls=Command)
 @click.argument("folder", type=types.ANY_FOLDER)
 @click.option("--plot", type=types.ANY_FILE, help="Draw the speed-ups to this file (.svg, .png or .pdf).")
@@ -262,6 +217,53 @@ def report_suite(folder: Path, plot: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
     else:
         print_results(rows)
+
+
+@suite.command("compare", cls=Command)
+@click.argument("folder", type=types.ANY_FOLDER)
+@click.argument("predicted", metavar="PREDICTED...", nargs=-1, required=True, type=types.ANY_FOLDER)
+@click.option("--frameworks", type=types.MECHANISM.listed(), help="Compare these only [default: all].")
+@click.option("--plot", type=types.ANY_FILE, help="Draw the errors to this file (.svg, .png or .pdf).")
+@click.option("--markdown", is_flag=True, help="Print tables in Markdown.")
+@json_option
+def compare_suites(
+    folder: Path,
+    predicted: tuple[Path, ...],
+    frameworks: str | None,
+    plot: Path | None,
+    markdown: bool,
+    as_json: bool,
+) -> None:
+    """Compare predictions with a suite's results: errors, and what would be recommended.
+
+    FOLDER has the results that are taken as true: trained, replayed or simulated. PREDICTED are folders of other predictors; a
+    cell's first prediction counts. The framework of the shortest predicted epoch is recommended; training on one worker is
+    not among them.
+
+    "Ways to recommend" are the predictors; a sequential epoch and a speed-up without communication; a few iterations of
+    each framework; and the whole suite.
+
+    \b
+    Examples
+        netfold suite compare build/suite-simulate build/suite-horovod build/suite-gpipe
+        netfold suite compare build/suite-simulate build/suite-horovod --plot errors.svg
+    """
+    from emulation.suite.comparison_tables import as_json as described
+    from emulation.suite.comparison_tables import as_markdown, draw_errors, print_comparison
+    from emulation.suite.suite_comparison import compare
+
+    if markdown and as_json:
+        raise click.UsageError("--json and --markdown exclude each other")
+    require_drawable(plot)
+    found = compare(folder, predicted, types.parts_of(frameworks or ""))
+    if plot is not None:
+        draw_errors(found, plot)
+    if as_json:
+        click.echo(json.dumps(described(found), indent=2))
+    elif markdown:
+        click.echo(as_markdown(found), nl=False)
+    else:
+        print_comparison(found)
 
 
 @suite.command("list", cls=Command)

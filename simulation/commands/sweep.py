@@ -97,7 +97,7 @@ def sweep(**options: Any) -> None:
     processes, cluster = options.pop("processes"), options.pop("cluster")
 
     def listed(name: str) -> list[str]:
-        return [each.strip() for each in options.pop(name).split(",") if each.strip()]
+        return list(types.parts_of(options.pop(name)))
 
     options["mechanisms"] = options["mechanisms"] or ",".join(n for n, m in registered().items() if m.build is not None)
     mechanisms = listed("mechanisms")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hostlib.pipelines.pipeline_options import microbatch_size
-from hostlib.strategies.common.pipeline_plan import Part, parts_of
+from hostlib.strategies.common.pipeline_plan import parts_of
 from hostlib.strategies.plan import PlanContext
 from hostlib.strategies.strategy import choose
 from simulation.models.workload_source import WorkloadSource
@@ -29,8 +29,8 @@ def parts_of_plan(workload: WorkloadSource, plan: ParallelPlan) -> tuple[tuple[L
     context = PlanContext(plan.name, workload.layers, plan.workers, workload.batch, choice.mechanism, ())
     count = plan.stages * plan.chunks
     found = parts_of(workload.trace, context, count, examples, plan.recompute)
-    ends = _ends(workload, layers, found, examples)
-    cut = [layers[first:end] for first, end in zip((0, *ends), (*ends, len(layers)), strict=True)]
+    costs = {layer.name: layer for layer in layers}
+    cut = [tuple(costs[name] for name in part.layers) for part in found]
     return tuple(_with_borrowed(workload, part) for part in cut)
 
 
@@ -70,27 +70,3 @@ def _with_borrowed(workload: WorkloadSource, part: tuple[LayerCosts, ...]) -> tu
             )
         )
     return tuple(made)
-
-
-def _ends(
-    workload: WorkloadSource, layers: tuple[LayerCosts, ...], parts: list[Part], examples: int
-) -> tuple[int, ...]:
-    """Where each part but the last ends.
-
-    Parts name their parameters; of layers without any behind those, such as pools, the last one whose output is as large as
-    the part's is its last.
-    """
-    assert workload.architecture is not None
-    part_of = {name: number for number, part in enumerate(parts) for name in part.parameters}
-    last = [0] * len(parts)
-    first = [len(layers)] * len(parts)
-    for place, layer in enumerate(workload.architecture.layers):
-        for number in {part_of[variable.name] for variable in layer.trained if variable.name in part_of}:
-            last[number] = max(last[number], place)
-            first[number] = min(first[number], place)
-    ends = []
-    for number, part in enumerate(parts[:-1]):
-        between = range(last[number], first[number + 1])
-        fits = [place for place in between if layers[place].output_bytes * examples == part.output_bytes]
-        ends.append((fits[-1] if fits else last[number]) + 1)
-    return tuple(ends)

@@ -26,19 +26,19 @@ class Found:
     worker_s: float
 
 
-def by_equations(batches_s: Sequence[float], batches: int, plan_s: Callable[[float], float]) -> Found:
+def by_equations(batches_s: Sequence[float], batches: float, plan_s: Callable[[float], float]) -> Found:
     """The thesis's system: a few batches on one worker, then an equation for the plan.
 
     Args:
         batches_s: seconds of each batch on one worker.
-        batches: of an epoch, each of all workers' examples.
+        batches: of an epoch, each of all workers' examples; the last one may be a part.
         plan_s: seconds of the plan's iteration from those of one worker's batch.
     """
     mean = _mean(batches_s)
     return Found(plan_s(mean) * batches, sum(batches_s), sum(batches_s))
 
 
-def by_data(batches_s: Sequence[float], batches: int, workers: int) -> Found:
+def by_data(batches_s: Sequence[float], batches: float, workers: int) -> Found:
     """Extrapolation of data: a few of the plan's own batches on as many workers as it is for.
 
     Args:

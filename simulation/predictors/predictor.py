@@ -88,14 +88,22 @@ class PredictorSpec:
         fits = cluster.memory_bytes is None or needed <= cluster.memory_bytes
         return replace(found, memory_bytes=needed, fits=fits)
 
-    def of_cell(self, experiment: Experiment, cell: Cell, interval: bool = False) -> Estimate | None:
+    def of_cell(
+        self, experiment: Experiment, cell: Cell, interval: bool = False, memory_bytes: int | None = None
+    ) -> Estimate | None:
         """Predict a cell of an experiment; None for real training and a library's own all-reduce.
+
+        Args:
+            memory_bytes: of each worker's GPU; None: everything fits.
 
         Raises:
             HostlibError, SimulationError: there is no such model, or see `predict`.
         """
         parts = parts_of(experiment, cell)
-        return None if parts is None else self.estimate(*parts, interval)
+        if parts is None:
+            return None
+        workload, cluster, plan = parts
+        return self.estimate(workload, replace(cluster, memory_bytes=memory_bytes), plan, interval)
 
 
 @cache

@@ -77,6 +77,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
         Smaller("$", " --only 2w --frameworks ring --iterations 1"),
     ],
     r"netfold suite run .*--way replay .*": [Smaller("$", " --only 2w --workers 2 --iterations 1")],
+    r"netfold suite run .*(--gpu-memory|--output build/hosts-|microbatches=).*": [Smaller("$", " --datasets mnist --networks vgg11")],
     r"netfold suite run.*": [Smaller("resnet18,", ""), Smaller("$", " --networks vgg11 --frameworks sequential,ring")],
     r"netfold emulate experiment\.toml": [Smaller("$", " --only ring-")],
     r"netfold switch .*&": [

@@ -21,6 +21,7 @@ class Part:
     Attributes:
         forward_ns, backward_ns: of one micro-batch.
         output_bytes: of one micro-batch's output, and of its gradient.
+        layers: their names.
         parameters: its trained ones.
         borrowed: trained ones of other parts that it uses, too.
     """
@@ -28,6 +29,7 @@ class Part:
     forward_ns: int
     backward_ns: int
     output_bytes: int
+    layers: tuple[str, ...]
     parameters: tuple[str, ...]
     borrowed: tuple[str, ...] = ()
 
@@ -108,12 +110,13 @@ def parts_of(trace: Trace, context: PlanContext, count: int, examples: int, reco
     firsts = (0, *partition(made, count).cuts, len(made))
     parts = []
     for first, end in pairwise(firsts):
-        names = [layer.name for block in blocks[first:end] for layer in block]
+        names = tuple(layer.name for block in blocks[first:end] for layer in block)
         parts.append(
             Part(
                 round(share * sum(cost.forward_ns for cost in made[first:end])),
                 round(share * sum(cost.backward_ns for cost in made[first:end])),
                 round(made[end - 1].activation_bytes),
+                names,
                 tuple(name for name, layer in trained.items() if layer in names),
                 tuple(used for name in names for used in borrowed.get(name, ())),
             )

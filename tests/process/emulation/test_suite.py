@@ -82,3 +82,20 @@ def test_a_suite_runs_on_hosts(tmp_path: Path) -> None:
     ring, ps = json.loads(done.stdout)
     assert ring["failed"] is None and ring["iteration_ms"] > 0 and ring["speedup"] is None
     assert ps["failed"].endswith("needs 3 hosts, with its servers; there are 2")
+
+
+def test_pipelines_train(tmp_path: Path) -> None:
+    words = ("--datasets", "cifar10", "--networks", "resnet18", "--frameworks", "sequential,gpipe,1f1b", "--batch", "4")
+    done = subprocess.run(
+        command(*words, "--output", str(tmp_path / "s"), "--json"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    one, *pipelines = json.loads(done.stdout)
+    assert [row["mechanism"] for row in pipelines] == ["gpipe:stages=2/ring", "1f1b:stages=2/ring"]
+    for row in pipelines:
+        assert row["failed"] is None and row["speedup"] == one["epoch_s"] / row["epoch_s"] > 0
+        assert row["epoch_s"] == row["iteration_ms"] / 1e3 * 60_000 / 8 and row["peak_memory_bytes"] > 1e8

@@ -17,7 +17,7 @@ from emulation.suite.catalogue import DATASETS, NETWORKS, Framework, find_framew
 from emulation.suite.selection import Selection, SuiteCell, Way
 from emulation.suite.suite_run import SuiteRun, read_rows, row_of, with_speedups
 from hostlib.datasets.dataset import examples_for, parse_dataset
-from hostlib.errors import UnknownNameError
+from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.strategies.strategy import registered_strategies
 from netfold.cli import main
 from simulation.experiments.experiment_file import read_experiment
@@ -134,6 +134,33 @@ def test_a_simulated_suite_is_resumed_and_its_cells_are_those_of_its_files(tmp_p
     for name in ("plot.svg", "plot.png"):
         report = netfold("suite", "report", str(output), "--plot", str(tmp_path / name))
         assert report.exit_code == 0 and "sequential" in report.output and (tmp_path / name).stat().st_size > 1000
+
+
+def test_a_simulated_cell_says_its_memory_and_fails_where_a_gpu_has_less(tmp_path: Path) -> None:
+    """The thesis's ResNet-152 for Highres, 24 GB: PyTorch and Horovod ran out of memory, GPipe did not."""
+    words = ["--datasets", "highres", "--networks", "resnet152,mobilenet2", "--frameworks", "sequential,ring,gpipe"]
+    run = netfold("suite", "run", *words, "--gpu-memory", "24GB", "--output", str(tmp_path / "s"), "--json")
+    assert run.exit_code == 0, run.output
+    rows = {(row["network"], row["framework"]): row for row in json.loads(run.stdout)}
+    failed = {name for name, row in rows.items() if row["failed"] is not None}
+    assert failed == {("resnet152", "sequential"), ("resnet152", "ring")}
+    ring = rows["resnet152", "ring"]
+    assert ring["failed"] == f"it needs {ring['memory_bytes'] / 1e9:.1f} GB, and a GPU has 24 GB"
+    assert ring["memory_bytes"] > 24e9 > rows["resnet152", "gpipe"]["memory_bytes"] > 1e9
+    assert (ring["iteration_ms"], ring["speedup"], ring["peak_memory_bytes"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("way", "memory", "message"),
+    [
+        (Way.TRAIN, "24GB", "--gpu-memory 24GB is of --way simulate"),
+        (Way.SIMULATE, "0", "--gpu-memory must be at least 1 byte, not 0"),
+        (Way.SIMULATE, "24XB", "--gpu-memory"),
+    ],
+)
+def test_a_wrong_memory_is_refused(way: Way, memory: str, message: str) -> None:
+    with pytest.raises((EmulationError, HostlibError), match=message):
+        replace(SMALL, way=way, gpu_memory=memory)
 
 
 def test_broken_results_are_named(tmp_path: Path) -> None:

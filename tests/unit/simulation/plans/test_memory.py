@@ -11,6 +11,7 @@ from simulation.models.workload_source import bare, model
 from simulation.plans.layer_costs import LayerCosts, costs_of
 from simulation.plans.memory import Memory, in_flight, memory_of
 from simulation.plans.parallel_plan import ParallelPlan, PipelineSchedule
+from simulation.plans.stages import memory_of_plan, parts_of_plan
 
 LENET = model("lenet:classes=10:channels=1", Compute(100, 0.1, 0.2))
 # conv1 28x28x32, pool1 14x14x32, conv2 14x14x64, pool2 7x7x64, fc1 512, fc2 10
@@ -102,3 +103,13 @@ def test_what_is_unknown_is_said() -> None:
         memory_of(LENET, ParallelPlan(), optimiser="lion")
     with pytest.raises(SimulationError, match="does not say its layers' outputs"):
         memory_of(bare(), ParallelPlan())
+
+
+def test_a_part_of_a_pool_alone_needs_its_buffers() -> None:
+    """VGG-11 for CIFAR-10 in eight parts: one has no parameters."""
+    workload = model("vgg11:variant=cifar10", Compute(batch=64))
+    plan = ParallelPlan.parse("interleaved:stages=4:microbatches=32/ring", 4)
+    parts = parts_of_plan(workload, plan)
+    assert [layer.name for part in parts for layer in part] == [layer.name for layer in workload.architecture.layers]  # type: ignore[union-attr]
+    assert any(not sum(layer.weight_bytes for layer in part) for part in parts)
+    assert len(memory_of_plan(workload, plan)) == 4
