@@ -254,6 +254,7 @@ class Made:
     Attributes:
         sizes: of its pieces, in bytes, if they are not equal parts of the tensor.
         distributes: one of its servers begins an iteration with what the previous one left.
+        slowdown: computing takes so many times as long as the schedule has it.
         passes: what workers compute in it are their passes, which vary.
     """
 
@@ -261,6 +262,7 @@ class Made:
     schedule: Schedule
     sizes: tuple[int, ...]
     distributes: bool
+    slowdown: float = 1.0
     passes: bool = False
 
 
@@ -278,26 +280,28 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
     """
     workload, mechanism = job.workload, job.mechanism
     may = alone and job.reduce is not False and _all_alike(topology) and job.variation.is_none
-    may = may and not job.hosts and len(workload.backward_ns) == 1 and len(workload.summed) == len(workload.tensors)
-    if len(workload.summed) < len(workload.tensors):
-        return _made(job, topology, may, first, stride)
+    summed = workload.summed
+    may = may and not job.hosts and len(workload.backward_ns) == 1 and len(summed) == len(workload.tensors)
     switches = tuple((cable.lower, cable.upper) for cable in topology.cables) if len(topology.switches) > 1 else ()
-    tensors = tuple((tensor.bytes, tensor.turn, tensor.workers) for tensor in workload.tensors)
+    tensors = tuple((tensor.bytes, tensor.turn, tensor.workers) for tensor in summed)
     where = (job.hosts, first, stride, topology.switches, switches)
     key = (mechanism.name, mechanism.build, job.workers, tensors, may, job.reduce, where)
-    if key not in _kept:
-        programs = _made(job, topology, may, first, stride)
-        if sum(len(made.compiled.ops) for made in programs[0]) > KEPT_OPERATIONS:
-            return programs
-        _kept[key] = programs
-        if len(_kept) > KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return _kept[key]
+    if key in _kept:
+        _kept.move_to_end(key)
+        programs = _kept[key]
+    else:
+        programs = _of_summed(job, topology, may, first, stride)
+        if sum(len(made.compiled.ops) for made in programs[0]) <= KEPT_OPERATIONS:
+            _kept[key] = programs
+            if len(_kept) > KEPT:
+                _kept.popitem(last=False)
+    made, of_tensor, stand = programs
+    own = _of_exchanges(workload)
+    return [*made, *own], [*of_tensor, *range(len(made), len(made) + len(own))], stand
 
 
-def _made(job: Job, topology: Topology, may: bool, first: int, stride: int) -> Programs:
-    """Make what _programs returns.
+def _of_summed(job: Job, topology: Topology, may: bool, first: int, stride: int) -> Programs:
+    """Make what _programs returns of the tensors that the mechanism sums.
 
     Args:
         may: one worker may represent all, if the schedule allows it.
@@ -342,14 +346,18 @@ def _made(job: Job, topology: Topology, may: bool, first: int, stride: int) -> P
         program = programs[id(schedule)]
         program = in_group(program, group, job.workers) if group else program
         made.append(Made(program, schedule, (), bool(schedule.servers)))
-    for number, tensor in enumerate(workload.tensors[len(summed) :], start=len(summed)):
-        assert tensor.exchange is not None, "what is summed comes first"
-        schedule = tensor.exchange.schedule
-        distributes = bool(schedule.servers) and number not in workload.errands
-        of_tensor.append(len(made))
-        passes = number in workload.errands
-        made.append(Made(_compiled(schedule), schedule, tensor.exchange.sizes, distributes, passes))
     return made, of_tensor, 1
+
+
+def _of_exchanges(workload: Workload) -> list[Made]:
+    """One for each tensor that an exchange carries."""
+    own = []
+    for number, tensor in enumerate(workload.tensors):
+        if (exchange := tensor.exchange) is not None:
+            schedule, passes = exchange.schedule, number in workload.errands
+            distributes = bool(schedule.servers) and not passes
+            own.append(Made(_compiled(schedule), schedule, exchange.sizes, distributes, exchange.slowdown, passes))
+    return own
 
 
 # The last exchanges' schedules, by identity, with their programs: a cell is played many times.
@@ -369,11 +377,12 @@ def _compiled(schedule: Schedule) -> Compiled:
 
 def _kernel_program(made: Made, nodes: NDArray[np.int32], servers_stream: bool, variation: Variation) -> Any:
     c = made.compiled
-    durations_ps = c.durations_ns * PS_PER_NS
+    durations_ns = np.rint(c.durations_ns * made.slowdown).astype(np.int64)
+    durations_ps = durations_ns * PS_PER_NS
     if made.passes and not variation.is_none and len(durations_ps):
         ranks = np.repeat(np.arange(len(c.names)), np.diff(c.begin))[c.ops[:, 0] == COMPUTE]
         vary = ranks < c.workers
-        durations_ps[vary] = variation.operations_ps(c.durations_ns[vary], ranks[vary], salt=2)
+        durations_ps[vary] = variation.operations_ps(durations_ns[vary], ranks[vary], salt=2)
     return kernel_program(
         c.pieces, c.workers, nodes, c.begin, c.ops, c.peers, list(made.sizes), durations_ps, servers_stream
     )
