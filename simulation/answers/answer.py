@@ -125,6 +125,7 @@ def answer(
     seed: int = 1,
     advance: Callable[[], None] = lambda: None,
     longest_s: float = math.inf,
+    with_break_even: bool = True,
 ) -> Answer:
     """Simulate scenarios that differ in their mechanisms, and compare them.
 
@@ -133,6 +134,7 @@ def answer(
         seed: of the perturbations.
         advance: called after each scenario.
         longest_s: a scenario whose play is estimated to take longer is extrapolated from smaller networks.
+        with_break_even: the sentence says where the fabric's help ceases or begins to pay, which takes many plays.
 
     Raises:
         SimulationError, HostlibError: none of them can be played; with the reason of the first. If some cannot, they are
@@ -167,7 +169,7 @@ def answer(
     probed.sort(key=lambda one: one.result.iteration_s)
     hosts_s = min((each.result.iteration_s for each in probed if not each.row.uses_fabric), default=None)
     rows = tuple(replace(each.row, speedup=_over(hosts_s, each.result.iteration_s)) for each in probed)
-    text, unresolved = _sentence(rows, probed, tflops)
+    text, unresolved = _sentence(rows, probed, tflops, with_break_even)
     iterations = {each.scenario.mechanism: each.result for each in probed}
     return Answer(text, unresolved, rows[0].mechanism, assumptions, rows, left_out, iterations)
 
@@ -256,7 +258,9 @@ def _probeable(scenario: Scenario, setup: Setup, result: SimulatedIteration) -> 
 # ---- the sentence --------------------------------------------------------------------------------------------------
 
 
-def _sentence(rows: Sequence[Row], played: Sequence[_Played], tflops: float | None) -> tuple[str, bool]:
+def _sentence(
+    rows: Sequence[Row], played: Sequence[_Played], tflops: float | None, with_break_even: bool
+) -> tuple[str, bool]:
     """The answer, and whether what it compares is unresolved."""
     first = {uses: next((row for row in rows if row.uses_fabric is uses), None) for uses in (True, False)}
     fabric, host = first[True], first[False]
@@ -270,7 +274,7 @@ def _sentence(rows: Sequence[Row], played: Sequence[_Played], tflops: float | No
     times = host.iteration_ms / fabric.iteration_ms
     why = "differ by less than their intervals" if unresolved else ""
     parts = [compared(fabric.mechanism, host.mechanism, times, unresolved=why), exposed]
-    if sentence := _break_even(fabric, host, played, tflops):
+    if with_break_even and (sentence := _break_even(fabric, host, played, tflops)):
         parts.append(sentence)
     text = "; ".join(parts)
     return f"{text[0].upper() if text.startswith('the ') else text[0]}{text[1:]}.", unresolved

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from hostlib.errors import HostlibError
@@ -192,7 +193,8 @@ def changes(contest: Contest, tflops: float | None) -> list[Change]:
         )
     if scenario.semantics.slots:
         own = scenario.semantics.slots
-        made += _steps(contest, "slots", own, [(count, _semantics(slots=count)) for count in SLOTS], fabric_only=True)
+        values = [(count, _semantics(slots=count)) for count in SLOTS]
+        made += _steps(contest, "slots", own, values, fabric_only=True, more_helps=True)
     if scenario.semantics.headers:
         values = [(count, _semantics(elements=count)) for count in sorted(LEGAL_ELEMENTS)]
         made += _steps(contest, "elements", scenario.semantics.elements, values, fabric_only=True)
@@ -229,34 +231,50 @@ def _at(
 
 
 def _steps(
-    contest: Contest, what: str, now: int, values: Iterable[tuple[int, Changed]], fabric_only: bool = False
+    contest: Contest,
+    what: str,
+    now: int,
+    values: Iterable[tuple[int, Changed]],
+    fabric_only: bool = False,
+    more_helps: bool = False,
 ) -> list[Change]:
     """The nearest values on both sides of today's at which the fabric pays if it does not today, or the reverse.
 
     Args:
         values: with what they change of a scenario, in ascending order.
         fabric_only: the hosts' mechanisms stay as they are.
+        more_helps: the higher the value, the faster the fabric; so one side is enough, and halving it finds the value.
     """
-    today = contest.place(
-        [each.iteration_ms for each, _ in contest.fabric], [each.iteration_ms for each, _ in contest.hosts]
-    ).pays
-    values, made = list(values), []
+    hosts_today_s = [each.iteration_ms / 1e3 for each, _ in contest.hosts]
+    today = contest.place([each.iteration_ms / 1e3 for each, _ in contest.fabric], hosts_today_s).pays
+    values = list(values)
+
+    @cache
+    def there(changed: Changed) -> Place | None:
+        fabric_s = [_played_s(changed(scenario)) for _, scenario in contest.fabric]
+        hosts_s = hosts_today_s if fabric_only else [_played_s(changed(scenario)) for _, scenario in contest.hosts]
+        return None if min(hosts_s) == float("inf") else contest.place(fabric_s, hosts_s)
+
+    def differs(value: tuple[int, Changed]) -> bool:
+        place = there(value[1])
+        return place is not None and place.pays is not today
+
+    made = []
     above = [each for each in values if each[0] > now]
     below = [each for each in reversed(values) if each[0] < now]
     for side, ordered in (("above", above), ("below", below)):
-        for value, changed in ordered:
-            fabric_s = [_played_s(changed(scenario)) for _, scenario in contest.fabric]
-            if fabric_only:
-                hosts_s = [each.iteration_ms / 1e3 for each, _ in contest.hosts]
-            else:
-                hosts_s = [_played_s(changed(scenario)) for _, scenario in contest.hosts]
-            if min(hosts_s) == float("inf"):
-                continue
-            there = contest.place(fabric_s, hosts_s)
-            if there.pays is not today:
-                plan = there.fabric if there.pays else there.hosts
-                made.append(Change(what, what, now, value, side, there.pays, plan))
-                break
+        if more_helps and today is (side == "above"):
+            continue
+        if more_helps:
+            first = bisect_left(ordered, True, key=differs)
+        else:
+            first = next((number for number, each in enumerate(ordered) if differs(each)), len(ordered))
+        if first < len(ordered):
+            value, changed = ordered[first]
+            place = there(changed)
+            assert place is not None, "it differs"
+            plan = place.fabric if place.pays else place.hosts
+            made.append(Change(what, what, now, value, side, place.pays, plan))
     return made
 
 

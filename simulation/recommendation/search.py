@@ -152,7 +152,7 @@ def search(
         return Found(None, tuple(candidates), None, (), (), left_out)
     tell(f"comparing {len(chosen)} finalists")
     scenarios = tuple(space.scenario(each.plan) for each in chosen)
-    compared = answer(scenarios, assumptions, tflops, seed, longest_s=LONG_S)
+    compared = answer(scenarios, assumptions, tflops, seed, longest_s=LONG_S, with_break_even=False)
     final = _with_rows(candidates, chosen, compared)
     recommended = _recommended(final)
     rivals = tuple(

@@ -11,9 +11,11 @@ from __future__ import annotations
 import inspect
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -267,9 +269,32 @@ class Made:
 
 
 Programs = tuple[list[Made], list[int], int]
-# The last programs, by what they depend on: a cell is played many times with other rates and times.
-_kept: OrderedDict[Any, Programs] = OrderedDict()
 KEPT, KEPT_OPERATIONS = 32, 500_000  # at most; of each
+Value = TypeVar("Value")
+
+
+class Last(Generic[Value]):
+    """The last values, by what they depend on: a cell is played many times with other rates and times."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Any, Value] = OrderedDict()
+
+    def get(self, key: Any, make: Callable[[], Value], small: Callable[[Value], bool] = lambda value: True) -> Value:
+        """A key's value, which is made if it is not there, and kept if it is small."""
+        if key not in self._values:
+            value = make()
+            if not small(value):
+                return value
+            self._values[key] = value
+            if len(self._values) > KEPT:
+                self._values.popitem(last=False)
+        self._values.move_to_end(key)
+        return self._values[key]
+
+
+_programs_of_summed = Last[Programs]()
+_one_worker = Last["Compiled | None"]()  # which represents all
+_exchanges = Last[tuple[Schedule, Compiled]]()  # by the schedule's identity
 
 
 def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride: int = 1) -> Programs:
@@ -286,16 +311,11 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
     tensors = tuple((tensor.bytes, tensor.turn, tensor.workers) for tensor in summed)
     where = (job.hosts, first, stride, topology.switches, switches)
     key = (mechanism.name, mechanism.build, job.workers, tensors, may, job.reduce, where)
-    if key in _kept:
-        _kept.move_to_end(key)
-        programs = _kept[key]
-    else:
-        programs = _of_summed(job, topology, may, first, stride)
-        if sum(len(made.compiled.ops) for made in programs[0]) <= KEPT_OPERATIONS:
-            _kept[key] = programs
-            if len(_kept) > KEPT:
-                _kept.popitem(last=False)
-    made, of_tensor, stand = programs
+    made, of_tensor, stand = _programs_of_summed.get(
+        key,
+        lambda: _of_summed(job, topology, may, first, stride),
+        lambda programs: sum(len(each.compiled.ops) for each in programs[0]) <= KEPT_OPERATIONS,
+    )
     own = _of_exchanges(workload)
     return [*made, *own], [*of_tensor, *range(len(made), len(made) + len(own))], stand
 
@@ -306,7 +326,7 @@ def _of_summed(job: Job, topology: Topology, may: bool, first: int, stride: int)
     Args:
         may: one worker may represent all, if the schedule allows it.
     """
-    workload, build = job.workload, job.mechanism.build
+    workload, mechanism, build = job.workload, job.mechanism, job.mechanism.build
     takes = {} if build is None else inspect.signature(build).parameters
     schedules: list[Schedule] = []
     groups: list[tuple[int, ...]] = []
@@ -319,7 +339,7 @@ def _of_summed(job: Job, topology: Topology, may: bool, first: int, stride: int)
         group = tensor.workers
         key: Any = (tensor.bytes if "size" in takes else 0, tensor.turn if "turn" in takes else 0, group)
         if key not in known:
-            schedule = job.mechanism.schedule(len(group) or job.workers, size=tensor.bytes, turn=tensor.turn)
+            schedule = mechanism.schedule(len(group) or job.workers, size=tensor.bytes, turn=tensor.turn)
             like = _like(schedule, tensor.turn)
             if (like, group) not in known:
                 known[like, group] = len(schedules)
@@ -336,7 +356,11 @@ def _of_summed(job: Job, topology: Topology, may: bool, first: int, stride: int)
             hosts = {worker(place): worker(numbers[rank]) for place, rank in enumerate(ranks)}
             schedules[number] = _spread(schedule, topology, hosts)
     if may and (job.reduce or len(schedules[0].nodes[worker(0)]) * job.workers * len(of_tensor) > REDUCE_ABOVE):
-        ones = [reduced(schedule) for schedule in schedules]
+        likes = {id(schedule): like for like, schedule in alike.items()}
+        ones = [
+            _one_worker.get((mechanism.name, build, each.world_size, likes[id(each)]), partial(reduced, each))
+            for each in schedules
+        ]
         if all(ones):
             made = [Made(p, s, (), False) for p, s in zip(ones, schedules, strict=True) if p is not None]
             return made, of_tensor, job.workers
@@ -356,23 +380,14 @@ def _of_exchanges(workload: Workload) -> list[Made]:
         if (exchange := tensor.exchange) is not None:
             schedule, passes = exchange.schedule, number in workload.errands
             distributes = bool(schedule.servers) and not passes
-            own.append(Made(_compiled(schedule), schedule, exchange.sizes, distributes, exchange.slowdown, passes))
+            # The schedule is kept, too, so that no other one gets its identity.
+            _, program = _exchanges.get(id(schedule), partial(_with_program, schedule))
+            own.append(Made(program, schedule, exchange.sizes, distributes, exchange.slowdown, passes))
     return own
 
 
-# The last exchanges' schedules, by identity, with their programs: a cell is played many times.
-_exchanges: OrderedDict[int, tuple[Schedule, Compiled]] = OrderedDict()
-
-
-def _compiled(schedule: Schedule) -> Compiled:
-    """An exchange's program."""
-    kept, program = _exchanges.get(id(schedule), (None, None))
-    if kept is not schedule or program is None:
-        program = compile_schedule(schedule)
-        _exchanges[id(schedule)] = schedule, program
-        if len(_exchanges) > KEPT:
-            _exchanges.popitem(last=False)
-    return program
+def _with_program(schedule: Schedule) -> tuple[Schedule, Compiled]:
+    return schedule, compile_schedule(schedule)
 
 
 def _kernel_program(made: Made, nodes: NDArray[np.int32], servers_stream: bool, variation: Variation) -> Any:
