@@ -165,7 +165,7 @@ def answer(
     probed: list[_Played] = []
     plays = _plays([result.events for _, _, result, _ in played])
     for each in played:
-        probed.append(_probe(*each, plays, seed))
+        probed.append(_probe(*each, plays, seed, longest_s))
     probed.sort(key=lambda one: one.result.iteration_s)
     hosts_s = min((each.result.iteration_s for each in probed if not each.row.uses_fabric), default=None)
     rows = tuple(replace(each.row, speedup=_over(hosts_s, each.result.iteration_s)) for each in probed)
@@ -204,13 +204,20 @@ def _over(hosts_s: float | None, iteration_s: float) -> float | None:
 
 
 def _probe(
-    scenario: Scenario, setup: Setup, result: SimulatedIteration, deviation: float, plays: int, seed: int
+    scenario: Scenario,
+    setup: Setup,
+    result: SimulatedIteration,
+    deviation: float,
+    plays: int,
+    seed: int,
+    longest_s: float,
 ) -> _Played:
     """A mechanism's interval, and what limits it.
 
     Args:
         deviation: of the plays whose median the result is.
         plays: for the interval, if it is not to be propagated.
+        longest_s: see answer.
     """
     iteration_s, compute_s = result.iteration_s, setup.compute_s
     interval, limit, events = Interval(iteration_s, iteration_s), "computing" if compute_s else "nothing", 0
@@ -221,12 +228,12 @@ def _probe(
     else:
         if result.workers_per_played > 1:  # The schedules that were compiled for the result serve again.
             setup = replace(setup, job=replace(setup.job, reduce=None))
-        probe = _probeable(scenario, setup, result)
+        probe = _probeable(scenario, setup, result, longest_s)
         base = probe.play()
         base_s, events = slowest_s(base), base.events
         found = what_if.elasticities(probe, base_s)
         limit = what_if.limited_by(found, probe, base, events <= CHEAP_EVENTS)
-        if plays and result.workers_per_played == 1:
+        if plays and result.workers_per_played == 1 and not takes_long(scenario, longest_s):
             interval = perturbation.played_interval(setup, iteration_s, seed, plays)
         else:
             # Mechanisms with few messages play many events for each of them.
@@ -247,12 +254,12 @@ def _probe(
     return _Played(scenario, result, setup, setup_s, events, row)
 
 
-def _probeable(scenario: Scenario, setup: Setup, result: SimulatedIteration) -> Setup:
+def _probeable(scenario: Scenario, setup: Setup, result: SimulatedIteration, longest_s: float) -> Setup:
     """What stands for a cell where it is played again and again: the cell or, if a play takes long, a smaller one."""
     few = PROBED_EVENTS if result.workers_per_played > 1 or setup.has_uplinks else 4 * PROBED_EVENTS
-    if result.events <= few or scenario.network.topology is not None:
+    if scenario.network.topology is not None:
         return setup
-    return smaller(scenario)
+    return smaller(scenario) if result.events > few or takes_long(scenario, longest_s) else setup
 
 
 # ---- the sentence --------------------------------------------------------------------------------------------------

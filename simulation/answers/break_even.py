@@ -33,7 +33,8 @@ class Corrected:
     def played_s(self, compute: float, bandwidth: float) -> float:
         """The cell's time with other speeds, by their factors."""
         other = self.setup.computing(1 / compute).rates(bandwidth, bandwidth)
-        return other.compute_s + self.exposed * max(0.0, other.played_s() - other.compute_s)
+        least = other.compute_s
+        return least + self.exposed * max(0.0, other.played_s() - least)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import islice, product
 
 from hostlib.errors import HostlibError
 from hostlib.schedules.schedule import worker
@@ -326,7 +326,7 @@ def _tuned(state: _State, tell: Tell) -> None:
     """Try bucket sizes, then numbers of slots, with the best."""
     space = state.space
     for uses in (False, True):
-        best = [each for each in state.best(uses) if not _has_chunks(space, each)][:TUNED]
+        best = list(islice((each for each in state.best(uses) if not _has_chunks(space, each)), TUNED))
         near = [each for each in best if each.iteration_ms <= FAR * best[0].iteration_ms]
         if space.buckets:
             tell(f"{len(space.buckets)} bucket sizes of {len(near)} plans")
