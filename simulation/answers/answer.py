@@ -21,6 +21,7 @@ from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import Scenario, median, slowest_s
 from simulation.experiments.single_iteration import SimulatedIteration
 from simulation.experiments.verdict import compared
+from simulation.predictors.calibration import Calibration
 
 # Events: what is played besides each mechanism's time takes a second or two on one core.
 PLAYED_EVENTS = 8_000_000  # for intervals, of all mechanisms together
@@ -126,6 +127,7 @@ def answer(
     advance: Callable[[], None] = lambda: None,
     longest_s: float = math.inf,
     with_break_even: bool = True,
+    calibration: Calibration | None = None,
 ) -> Answer:
     """Simulate scenarios that differ in their mechanisms, and compare them.
 
@@ -135,6 +137,7 @@ def answer(
         advance: called after each scenario.
         longest_s: a scenario whose play is estimated to take longer is extrapolated from smaller networks.
         with_break_even: the sentence says where the fabric's help ceases or begins to pay, which takes many plays.
+        calibration: intervals follow from it; None: from what the simulator is assumed not to know.
 
     Raises:
         SimulationError, HostlibError: none of them can be played; with the reason of the first. If some cannot, they are
@@ -163,9 +166,10 @@ def answer(
     if not played:
         raise errors[0]
     probed: list[_Played] = []
-    plays = _plays([result.events for _, _, result, _ in played])
+    plays = 0 if calibration else _plays([result.events for _, _, result, _ in played])
     for each in played:
-        probed.append(_probe(*each, plays, seed, longest_s))
+        found = _probe(*each, plays, seed, longest_s)
+        probed.append(found if calibration is None else replace(found, row=_calibrated(found.row, calibration)))
     probed.sort(key=lambda one: one.result.iteration_s)
     hosts_s = min((each.result.iteration_s for each in probed if not each.row.uses_fabric), default=None)
     rows = tuple(replace(each.row, speedup=_over(hosts_s, each.result.iteration_s)) for each in probed)
@@ -189,6 +193,11 @@ def _simulated(scenario: Scenario, longest_s: float) -> tuple[SimulatedIteration
     result = SimulatedIteration.of(median(plays), scenario.rounds)
     times = np.array([slowest_s(each) for each in plays])
     return result, float(times.std()) / result.iteration_s if result.iteration_s else 0.0
+
+
+def _calibrated(row: Row, calibration: Calibration) -> Row:
+    low_ms, high_ms = calibration.interval(row.mechanism, row.iteration_ms)
+    return replace(row, low_ms=low_ms, high_ms=high_ms)
 
 
 def _plays(events: Sequence[int]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from simulation.answers.answer import Answer, Assumptions, Row
 from simulation.experiments.verdict import times_text
 from simulation.plans.stages import memory_of_plan
+from simulation.predictors.calibration import Calibration
 from simulation.recommendation.candidate import Candidate
 from simulation.recommendation.changes import Change, Contest, Map, changes, speed_map
 from simulation.recommendation.run_cost import RunCost
@@ -106,6 +107,7 @@ def recommend(
     memory_limit_bytes: int | None,
     wanted: Wanted,
     tell: Tell = lambda line: None,
+    calibration: Calibration | None = None,
 ) -> Recommendation:
     """Search, and say what would change the outcome.
 
@@ -113,11 +115,12 @@ def recommend(
         tflops: computing speed of a worker; None if unknown.
         memory_limit_bytes: of each GPU; None if unknown.
         tell: takes a line of progress.
+        calibration: see simulation.answers.answer.answer.
 
     Raises:
         SimulationError, HostlibError: no plan can be played, or a number is illegal.
     """
-    found = search(space, assumptions, tflops, seed, _need(space), memory_limit_bytes, tell)
+    found = search(space, assumptions, tflops, seed, _need(space), memory_limit_bytes, tell, calibration)
     chosen, run = found.recommended, None
     if wanted.examples is not None:
         # All plans take the same if none is chosen.

@@ -22,6 +22,7 @@ from simulation.errors import SimulationError
 from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import Scenario
 from simulation.plans.parallel_plan import ParallelPlan, PipelineSchedule
+from simulation.predictors.calibration import Calibration
 from simulation.recommendation.candidate import Candidate
 from simulation.simulator.play import operations
 
@@ -117,6 +118,7 @@ def search(
     need: Need = lambda plan: None,
     limit_bytes: int | None = None,
     tell: Tell = lambda line: None,
+    calibration: Calibration | None = None,
 ) -> Found:
     """Search for the fastest plan that fits.
 
@@ -126,11 +128,12 @@ def search(
         need: bytes of a worker's GPU that a plan takes; None if unknown.
         limit_bytes: of a GPU's memory; None if unknown.
         tell: takes a line of progress.
+        calibration: see simulation.answers.answer.answer.
 
     Raises:
         SimulationError, HostlibError: no plan can be played; with the reason of the first.
     """
-    state = _State(space, seed, need, limit_bytes)
+    state = _State(space, seed, need, limit_bytes, calibration)
     tell(f"{len(space.mechanisms)} mechanisms")
     for name in space.mechanisms:
         try:
@@ -152,7 +155,9 @@ def search(
         return Found(None, tuple(candidates), None, (), (), left_out)
     tell(f"comparing {len(chosen)} finalists")
     scenarios = tuple(space.scenario(each.plan) for each in chosen)
-    compared = answer(scenarios, assumptions, tflops, seed, longest_s=LONG_S, with_break_even=False)
+    compared = answer(
+        scenarios, assumptions, tflops, seed, longest_s=LONG_S, with_break_even=False, calibration=calibration
+    )
     final = _with_rows(candidates, chosen, compared)
     recommended = _recommended(final)
     rivals = tuple(
@@ -174,6 +179,7 @@ class _State:
     seed: int
     need: Need
     limit_bytes: int | None
+    calibration: Calibration | None = None
     played: dict[ParallelPlan, Candidate] = field(default_factory=dict)
     errors: dict[str, Exception] = field(default_factory=dict)
 
@@ -191,7 +197,9 @@ class _State:
         scenario = self.space.scenario(plan)
         setup, iteration_s, deviation = _once(scenario)
         interval = perturbation.Interval(iteration_s, iteration_s)
-        if iteration_s > NO_TIME_S:
+        if self.calibration is not None:
+            interval = perturbation.Interval(*self.calibration.interval(plan.name, iteration_s))
+        elif iteration_s > NO_TIME_S:
             computing = min(1.0, setup.compute_s / iteration_s)
             shares = {"compute": computing, "hosts": 1 - computing}
             interval = perturbation.propagated_interval(setup, iteration_s, shares, 0.0, deviation, self.seed)
