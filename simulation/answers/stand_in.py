@@ -21,10 +21,15 @@ def smaller(scenario: Scenario) -> Setup:
     Raises:
         SimulationError, HostlibError: the scenario is impossible.
     """
+    return Setup.of(with_fewer(scenario))
+
+
+def with_fewer(scenario: Scenario) -> Scenario:
+    """What `smaller` plays."""
     racks = scenario.network.racks
     unit = math.lcm(racks, scenario.choice.strategy.stages)
     fewer = min(scenario.workers, -(-PROBE_WORKERS // unit) * unit)
-    return Setup.of(_with_workers(scenario, fewer, racks, min(scenario.jobs, PROBE_JOBS)))
+    return _with_workers(scenario, fewer, racks, min(scenario.jobs, PROBE_JOBS))
 
 
 def takes_long(scenario: Scenario, longest_s: float) -> bool:

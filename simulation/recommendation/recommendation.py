@@ -129,11 +129,13 @@ def recommend(
             times = of.iteration_ms, of.low_ms, of.high_ms
             batch, workers = space.base.subject.batch, space.workers
             run = RunCost.of(times, wanted.examples, batch, workers, wanted.epochs, wanted.price)
-    contest, where, map_ = Contest.of(found), list[Change](), None
-    if contest is not None and chosen is not None and wanted.changes:
+    contest, where, map_ = None, list[Change](), None
+    if chosen is not None and (wanted.changes or wanted.map):
+        contest = Contest.of(found)
+    if contest is not None and wanted.changes:
         tell("what would change the answer")
         where = changes(contest, tflops)
-    if contest is not None and chosen is not None and wanted.map:
+    if contest is not None and wanted.map:
         tell("a map of bandwidths and speeds")
         map_ = speed_map(contest)
     if (memory := _memory_change(found, memory_limit_bytes)) is not None:
