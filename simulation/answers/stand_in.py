@@ -63,7 +63,7 @@ def extrapolated(scenario: Scenario, fewest: int = FEWEST) -> tuple[SimulatedIte
         SimulationError, HostlibError: the scenario is impossible.
     """
     sizes, stages = [(scenario.workers, scenario.network.racks)], scenario.choice.strategy.stages
-    while len(sizes) < 3 or sizes[-1][0] >= 2 * fewest:
+    while len(sizes) < 3 or 2 * sizes[-1][0] >= 3 * fewest:
         workers, racks = sizes[-1]
         sizes.append((workers // (2 * stages) * stages, max(2, racks // 2) if racks > 2 and len(sizes) % 2 else racks))
     few, more = (Setup.of(_with_workers(scenario, *size, scenario.jobs)) for size in (sizes[-1], sizes[-2]))
