@@ -87,10 +87,10 @@ def recommend(
     """
     cluster = cluster or Cluster()
     defaults = {name: each.default for name, each in inspect.signature(ask).parameters.items()}
-    asked = {each.name: getattr(cluster, each.name) for each in fields(cluster) if each.name not in OF_SEARCH}
+    of_cluster = {each.name: getattr(cluster, each.name) for each in fields(cluster) if each.name not in OF_SEARCH}
     arguments = {
         **defaults,
-        **asked,
+        **of_cluster,
         "model": model,
         "trace": trace,
         "batch": batch,

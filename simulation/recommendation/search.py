@@ -28,7 +28,7 @@ from simulation.simulator.play import operations
 
 # Of one play, estimated: smaller networks stand for what takes longer, of finalists and of others.
 LONG_S, SEARCHED_S = 0.3, 0.1
-MOST_OWN = 400_000  # operations of a strategy's own messages; more take seconds to compile
+MOST_OWN = 400_000  # operations of a strategy's own messages; more take seconds to play
 SAMPLE = 32  # workers with whose number they are counted
 ROUGH = 32  # workers of the smaller of the networks that stand for a cell while it is searched
 PLAYED_ALL = 500_000  # operations of a play in which workers vary; of more, one worker stands for all if it can
@@ -322,12 +322,13 @@ def _require_own(scenario: Scenario) -> None:
         raise SimulationError(f"{scenario.mechanism}: all its workers must be on one host")
     few = min(scenario.workers, SAMPLE)
     plan = scenario.subject.plan(scenario.choice, few)
-    if not plan.exchanges and not plan.chunks:
-        raise SimulationError(f"{scenario.mechanism}: does what {scenario.choice.mechanism.name} does with this model")
-    distinct = {id(each.schedule): each.schedule for each in plan.exchanges}.values()
-    own = sum(len(each.nodes[worker(0)]) * few for each in distinct if worker(0) in each.nodes)
+    own = sum(len(each.schedule.nodes[worker(0)]) * few for each in plan.exchanges if worker(0) in each.schedule.nodes)
     if own * (scenario.workers / few) ** 2 > MOST_OWN:  # each worker sends to each other
         raise SimulationError(f"{scenario.mechanism}: its own messages are too many to be searched")
+    if few < scenario.workers:  # a strategy may choose by the number of workers
+        plan = scenario.subject.plan(scenario.choice, scenario.workers)
+    if not plan.exchanges and not plan.chunks:
+        raise SimulationError(f"{scenario.mechanism}: does what {scenario.choice.mechanism.name} does with this model")
 
 
 def _tuned(state: _State, tell: Tell) -> None:
