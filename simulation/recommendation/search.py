@@ -29,7 +29,7 @@ from simulation.simulator.play import operations
 # Of one play, estimated: smaller networks stand for what takes longer, of finalists and of others.
 LONG_S, SEARCHED_S = 0.3, 0.1
 MOST_OWN = 400_000  # operations of a strategy's own messages; more take seconds to play
-SAMPLE = 32  # workers with whose number they are counted
+SAMPLE, MOST_PLANNED = 32, 256  # workers with whose number they are counted, and planned
 ROUGH = 32  # workers of the smaller of the networks that stand for a cell while it is searched
 PLAYED_ALL = 500_000  # operations of a play in which workers vary; of more, one worker stands for all if it can
 KEPT, TUNED, FINALISTS = 1, 2, 2  # of each kind: mechanisms that are combined, plans that are tuned, and compared
@@ -325,8 +325,8 @@ def _require_own(scenario: Scenario) -> None:
     own = sum(len(each.schedule.nodes[worker(0)]) * few for each in plan.exchanges if worker(0) in each.schedule.nodes)
     if own * (scenario.workers / few) ** 2 > MOST_OWN:  # each worker sends to each other
         raise SimulationError(f"{scenario.mechanism}: its own messages are too many to be searched")
-    if few < scenario.workers:  # a strategy may choose by the number of workers
-        plan = scenario.subject.plan(scenario.choice, scenario.workers)
+    if few < scenario.workers:  # A strategy may choose by their number; from so many on, its choice hardly changes.
+        plan = scenario.subject.plan(scenario.choice, min(scenario.workers, MOST_PLANNED))
     if not plan.exchanges and not plan.chunks:
         raise SimulationError(f"{scenario.mechanism}: does what {scenario.choice.mechanism.name} does with this model")
 
