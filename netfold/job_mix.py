@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ from pydantic import Field, ValidationError
 from rich.table import Table as RichTable
 
 from hostlib.system.user_file import read_text
+from netfold.question import Asked
 from netfold.recommendation import recommendation
 from simulation.errors import ExperimentError
 from simulation.experiments.scenario import MOST_JOBS
@@ -110,20 +110,11 @@ class MixValue:
         return {**asdict(self), "saved": self.saved}
 
 
-def value_of(
-    path: Path,
-    bandwidth: str,
-    options: dict[str, Any],
-    given: Collection[str],
-    gpu_memory: str | None,
-    price: float | None,
-    tell: Tell,
-) -> MixValue:
+def value_of(path: Path, asked: Asked, gpu_memory: str | None, price: float | None, tell: Tell) -> MixValue:
     """What the fabric is worth for a file's jobs.
 
     Args:
-        options: those of simulation/commands/options.py by name, for what a job does not say.
-        given: names of those that the user gave.
+        asked: for what a job does not say.
 
     Raises:
         ExperimentError: the file is invalid.
@@ -132,14 +123,14 @@ def value_of(
     jobs = []
     for job in read_mix(path).job:
         said = {name: value for name in OPTIONS if (value := getattr(job, name)) is not None}
-        of_job = {**options, **{name: value for name, value in said.items() if name != "bandwidth"}}
+        of_job = {**asked.options, **{name: value for name, value in said.items() if name != "bandwidth"}}
         of_job["workers"] = job.workers
         if "gpu" in said or "tflops" in said:
             of_job["tflops"], of_job["gpu"] = job.tflops, job.gpu
         tell(f"job {job.model} with {job.workers} workers")
-        rate = job.bandwidth or bandwidth
-        names = {*given, *said}
-        found = recommendation(job.model, None, rate, of_job, names, Wanted(map=False, changes=False), gpu_memory)[0]
+        rate, given = job.bandwidth or asked.bandwidth, {*asked.given, *said}
+        of_this = Asked(job.model, None, None, rate, of_job, given)
+        found = recommendation(of_this, Wanted(map=False, changes=False), gpu_memory)[0]
         hosts = next((each for each in found.finalists if not each.uses_fabric), None)
         fabric = next((each for each in found.finalists if each.uses_fabric), None)
         share = low = high = 0.0

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from netfold.cell_options import cell_options
 from simulation.answers.answer import Answer
-from simulation.answers.assumptions import computing_speed, of_computing, of_cores, of_hosts, of_network, of_pipelines
+from simulation.answers.assumptions import (
+    computing_speed,
+    of_calibration,
+    of_computing,
+    of_cores,
+    of_hosts,
+    of_network,
+    of_pipelines,
+)
 from simulation.answers.question import cells_of, compare, names_of
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import Scenario
 from simulation.models.architectures import BUILDERS
+from simulation.predictors.calibration import Calibration
 
 
 def ask(
@@ -58,6 +68,7 @@ def ask(
     iterations: int | None = None,
     jitter: float = 0.0,
     stragglers: Mapping[int, float] | None = None,
+    calibration: str | Path | None = None,
     seed: int = 1,
 ) -> Answer:
     """Ask which mechanism suits a model and a network; the same answer as `netfold ask`.
@@ -67,6 +78,8 @@ def ask(
     Args:
         model: a model that `netfold ask` knows; None if `trace` or `size` is given.
         mechanisms: those to compare, or a list in a text, as `ring,ps`; all that have a schedule if there are none.
+        calibration: a file that `netfold simulate calibrate RESULTS --json` printed: intervals follow from measured times;
+            None: from what the simulator is assumed not to know.
         seed: of the perturbations from which intervals follow, and of jitter.
 
     Returns:
@@ -81,22 +94,55 @@ def ask(
     defaults = {name: each.default for name, each in inspect.signature(ask).parameters.items()}
     given = {name for name, value in arguments.items() if value != defaults[name]} - {"model", "trace"}
     path = None if trace is None else Path(trace)
-    return question(model, path, size, bandwidth, cell_options(arguments), given)[0]
+    return question(Asked(model, path, size, bandwidth, cell_options(arguments), given))[0]
 
 
-def question(
-    model: str | None,
-    trace: Path | None,
-    size: str | None,
-    bandwidth: str,
-    options: dict[str, Any],
-    given: Collection[str],
-) -> tuple[Answer, list[Scenario], str]:
-    """Answer a question that options describe.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, in the command line's words.
 
-    Args:
-        options: those of simulation/commands/options.py by name.
+    Attributes:
+        model, trace, size: of which one is given.
+        options: those of simulation/commands/options.py by name, and `calibration`.
         given: names of those that differ from their defaults.
+    """
+
+    model: str | None
+    trace: Path | None
+    size: str | None
+    bandwidth: str
+    options: Mapping[str, Any]
+    given: Collection[str]
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Its file's. Raises SimulationError, HostlibError: the file is none."""
+        path = self.options["calibration"]
+        return None if path is None else Calibration.read(Path(path))
+
+    def cells(self) -> tuple[list[Scenario], str]:
+        """The cell of each mechanism, and the name of their subject. Raises SimulationError, HostlibError: see ask."""
+        options = dict(self.options)
+        mechanisms = options.pop("mechanisms")
+        names = names_of([mechanisms] if isinstance(mechanisms, str) else mechanisms)
+        workers, jobs, apart = (options.pop(name) for name in ("workers", "jobs", "apart"))
+        return cells_of(names, self.model, self.trace, self.size, workers, self.bandwidth, options, jobs, apart)
+
+    def assumptions(self, cells: Sequence[Scenario], calibration: Calibration | None) -> dict[str, Mapping[str, Any]]:
+        """What cells rest on that differ in their plans alone, each with its source."""
+        cell, options, given = cells[0], self.options, self.given
+        return {
+            **of_computing(self.model, self.trace, cell, given),
+            **of_pipelines(cells),
+            **of_hosts(cell, options["host_link"], given),
+            **of_cores(cell, options["host_costs"], given),
+            **of_network(cell, self.bandwidth, options["latency"], given),
+            **of_calibration(calibration, options["calibration"]),
+        }
+
+
+def question(asked: Asked) -> tuple[Answer, list[Scenario], str]:
+    """Answer a question.
 
     Returns:
         The answer, its cells, and the name of their subject.
@@ -104,31 +150,9 @@ def question(
     Raises:
         SimulationError, HostlibError: see ask.
     """
-    if model is None and trace is None and size is None:
+    if asked.model is None and asked.trace is None and asked.size is None:
         raise SimulationError(f"--model is missing; legal are {', '.join(sorted(BUILDERS))}, or --trace or --size")
-    options = dict(options)
-    mechanisms = options.pop("mechanisms")
-    names = names_of([mechanisms] if isinstance(mechanisms, str) else mechanisms)
-    workers, jobs, apart = (options.pop(name) for name in ("workers", "jobs", "apart"))
-    cells, what = cells_of(names, model, trace, size, workers, bandwidth, options, jobs, apart)
-    assumptions = assumptions_of(model, trace, cells, bandwidth, options, given)
-    return compare(cells, assumptions, computing_speed(cells[0]), options["seed"]), cells, what
-
-
-def assumptions_of(
-    model: str | None,
-    trace: Path | None,
-    cells: Sequence[Scenario],
-    bandwidth: str,
-    options: dict[str, Any],
-    given: Collection[str],
-) -> dict[str, Mapping[str, Any]]:
-    """What cells rest on that differ in their plans alone, each with its source; for the arguments see question."""
-    cell = cells[0]
-    return {
-        **of_computing(model, trace, cell, given),
-        **of_pipelines(cells),
-        **of_hosts(cell, options["host_link"], given),
-        **of_cores(cell, options["host_costs"], given),
-        **of_network(cell, bandwidth, options["latency"], given),
-    }
+    calibration = asked.calibration
+    cells, what = asked.cells()
+    assumptions = asked.assumptions(cells, calibration)
+    return compare(cells, assumptions, computing_speed(cells[0]), asked.options["seed"], calibration), cells, what

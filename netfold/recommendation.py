@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from hostlib.protocol import constants
 from hostlib.text import units
 from netfold.cell_options import cell_options
-from netfold.question import ask, assumptions_of
+from netfold.question import Asked, ask
 from simulation.answers.assumptions import computing_speed
-from simulation.answers.question import cells_of, names_of
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import Scenario
 from simulation.models.architectures import BUILDERS
@@ -65,6 +62,7 @@ def recommend(
     trace: str | Path | None = None,
     examples: int | None = None,
     epochs: int = 1,
+    calibration: str | Path | None = None,
     seed: int = 1,
 ) -> Recommendation:
     """Recommend a strategy, mechanism, parallel plan, bucket size and number of slots; as `netfold ask --search`.
@@ -75,6 +73,7 @@ def recommend(
         cluster: None for four workers.
         trace: path of a trace file.
         examples: of the data set, for the time and cost of `epochs`.
+        calibration: see netfold.ask.
         seed: of intervals.
 
     Returns:
@@ -88,30 +87,33 @@ def recommend(
     """
     cluster = cluster or Cluster()
     defaults = {name: each.default for name, each in inspect.signature(ask).parameters.items()}
-    asked = {each.name: getattr(cluster, each.name) for each in fields(cluster) if each.name not in OF_SEARCH}
-    arguments = {**defaults, **asked, "model": model, "trace": trace, "batch": batch, "seed": seed}
+    of_cluster = {each.name: getattr(cluster, each.name) for each in fields(cluster) if each.name not in OF_SEARCH}
+    arguments = {
+        **defaults,
+        **of_cluster,
+        "model": model,
+        "trace": trace,
+        "batch": batch,
+        "calibration": calibration,
+        "seed": seed,
+    }
     given = {name for name, value in arguments.items() if value != defaults[name]} - {"model", "trace"}
     wanted = Wanted(examples, epochs, cluster.price)
     path = None if trace is None else Path(trace)
-    options = cell_options(arguments)
-    return recommendation(model, path, cluster.bandwidth, options, given, wanted, cluster.gpu_memory)[0]
+    asked = Asked(model, path, None, cluster.bandwidth, cell_options(arguments), given)
+    return recommendation(asked, wanted, cluster.gpu_memory)[0]
 
 
 def recommendation(
-    model: str | None,
-    trace: Path | None,
-    bandwidth: str,
-    options: dict[str, Any],
-    given: Collection[str],
+    asked: Asked,
     wanted: Wanted,
     gpu_memory: str | None = None,
     tell: Tell = lambda line: None,
 ) -> tuple[Recommendation, Scenario, str]:
-    """Search what options leave open.
+    """Search what a question leaves open.
 
     Args:
-        options: those of simulation/commands/options.py by name.
-        given: names of those that differ from their defaults; these are not searched.
+        asked: what it gives is not searched.
         gpu_memory: a size; None for that of the GPU.
         tell: takes a line of progress.
 
@@ -121,26 +123,24 @@ def recommendation(
     Raises:
         SimulationError, HostlibError: see recommend.
     """
-    if model is None and trace is None:
+    if asked.model is None and asked.trace is None:
         raise SimulationError(f"--model is missing; legal are {', '.join(sorted(BUILDERS))}, or --trace")
-    options = dict(options)
-    mechanisms = options.pop("mechanisms")
-    names = names_of([mechanisms] if isinstance(mechanisms, str) else mechanisms)
-    workers, jobs, apart = (options.pop(name) for name in ("workers", "jobs", "apart"))
-    (cell,), what = cells_of(names[:1], model, trace, None, workers, bandwidth, options, jobs, apart)
+    options, given, calibration = asked.options, asked.given, asked.calibration
+    cells, what = asked.cells()
+    cell = cells[0]
     cell.require_counts()
     limit = memory_limit(gpu_memory, options["gpu"])
     semantics = cell.semantics
-    free = not mechanisms and cell.workers > 1  # one worker has nothing to exchange
+    free = not options["mechanisms"] and cell.workers > 1  # one worker has nothing to exchange
     space = SearchSpace(
         cell,
-        names,
+        tuple(each.mechanism for each in cells),
         strategies=free and cell.gpus_per_host == 1 and not semantics.servers_first,
         pipelines=free and cell.gpus_per_host == 1 and not semantics.servers_first and cell.jobs == 1,
         buckets=() if {"bucket", "message"} & set(given) or not semantics.bucket_bytes else _buckets(cell),
         slots=() if "slots" in given or not semantics.slots else (constants.SLOTS // 2, constants.SLOTS),
     )
-    assumptions = assumptions_of(model, trace, [cell], bandwidth, options, given)
+    assumptions = asked.assumptions([cell], calibration)
     source = (
         "--gpu-memory"
         if gpu_memory is not None
@@ -152,7 +152,8 @@ def recommendation(
         "value": "unknown: whether plans fit is not checked" if limit is None else f"{limit / 1e9:g} GB",
         "source": source,
     }
-    found = recommended(space, assumptions, computing_speed(cell), options["seed"], limit, wanted, tell)
+    speed, seed = computing_speed(cell), options["seed"]
+    found = recommended(space, assumptions, speed, seed, limit, wanted, tell, calibration)
     return found, cell, what
 
 

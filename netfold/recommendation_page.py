@@ -78,7 +78,7 @@ def write_page(found: Recommendation, title: str, bandwidth_bits_s: float, mix: 
 
 
 def _breakable(name: str) -> Any:
-    """A plan's name, which may be broken after its separators."""
+    """Text with names of plans, which may be broken after their separators."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([/:+])", r"\1<wbr>", str(escape(name))))

@@ -103,7 +103,7 @@ def network_table(leaves: int | None, oversubscription: float) -> str:
 
 
 def log_uniform(source: random.Random, least: float, most: float) -> float:
-    return least * (most / least) ** source.random()
+    return float(least * (most / least) ** source.random())
 
 
 def random_cells(seed: int) -> Iterator[RandomCell]:

@@ -212,6 +212,11 @@ def _require_operations(mechanism: str, pieces: int, nodes: Collection[str], nod
 
 
 def _error_of(operation: object, pieces: int, nodes: Collection[str]) -> str | None:
+    # Schedules have up to millions of these two, so they are checked first, and fast.
+    if type(operation) is Send or (type(operation) is Receive and type(operation.reduce) is bool):
+        piece, peer = operation.piece, operation.peer
+        if type(piece) is int and 0 <= piece < pieces and type(peer) is str and peer in nodes:
+            return None
     if not isinstance(operation, OPERATIONS):
         return f"must be one of {', '.join(kind.__name__ for kind in OPERATIONS)}"
     if type(operation.piece) is not int or not 0 <= operation.piece < pieces:

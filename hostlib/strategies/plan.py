@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 
 from hostlib.errors import HostlibError
@@ -53,11 +54,16 @@ class Exchange:
     """A strategy's own messages.
 
     Attributes:
+        name: of what it carries.
+        schedule: which exchanges of the same shape share.
         sizes: of the schedule's pieces, in bytes.
+        slowdown: computing takes so many times as long as the schedule has it.
     """
 
+    name: str
     schedule: Schedule
     sizes: tuple[int, ...]
+    slowdown: float = 1.0
 
     @property
     def bytes(self) -> int:
@@ -71,19 +77,12 @@ class Exchange:
 
     def slowed(self, factor: float) -> Exchange:
         """The same exchange, in which computing takes `factor` times as long."""
-
-        def times(operation: Operation) -> Operation:
-            if not isinstance(operation, Compute):
-                return operation
-            return replace(operation, duration_ns=round(operation.duration_ns * factor))
-
-        nodes = {node: tuple(map(times, operations)) for node, operations in self.schedule.nodes.items()}
-        return replace(self, schedule=replace(self.schedule, nodes=nodes))
+        return replace(self, slowdown=self.slowdown * factor)
 
     def compute_ns(self, node: str) -> int:
         """How long a node computes in it."""
         operations = self.schedule.nodes.get(node, ())
-        return sum(each.duration_ns for each in operations if isinstance(each, Compute))
+        return sum(round(each.duration_ns * self.slowdown) for each in operations if isinstance(each, Compute))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +150,11 @@ class Plan:
 
 def everybody_to_everybody(name: str, workers: int, size: int, by_switch: bool = False) -> Exchange:
     """Each worker's piece to all others: from peer to peer, or once to the switch, which multicasts it."""
+    return Exchange(name, _everybody_to_everybody(workers, by_switch), (size,) * workers)
+
+
+@lru_cache(maxsize=4)  # all of a model's layers share it
+def _everybody_to_everybody(workers: int, by_switch: bool) -> Schedule:
     names = [worker(rank) for rank in range(workers)]
     nodes: dict[str, tuple[Operation, ...]] = {}
     for rank, node in enumerate(names):
@@ -169,7 +173,7 @@ def everybody_to_everybody(name: str, workers: int, size: int, by_switch: bool =
             )
         )
     use = FabricUse.MULTICAST if by_switch else None
-    return Exchange(Schedule(name, workers, workers, nodes, fabric_use=use), (size,) * workers)
+    return Schedule("everybody to everybody", workers, workers, nodes, fabric_use=use)
 
 
 def by_server(name: str, workers: int, server: str, up: int, down: int) -> Exchange:
@@ -183,7 +187,7 @@ def by_server(name: str, workers: int, server: str, up: int, down: int) -> Excha
         *(Receive(node, rank, False) for rank, node in others),
         *(Send(node, workers) for _, node in others),
     )
-    return Exchange(Schedule(name, workers, workers + 1, nodes), (*(up,) * workers, down))
+    return Exchange(name, Schedule(name, workers, workers + 1, nodes), (*(up,) * workers, down))
 
 
 def sync_exchange(name: str, workers: int, rank: int, server: str, size: int, compute_ns: int) -> Exchange:
@@ -191,7 +195,7 @@ def sync_exchange(name: str, workers: int, rank: int, server: str, size: int, co
     nodes: dict[str, tuple[Operation, ...]] = {worker(other): () for other in range(workers)}
     nodes[worker(rank)] = (Send(server, 0), Receive(server, 0, False))
     nodes[server] = (Receive(worker(rank), 0, False), Compute(0, compute_ns), Send(worker(rank), 0))
-    return Exchange(Schedule(name, workers, 1, nodes), (size,))
+    return Exchange(name, Schedule(name, workers, 1, nodes), (size,))
 
 
 def sync_exchange_of_all(name: str, workers: int, server: str, size: int, compute_ns: int) -> Exchange:
@@ -205,13 +209,13 @@ def sync_exchange_of_all(name: str, workers: int, server: str, size: int, comput
         Compute(0, compute_ns),
         *(Send(node, rank) for rank, node in enumerate(names)),
     )
-    return Exchange(Schedule(name, workers, workers, nodes), (size,) * workers)
+    return Exchange(name, Schedule(name, workers, workers, nodes), (size,) * workers)
 
 
 def at_the_host(name: str, workers: int, size: int, compute_ns: int) -> Exchange:
     """Each worker's piece to the host that all share, which works on it for that time; no messages."""
     nodes = {worker(rank): (Compute(0, compute_ns),) for rank in range(workers)}
-    return Exchange(Schedule(name, workers, 1, nodes), (size,))
+    return Exchange(name, Schedule(name, workers, 1, nodes), (size,))
 
 
 # ---- traces --------------------------------------------------------------------------------------------------------

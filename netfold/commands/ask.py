@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hostlib.system.plot_file import require_drawable
 from hostlib.text import option_types as types
 from hostlib.text.common_options import together
 from hostlib.text.output import output
-from netfold.question import question
+from netfold.question import Asked, question
 from simulation.answers.answer_table import assumption_lines, draw, remarks, say, show
 from simulation.answers.question import title_of
 from simulation.commands.options import (
@@ -32,7 +33,20 @@ from simulation.errors import SimulationError
 from simulation.models.workload_source import is_trace
 
 TELL_AFTER_S = 2.0
-OF_SEARCH = ("--examples", "--epochs", "--price", "--gpu-memory", "--report", "--profile", "--mix")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What --search takes besides a question."""
+
+    examples: int | None
+    epochs: int
+    price: float | None
+    gpu_memory: str | None
+    profiled_on: str | None
+    mix: Path | None
+    report: Path | None
+
 
 search_options = together(
     click.option(
@@ -69,6 +83,11 @@ search_options = together(
 @host_options
 @network_options
 @job_options
+@click.option(
+    "--calibration",
+    type=types.ANY_FILE,
+    help="Take intervals from measured times: a file that `netfold simulate calibrate --json` printed.",
+)
 @search_options
 @click.option("--plot", type=types.ANY_FILE, help="Draw the times to this file (.svg, .png or .pdf).")
 @json_option
@@ -78,13 +97,6 @@ def ask(
     size: str | None,
     bandwidth: str,
     search: bool,
-    examples: int | None,
-    epochs: int,
-    price: float | None,
-    gpu_memory: str | None,
-    profiled_on: str | None,
-    mix: Path | None,
-    report: Path | None,
     plot: Path | None,
     as_json: bool,
     **options: Any,
@@ -108,18 +120,18 @@ def ask(
     has_trace = trace_file is not None or (model is not None and is_trace(model))
     names = typed(context)
     given = {name.removeprefix("--").replace("-", "_") for name in names}
-    if not search and (idle := [option for option in OF_SEARCH if option in names]):
+    of_search = {each.name: options.pop(each.name) for each in fields(SearchOptions)}
+    idle = [each.opts[0] for each in context.command.params if each.name in of_search and each.opts[0] in names]
+    if idle and not search:
         raise SimulationError(f"{', '.join(idle)}: of a search; add --search")
-    if not (search and mix is not None and model is None and not has_trace):
+    if not (search and of_search["mix"] is not None and model is None and not has_trace):
         refuse_what_says_nothing(context, has_trace, model is not None)
     require_drawable(plot)
+    asked = Asked(model, trace_file, size, bandwidth, options, given)
     if search:
-        _search(
-            model, trace_file, size, bandwidth, options, given,
-            examples, epochs, price, gpu_memory, profiled_on, mix, report, plot, as_json,
-        )  # fmt: skip
+        _search(asked, SearchOptions(**of_search), plot, as_json)
         return
-    found, cells, what = question(model, trace_file, size, bandwidth, options, given)
+    found, cells, what = question(asked)
     title = title_of(what, cells[0], bandwidth)
     if plot is not None:
         draw(found, title, plot)
@@ -134,44 +146,29 @@ def ask(
         say(console, line)
 
 
-def _search(
-    model: str | None,
-    trace: Path | None,
-    size: str | None,
-    bandwidth: str,
-    options: dict[str, Any],
-    given: set[str],
-    examples: int | None,
-    epochs: int,
-    price: float | None,
-    gpu_memory: str | None,
-    profiled_on: str | None,
-    mix: Path | None,
-    report: Path | None,
-    plot: Path | None,
-    as_json: bool,
-) -> None:
+def _search(asked: Asked, wanted: SearchOptions, plot: Path | None, as_json: bool) -> None:
     from netfold import job_mix
     from netfold.recommendation import recommendation
     from netfold.recommendation_page import require_writable, write_page
     from simulation.recommendation.recommendation import Wanted
     from simulation.recommendation.recommendation_table import show_recommendation
 
-    if size is not None:
+    examples, price, mix, report = wanted.examples, wanted.price, wanted.mix, wanted.report
+    if asked.size is not None:
         raise SimulationError("--search is of a training: name a --model or --trace in place of --size")
-    if epochs > 1 and examples is None:
+    if wanted.epochs > 1 and examples is None:
         raise SimulationError("--epochs needs --examples, the size of the data set")
     if price is not None and examples is None and mix is None:
         raise SimulationError("--price needs --examples, the size of the data set, or --mix")
-    wanted = Wanted(examples, epochs, price)
+    of_run = Wanted(examples, wanted.epochs, price)
     if report is not None:
         require_writable(report)
     tell = _teller()
     value = None
     if mix is not None:
-        value = job_mix.value_of(mix, bandwidth, options, given, gpu_memory, price, tell)
+        value = job_mix.value_of(mix, asked, wanted.gpu_memory, price, tell)
     console = output()
-    if model is None and trace is None and value is not None:
+    if asked.model is None and asked.trace is None and value is not None:
         if plot is not None or report is not None:
             raise SimulationError("--plot, --report: of one model's plans; with --model they are legal")
         if as_json:
@@ -180,16 +177,16 @@ def _search(
         say(console, value.text)
         console.print(job_mix.mix_table(value))
         return
-    if profiled_on is not None:
+    if wanted.profiled_on is not None:
         from netfold.profiled import profiled
 
-        tell(f"profiling {model} on {profiled_on}")
-        if model is None:
+        tell(f"profiling {asked.model} on {wanted.profiled_on}")
+        if asked.model is None:
             raise SimulationError("--profile is of a model: name one with --model in place of --trace")
-        options = {**options, **profiled(model, options, profiled_on)}
-        given = given | {"forward", "backward"}
-    found, cell, what = recommendation(model, trace, bandwidth, options, given, wanted, gpu_memory, tell)
-    title = title_of(what, cell, bandwidth)
+        times = profiled(asked.model, asked.options, wanted.profiled_on)
+        asked = replace(asked, options={**asked.options, **times}, given={*asked.given, *times})
+    found, cell, what = recommendation(asked, of_run, wanted.gpu_memory, tell)
+    title = title_of(what, cell, asked.bandwidth)
     if plot is not None and found.answer is not None:
         draw(found.answer, title, plot)
     if report is not None:

@@ -21,6 +21,7 @@ from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import Scenario, median, slowest_s
 from simulation.experiments.single_iteration import SimulatedIteration
 from simulation.experiments.verdict import compared
+from simulation.predictors.calibration import Calibration
 
 # Events: what is played besides each mechanism's time takes a second or two on one core.
 PLAYED_EVENTS = 8_000_000  # for intervals, of all mechanisms together
@@ -125,6 +126,8 @@ def answer(
     seed: int = 1,
     advance: Callable[[], None] = lambda: None,
     longest_s: float = math.inf,
+    with_break_even: bool = True,
+    calibration: Calibration | None = None,
 ) -> Answer:
     """Simulate scenarios that differ in their mechanisms, and compare them.
 
@@ -133,6 +136,8 @@ def answer(
         seed: of the perturbations.
         advance: called after each scenario.
         longest_s: a scenario whose play is estimated to take longer is extrapolated from smaller networks.
+        with_break_even: the sentence says where the fabric's help ceases or begins to pay, which takes many plays.
+        calibration: intervals follow from it; None: from what the simulator is assumed not to know.
 
     Raises:
         SimulationError, HostlibError: none of them can be played; with the reason of the first. If some cannot, they are
@@ -161,13 +166,14 @@ def answer(
     if not played:
         raise errors[0]
     probed: list[_Played] = []
-    plays = _plays([result.events for _, _, result, _ in played])
+    plays = 0 if calibration else _plays([result.events for _, _, result, _ in played])
     for each in played:
-        probed.append(_probe(*each, plays, seed))
+        found = _probe(*each, plays, seed, longest_s)
+        probed.append(found if calibration is None else replace(found, row=_calibrated(found.row, calibration)))
     probed.sort(key=lambda one: one.result.iteration_s)
     hosts_s = min((each.result.iteration_s for each in probed if not each.row.uses_fabric), default=None)
     rows = tuple(replace(each.row, speedup=_over(hosts_s, each.result.iteration_s)) for each in probed)
-    text, unresolved = _sentence(rows, probed, tflops)
+    text, unresolved = _sentence(rows, probed, tflops, with_break_even)
     iterations = {each.scenario.mechanism: each.result for each in probed}
     return Answer(text, unresolved, rows[0].mechanism, assumptions, rows, left_out, iterations)
 
@@ -189,6 +195,11 @@ def _simulated(scenario: Scenario, longest_s: float) -> tuple[SimulatedIteration
     return result, float(times.std()) / result.iteration_s if result.iteration_s else 0.0
 
 
+def _calibrated(row: Row, calibration: Calibration) -> Row:
+    low_ms, high_ms = calibration.interval(row.mechanism, row.iteration_ms)
+    return replace(row, low_ms=low_ms, high_ms=high_ms)
+
+
 def _plays(events: Sequence[int]) -> int:
     """How many perturbed plays of each mechanism may be made; 0 if too few for an interval."""
     count = min(perturbation.PLAYS, PLAYED_EVENTS // max(1, sum(events)))
@@ -202,13 +213,20 @@ def _over(hosts_s: float | None, iteration_s: float) -> float | None:
 
 
 def _probe(
-    scenario: Scenario, setup: Setup, result: SimulatedIteration, deviation: float, plays: int, seed: int
+    scenario: Scenario,
+    setup: Setup,
+    result: SimulatedIteration,
+    deviation: float,
+    plays: int,
+    seed: int,
+    longest_s: float,
 ) -> _Played:
     """A mechanism's interval, and what limits it.
 
     Args:
         deviation: of the plays whose median the result is.
         plays: for the interval, if it is not to be propagated.
+        longest_s: see answer.
     """
     iteration_s, compute_s = result.iteration_s, setup.compute_s
     interval, limit, events = Interval(iteration_s, iteration_s), "computing" if compute_s else "nothing", 0
@@ -219,12 +237,12 @@ def _probe(
     else:
         if result.workers_per_played > 1:  # The schedules that were compiled for the result serve again.
             setup = replace(setup, job=replace(setup.job, reduce=None))
-        probe = _probeable(scenario, setup, result)
+        probe = _probeable(scenario, setup, result, longest_s)
         base = probe.play()
         base_s, events = slowest_s(base), base.events
         found = what_if.elasticities(probe, base_s)
         limit = what_if.limited_by(found, probe, base, events <= CHEAP_EVENTS)
-        if plays and result.workers_per_played == 1:
+        if plays and result.workers_per_played == 1 and not takes_long(scenario, longest_s):
             interval = perturbation.played_interval(setup, iteration_s, seed, plays)
         else:
             # Mechanisms with few messages play many events for each of them.
@@ -245,18 +263,20 @@ def _probe(
     return _Played(scenario, result, setup, setup_s, events, row)
 
 
-def _probeable(scenario: Scenario, setup: Setup, result: SimulatedIteration) -> Setup:
+def _probeable(scenario: Scenario, setup: Setup, result: SimulatedIteration, longest_s: float) -> Setup:
     """What stands for a cell where it is played again and again: the cell or, if a play takes long, a smaller one."""
     few = PROBED_EVENTS if result.workers_per_played > 1 or setup.has_uplinks else 4 * PROBED_EVENTS
-    if result.events <= few or scenario.network.topology is not None:
+    if scenario.network.topology is not None:
         return setup
-    return smaller(scenario)
+    return smaller(scenario) if result.events > few or takes_long(scenario, longest_s) else setup
 
 
 # ---- the sentence --------------------------------------------------------------------------------------------------
 
 
-def _sentence(rows: Sequence[Row], played: Sequence[_Played], tflops: float | None) -> tuple[str, bool]:
+def _sentence(
+    rows: Sequence[Row], played: Sequence[_Played], tflops: float | None, with_break_even: bool
+) -> tuple[str, bool]:
     """The answer, and whether what it compares is unresolved."""
     first = {uses: next((row for row in rows if row.uses_fabric is uses), None) for uses in (True, False)}
     fabric, host = first[True], first[False]
@@ -270,7 +290,7 @@ def _sentence(rows: Sequence[Row], played: Sequence[_Played], tflops: float | No
     times = host.iteration_ms / fabric.iteration_ms
     why = "differ by less than their intervals" if unresolved else ""
     parts = [compared(fabric.mechanism, host.mechanism, times, unresolved=why), exposed]
-    if sentence := _break_even(fabric, host, played, tflops):
+    if with_break_even and (sentence := _break_even(fabric, host, played, tflops)):
         parts.append(sentence)
     text = "; ".join(parts)
     return f"{text[0].upper() if text.startswith('the ') else text[0]}{text[1:]}.", unresolved

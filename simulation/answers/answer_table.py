@@ -97,12 +97,16 @@ def draw(answer: Answer, title: str, path: Path) -> None:
     if any(computing):
         axes.barh(places, computing, color=COMPUTING, label="computing")
     axes.barh(places, exposed, left=computing, color=EXPOSED, label="exposed communication")
-    whiskers = [
-        [row.iteration_ms - row.low_ms for row in rows],
-        [row.high_ms - row.iteration_ms for row in rows],
-    ]
+    # A calibrated interval need not contain the predicted time.
+    middles, halves = zip(*((row.low_ms + row.high_ms, row.high_ms - row.low_ms) for row in rows), strict=True)
     axes.errorbar(
-        [row.iteration_ms for row in rows], places, xerr=whiskers, fmt="none", ecolor="black", elinewidth=1, capsize=3
+        [each / 2 for each in middles],
+        places,
+        xerr=[each / 2 for each in halves],
+        fmt="none",
+        ecolor="black",
+        elinewidth=1,
+        capsize=3,
     )
     # Bars that are far longer than the fastest are cut, with their times inside: the others are what one compares.
     shortest = min(row.iteration_ms for row in rows)

@@ -13,6 +13,7 @@ from simulation.answers.answer import Assumptions
 from simulation.experiments.scenario import PAPERS, Scenario
 from simulation.models.compute import BACKWARD_SHARE
 from simulation.models.host_links import find_host_link
+from simulation.predictors.calibration import Calibration
 
 DEFAULT = "default"
 
@@ -81,6 +82,21 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
     )
     found["intervals"] = _assumed(widths, "measured against emulation, docs/measurements/simulator-accuracy.md")
     return found
+
+
+def of_calibration(calibration: Calibration | None, file: object) -> Assumptions:
+    """Of what intervals follow from, if measured times say it; in place of what is assumed.
+
+    Args:
+        file: of the calibration, as the user wrote it.
+    """
+    if calibration is None:
+        return {}
+    groups = ", ".join(
+        f"{name} {each.low:.2f} to {each.high:.2f} ({each.cells} cells)" for name, each in calibration.groups.items()
+    )
+    text = f"measured over predicted times, {calibration.coverage:.0%} of cells: {groups}"
+    return {"intervals": _assumed(text, str(file))}
 
 
 def of_pipelines(scenarios: Collection[Scenario]) -> Assumptions:

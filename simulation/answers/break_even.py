@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simulation.answers.setup import Setup
 from simulation.errors import SimulationError
@@ -23,6 +23,7 @@ class Corrected:
 
     setup: Setup
     exposed: float
+    _known: dict[float, float] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def to(cls, iteration_s: float, setup: Setup, played_s: float) -> Corrected:
@@ -32,8 +33,17 @@ class Corrected:
 
     def played_s(self, compute: float, bandwidth: float) -> float:
         """The cell's time with other speeds, by their factors."""
+        if not self.setup.is_proportional:
+            return self._played_s(compute, bandwidth)
+        ratio = float(f"{compute / bandwidth:.12g}")
+        if ratio not in self._known:
+            self._known[ratio] = self._played_s(ratio, 1.0)
+        return self._known[ratio] / bandwidth
+
+    def _played_s(self, compute: float, bandwidth: float) -> float:
         other = self.setup.computing(1 / compute).rates(bandwidth, bandwidth)
-        return other.compute_s + self.exposed * max(0.0, other.played_s() - other.compute_s)
+        least = other.compute_s
+        return least + self.exposed * max(0.0, other.played_s() - least)
 
 
 @dataclass(frozen=True, slots=True)

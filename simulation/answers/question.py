@@ -15,6 +15,7 @@ from simulation.errors import SimulationError
 from simulation.experiments.cost import cost_of
 from simulation.experiments.scenario import Scenario
 from simulation.experiments.single_iteration import network_of, read_host_rates, scenario_of, semantics_of, subject_of
+from simulation.predictors.calibration import Calibration
 
 LONG_S = 3.0  # estimated; from here on, progress is shown
 
@@ -62,16 +63,22 @@ def cells_of(
     return cells, what
 
 
-def compare(cells: Sequence[Scenario], assumptions: Assumptions, tflops: float | None = None, seed: int = 1) -> Answer:
+def compare(
+    cells: Sequence[Scenario],
+    assumptions: Assumptions,
+    tflops: float | None = None,
+    seed: int = 1,
+    calibration: Calibration | None = None,
+) -> Answer:
     """Simulate and compare cells, with progress on standard error if that takes long.
 
     Raises:
         SimulationError, HostlibError: see answer.
     """
     if sum(map(_seconds, cells)) < LONG_S:
-        return answer(cells, assumptions, tflops, seed)
+        return answer(cells, assumptions, tflops, seed, calibration=calibration)
     with PlainProgress("simulating", len(cells)) as advance:
-        return answer(cells, assumptions, tflops, seed, advance)
+        return answer(cells, assumptions, tflops, seed, advance, calibration=calibration)
 
 
 def _seconds(cell: Scenario) -> float:

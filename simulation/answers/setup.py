@@ -68,6 +68,13 @@ class Setup:
         return self.network.latency_ns if topology is None else max(cable.delay_ns for cable in topology.cables)
 
     @property
+    def is_proportional(self) -> bool:
+        """Whether its time is that of its computing and of its links alone, so that only their ratio counts."""
+        network = self.network
+        fixed = self.latency_ns or network.overhead_ns or network.turnaround_ns or self.job.host_ps_per_byte
+        return not fixed and not self.has_cores and not self.has_recirculation
+
+    @property
     def has_window(self) -> bool:
         """Whether slots may limit it."""
         return bool(self.network.slots) and self.job.mechanism.needs_fabric

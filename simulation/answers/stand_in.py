@@ -21,10 +21,15 @@ def smaller(scenario: Scenario) -> Setup:
     Raises:
         SimulationError, HostlibError: the scenario is impossible.
     """
+    return Setup.of(with_fewer(scenario))
+
+
+def with_fewer(scenario: Scenario) -> Scenario:
+    """What `smaller` plays."""
     racks = scenario.network.racks
     unit = math.lcm(racks, scenario.choice.strategy.stages)
     fewer = min(scenario.workers, -(-PROBE_WORKERS // unit) * unit)
-    return Setup.of(_with_workers(scenario, fewer, racks, min(scenario.jobs, PROBE_JOBS)))
+    return _with_workers(scenario, fewer, racks, min(scenario.jobs, PROBE_JOBS))
 
 
 def takes_long(scenario: Scenario, longest_s: float) -> bool:
@@ -36,8 +41,7 @@ def takes_long(scenario: Scenario, longest_s: float) -> bool:
     if longest_s == math.inf:
         return False
     plain = scenario.network.topology is None and scenario.network.declaration is None
-    whole = scenario.workers % (4 * scenario.choice.strategy.stages) == 0
-    if not (plain and whole and scenario.workers >= 4 * FEWEST):
+    if not (plain and scenario.workers >= 4 * FEWEST):
         return False
     # Own messages break a mechanism's symmetry, so all its operations are played; a strategy's server takes turns with all.
     return scenario.choice.strategy.own_messages or cost_of(scenario).seconds > longest_s
@@ -59,9 +63,9 @@ def extrapolated(scenario: Scenario, fewest: int = FEWEST) -> tuple[SimulatedIte
         SimulationError, HostlibError: the scenario is impossible.
     """
     sizes, stages = [(scenario.workers, scenario.network.racks)], scenario.choice.strategy.stages
-    while len(sizes) < 3 or (sizes[-1][0] >= 2 * fewest and sizes[-1][0] % (2 * stages) == 0):
+    while len(sizes) < 3 or 2 * sizes[-1][0] >= 3 * fewest:
         workers, racks = sizes[-1]
-        sizes.append((workers // 2, max(2, racks // 2) if racks > 2 and len(sizes) % 2 else racks))
+        sizes.append((workers // (2 * stages) * stages, max(2, racks // 2) if racks > 2 and len(sizes) % 2 else racks))
     two = [_with_workers(scenario, *size, scenario.jobs) for size in (sizes[-1], sizes[-2])]
     require_playable(two[1])
     few, more = map(Setup.of, two)

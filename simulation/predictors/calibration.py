@@ -93,10 +93,29 @@ class Calibration:
         """Read what as_json wrote. Raises SimulationError: it is none."""
         try:
             made = parse_json(text)
-            groups = {name: Ratios(each["low"], each["high"], each["cells"]) for name, each in made["groups"].items()}
-            return cls(made["coverage"], {ALL: groups[ALL], **groups})
+            groups = {
+                name: Ratios(float(each["low"]), float(each["high"]), int(each["cells"]))
+                for name, each in made["groups"].items()
+            }
+            found = cls(float(made["coverage"]), {ALL: groups[ALL], **groups})
+            if not 0 < found.coverage < 1 or not all(0 < each.low <= each.high < inf for each in groups.values()):
+                raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError):
             raise SimulationError("not a calibration, which `netfold simulate calibrate --json` writes") from None
+        return found
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration:
+        """Read a file.
+
+        Raises:
+            SimulationError: it is no calibration.
+            HostlibError: it cannot be read.
+        """
+        try:
+            return cls.from_json(read_text(path))
+        except SimulationError as error:
+            raise SimulationError(f"{path} is {error}") from None
 
     def as_json(self) -> dict[str, Any]:
         groups = {name: {"low": each.low, "high": each.high, "cells": each.cells} for name, each in self.groups.items()}
@@ -108,8 +127,13 @@ class Calibration:
 
     def apply(self, estimate: Estimate, plan: ParallelPlan) -> Estimate:
         """The estimate with this calibration's interval. Raises HostlibError: its mechanism does not exist."""
-        ratios = self.ratios(plan.name)
-        return replace(estimate, low_s=estimate.iteration_s * ratios.low, high_s=estimate.iteration_s * ratios.high)
+        low_s, high_s = self.interval(plan.name, estimate.iteration_s)
+        return replace(estimate, low_s=low_s, high_s=high_s)
+
+    def interval(self, mechanism: str, predicted: float) -> tuple[float, float]:
+        """From where to where a mechanism's time is to be measured. Raises HostlibError: there is none of that name."""
+        ratios = self.ratios(mechanism)
+        return predicted * ratios.low, predicted * ratios.high
 
 
 def cells_for(coverage: float) -> int:

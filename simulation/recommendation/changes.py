@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from hostlib.errors import HostlibError
 from hostlib.protocol.framing import LEGAL_ELEMENTS
+from hostlib.schedules.schedule import FabricUse
 from simulation.answers.answer import PAYS
 from simulation.answers.break_even import Corrected, break_even
 from simulation.answers.setup import Setup
-from simulation.answers.stand_in import extrapolated, smaller, takes_long
+from simulation.answers.stand_in import extrapolated, takes_long, with_fewer
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import Scenario
 from simulation.recommendation.candidate import Candidate
@@ -115,11 +117,13 @@ class Contest:
 
     Attributes:
         margin: how many times as fast the fabric must be, to pay by more than the intervals.
+        stand_ins: what is played at other bandwidths and speeds, of each kind.
     """
 
     fabric: tuple[tuple[Candidate, Scenario], ...]
     hosts: tuple[tuple[Candidate, Scenario], ...]
     margin: float
+    stand_ins: tuple[tuple[Corrected, ...], tuple[Corrected, ...]]
 
     @classmethod
     def of(cls, found: Found) -> Contest | None:
@@ -133,21 +137,12 @@ class Contest:
             for uses in (True, False)
         }
         margin = max(PAYS, fabric.high_ms / fabric.iteration_ms * hosts.iteration_ms / hosts.low_ms)
-        return cls(kinds[True], kinds[False], margin)
+        stand_ins = tuple(map(_stood_in_for, kinds[True])), tuple(map(_stood_in_for, kinds[False]))
+        return cls(kinds[True], kinds[False], margin, stand_ins)
 
     @property
     def scenario(self) -> Scenario:
         return self.fabric[0][1]
-
-    def stand_ins(self) -> tuple[list[Corrected], list[Corrected]]:
-        """What is played at other bandwidths and speeds, of each kind."""
-        fewer = self.scenario.workers > SMALL and self.scenario.network.topology is None
-
-        def corrected(candidate: Candidate, scenario: Scenario) -> Corrected:
-            setup = smaller(scenario) if fewer else Setup.of(scenario)
-            return Corrected.to(candidate.iteration_ms / 1e3, setup, setup.played_s())
-
-        return [corrected(*each) for each in self.fabric], [corrected(*each) for each in self.hosts]
 
     def place(self, fabric_s: Sequence[float], hosts_s: Sequence[float]) -> Place:
         """Compare times of the finalists of both kinds."""
@@ -167,8 +162,7 @@ def changes(contest: Contest, tflops: float | None) -> list[Change]:
     Args:
         tflops: computing speed of a worker, in TFLOP/s; None if unknown, and then speeds are factors of it.
     """
-    stand_ins = contest.stand_ins()
-    found = break_even(*stand_ins, contest.margin)
+    found = break_even(*contest.stand_ins, contest.margin)
     scenario, made = contest.scenario, []
     rate = scenario.network.bandwidth_bits_s
     speed, unit = (1.0, "times this GPU's") if tflops is None else (tflops, "TFLOP/s")
@@ -178,7 +172,7 @@ def changes(contest: Contest, tflops: float | None) -> list[Change]:
     ):
         if factor is None:
             continue
-        there = _at(contest, stand_ins, *((factor, 1.0) if what == "gpu_speed" else (1.0, factor)))
+        there = _at(contest, *((factor, 1.0) if what == "gpu_speed" else (1.0, factor)))
         plan = there.hosts if found.pays else there.fabric
         made.append(Change(what, of, now, now * factor, "above" if upwards else "below", not found.pays, plan))
     gpus = scenario.gpus_per_host
@@ -192,7 +186,8 @@ def changes(contest: Contest, tflops: float | None) -> list[Change]:
         )
     if scenario.semantics.slots:
         own = scenario.semantics.slots
-        made += _steps(contest, "slots", own, [(count, _semantics(slots=count)) for count in SLOTS], fabric_only=True)
+        values = [(count, _semantics(slots=count)) for count in SLOTS]
+        made += _steps(contest, "slots", own, values, fabric_only=True, more_helps=True)
     if scenario.semantics.headers:
         values = [(count, _semantics(elements=count)) for count in sorted(LEGAL_ELEMENTS)]
         made += _steps(contest, "elements", scenario.semantics.elements, values, fabric_only=True)
@@ -201,11 +196,10 @@ def changes(contest: Contest, tflops: float | None) -> list[Change]:
 
 def speed_map(contest: Contest) -> Map:
     """Who wins, and by how much, at other bandwidths and computing speeds."""
-    stand_ins = contest.stand_ins()
     own = contest.scenario.network.bandwidth_bits_s
     bandwidths = sorted({*(each * 1e9 for each in BANDWIDTHS_GBIT), own})
-    speeds = SPEEDS if stand_ins[0][0].setup.compute_s else (1.0,)
-    rows = [tuple(_at(contest, stand_ins, speed, rate / own) for rate in bandwidths) for speed in speeds]
+    speeds = SPEEDS if contest.stand_ins[0][0].setup.compute_s else (1.0,)
+    rows = [tuple(_at(contest, speed, rate / own) for rate in bandwidths) for speed in speeds]
     return Map(tuple(bandwidths), tuple(speeds), tuple(rows))
 
 
@@ -220,44 +214,84 @@ def _semantics(**changed: int) -> Changed:
     return lambda each: replace(each, semantics=replace(each.semantics, **changed))  # type: ignore[arg-type]
 
 
-def _at(
-    contest: Contest, stand_ins: tuple[list[Corrected], list[Corrected]], compute: float, bandwidth: float
-) -> Place:
+def _stand_in(scenario: Scenario) -> Scenario:
+    """What is played for a finalist's scenario at other places."""
+    fewer = scenario.workers > SMALL and scenario.network.topology is None
+    return with_fewer(scenario) if fewer else scenario
+
+
+def _stood_in_for(finalist: tuple[Candidate, Scenario]) -> Corrected:
+    candidate, scenario = finalist
+    setup = Setup.of(_stand_in(scenario))
+    return Corrected.to(candidate.iteration_ms / 1e3, setup, setup.played_s())
+
+
+def _at(contest: Contest, compute: float, bandwidth: float) -> Place:
     """With other speeds, by their factors."""
-    times = [[each.played_s(compute, bandwidth) for each in kind] for kind in stand_ins]
+    times = [[each.played_s(compute, bandwidth) for each in kind] for kind in contest.stand_ins]
     return contest.place(*times)
 
 
 def _steps(
-    contest: Contest, what: str, now: int, values: Iterable[tuple[int, Changed]], fabric_only: bool = False
+    contest: Contest,
+    what: str,
+    now: int,
+    values: Iterable[tuple[int, Changed]],
+    fabric_only: bool = False,
+    more_helps: bool = False,
 ) -> list[Change]:
     """The nearest values on both sides of today's at which the fabric pays if it does not today, or the reverse.
 
     Args:
         values: with what they change of a scenario, in ascending order.
         fabric_only: the hosts' mechanisms stay as they are.
+        more_helps: the higher the value, the faster the fabric; so one side is enough, and halving it finds the value.
     """
-    today = contest.place(
-        [each.iteration_ms for each, _ in contest.fabric], [each.iteration_ms for each, _ in contest.hosts]
-    ).pays
-    values, made = list(values), []
+    hosts_today_s = [each.iteration_ms / 1e3 for each, _ in contest.hosts]
+    today = contest.place([each.iteration_ms / 1e3 for each, _ in contest.fabric], hosts_today_s).pays
+    values = list(values)
+
+    @cache
+    def there(changed: Changed) -> Place | None:
+        if fabric_only:
+            fabric = zip(contest.stand_ins[0], contest.fabric, strict=True)
+            return contest.place([_fabric_s(each, cell, changed) for each, (_, cell) in fabric], hosts_today_s)
+        fabric_s, hosts_s = (
+            [_played_s(changed(scenario)) for _, scenario in kind] for kind in (contest.fabric, contest.hosts)
+        )
+        return None if min(hosts_s) == float("inf") else contest.place(fabric_s, hosts_s)
+
+    def differs(value: tuple[int, Changed]) -> bool:
+        place = there(value[1])
+        return place is not None and place.pays is not today
+
+    made = []
     above = [each for each in values if each[0] > now]
     below = [each for each in reversed(values) if each[0] < now]
     for side, ordered in (("above", above), ("below", below)):
-        for value, changed in ordered:
-            fabric_s = [_played_s(changed(scenario)) for _, scenario in contest.fabric]
-            if fabric_only:
-                hosts_s = [each.iteration_ms / 1e3 for each, _ in contest.hosts]
-            else:
-                hosts_s = [_played_s(changed(scenario)) for _, scenario in contest.hosts]
-            if min(hosts_s) == float("inf"):
-                continue
-            there = contest.place(fabric_s, hosts_s)
-            if there.pays is not today:
-                plan = there.fabric if there.pays else there.hosts
-                made.append(Change(what, what, now, value, side, there.pays, plan))
-                break
+        if more_helps and today is (side == "above"):
+            continue
+        if more_helps:
+            first = bisect_left(ordered, True, key=differs)
+        else:
+            first = next((number for number, each in enumerate(ordered) if differs(each)), len(ordered))
+        if first < len(ordered):
+            value, changed = ordered[first]
+            place = there(changed)
+            assert place is not None, "it differs"
+            plan = place.fabric if place.pays else place.hosts
+            made.append(Change(what, what, now, value, side, place.pays, plan))
     return made
+
+
+def _fabric_s(stand_in: Corrected, scenario: Scenario, changed: Changed) -> float:
+    """Time of an iteration with other slots or packets; infinite if it cannot be played."""
+    if scenario.choice.mechanism.fabric_use is FabricUse.MULTICAST:  # all workers' streams share the slots
+        return _played_s(changed(scenario))
+    try:
+        return Corrected(Setup.of(changed(_stand_in(scenario))), stand_in.exposed).played_s(1.0, 1.0)
+    except (SimulationError, HostlibError):
+        return float("inf")
 
 
 def _played_s(scenario: Scenario) -> float:

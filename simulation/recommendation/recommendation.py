@@ -9,6 +9,7 @@ from typing import Any
 from simulation.answers.answer import Answer, Assumptions, Row
 from simulation.experiments.verdict import times_text
 from simulation.plans.stages import memory_of_plan
+from simulation.predictors.calibration import Calibration
 from simulation.recommendation.candidate import Candidate
 from simulation.recommendation.changes import Change, Contest, Map, changes, speed_map
 from simulation.recommendation.run_cost import RunCost, require_legal
@@ -112,6 +113,7 @@ def recommend(
     memory_limit_bytes: int | None,
     wanted: Wanted,
     tell: Tell = lambda line: None,
+    calibration: Calibration | None = None,
 ) -> Recommendation:
     """Search, and say what would change the outcome.
 
@@ -119,11 +121,12 @@ def recommend(
         tflops: computing speed of a worker; None if unknown.
         memory_limit_bytes: of each GPU; None if unknown.
         tell: takes a line of progress.
+        calibration: see simulation.answers.answer.answer.
 
     Raises:
         SimulationError, HostlibError: no plan can be played, or a number is illegal.
     """
-    found = search(space, assumptions, tflops, seed, _need(space), memory_limit_bytes, tell)
+    found = search(space, assumptions, tflops, seed, _need(space), memory_limit_bytes, tell, calibration)
     chosen, run = found.recommended, None
     if wanted.examples is not None:
         # All plans take the same if none is chosen.
@@ -132,11 +135,13 @@ def recommend(
             times = of.iteration_ms, of.low_ms, of.high_ms
             batch, workers = space.base.subject.batch, space.workers
             run = RunCost.of(times, wanted.examples, batch, workers, wanted.epochs, wanted.price)
-    contest, where, map_ = Contest.of(found), list[Change](), None
-    if contest is not None and chosen is not None and wanted.changes:
+    contest, where, map_ = None, list[Change](), None
+    if chosen is not None and (wanted.changes or wanted.map):
+        contest = Contest.of(found)
+    if contest is not None and wanted.changes:
         tell("what would change the answer")
         where = changes(contest, tflops)
-    if contest is not None and chosen is not None and wanted.map:
+    if contest is not None and wanted.map:
         tell("a map of bandwidths and speeds")
         map_ = speed_map(contest)
     if (memory := _memory_change(found, memory_limit_bytes)) is not None:

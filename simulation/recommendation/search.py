@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import islice, product
 
 from hostlib.errors import HostlibError
 from hostlib.schedules.schedule import worker
@@ -22,13 +22,14 @@ from simulation.errors import SimulationError
 from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import Scenario
 from simulation.plans.parallel_plan import ParallelPlan, PipelineSchedule
+from simulation.predictors.calibration import Calibration
 from simulation.recommendation.candidate import Candidate
 from simulation.simulator.play import operations
 
 # Of one play, estimated: smaller networks stand for what takes longer, of finalists and of others.
 LONG_S, SEARCHED_S = 0.3, 0.1
-MOST_OWN = 400_000  # operations of a strategy's own messages; more take seconds to compile
-SAMPLE = 32  # workers with whose number they are counted
+MOST_OWN = 400_000  # operations of a strategy's own messages; more take seconds to play
+SAMPLE, MOST_PLANNED = 32, 256  # workers with whose number they are counted, and planned
 ROUGH = 32  # workers of the smaller of the networks that stand for a cell while it is searched
 PLAYED_ALL = 500_000  # operations of a play in which workers vary; of more, one worker stands for all if it can
 KEPT, TUNED, FINALISTS = 1, 2, 2  # of each kind: mechanisms that are combined, plans that are tuned, and compared
@@ -117,6 +118,7 @@ def search(
     need: Need = lambda plan: None,
     limit_bytes: int | None = None,
     tell: Tell = lambda line: None,
+    calibration: Calibration | None = None,
 ) -> Found:
     """Search for the fastest plan that fits.
 
@@ -126,11 +128,12 @@ def search(
         need: bytes of a worker's GPU that a plan takes; None if unknown.
         limit_bytes: of a GPU's memory; None if unknown.
         tell: takes a line of progress.
+        calibration: see simulation.answers.answer.answer.
 
     Raises:
         SimulationError, HostlibError: no plan can be played; with the reason of the first.
     """
-    state = _State(space, seed, need, limit_bytes)
+    state = _State(space, seed, need, limit_bytes, calibration)
     tell(f"{len(space.mechanisms)} mechanisms")
     for name in space.mechanisms:
         try:
@@ -152,7 +155,9 @@ def search(
         return Found(None, tuple(candidates), None, (), (), left_out)
     tell(f"comparing {len(chosen)} finalists")
     scenarios = tuple(space.scenario(each.plan) for each in chosen)
-    compared = answer(scenarios, assumptions, tflops, seed, longest_s=LONG_S)
+    compared = answer(
+        scenarios, assumptions, tflops, seed, longest_s=LONG_S, with_break_even=False, calibration=calibration
+    )
     final = _with_rows(candidates, chosen, compared)
     recommended = _recommended(final)
     rivals = tuple(
@@ -174,6 +179,7 @@ class _State:
     seed: int
     need: Need
     limit_bytes: int | None
+    calibration: Calibration | None = None
     played: dict[ParallelPlan, Candidate] = field(default_factory=dict)
     errors: dict[str, Exception] = field(default_factory=dict)
 
@@ -191,7 +197,9 @@ class _State:
         scenario = self.space.scenario(plan)
         setup, iteration_s, deviation = _once(scenario)
         interval = perturbation.Interval(iteration_s, iteration_s)
-        if iteration_s > NO_TIME_S:
+        if self.calibration is not None:
+            interval = perturbation.Interval(*self.calibration.interval(plan.name, iteration_s))
+        elif iteration_s > NO_TIME_S:
             computing = min(1.0, setup.compute_s / iteration_s)
             shares = {"compute": computing, "hosts": 1 - computing}
             interval = perturbation.propagated_interval(setup, iteration_s, shares, 0.0, deviation, self.seed)
@@ -314,19 +322,20 @@ def _require_own(scenario: Scenario) -> None:
         raise SimulationError(f"{scenario.mechanism}: all its workers must be on one host")
     few = min(scenario.workers, SAMPLE)
     plan = scenario.subject.plan(scenario.choice, few)
-    if not plan.exchanges and not plan.chunks:
-        raise SimulationError(f"{scenario.mechanism}: does what {scenario.choice.mechanism.name} does with this model")
-    distinct = {id(each.schedule): each.schedule for each in plan.exchanges}.values()
-    own = sum(len(each.nodes[worker(0)]) * few for each in distinct if worker(0) in each.nodes)
+    own = sum(len(each.schedule.nodes[worker(0)]) * few for each in plan.exchanges if worker(0) in each.schedule.nodes)
     if own * (scenario.workers / few) ** 2 > MOST_OWN:  # each worker sends to each other
         raise SimulationError(f"{scenario.mechanism}: its own messages are too many to be searched")
+    if few < scenario.workers:  # A strategy may choose by their number; from so many on, its choice hardly changes.
+        plan = scenario.subject.plan(scenario.choice, min(scenario.workers, MOST_PLANNED))
+    if not plan.exchanges and not plan.chunks:
+        raise SimulationError(f"{scenario.mechanism}: does what {scenario.choice.mechanism.name} does with this model")
 
 
 def _tuned(state: _State, tell: Tell) -> None:
     """Try bucket sizes, then numbers of slots, with the best."""
     space = state.space
     for uses in (False, True):
-        best = [each for each in state.best(uses) if not _has_chunks(space, each)][:TUNED]
+        best = list(islice((each for each in state.best(uses) if not _has_chunks(space, each)), TUNED))
         near = [each for each in best if each.iteration_ms <= FAR * best[0].iteration_ms]
         if space.buckets:
             tell(f"{len(space.buckets)} bucket sizes of {len(near)} plans")

@@ -11,9 +11,11 @@ from __future__ import annotations
 import inspect
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,6 +256,7 @@ class Made:
     Attributes:
         sizes: of its pieces, in bytes, if they are not equal parts of the tensor.
         distributes: one of its servers begins an iteration with what the previous one left.
+        slowdown: computing takes so many times as long as the schedule has it.
         passes: what workers compute in it are their passes, which vary.
     """
 
@@ -261,13 +264,37 @@ class Made:
     schedule: Schedule
     sizes: tuple[int, ...]
     distributes: bool
+    slowdown: float = 1.0
     passes: bool = False
 
 
 Programs = tuple[list[Made], list[int], int]
-# The last programs, by what they depend on: a cell is played many times with other rates and times.
-_kept: OrderedDict[Any, Programs] = OrderedDict()
 KEPT, KEPT_OPERATIONS = 32, 500_000  # at most; of each
+Value = TypeVar("Value")
+
+
+class Last(Generic[Value]):
+    """The last values, by what they depend on: a cell is played many times with other rates and times."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Any, Value] = OrderedDict()
+
+    def get(self, key: Any, make: Callable[[], Value], small: Callable[[Value], bool] = lambda value: True) -> Value:
+        """A key's value, which is made if it is not there, and kept if it is small."""
+        if key not in self._values:
+            value = make()
+            if not small(value):
+                return value
+            self._values[key] = value
+            if len(self._values) > KEPT:
+                self._values.popitem(last=False)
+        self._values.move_to_end(key)
+        return self._values[key]
+
+
+_programs_of_summed = Last[Programs]()
+_one_worker = Last["Compiled | None"]()  # which represents all
+_exchanges = Last[tuple[Schedule, Compiled]]()  # by the schedule's identity
 
 
 def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride: int = 1) -> Programs:
@@ -278,31 +305,28 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
     """
     workload, mechanism = job.workload, job.mechanism
     may = alone and job.reduce is not False and _all_alike(topology) and job.variation.is_none
-    may = may and not job.hosts and len(workload.backward_ns) == 1 and len(workload.summed) == len(workload.tensors)
-    if len(workload.summed) < len(workload.tensors):
-        return _made(job, topology, may, first, stride)
+    summed = workload.summed
+    may = may and not job.hosts and len(workload.backward_ns) == 1 and len(summed) == len(workload.tensors)
     switches = tuple((cable.lower, cable.upper) for cable in topology.cables) if len(topology.switches) > 1 else ()
-    tensors = tuple((tensor.bytes, tensor.turn, tensor.workers) for tensor in workload.tensors)
+    tensors = tuple((tensor.bytes, tensor.turn, tensor.workers) for tensor in summed)
     where = (job.hosts, first, stride, topology.switches, switches)
     key = (mechanism.name, mechanism.build, job.workers, tensors, may, job.reduce, where)
-    if key not in _kept:
-        programs = _made(job, topology, may, first, stride)
-        if sum(len(made.compiled.ops) for made in programs[0]) > KEPT_OPERATIONS:
-            return programs
-        _kept[key] = programs
-        if len(_kept) > KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return _kept[key]
+    made, of_tensor, stand = _programs_of_summed.get(
+        key,
+        lambda: _of_summed(job, topology, may, first, stride),
+        lambda programs: sum(len(each.compiled.ops) for each in programs[0]) <= KEPT_OPERATIONS,
+    )
+    own = _of_exchanges(workload)
+    return [*made, *own], [*of_tensor, *range(len(made), len(made) + len(own))], stand
 
 
-def _made(job: Job, topology: Topology, may: bool, first: int, stride: int) -> Programs:
-    """Make what _programs returns.
+def _of_summed(job: Job, topology: Topology, may: bool, first: int, stride: int) -> Programs:
+    """Make what _programs returns of the tensors that the mechanism sums.
 
     Args:
         may: one worker may represent all, if the schedule allows it.
     """
-    workload, build = job.workload, job.mechanism.build
+    workload, mechanism, build = job.workload, job.mechanism, job.mechanism.build
     takes = {} if build is None else inspect.signature(build).parameters
     schedules: list[Schedule] = []
     groups: list[tuple[int, ...]] = []
@@ -315,7 +339,7 @@ def _made(job: Job, topology: Topology, may: bool, first: int, stride: int) -> P
         group = tensor.workers
         key: Any = (tensor.bytes if "size" in takes else 0, tensor.turn if "turn" in takes else 0, group)
         if key not in known:
-            schedule = job.mechanism.schedule(len(group) or job.workers, size=tensor.bytes, turn=tensor.turn)
+            schedule = mechanism.schedule(len(group) or job.workers, size=tensor.bytes, turn=tensor.turn)
             like = _like(schedule, tensor.turn)
             if (like, group) not in known:
                 known[like, group] = len(schedules)
@@ -332,7 +356,11 @@ def _made(job: Job, topology: Topology, may: bool, first: int, stride: int) -> P
             hosts = {worker(place): worker(numbers[rank]) for place, rank in enumerate(ranks)}
             schedules[number] = _spread(schedule, topology, hosts)
     if may and (job.reduce or len(schedules[0].nodes[worker(0)]) * job.workers * len(of_tensor) > REDUCE_ABOVE):
-        ones = [reduced(schedule) for schedule in schedules]
+        likes = {id(schedule): like for like, schedule in alike.items()}
+        ones = [
+            _one_worker.get((mechanism.name, build, each.world_size, likes[id(each)]), partial(reduced, each))
+            for each in schedules
+        ]
         if all(ones):
             made = [Made(p, s, (), False) for p, s in zip(ones, schedules, strict=True) if p is not None]
             return made, of_tensor, job.workers
@@ -342,38 +370,34 @@ def _made(job: Job, topology: Topology, may: bool, first: int, stride: int) -> P
         program = programs[id(schedule)]
         program = in_group(program, group, job.workers) if group else program
         made.append(Made(program, schedule, (), bool(schedule.servers)))
-    for number, tensor in enumerate(workload.tensors[len(summed) :], start=len(summed)):
-        assert tensor.exchange is not None, "what is summed comes first"
-        schedule = tensor.exchange.schedule
-        distributes = bool(schedule.servers) and number not in workload.errands
-        of_tensor.append(len(made))
-        passes = number in workload.errands
-        made.append(Made(_compiled(schedule), schedule, tensor.exchange.sizes, distributes, passes))
     return made, of_tensor, 1
 
 
-# The last exchanges' schedules, by identity, with their programs: a cell is played many times.
-_exchanges: OrderedDict[int, tuple[Schedule, Compiled]] = OrderedDict()
+def _of_exchanges(workload: Workload) -> list[Made]:
+    """One for each tensor that an exchange carries."""
+    own = []
+    for number, tensor in enumerate(workload.tensors):
+        if (exchange := tensor.exchange) is not None:
+            schedule, passes = exchange.schedule, number in workload.errands
+            distributes = bool(schedule.servers) and not passes
+            # The schedule is kept, too, so that no other one gets its identity.
+            _, program = _exchanges.get(id(schedule), partial(_with_program, schedule))
+            own.append(Made(program, schedule, exchange.sizes, distributes, exchange.slowdown, passes))
+    return own
 
 
-def _compiled(schedule: Schedule) -> Compiled:
-    """An exchange's program."""
-    kept, program = _exchanges.get(id(schedule), (None, None))
-    if kept is not schedule or program is None:
-        program = compile_schedule(schedule)
-        _exchanges[id(schedule)] = schedule, program
-        if len(_exchanges) > KEPT:
-            _exchanges.popitem(last=False)
-    return program
+def _with_program(schedule: Schedule) -> tuple[Schedule, Compiled]:
+    return schedule, compile_schedule(schedule)
 
 
 def _kernel_program(made: Made, nodes: NDArray[np.int32], servers_stream: bool, variation: Variation) -> Any:
     c = made.compiled
-    durations_ps = c.durations_ns * PS_PER_NS
+    durations_ns = np.rint(c.durations_ns * made.slowdown).astype(np.int64)
+    durations_ps = durations_ns * PS_PER_NS
     if made.passes and not variation.is_none and len(durations_ps):
         ranks = np.repeat(np.arange(len(c.names)), np.diff(c.begin))[c.ops[:, 0] == COMPUTE]
         vary = ranks < c.workers
-        durations_ps[vary] = variation.operations_ps(c.durations_ns[vary], ranks[vary], salt=2)
+        durations_ps[vary] = variation.operations_ps(durations_ns[vary], ranks[vary], salt=2)
     return kernel_program(
         c.pieces, c.workers, nodes, c.begin, c.ops, c.peers, list(made.sizes), durations_ps, servers_stream
     )

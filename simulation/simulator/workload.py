@@ -203,11 +203,9 @@ def _with_exchanges(workload: Workload, plan: Plan) -> Workload:
         layer = names.index(trace.parameters[first].layer)
         last = max(step[name] for name in each.parameters)
         released[last] = (*released[last], len(tensors))
-        tensors.append(
-            Tensor(each.exchange.schedule.mechanism, each.exchange.bytes, first, layer, first, each.exchange)
-        )
+        tensors.append(Tensor(each.exchange.name, each.exchange.bytes, first, layer, first, each.exchange))
     errands = tuple(range(len(tensors), len(tensors) + len(plan.blocking)))
-    tensors += [Tensor(exchange.schedule.mechanism, exchange.bytes, 0, 0, 0, exchange) for exchange in plan.blocking]
+    tensors += [Tensor(exchange.name, exchange.bytes, 0, 0, 0, exchange) for exchange in plan.blocking]
     return replace(workload, tensors=tuple(tensors), released=tuple(released), errands=errands)
 
 

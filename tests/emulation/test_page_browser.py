@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import io
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,24 +13,11 @@ from emulation.report.build import write_report
 from emulation.report.headline import answer
 from emulation.report.result_files import read
 from emulation.report.summary import Summary
+from tests.emulation.browser import BROWSER, browse, require_that_a_phone_shows_all
 from tests.unit.emulation.report.example_experiment import write_experiment
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PHONE_WIDTH = 375
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium on PATH: apt-get install chromium")
 pytest.importorskip("matplotlib", reason="an extra: pip install 'netfold[plot]'")
-
-
-def browse(page: Path, *options: str) -> tuple[str, list[str]]:
-    """What the browser prints, and what the page said on its console."""
-    assert BROWSER is not None
-    done = subprocess.run(
-        [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr",
-         "--v=0", f"--user-data-dir={page.parent / 'browser'}", *options, page.as_uri()],
-        capture_output=True, text=True, timeout=100, check=True,
-    )  # fmt: skip
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +48,7 @@ def test_the_page_is_rendered_without_a_word(page: Path) -> None:
 
 
 def test_nothing_sticks_out_on_a_phone(page: Path) -> None:
-    frame = f'<iframe width="{PHONE_WIDTH}" height="700" srcdoc="{html.escape(page.read_text())}"></iframe>'
-    measure = "document.title = document.querySelector('iframe').contentDocument.documentElement.scrollWidth"
-    phone = page.with_name("phone.html")
-    phone.write_text(f"<!DOCTYPE html><title></title>{frame}<script>onload = () => {{ {measure} }}</script>")
-    dom, console = browse(phone, "--dump-dom")
-    assert console == []
-    found = re.search(r"<title>(\d+)</title>", dom)
-    assert found is not None and PHONE_WIDTH - 30 < int(found[1]) <= PHONE_WIDTH
+    require_that_a_phone_shows_all(page)
 
 
 @pytest.mark.parametrize(("scheme", "paper"), [("1", (254, 254, 255)), ("0", (21, 24, 28))], ids=["light", "dark"])

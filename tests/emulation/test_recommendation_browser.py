@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from netfold.cli import main
-from tests.emulation.test_page_browser import BROWSER, PHONE_WIDTH, browse
+from tests.emulation.browser import BROWSER, browse, require_that_a_phone_shows_all
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium on PATH: apt-get install chromium")
 pytest.importorskip("matplotlib", reason="an extra: pip install 'netfold[plot]'")
@@ -34,11 +33,4 @@ def test_it_is_rendered_without_a_word(page: Path) -> None:
 
 
 def test_nothing_sticks_out_on_a_phone(page: Path) -> None:
-    frame = f'<iframe width="{PHONE_WIDTH}" height="700" srcdoc="{html.escape(page.read_text())}"></iframe>'
-    measure = "document.title = document.querySelector('iframe').contentDocument.documentElement.scrollWidth"
-    phone = page.with_name("phone.html")
-    phone.write_text(f"<!DOCTYPE html><title></title>{frame}<script>onload = () => {{ {measure} }}</script>")
-    dom, console = browse(phone, "--dump-dom")
-    assert console == []
-    found = re.search(r"<title>(\d+)</title>", dom)
-    assert found is not None and PHONE_WIDTH - 30 < int(found[1]) <= PHONE_WIDTH
+    require_that_a_phone_shows_all(page)

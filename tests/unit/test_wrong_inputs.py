@@ -174,6 +174,7 @@ WRONG = [
     ("netfold ask --search --model lenet --report {files}/a.pdf", "a.pdf is no page; its name must end in .html", 1),
     ("netfold ask --search --model lenet --report {files}/no/a.html", "its folder does not exist", 1),
     ("netfold ask --search --mix {files}/missing.toml", "missing.toml", 1),
+    ("netfold ask --model lenet --calibration {files}/missing.json", "missing.json", 1),
     (
         "netfold ask --search --model lenet --gpu h100 --profile cpu",
         "--profile measures how long it computes, and --gpu",

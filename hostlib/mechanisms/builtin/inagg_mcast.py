@@ -6,6 +6,7 @@ Source: "How to Train your DNN", sections 3.4.1 and 3.4.2, combined, with a serv
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from hostlib.errors import ScheduleError
@@ -51,19 +52,25 @@ def schedule(
             raise ScheduleError(f"{NAME}: via_server works with one switch, not with {racks} racks")
         owners = placement(servers, assign, size, turn)
         return with_servers(NAME, world_size, servers, owners, _worker_of_servers, _server, _switch_of_servers)
-    workers = tuple(worker(rank) for rank in range(world_size))
-    flat = Schedule(
-        NAME,
-        world_size,
-        1,
-        {**{node: tuple(_worker()) for node in workers}, SWITCH: tuple(_top(workers))},
-    )
+    flat = _flat(world_size)
     if racks == 1:
         return flat
     if not 1 <= racks <= world_size:
         raise ScheduleError(f"{NAME}: racks must be in 1..{world_size}, the world size, not {racks}")
     network = leaf_spine(world_size, racks)
-    return spread(flat, network.tree, {node: network.switch_of(node) for node in workers})
+    return spread(flat, network.tree, {node: network.switch_of(node) for node in map(worker, range(world_size))})
+
+
+@lru_cache(maxsize=8)  # all tensors have the same
+def _flat(world_size: int) -> Schedule:
+    """Of one switch."""
+    workers = tuple(worker(rank) for rank in range(world_size))
+    return Schedule(
+        NAME,
+        world_size,
+        1,
+        {**{node: tuple(_worker()) for node in workers}, SWITCH: tuple(_top(workers))},
+    )
 
 
 def _worker() -> Iterator[Operation]:

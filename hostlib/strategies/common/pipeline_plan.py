@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from hostlib.pipelines.partitioner import LayerCost, partition
@@ -54,7 +55,7 @@ def pipeline_plan(name: str, trace: Trace, context: PlanContext, options: AnyPip
     stages = options.stages
     order = pass_order(name, stages, options.microbatches, options.chunks)
     examples = microbatch_size(options, context.batch)
-    parts = parts_of(trace, context, order.parts, examples, options.recompute)
+    parts = tuple(parts_of(trace, context, order.parts, examples, options.recompute))
     shared = _shared(parts, stages, {p.name: p.bytes for p in trace.parameters})
     replicas = context.workers // stages
     groups = []
@@ -66,15 +67,15 @@ def pipeline_plan(name: str, trace: Trace, context: PlanContext, options: AnyPip
     return Plan(still(trace), blocking=(passes(order, parts, replicas, shared),), groups=tuple(groups))
 
 
-def _shared(parts: list[Part], stages: int, sizes: Mapping[str, int]) -> list[SharedGradient]:
+def _shared(parts: Sequence[Part], stages: int, sizes: Mapping[str, int]) -> tuple[SharedGradient, ...]:
     """The parameters of one stage that another one uses, too."""
     owner = {name: number % stages for number, part in enumerate(parts) for name in part.parameters}
-    return [
+    return tuple(
         SharedGradient((owner[name], number % stages), name, sizes[name])
         for number, part in enumerate(parts)
         for name in part.borrowed
         if owner[name] != number % stages
-    ]
+    )
 
 
 def parts_of(trace: Trace, context: PlanContext, count: int, examples: int, recompute: bool) -> list[Part]:
@@ -124,7 +125,10 @@ def parts_of(trace: Trace, context: PlanContext, count: int, examples: int, reco
     return parts
 
 
-def passes(order: PassOrder, parts: list[Part], replicas: int, shared: Sequence[SharedGradient] = ()) -> Exchange:
+@lru_cache(maxsize=8)  # plans that differ in how gradients are summed have the same
+def passes(
+    order: PassOrder, parts: tuple[Part, ...], replicas: int, shared: tuple[SharedGradient, ...] = ()
+) -> Exchange:
     """Exchange of pipelines' passes: what workers compute, and the messages between them.
 
     Its pieces are each part's outputs and their gradients, by micro-batch, then the halves of shared gradients, which
@@ -165,4 +169,4 @@ def passes(order: PassOrder, parts: list[Part], replicas: int, shared: Sequence[
             nodes[worker(worker_of(stage, replica, replicas))] = tuple(operations)
     sizes = tuple(part.output_bytes for part in parts[:-1] for _ in range(2 * count))
     sizes += tuple(each.bytes // 2 for each in shared for _ in range(2))
-    return Exchange(Schedule(order.name, stages * replicas, len(sizes), nodes), sizes)
+    return Exchange(order.name, Schedule(order.name, stages * replicas, len(sizes), nodes), sizes)

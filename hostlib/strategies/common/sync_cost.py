@@ -6,10 +6,11 @@ Source: "Poseidon", section 3.2 (table 1) and section 4.1 (algorithm 1).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from hostlib.errors import HostlibError, UnknownNameError
-from hostlib.mechanisms.mechanism import Mechanism
+from hostlib.mechanisms.mechanism import Mechanism, find
 from hostlib.models.layer_info import LayerInfo
 from hostlib.schedules.schedule import link_elements
 
@@ -135,5 +136,10 @@ def mechanism_cost(mechanism: Mechanism, workers: int, elements: int) -> float:
     """
     if mechanism.build is None:
         return ps_cost(elements, workers, workers).both
-    carried = link_elements(mechanism.schedule(workers, 4 * elements), elements)
+    return _busiest(mechanism.name, workers, elements)
+
+
+@lru_cache(maxsize=256)  # a model's layers are few, and a plan is made many times
+def _busiest(name: str, workers: int, elements: int) -> float:
+    carried = link_elements(find(name).schedule(workers, 4 * elements), elements)
     return max(sent + received for sent, received in carried.values())

@@ -77,6 +77,30 @@ def test_a_mechanism_that_cannot_be_played_is_named_beside_the_json() -> None:
     assert done.stderr == "left out: ring+mcast: 1 slots are too few for 4 streams of chunks\n"
 
 
+def test_a_calibration_gives_intervals_by_kind(tmp_path: Path) -> None:
+    """One in which the fabric was measured to be 10 to 20 % slower than predicted."""
+    path = tmp_path / "ratios.json"
+    groups = {"all": {"low": 0.9, "high": 1.05, "cells": 40}, "fabric": {"low": 1.1, "high": 1.2, "cells": 19}}
+    path.write_text(json.dumps({"coverage": 0.9, "groups": groups}))
+    plain, found = netfold.ask("lenet", 4, "1gbit"), netfold.ask("lenet", 4, "1gbit", calibration=path)
+    assert [row.iteration_ms for row in found.rows] == [row.iteration_ms for row in plain.rows]
+    for row in found.rows:
+        low, high = (1.1, 1.2) if row.uses_fabric else (0.9, 1.05)
+        assert (row.low_ms, row.high_ms) == pytest.approx((low * row.iteration_ms, high * row.iteration_ms))
+    said = found.assumptions["intervals"]
+    assert said["source"] == str(path)
+    assert said["value"].startswith("measured over predicted times, 90% of cells: all 0.90 to 1.05 (40 cells)")
+    recommended = netfold.recommend("lenet", cluster=netfold.Cluster(4, "1gbit"), calibration=path)
+    for each in recommended.candidates:
+        if not each.uses_fabric:
+            assert each.high_ms == pytest.approx(1.05 * each.iteration_ms)
+    assert recommended.assumptions["intervals"] == said
+    pytest.importorskip("matplotlib")
+    words = [*WORDS, "--calibration", str(path), "--plot", str(tmp_path / "answer.svg")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0 and str(path) in done.stdout
+
+
 @pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
 def test_the_plot_is_drawn(ending: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hostlib.errors import HostlibError
@@ -113,7 +113,7 @@ def _stored(layer: LayerInfo, size: int, workers: int, options: Options, first: 
     schedule = find(f"ps:servers={options.servers}:assign=pairs{where}").schedule(workers, size, first)
     bounds = piece_bounds(size // FLOAT_BYTES, schedule.pieces)
     sizes = tuple(FLOAT_BYTES * (end - begin) for begin, end in bounds)
-    return Exchange(replace(schedule, mechanism=layer.name), sizes)
+    return Exchange(layer.name, schedule, sizes)
 
 
 SPEC = StrategySpec(

@@ -359,7 +359,8 @@ def test_a_models_layers_have_all_that_is_sent(model: str) -> None:
             assert layer.params == layer.matrix[0] * layer.matrix[1] + layer.matrix[0]
 
 
-@pytest.mark.parametrize("name", [name for name, each in registered_strategies().items() if each.stages == 1])
+# An interleaved pipeline needs more layers than this model has.
+@pytest.mark.parametrize("name", [name for name in registered_strategies() if name != "interleaved"])
 def test_every_strategy_is_played_with_its_own_mechanism(name: str) -> None:
     choice = choose(name if name != "wfbp" else "wfbp/ring")
     job = Job(workload_of(VGG_LIKE, choice, 4), choice.mechanism, 4, bare=True)

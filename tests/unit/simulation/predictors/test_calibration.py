@@ -101,8 +101,25 @@ def test_too_few_cells_are_refused() -> None:
         Calibration.of([MeasuredCell("ring", 1.0)] * 18)
     with pytest.raises(SimulationError, match="coverage must be between 0 and 1, not 1"):
         Calibration.of([MeasuredCell("ring", 1.0)] * 18, 1.0)
-    with pytest.raises(SimulationError, match="not a calibration"):
-        Calibration.from_json("[]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"coverage": 0.9, "groups": {}}',
+        '{"coverage": 2, "groups": {"all": {"low": 0.9, "high": 1.1, "cells": 19}}}',
+        '{"coverage": 0.9, "groups": {"all": {"low": 1.2, "high": 1.1, "cells": 19}}}',
+        '{"coverage": 0.9, "groups": {"all": {"low": 0.9, "high": Infinity, "cells": 19}}}',
+    ],
+)
+def test_a_file_that_is_no_calibration_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "ratios.json"
+    path.write_text(text)
+    with pytest.raises(SimulationError) as error:
+        Calibration.read(path)
+    assert str(error.value) == f"{path} is not a calibration, which `netfold simulate calibrate --json` writes"
 
 
 def test_cells_of_an_experiments_folder(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from hostlib.errors import HostlibError
 from simulation.answers.answer import answer
+from simulation.answers.break_even import Corrected
+from simulation.answers.setup import Setup
 from simulation.answers.stand_in import extrapolated, takes_long
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import Scenario
@@ -155,3 +157,30 @@ def test_changes_read_as_sentences() -> None:
         "From 8 workers on: the fabric would pay; the fastest there is ring."
     )
     assert [duration(each) for each in (9.5, 75, 5400, 200000)] == ["9.5 s", "1 min 15 s", "1 h 30 min", "2.3 days"]
+
+
+def test_where_nothing_takes_a_fixed_time_only_the_ratio_of_speeds_counts() -> None:
+    cell = space("ring").base
+    setup = Setup.of(cell)
+    assert setup.is_proportional
+    slow = replace(cell, network=replace(cell.network, latency_ns=10_000))
+    assert not Setup.of(slow).is_proportional
+    stand_in = Corrected(setup, 1.0)
+    for compute, bandwidth in ((2.0, 2.0), (0.5, 4.0), (8.0, 0.1)):
+        other = setup.computing(1 / compute).rates(bandwidth, bandwidth)
+        assert stand_in.played_s(compute, bandwidth) == pytest.approx(other.played_s(), rel=1e-5)
+
+
+def test_a_pipeline_of_many_workers_is_compared_on_smaller_networks() -> None:
+    """Any number of workers can be halved so that pipelines stay whole."""
+    cell = space("1f1b:stages=2:microbatches=2/inagg+mcast", workers=1000).base
+    found, plain = answer([cell], {}, longest_s=0.3).rows[0], answer([replace(cell, workers=8)], {}).rows[0]
+    assert found.iteration_ms == pytest.approx(plain.iteration_ms, rel=0.05)
+    assert found.low_ms < found.iteration_ms < found.high_ms
+
+
+def test_a_strategy_that_leaves_all_to_the_mechanism_is_left_out() -> None:
+    """With few workers, hybcomm broadcasts this model's factors; with 256, that costs more than a ring."""
+    few, many = (space("ring", workers=workers, strategies=True) for workers in (4, 256))
+    assert "hybcomm/ring" in {each.name for each in search(few, {}).candidates}
+    assert "does what ring does" in search(many, {}).left_out["hybcomm/ring"]
