@@ -91,7 +91,9 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
         Smaller("( --real-time)?( --miniature)?$", " --miniature --only inception3-ring-")
     ],
     r"emulation sample .*--cells .*": [Smaller(r"--cells \d+", "--cells 1")],
-    r"emulation run build/(random|questions)( --real-time)?": [Smaller("( --real-time)?$", " --miniature")],
+    r"emulation run build/(random|questions)( --real-time)?( --auto-dilate)?": [
+        Smaller("( --real-time)?( --auto-dilate)?$", " --miniature")
+    ],
     r"emulation run [a-z]+( --real-time)?": Elsewhere("tests/emulation/test_ready_experiments.py runs it in miniature"),
     r"simulation run emulation/.*": [Smaller("emulation/", f"{ROOT}/emulation/")],
     r"simulation calibrate docs/.*": [Smaller("docs/", f"{ROOT}/docs/")],
