@@ -78,7 +78,7 @@ def ask(
     Args:
         model: a model that `netfold ask` knows; None if `trace` or `size` is given.
         mechanisms: those to compare, or a list in a text, as `ring,ps`; all that have a schedule if there are none.
-        calibration: what `simulation calibrate` printed with `--json`, a file: intervals follow from measured times;
+        calibration: path of a calibration (docs/predictors.md): intervals follow from measured times;
             None: from what the simulator is assumed not to know.
         seed: of the perturbations from which intervals follow, and of jitter.
 
