@@ -36,6 +36,7 @@ from simulation.simulator.workload import Variation, Workload
 
 EVENTS_AT_A_TIME = 2_000_000  # between checks for Ctrl-C
 REDUCE_ABOVE = 4_000_000  # operations; smaller simulations are executed in full
+REQUESTS_PER_WINDOW = 2  # frames with which a receiver of chunks lets their source fill its slots once
 # Of servers that get their sums from the switch, packet by packet.
 BEHIND_SWITCH = (FabricUse.TO_SERVER, FabricUse.VIA_SERVER)
 MAX_TENSORS, MAX_NODES = 1 << 20, 1 << 16  # limits of the kernel's keys
@@ -200,6 +201,8 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
             tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order, first))
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
         slots, trips = slots_of(job, network), np.empty(0, np.int64)
+        asks = network.frame_bytes > 0 and job.mechanism.fabric_use is FabricUse.MULTICAST
+        of_request = max(slots // REQUESTS_PER_WINDOW, 1) if slots and asks else 0
         if slots:
             trips = round_trips(
                 network,
@@ -208,7 +211,9 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
                 sorted(map(place, servers)),
                 any(np.any(each.compiled.ops[:, 1]) for each in made),
             )
-        kernel_jobs.append(_kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes, trips)))
+        kernel_jobs.append(
+            _kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes, trips, of_request))
+        )
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
     kernel = Kernel(
@@ -475,7 +480,7 @@ def slots_of(job: Job, network: Network) -> int:
 
 
 def _kernel_job(
-    job: Job, with_servers: bool, stand: int, first_tensor: int, window: tuple[int, int, NDArray[np.int64]]
+    job: Job, with_servers: bool, stand: int, first_tensor: int, window: tuple[int, int, NDArray[np.int64], int]
 ) -> Any:
     workload, workers = job.workload, 1 if stand > 1 else job.workers
     forward, backward = _durations(job, workers)
