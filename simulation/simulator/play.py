@@ -9,6 +9,7 @@ every sum.
 from __future__ import annotations
 
 import inspect
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -283,18 +284,21 @@ class Last(Generic[Value]):
 
     def __init__(self) -> None:
         self._values: OrderedDict[Any, Value] = OrderedDict()
+        self._lock = threading.Lock()  # not held while a value is made, which two threads may then do
 
     def get(self, key: Any, make: Callable[[], Value], small: Callable[[Value], bool] = lambda value: True) -> Value:
         """A key's value, which is made if it is not there, and kept if it is small."""
-        if key not in self._values:
-            value = make()
-            if not small(value):
-                return value
-            self._values[key] = value
-            if len(self._values) > KEPT:
-                self._values.popitem(last=False)
-        self._values.move_to_end(key)
-        return self._values[key]
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = make()
+        if small(value):
+            with self._lock:
+                self._values[key] = value
+                if len(self._values) > KEPT:
+                    self._values.popitem(last=False)
+        return value
 
 
 _programs_of_summed = Last[Programs]()
