@@ -45,6 +45,21 @@ MPI = {  # in the environment of mpirun: everything by TCP on loopback
 }
 
 
+EACH_BY_ITSELF = "tests/docs/test_commands.py::test_what_a_page_says_works"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deal tests out by files, as --dist loadfile does, but pages one by one: all of them take as long as most files."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if nodeid.startswith(EACH_BY_ITSELF) else str(super()._split_scope(nodeid))
+
+    return Scheduling(config, log)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in PREREQUISITES:
         if item.get_closest_marker(marker) is not None and (reason := missing(marker)) is not None:
