@@ -12,10 +12,11 @@ import inspect
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -24,7 +25,18 @@ from numpy.typing import NDArray
 from hostlib.mechanisms.mechanism import Mechanism, registered
 from hostlib.protocol.slots import slots_of_stream
 from hostlib.schedules.hierarchy import spread
-from hostlib.schedules.schedule import SWITCH, FabricUse, Multicast, Schedule, Send, Symmetry, is_host, worker
+from hostlib.schedules.schedule import (
+    SWITCH,
+    FabricUse,
+    Lists,
+    Multicast,
+    Operation,
+    Schedule,
+    Send,
+    Symmetry,
+    is_host,
+    worker,
+)
 from hostlib.topology.topology import Topology
 from simulation._kernel import Kernel
 from simulation._kernel import job as kernel_job
@@ -40,6 +52,7 @@ REDUCE_ABOVE = 4_000_000  # operations; smaller simulations are executed in full
 REQUESTS_PER_WINDOW = 2  # frames with which a receiver of chunks lets their source fill its slots once
 # Of servers that get their sums from the switch, packet by packet.
 BEHIND_SWITCH = (FabricUse.TO_SERVER, FabricUse.VIA_SERVER)
+FINER, FINE_PIECES = 16, 256  # parts of a piece, and all of them, at most, where chunks pass several switches
 MAX_TENSORS, MAX_NODES = 1 << 20, 1 << 16  # limits of the kernel's keys
 
 
@@ -166,7 +179,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
     # Servers do not affect how switches are wired, so they can be counted after schedules are made.
     workers_topology = topology_of(network, worker_count, 0)
     compiled = [
-        _programs(job, workers_topology, len(jobs) == 1, first, stride)
+        _programs(job, workers_topology, len(jobs) == 1, network.frame_bytes > 0, first, stride)
         for job, first in zip(jobs, first_workers, strict=True)
     ]
     servers_of = [
@@ -306,10 +319,11 @@ _one_worker = Last["Compiled | None"]()  # which represents all
 _exchanges = Last[tuple[Schedule, Compiled]]()  # by the schedule's identity
 
 
-def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride: int = 1) -> Programs:
+def _programs(job: Job, topology: Topology, alone: bool, frames: bool, first: int = 0, stride: int = 1) -> Programs:
     """The distinct schedules of a job's tensors, each tensor's schedule, and how many workers one represents.
 
     Args:
+        frames: switches forward frame by frame.
         first, stride: worker r is on the network's host `first + stride * r`, unless the job has hosts of its own.
     """
     workload, mechanism = job.workload, job.mechanism
@@ -319,17 +333,17 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
     switches = tuple((cable.lower, cable.upper) for cable in topology.cables) if len(topology.switches) > 1 else ()
     tensors = tuple((tensor.bytes, tensor.turn, tensor.workers) for tensor in summed)
     where = (job.hosts, first, stride, topology.switches, switches)
-    key = (mechanism.name, mechanism.build, job.workers, tensors, may, job.reduce, where)
+    key = (mechanism.name, mechanism.build, job.workers, tensors, may, frames, job.reduce, where)
     made, of_tensor, stand = _programs_of_summed.get(
         key,
-        lambda: _of_summed(job, topology, may, first, stride),
+        lambda: _of_summed(job, topology, may, frames, first, stride),
         lambda programs: sum(len(each.compiled.ops) for each in programs[0]) <= KEPT_OPERATIONS,
     )
     own = _of_exchanges(workload)
     return [*made, *own], [*of_tensor, *range(len(made), len(made) + len(own))], stand
 
 
-def _of_summed(job: Job, topology: Topology, may: bool, first: int, stride: int) -> Programs:
+def _of_summed(job: Job, topology: Topology, may: bool, frames: bool, first: int, stride: int) -> Programs:
     """Make what _programs returns of the tensors that the mechanism sums.
 
     Args:
@@ -363,7 +377,7 @@ def _of_summed(job: Job, topology: Topology, may: bool, first: int, stride: int)
         for number, (schedule, group) in enumerate(zip(schedules, groups, strict=True)):
             ranks = group or range(job.workers)
             hosts = {worker(place): worker(numbers[rank]) for place, rank in enumerate(ranks)}
-            schedules[number] = _spread(schedule, topology, hosts)
+            schedules[number] = _spread(_finer(schedule, job) if frames else schedule, topology, hosts)
     if may and (job.reduce or len(schedules[0].nodes[worker(0)]) * job.workers * len(of_tensor) > REDUCE_ABOVE):
         likes = {id(schedule): like for like, schedule in alike.items()}
         ones = [
@@ -426,6 +440,27 @@ def _like(schedule: Schedule, turn: int) -> tuple[Any, ...]:
 def _spread(schedule: Schedule, topology: Topology, hosts: dict[str, str]) -> Schedule:
     """Replace one switch's operations by those of a tree's switches, as the fabric does."""
     return spread(schedule, topology.tree, {name: topology.switch_of(host) for name, host in hosts.items()})
+
+
+def _finer(schedule: Schedule, job: Job) -> Schedule:
+    """The same with smaller pieces, if switches multicast hosts' chunks: behind a link that racks share, whole pieces
+    would hold up others' messages, where chunks come between them.
+    """
+    times = min(FINER, FINE_PIECES // schedule.pieces)
+    if job.mechanism.fabric_use is not FabricUse.MULTICAST or times <= 1:
+        return schedule
+
+    def parts(operation: Operation) -> Iterator[Operation]:
+        for part in range(times):
+            yield replace(operation, piece=operation.piece * times + part)
+
+    def finer(node: str) -> Iterator[Operation]:
+        if is_host(node):
+            return chain.from_iterable(map(parts, schedule.nodes[node]))
+        return chain.from_iterable(zip(*map(parts, schedule.nodes[node]), strict=True))  # all streams at a time
+
+    lists = Lists({node: partial(finer, node) for node in schedule.nodes})
+    return replace(schedule, pieces=schedule.pieces * times, nodes=lists)
 
 
 def _all_alike(topology: Topology) -> bool:
