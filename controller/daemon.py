@@ -19,7 +19,8 @@ from pathlib import Path
 import uvicorn
 
 from controller.errors import ControllerError, StateError, SwitchError
-from controller.http_api import Service, create_app
+from controller.http.app import create_app
+from controller.http.service import Service
 from controller.jobs.job_table import JobTable
 from controller.listen_address import parse_listen_address
 from controller.state_file import State, create_folder, running

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from controller.errors import ControllerError, SwitchError
-from controller.http_api import Service
+from controller.http.service import Service
 from controller.switches.embedded import Switches
 from controller.switches.fleet import RECONNECT_TIMEOUT_S, SwitchFleet, SwitchState
 from controller.switches.program import Artifact

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from controller.errors import SwitchError
-from controller.http_api import Service
+from controller.http.service import Service
 from controller.jobs.job import Job, Joining
 from controller.jobs.job_table import JobTable
 from controller.switches.embedded import Switches

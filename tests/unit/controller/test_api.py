@@ -11,7 +11,8 @@ import pytest
 from fastapi import FastAPI
 
 from controller.errors import SwitchError
-from controller.http_api import Service, create_app
+from controller.http.app import create_app
+from controller.http.service import Service
 from controller.jobs.job import Job
 from controller.jobs.job_table import LEASE_S, JobTable
 from controller.topology import single

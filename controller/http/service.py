@@ -1,0 +1,128 @@
+"""The controller's state, as the HTTP API reads and changes it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from controller.jobs.job import Job, Rank
+from controller.jobs.job_table import JobTable
+
+
+class SwitchStatus(Protocol):
+    """The switches' status, as the API reads it."""
+
+    def require_up(self) -> None: ...
+
+    def describe(self) -> list[dict[str, Any]]: ...
+
+
+@dataclass(slots=True)
+class Service:
+    """The controller's state behind the API; one lock guards all of it.
+
+    Attributes:
+        endpoints: (switch, port) -> the ADDRESS:PORT where a rank on that port reaches the fabric.
+        changed: called with the job table's dump after every change.
+    """
+
+    version: str
+    kind: str
+    elements: int
+    slots: int
+    jobs: JobTable
+    switches: SwitchStatus
+    endpoints: dict[tuple[str, int], str]
+    clock: Callable[[], float]
+    changed: Callable[[dict[str, Any]], None]
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @contextmanager
+    def changing(self) -> Any:
+        with self.lock:
+            try:
+                yield self.jobs
+            finally:
+                self.changed(self.jobs.dump())
+
+    def place(self, job: Job, rank: Rank) -> dict[str, Any]:
+        """The description of a rank's place in its job."""
+        address, _, port = self.endpoints[rank.switch, rank.switch_port].rpartition(":")
+        reply = {
+            "state": job.state,
+            "fabric": {"address": address, "port": int(port)},
+            "switch": rank.switch,
+            "switch_port": rank.switch_port,
+        }
+        if job.state == "ready":
+            reply |= {
+                "job_id": job.job_id,
+                "epoch": job.epoch,
+                "rank": rank.rank,
+                "world_size": job.world_size,
+                "policy": job.policy,
+                "pools": [{"first_slot": pool.first_slot, "slots": pool.slots} for pool in job.pools],
+                "elements": self.elements,
+            }
+            if job.server is not None:
+                reply["server"] = _ends(job.server)
+            if rank is job.server:
+                reply["workers"] = [_ends(worker) for _, worker in sorted(job.ranks.items())]
+        return reply
+
+    def describe(self, job: Job) -> dict[str, Any]:
+        ranks = [
+            {
+                "rank": rank.rank,
+                "address": f"{rank.address}:{rank.udp_ports[0]}",
+                "switch": rank.switch,
+                "switch_port": rank.switch_port,
+                "last_heartbeat_s": round(self.clock() - rank.heartbeat, 1),
+                "last_progress_s": round(self.clock() - rank.progress, 1),
+                "position": rank.position,
+                "state": rank.state,
+            }
+            for rank in sorted(job.everybody, key=lambda r: r.rank)
+        ]
+        return {
+            "name": job.name,
+            "job_id": job.job_id,
+            "epoch": job.epoch,
+            "world_size": job.world_size,
+            "policy": job.policy,
+            "state": job.state,
+            "pools": [{"first_slot": pool.first_slot, "slots": pool.slots} for pool in job.pools],
+            "ranks": ranks,
+        }
+
+    def status(self) -> dict[str, Any]:
+        """Status of switches and jobs. Counters are per switch; `events` and `drops` are sums over all switches."""
+        switches = self.switches.describe()
+        with self.lock:
+            jobs = [self.describe(job) for job in self.jobs.jobs.values()]
+        return {
+            "version": self.version,
+            "kind": self.kind,
+            "elements": self.elements,
+            "slots": self.slots,
+            "up": all(switch["up"] for switch in switches),
+            "switches": switches,
+            "jobs": jobs,
+            "events": _summed(switch["events"] for switch in switches),
+            "drops": _summed(switch["drops"] for switch in switches),
+        }
+
+
+def _ends(member: Rank) -> dict[str, Any]:
+    return {"address": member.address, "udp_ports": member.udp_ports}
+
+
+def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
