@@ -65,7 +65,7 @@ class Fabric:
         return reply.status_code, reply.json() if reply.content else None
 
     def status(self) -> dict[str, Any]:
-        return self.call("GET", "/status")[1]
+        return self.call("GET", "/v1/status")[1]
 
 
 def controller(*arguments: str | Path, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:

@@ -1,31 +1,32 @@
-"""The HTTP/JSON API of a service. OpenAPI pages are under /docs."""
+"""The HTTP/JSON API of a service: /v1. Its description is at /v1/openapi.json, for people at /docs."""
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
-from controller.errors import ControllerError
 from controller.http.inspection import inspection_routes
 from controller.http.ranks import rank_routes
+from controller.http.refusals import refuse_in_one_line
 from controller.http.service import Service
+
+DESCRIPTION = """
+Ranks join a job, send heartbeats and leave; users see what the controller does.
+
+Every refusal is a JSON object with a `detail`: one line that says what is wrong and what is legal.
+"""
 
 
 def create_app(service: Service) -> FastAPI:
     """Create the API for a service."""
-    app = FastAPI(title="netfold controller", version=service.version)
-
-    @app.exception_handler(ControllerError)
-    def refused(request: Request, error: ControllerError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, error.status)
-
-    @app.exception_handler(RequestValidationError)
-    def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return JSONResponse({"detail": f"{where}: {first['msg']}"}, 422)
-
-    app.include_router(inspection_routes(service))
-    app.include_router(rank_routes(service))
+    app: FastAPI = FastAPIOffline(
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+        title="netfold controller",
+        version=service.version,
+        description=DESCRIPTION,
+    )
+    refuse_in_one_line(app)
+    app.include_router(inspection_routes(service), prefix="/v1", tags=["inspection"])
+    app.include_router(rank_routes(service), prefix="/v1", tags=["ranks"])
     return app

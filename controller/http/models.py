@@ -36,4 +36,4 @@ class Heartbeat(BaseModel):
     """A heartbeat with the rank's position in its stream of slots."""
 
     model_config = {"extra": "forbid"}
-    position: int = Field(default=0, ge=0)
+    position: int = Field(default=0, ge=0, lt=2**63)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
@@ -99,19 +100,37 @@ class Service:
             "ranks": ranks,
         }
 
+    def describe_jobs(self) -> list[dict[str, Any]]:
+        with self.lock:
+            return [self.describe(job) for job in self.jobs.jobs.values()]
+
+    def describe_slots(self) -> dict[str, Any]:
+        """The ranges of slots that jobs have."""
+        ranges = []
+        used: set[int] = set()
+        with self.lock:
+            for job in self.jobs.jobs.values():
+                shared = job.policy == "shared"
+                for pool in job.pools:
+                    # A shared pool's offset is its first slot and, in the lower bits, the hash of the job.
+                    first = pool.offset & -pool.slots if shared else pool.first_slot
+                    ranges.append({"job": job.name, "first_slot": first, "slots": pool.slots, "shared": shared})
+                    used.update(range(first, first + pool.slots))
+        ranges.sort(key=lambda taken: (taken["first_slot"], taken["job"]))
+        return {"slots": self.slots, "used": len(used), "ranges": ranges}
+
     def status(self) -> dict[str, Any]:
         """Status of switches and jobs. Counters are per switch; `events` and `drops` are sums over all switches."""
         switches = self.switches.describe()
-        with self.lock:
-            jobs = [self.describe(job) for job in self.jobs.jobs.values()]
         return {
             "version": self.version,
             "kind": self.kind,
             "elements": self.elements,
             "slots": self.slots,
             "up": all(switch["up"] for switch in switches),
+            "time_s": time.time(),
             "switches": switches,
-            "jobs": jobs,
+            "jobs": self.describe_jobs(),
             "events": _summed(switch["events"] for switch in switches),
             "drops": _summed(switch["drops"] for switch in switches),
         }

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import httpx
 
 from hostlib.errors import JoinError
-from hostlib.system.http_client import HttpError, RefusedError, decoded, get, needs_certificates
+from hostlib.system.http_client import API, HttpError, RefusedError, decoded, get, needs_certificates
 from hostlib.system.interfaces import mac_of
 
 DEFAULT_CONTROLLER = "http://127.0.0.1:9339"
@@ -203,7 +203,7 @@ class _Joining:
     @property
     def url(self) -> str:
         member = "server" if self.rank is None else f"ranks/{self.rank}"
-        return f"{self.controller}/jobs/{quote(self.job, safe='')}/{member}"
+        return f"{self.controller}{API}/jobs/{quote(self.job, safe='')}/{member}"
 
     @property
     def who(self) -> str:
@@ -290,7 +290,7 @@ def require_controller(controller: str) -> None:
         JoinError: see `join`.
     """
     try:
-        get(controller, "/")
+        get(controller, "")
     except RefusedError as error:
         raise _refused(error) from error
     except HttpError as error:

@@ -15,6 +15,8 @@ EXTRAS = {
     "google": ("protobuf", "controller"),
     "p4": ("p4runtime", "controller"),
     "fastapi": ("fastapi", "controller"),
+    "fastapi_offline": ("fastapi-offline", "controller"),
+    "prometheus_client": ("prometheus-client", "controller"),
     "p4runtime_sh": ("p4runtime-shell", "controller"),
     "uvicorn": ("uvicorn", "controller"),
     "jinja2": ("jinja2", "emulation"),

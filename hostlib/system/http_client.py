@@ -9,6 +9,7 @@ import httpx
 from hostlib.errors import HostlibError
 
 TIMEOUT_S = 10.0
+API = "/v1"
 
 
 class HttpError(HostlibError):
@@ -49,13 +50,13 @@ def decoded(response: httpx.Response) -> dict[str, Any]:
 
 
 def get(controller: str, path: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """GET a path of a controller.
+    """GET a path of a controller's API.
 
     Raises:
         RefusedError: the controller refused the request.
         HttpError: no answer, or not one of a netfold controller.
     """
-    url = controller.rstrip("/") + path
+    url = controller.rstrip("/") + API + path
     try:
         return decoded(httpx.get(url, timeout=timeout_s, verify=needs_certificates(url)))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -63,7 +64,7 @@ def get(controller: str, path: str, timeout_s: float = TIMEOUT_S) -> dict[str, A
 
 
 def controller_status(controller: str) -> dict[str, Any]:
-    """GET /status: switches, their counters, and jobs.
+    """GET /v1/status: switches, their counters, and jobs.
 
     Raises:
         HttpError: see `get`.

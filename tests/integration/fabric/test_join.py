@@ -98,7 +98,7 @@ def test_a_rank_learns_the_slots_of_each_of_its_pools() -> None:
         assert methods == ["POST", "GET", "GET", "DELETE"]
         # On loopback no MAC is told.
         assert controller.heard[0][1:] == (
-            "/jobs/demo/ranks/0",
+            "/v1/jobs/demo/ranks/0",
             {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000, 5001], "slots": 64},
         )
 
@@ -132,9 +132,9 @@ def test_a_session_outlives_its_job_and_leaves_no_later_one(monkeypatch: pytest.
             assert time.monotonic() < give_up
             time.sleep(0.01)
         session.leave()
-        beat = ("POST", "/jobs/demo/ranks/0/heartbeat?epoch=9", {"position": 0})
+        beat = ("POST", "/v1/jobs/demo/ranks/0/heartbeat?epoch=9", {"position": 0})
         assert controller.heard[1:4] == [beat] * 3
-        assert controller.heard[-1][:2] == ("DELETE", "/jobs/demo/ranks/0?epoch=9")
+        assert controller.heard[-1][:2] == ("DELETE", "/v1/jobs/demo/ranks/0?epoch=9")
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:9339", "ftp://127.0.0.1", "http://127.0.0.1:nine"])

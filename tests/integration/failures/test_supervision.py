@@ -69,7 +69,7 @@ def pid_of(fabric: Fabric, switch: str) -> int:
 def refused_promptly(fabric: Fabric, says: str) -> None:
     asked = time.monotonic()
     body = {"world_size": 1, "address": "127.0.0.1", "udp_ports": [5000]}
-    code, answer = fabric.call("POST", "/jobs/meanwhile/ranks/0", body)
+    code, answer = fabric.call("POST", "/v1/jobs/meanwhile/ranks/0", body)
     assert (code, len(answer["detail"].splitlines())) == (503, 1), answer
     assert says in answer["detail"]
     assert time.monotonic() - asked < 1
@@ -109,8 +109,8 @@ def test_a_stalled_switch_is_noticed_killed_and_started_again(start_fabric: Call
         wait_until(fabric, 3.5, lambda status: not status["up"])
         refused_promptly(fabric, "does not answer")
         # Its entries can no longer be removed: it is not taken back as it was.
-        assert fabric.call("DELETE", "/jobs/before/ranks/0")[0] == 200
-        assert fabric.call("DELETE", "/jobs/before/ranks/1")[0] == 200
+        assert fabric.call("DELETE", "/v1/jobs/before/ranks/0")[0] == 200
+        assert fabric.call("DELETE", "/v1/jobs/before/ranks/1")[0] == 200
         status = wait_until(fabric, 15, lambda status: status["up"])
         assert restarts(status) == [1] and pid_of(fabric, "switch") != pid
         assert not Path(f"/proc/{pid}").exists()

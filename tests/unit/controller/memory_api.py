@@ -1,0 +1,98 @@
+"""The HTTP API, asked by a client in this process, over a switch in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from controller.errors import SwitchError
+from controller.http.app import create_app
+from controller.http.service import Service
+from controller.jobs.job import Job
+from controller.jobs.job_table import JobTable
+from controller.topology import single
+from hostlib.protocol import constants
+
+PORTS = 4
+TRAFFIC = {"packets_in": 6, "bytes_in": 600, "packets_out": 5, "bytes_out": 500}
+
+
+@dataclass
+class MemorySwitches:
+    """Both of what jobs and what the API need of the switches."""
+
+    up: bool = True
+    installed: list[str] = field(default_factory=list)
+
+    def require_up(self) -> None:
+        if not self.up:
+            raise SwitchError("the switch at 127.0.0.1:50051 is gone")
+
+    def install(self, job: Job) -> None:
+        self.require_up()
+        self.installed.append(job.name)
+
+    def remove(self, job: Job) -> None:
+        self.require_up()
+        self.installed.remove(job.name)
+
+    def describe(self) -> list[dict[str, Any]]:
+        events, drops = dict.fromkeys(constants.EVENTS, 0), dict.fromkeys(constants.DROPS, 0)
+        same = {"p4rt": "127.0.0.1:50051", "program": "netfold-v1model-64", "restarts": 0}
+        root = {**same, "name": "root", "parent": None, "up": True, "events": {**events, "completed": 5}}
+        root |= {"drops": {**drops, "stale": 1}, "ports": {"1": TRAFFIC}}
+        leaf = {**same, "name": "leaf", "parent": "root", "up": self.up, "events": {**events, "sent_up": 5}}
+        leaf |= {"drops": {**drops, "stale": 2}, "ports": {}}
+        return [root, leaf if self.up else {**leaf, "events": {}, "drops": {}}]
+
+
+@dataclass
+class Api:
+    """The application, and what lies behind it."""
+
+    app: FastAPI
+    service: Service
+    switch: MemorySwitches
+    dumps: list[dict[str, Any]]
+    seconds: float = 0.0
+
+    def answer(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+                return await client.request(method, path, json=body)
+
+        return asyncio.run(ask())
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        reply = self.answer(method, path, body)
+        return reply.status_code, reply.json()
+
+    def read(self, path: str) -> str:
+        """A page or file."""
+        reply = self.answer("GET", path)
+        assert reply.status_code == 200, path
+        return reply.text
+
+    def join(self, rank: int, world_size: int = 2, job: str = "demo", **changes: Any) -> tuple[int, Any]:
+        body = {"world_size": world_size, "address": "127.0.0.1", "udp_ports": [5000 + rank], **changes}
+        return self.call("POST", f"/v1/jobs/{job}/ranks/{rank}", body)
+
+
+def memory_api() -> Api:
+    """An API with a clock that is set by hand."""
+    switch = MemorySwitches()
+    ports = {port: f"127.0.0.1:{40000 + port}" for port in range(1, PORTS + 1)}
+    topology = single("127.0.0.1:50051", 1, "10.255.255.254", ports)
+    jobs = JobTable(switch, topology, lambda: here.seconds, lambda: 1_700_000_000.0)
+    dumps: list[dict[str, Any]] = []
+    endpoints = {("switch", port): address for port, address in ports.items()}
+    service = Service(
+        "1.2", "embedded", 64, constants.SLOTS, jobs, switch, endpoints, lambda: here.seconds, dumps.append
+    )
+    here = Api(create_app(service), service, switch, dumps)
+    return here
