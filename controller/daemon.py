@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
 from controller.errors import ControllerError, StateError, SwitchError
+from controller.events.event_log import EventLog
 from controller.http.app import create_app
 from controller.http.service import Service
 from controller.jobs.job_table import JobTable
@@ -153,7 +155,10 @@ def _serve(
             endpoints=topology.endpoints,
             clock=time.monotonic,
             changed=lambda dump: write_whole(jobs_file, {**dump, "clean": network.clean}),
+            events=EventLog(config.state_dir, time.time),
         )
+        took_over = f" and took over {len(jobs.jobs)} jobs" if jobs.jobs else ""
+        service.events.append("controller-started", f"the controller {service.version} started{took_over}")
         service.changed(jobs.dump())
         here = Process.of(os.getpid())
         assert here is not None
@@ -171,8 +176,9 @@ def _serve(
 
         supervisor = Supervisor(switches, network, artifact, service, record)
         _run_http(listener, service, supervisor, record)
-        with contextlib.suppress(SwitchError):
+        with contextlib.suppress(SwitchError), service.changing("the controller was stopped"):
             jobs.end_all()
+        service.events.append("controller-stopped", "the controller was stopped")
     finally:
         network.close()
 
@@ -183,9 +189,10 @@ def _connect(switch: Switch, patience_s: float | None) -> P4RuntimeSession:
 
 
 def _run_http(listener: socket.socket, service: Service, supervisor: Supervisor, record: Callable[[], None]) -> None:
-    server = uvicorn.Server(
+    server = Server(
         uvicorn.Config(create_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
     )
+    server.ending = service.events.closed
     # uvicorn re-raises the signal when it is done; the cleanup below still has to run.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
@@ -198,6 +205,16 @@ def _run_http(listener: socket.socket, service: Service, supervisor: Supervisor,
     finally:
         ended.set()
         supervisor.stop()
+
+
+class Server(uvicorn.Server):
+    """A server that says so when it begins to end: it waits for its answers to end, and streams would not."""
+
+    ending: threading.Event
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.ending.set()
+        super().handle_exit(sig, frame)
 
 
 def _url(listener: socket.socket) -> str:

@@ -67,6 +67,13 @@ class Fabric:
     def status(self) -> dict[str, Any]:
         return self.call("GET", "/v1/status")[1]
 
+    def stop(self) -> bool:
+        """End the controller, and with it its switches; False if it has to be killed."""
+        state = State.read(self.state_dir)
+        assert state is not None
+        os.kill(state.controller.pid, signal.SIGTERM)
+        return state.controller.gone_within(10)
+
 
 def controller(*arguments: str | Path, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
     """Run a `controller` command to its end."""

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from controller.events.event_log import Kind
+
 
 class Answer(BaseModel):
     """An answer; a field that is not declared would be missing in the API's description."""
@@ -171,3 +173,42 @@ class Slots(Answer):
     slots: int
     used: int
     ranges: list[SlotRange]
+
+
+class Event(Answer):
+    """Something that happened; `time_s` counts from 1970."""
+
+    id: int
+    time_s: float
+    kind: Kind
+    text: str
+    job: str | None = None
+    rank: int | None = None
+    switch: str | None = None
+
+
+class Events(Answer):
+    """Events, oldest first; `last_id` is the id of the last one that there is."""
+
+    events: list[Event]
+    last_id: int
+
+
+class EndedJob(Answer):
+    """A job that is over. Times count from 1970; `positions` are those of its last heartbeats."""
+
+    name: str
+    policy: str
+    world_size: int
+    slots: int
+    began_s: float
+    ready_s: float | None
+    ended_s: float
+    why: str
+    positions: dict[str, int]
+
+
+class History(Answer):
+    """Jobs that have ended, the last one first."""
+
+    jobs: list[EndedJob]

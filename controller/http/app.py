@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
+from controller.http.event_routes import event_routes
 from controller.http.inspection import inspection_routes
 from controller.http.ranks import rank_routes
 from controller.http.refusals import refuse_in_one_line
@@ -26,7 +27,8 @@ def create_app(service: Service) -> FastAPI:
         version=service.version,
         description=DESCRIPTION,
     )
-    refuse_in_one_line(app)
+    refuse_in_one_line(app, service.events.refused)
     app.include_router(inspection_routes(service), prefix="/v1", tags=["inspection"])
+    app.include_router(event_routes(service), prefix="/v1", tags=["events"])
     app.include_router(rank_routes(service), prefix="/v1", tags=["ranks"])
     return app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -12,7 +13,10 @@ from starlette.exceptions import HTTPException
 
 from controller.errors import ControllerError
 from controller.http.answers import Refusal
+from controller.jobs.job import member_name
+from hostlib.protocol import constants
 
+JOINS = ("join", "join_server")  # routes of controller/http/ranks.py
 WHY = {
     404: "There is no such job, rank or epoch.",
     405: "The path has no such method.",
@@ -28,33 +32,43 @@ def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": Refusal, "description": WHY[code]} for code in sorted(codes)}
 
 
-def refuse_in_one_line(app: FastAPI) -> None:
-    """Give every refusal of an application the body of Refusal."""
+def refuse_in_one_line(app: FastAPI, refused_join: Callable[[str, str | None, int | None], None]) -> None:
+    """Give every refusal of an application the body of Refusal.
 
-    def answer(code: int, detail: str, headers: Any = None) -> JSONResponse:
+    Args:
+        refused_join: called with what to record of each refused join: a sentence, the job, and the rank.
+    """
+
+    def answer(request: Request, code: int, detail: str, headers: Any = None) -> JSONResponse:
+        if getattr(request.scope.get("route"), "name", "") in JOINS:
+            job, rank = request.path_params.get("job"), str(request.path_params.get("rank", constants.RANK_ALL))
+            number = int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 6 else None
+            host = request.client.host if request.client else "a host"
+            who = member_name(number) if number is not None else "a rank"
+            refused_join(f"{who} of job {job} at {host} was refused: {detail}", job, number)
         return JSONResponse({"detail": detail}, code, headers)
 
     @app.exception_handler(ControllerError)
     def refused(request: Request, error: ControllerError) -> JSONResponse:
-        return answer(error.status, str(error))
+        return answer(request, error.status, str(error))
 
     @app.exception_handler(RequestValidationError)
     def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        return answer(422, f"{where}: {first['msg']}")
+        return answer(request, 422, f"{where}: {first['msg']}")
 
     @app.exception_handler(HTTPException)
     def unfit(request: Request, error: HTTPException) -> JSONResponse:
         if error.status_code == 400:
             # A body that is no text, or has a number of thousands of digits.
-            return answer(422, "body: not valid JSON")
+            return answer(request, 422, "body: not valid JSON")
         if error.status_code == 404:
-            return answer(404, f"there is nothing at {request.url.path}; /docs lists what there is")
+            return answer(request, 404, f"there is nothing at {request.url.path}; /docs lists what there is")
         if error.status_code == 405:
             legal = ", ".join(sorted(_methods(app, request.url.path)))
-            return answer(405, f"{request.method} is not possible there; legal: {legal}", {"Allow": legal})
-        return answer(error.status_code, str(error.detail), error.headers)
+            return answer(request, 405, f"{request.method} is not possible there; legal: {legal}", {"Allow": legal})
+        return answer(request, error.status_code, str(error.detail), error.headers)
 
 
 def _methods(app: FastAPI, path: str) -> set[str]:

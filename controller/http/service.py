@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from controller.events.event_log import EventLog
+from controller.events.job_watch import JobWatch
 from controller.jobs.job import Job, Rank
 from controller.jobs.job_table import JobTable
 
@@ -29,6 +31,7 @@ class Service:
     Attributes:
         endpoints: (switch, port) -> the ADDRESS:PORT where a rank on that port reaches the fabric.
         changed: called with the job table's dump after every change.
+        events: the log of what happens.
     """
 
     version: str
@@ -41,13 +44,27 @@ class Service:
     clock: Callable[[], float]
     changed: Callable[[dict[str, Any]], None]
     lock: threading.RLock = field(default_factory=threading.RLock)
+    events: EventLog = field(default_factory=lambda: EventLog(None, time.time))
+    _watch: JobWatch = field(init=False)
+    _looking: threading.Lock = field(default_factory=threading.Lock)
+    _recent: tuple[float, dict[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        self._watch = JobWatch(self.events)
+        self._watch.adopt(self.jobs.jobs.values())
 
     @contextmanager
-    def changing(self) -> Any:
+    def changing(self, why: str | None = None) -> Iterator[JobTable]:
+        """Hold the lock, and record what has changed.
+
+        Args:
+            why: the reason for jobs' end, where it is not what their ranks did.
+        """
         with self.lock:
             try:
                 yield self.jobs
             finally:
+                self._watch.compare(self.jobs.jobs.values(), why)
                 self.changed(self.jobs.dump())
 
     def place(self, job: Job, rank: Rank) -> dict[str, Any]:
@@ -134,6 +151,13 @@ class Service:
             "events": _summed(switch["events"] for switch in switches),
             "drops": _summed(switch["drops"] for switch in switches),
         }
+
+    def recent_status(self, age_s: float) -> dict[str, Any]:
+        """A status that is at most that old; who asks while somebody looks gets what that one sees."""
+        with self._looking:
+            if self._recent is None or self.clock() - self._recent[0] > age_s:
+                self._recent = self.clock(), self.status()
+            return self._recent[1]
 
 
 def _ends(member: Rank) -> dict[str, Any]:

@@ -95,6 +95,8 @@ class Supervisor:
             if lost or (line.session.dirty and line.answers):
                 if not line.failed and not self._ended.is_set():
                     log.warning("the switch %s at %s failed: jobs at work end", name, line.session.p4rt)
+                    text = f"the switch {name} at {line.session.p4rt} failed: jobs at work end"
+                    self._service.events.append("switch-down", text, switch=name)
                 line.failed = True
         if any(line.failed for line in self._network.lines.values()):
             self._suspend()
@@ -108,7 +110,7 @@ class Supervisor:
         if self._network.suspended is None:
             gone = ", ".join(name for name, line in self._network.lines.items() if line.failed)
             self._network.suspended = f"the switch {gone} failed and is not back yet: try again later"
-            with self._service.changing() as jobs:
+            with self._service.changing(f"the switch {gone} failed") as jobs:
                 jobs.abandon()
 
     def _bring_back(self) -> None:
@@ -126,7 +128,10 @@ class Supervisor:
         with self._service.changing():
             self._service.endpoints.clear()
             self._service.endpoints.update(network.topology.endpoints)
-            for line in network.lines.values():
+            for name, line in network.lines.items():
+                if line.failed:
+                    text = f"the switch {name} at {line.session.p4rt} is back"
+                    self._service.events.append("switch-up", text, switch=name)
                 line.restarts += line.failed
                 line.failed = False
             network.suspended = None

@@ -93,7 +93,8 @@ class World:
         self.supervisor.look()
 
     def join(self, name: str = "demo") -> Job:
-        return [self.jobs.join(name, Joining(rank, 2, "127.0.0.1", (5000 + rank,))) for rank in range(2)][-1]
+        with self.service.changing() as jobs:
+            return [jobs.join(name, Joining(rank, 2, "127.0.0.1", (5000 + rank,))) for rank in range(2)][-1]
 
     def pushes(self) -> list[int]:
         return [running.switch.pushes for running in self.switches.values()]
@@ -217,6 +218,14 @@ def test_while_a_switch_is_away_nobody_joins_and_nobody_else_suffers(world: Worl
     world.look()
     assert world.pushes() == [2, 2, 1]
     assert [line["restarts"] for line in world.network.describe()] == [0, 0, 1]
+    assert [(event.kind, event.switch) for event in world.service.events.last(9)] == [
+        ("job-waiting", None),
+        ("job-ready", None),
+        ("switch-down", "b"),
+        ("job-ended", None),
+        ("switch-up", "b"),
+    ]
+    assert world.service.events.history(1)[0].why == "the switch b failed"
     assert world.service.endpoints == {("root", 1): "127.0.0.1:1", ("a", 1): "127.0.0.1:2", ("b", 1): "127.0.0.1:3"}
     assert world.join().state == "ready"
 

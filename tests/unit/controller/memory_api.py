@@ -10,6 +10,7 @@ import httpx
 from fastapi import FastAPI
 
 from controller.errors import SwitchError
+from controller.events.event_log import EventLog
 from controller.http.app import create_app
 from controller.http.service import Service
 from controller.jobs.job import Job
@@ -51,6 +52,16 @@ class MemorySwitches:
 
 
 @dataclass
+class Clock:
+    """Monotonic seconds, set by hand."""
+
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@dataclass
 class Api:
     """The application, and what lies behind it."""
 
@@ -58,7 +69,20 @@ class Api:
     service: Service
     switch: MemorySwitches
     dumps: list[dict[str, Any]]
-    seconds: float = 0.0
+    clock: Clock
+
+    @property
+    def seconds(self) -> float:
+        return self.clock.seconds
+
+    @seconds.setter
+    def seconds(self, seconds: float) -> None:
+        self.clock.seconds = seconds
+
+    def expire(self) -> None:
+        """As the controller does again and again."""
+        with self.service.changing() as jobs:
+            jobs.expire()
 
     def answer(self, method: str, path: str, body: Any = None) -> httpx.Response:
         async def ask() -> httpx.Response:
@@ -83,16 +107,24 @@ class Api:
         return self.call("POST", f"/v1/jobs/{job}/ranks/{rank}", body)
 
 
-def memory_api() -> Api:
-    """An API with a clock that is set by hand."""
+def memory_api(events: EventLog | None = None, dumped: dict[str, Any] | None = None) -> Api:
+    """An API with a clock that is set by hand.
+
+    Args:
+        dumped: the jobs of an earlier controller.
+    """
     switch = MemorySwitches()
     ports = {port: f"127.0.0.1:{40000 + port}" for port in range(1, PORTS + 1)}
     topology = single("127.0.0.1:50051", 1, "10.255.255.254", ports)
-    jobs = JobTable(switch, topology, lambda: here.seconds, lambda: 1_700_000_000.0)
+    clock = Clock()
+    jobs = JobTable(switch, topology, clock, lambda: 1_700_000_000.0)
+    if dumped is not None:
+        jobs.restore(dumped)
+        switch.installed += jobs.jobs
     dumps: list[dict[str, Any]] = []
     endpoints = {("switch", port): address for port, address in ports.items()}
+    events = events or EventLog(None, lambda: 1_700_000_000.0 + clock.seconds)
     service = Service(
-        "1.2", "embedded", 64, constants.SLOTS, jobs, switch, endpoints, lambda: here.seconds, dumps.append
+        "1.2", "embedded", 64, constants.SLOTS, jobs, switch, endpoints, clock, dumps.append, events=events
     )
-    here = Api(create_app(service), service, switch, dumps)
-    return here
+    return Api(create_app(service), service, switch, dumps, clock)
