@@ -223,6 +223,7 @@ def test_while_a_switch_is_away_nobody_joins_and_nobody_else_suffers(world: Worl
         ("job-ready", None),
         ("switch-down", "b"),
         ("job-ended", None),
+        ("job-waiting", None),  # the rank that came meanwhile, before the one that was refused
         ("switch-up", "b"),
     ]
     assert world.service.events.history(1)[0].why == "the switch b failed"
