@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from prometheus_client import CollectorRegistry
 
 from controller.http.event_routes import event_routes
 from controller.http.inspection import inspection_routes
+from controller.http.metrics import FabricCollector, RequestMetrics
+from controller.http.monitoring import monitoring_routes
 from controller.http.ranks import rank_routes
 from controller.http.refusals import refuse_in_one_line
 from controller.http.service import Service
@@ -28,7 +31,11 @@ def create_app(service: Service) -> FastAPI:
         description=DESCRIPTION,
     )
     refuse_in_one_line(app, service.events.refused)
-    app.include_router(inspection_routes(service), prefix="/v1", tags=["inspection"])
-    app.include_router(event_routes(service), prefix="/v1", tags=["events"])
-    app.include_router(rank_routes(service), prefix="/v1", tags=["ranks"])
+    registry = CollectorRegistry()
+    registry.register(FabricCollector(service))
+    app.add_middleware(RequestMetrics, registry=registry)
+    app.include_router(monitoring_routes(service, registry), tags=["monitoring"])
+    app.include_router(inspection_routes(service), tags=["inspection"])
+    app.include_router(event_routes(service), tags=["events"])
+    app.include_router(rank_routes(service), tags=["ranks"])
     return app

@@ -27,7 +27,7 @@ EventId = Annotated[int | None, Query(ge=0, le=LARGEST_ID)]
 
 def event_routes(service: Service) -> APIRouter:
     """Routes of the event log."""
-    router = APIRouter()
+    router = APIRouter(prefix="/v1")
     events = service.events
     streams: set[object] = set()
 

@@ -13,7 +13,7 @@ from controller.http.service import Service
 
 def inspection_routes(service: Service) -> APIRouter:
     """Routes that change nothing."""
-    router = APIRouter()
+    router = APIRouter(prefix="/v1")
 
     @router.get("", response_model=answers.Identity)
     def controller() -> Any:

@@ -25,7 +25,7 @@ LEAVING: dict[str, Any] = {"response_model": answers.Left, "responses": refusals
 
 def rank_routes(service: Service) -> APIRouter:
     """Routes of ranks, and of servers, which have the same under a name of their own."""
-    router = APIRouter()
+    router = APIRouter(prefix="/v1")
 
     def joined(job: str, rank: int, body: Join) -> dict[str, Any]:
         service.switches.require_up()
