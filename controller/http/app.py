@@ -10,6 +10,7 @@ from controller.http.event_routes import event_routes
 from controller.http.inspection import inspection_routes
 from controller.http.metrics import FabricCollector, RequestMetrics
 from controller.http.monitoring import monitoring_routes
+from controller.http.pages import page_routes
 from controller.http.ranks import rank_routes
 from controller.http.refusals import refuse_in_one_line
 from controller.http.service import Service
@@ -34,6 +35,7 @@ def create_app(service: Service) -> FastAPI:
     registry = CollectorRegistry()
     registry.register(FabricCollector(service))
     app.add_middleware(RequestMetrics, registry=registry)
+    app.include_router(page_routes(service))
     app.include_router(monitoring_routes(service, registry), tags=["monitoring"])
     app.include_router(inspection_routes(service), tags=["inspection"])
     app.include_router(event_routes(service), tags=["events"])
