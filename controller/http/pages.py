@@ -31,8 +31,8 @@ def page_routes(service: Service) -> APIRouter:
     @router.get("/", include_in_schema=False, response_class=HTMLResponse)
     def page() -> HTMLResponse:
         events = [asdict(event) for event in service.events.last(EVENTS)]
-        first = {"status": service.recent_status(AGE_S), "events": events}
-        first["last_id"] = events[-1]["id"] if events else 0
+        last_id = events[-1]["id"] if events else 0
+        first = {"status": service.recent_status(AGE_S), "events": events, "last_id": last_id}
         # Names come from strangers: they must not end the script.
         return HTMLResponse(text.replace("{{first}}", json.dumps(first).replace("<", "\\u003c")), headers=HEADERS)
 

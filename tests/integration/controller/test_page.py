@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import ROOT, Fabric
 from tests.emulation.browser import BROWSER
-from tests.emulation.live_browser import LivePage, live_page
+from tests.integration.controller.live_browser import LivePage, live_page
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium on PATH: apt-get install chromium")
 
