@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
+import logging
 import os
 import signal
 import socket
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -24,8 +25,10 @@ from controller.events.event_log import EventLog
 from controller.http.app import create_app
 from controller.http.service import Service
 from controller.jobs.job_table import JobTable
+from controller.lease_clock import LeaseClock
 from controller.listen_address import parse_listen_address
 from controller.state_file import State, create_folder, running
+from controller.state_store import RecordedEntries, StateStore
 from controller.switches.embedded import Switches, start_switches
 from controller.switches.fleet import SwitchFleet
 from controller.switches.program import Artifact, load_artifact
@@ -35,10 +38,12 @@ from controller.topology import Switch, Topology
 from hostlib.protocol import constants
 from hostlib.protocol.addresses import FABRIC_ADDRESS
 from hostlib.system.interrupts import interrupt_on
-from hostlib.system.process import Process, write_whole
+from hostlib.system.process import Process
 
-JOBS_FILE = "jobs.json"
-EXPIRE_EVERY_S = 2.0
+EXPIRE_EVERY_S = 0.5
+AWAY_S = 1.0  # after no look at the leases for this long, ranks may not have been heard
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +109,18 @@ def _run(config: DaemonConfig, announce: Callable[[State], None]) -> None:
         raise running(earlier)
     _require_same_blocks(config, earlier)
     artifact = load_artifact(config.elements)
-    listener = _listen(config.http)
-    try:
+    with (
+        contextlib.closing(_listen(config.http)) as listener,
+        contextlib.closing(StateStore(config.state_dir)) as store,
+    ):
         switches, kept = _switches(config, earlier)
         try:
-            _serve(config, artifact, listener, switches, kept, announce)
+            _serve(config, artifact, listener, store, switches, kept, announce)
         finally:
             switches.stop()
             State.forget(config.state_dir)
-            (config.state_dir / JOBS_FILE).unlink(missing_ok=True)
-    finally:
-        listener.close()
+            with contextlib.suppress(StateError):  # What it says will not be believed: its switches are gone.
+                store.forget_jobs()
 
 
 def _require_same_blocks(config: DaemonConfig, earlier: State | None) -> None:
@@ -132,6 +138,7 @@ def _serve(
     config: DaemonConfig,
     artifact: Artifact,
     listener: socket.socket,
+    store: StateStore,
     switches: Switches,
     kept: bool,
     announce: Callable[[State], None],
@@ -140,11 +147,15 @@ def _serve(
     network = SwitchFleet(topology, _connect, time.monotonic)
     try:
         # Entries that belong to no kept job must not stay: if there may be any, the program is pushed again.
-        jobs_file = config.state_dir / JOBS_FILE
-        pushed = network.push(artifact, anew=not (kept and _explained(jobs_file)))
-        jobs = JobTable(network, topology, time.monotonic, time.time)
-        if not pushed:
-            _restore(jobs, jobs_file)
+        saved = store.load()
+        pushed = network.push(artifact, anew=not (kept and saved["clean"]))
+        clock = LeaseClock(time.monotonic, AWAY_S)
+        entries = RecordedEntries(network, store.begin_writes)
+        jobs = JobTable(entries, topology, clock, time.time, lambda dump: store.save(dump, network.clean))
+        if pushed:
+            jobs.restore_epoch(saved["last_epoch"])
+        else:
+            _restore(jobs, saved, store.path)
         service = Service(
             version=netfold_version(),
             kind="embedded" if switches.processes else "external",
@@ -153,13 +164,12 @@ def _serve(
             jobs=jobs,
             switches=network,
             endpoints=topology.endpoints,
-            clock=time.monotonic,
-            changed=lambda dump: write_whole(jobs_file, {**dump, "clean": network.clean}),
+            clock=clock,
             events=EventLog(config.state_dir, time.time),
         )
         took_over = f" and took over {len(jobs.jobs)} jobs" if jobs.jobs else ""
         service.events.append("controller-started", f"the controller {service.version} started{took_over}")
-        service.changed(jobs.dump())
+        jobs.changed()
         here = Process.of(os.getpid())
         assert here is not None
         log = str(config.state_dir / "controller.log")
@@ -175,8 +185,8 @@ def _serve(
                 announce(state)
 
         supervisor = Supervisor(switches, network, artifact, service, record)
-        _run_http(listener, service, supervisor, record)
-        with contextlib.suppress(SwitchError), service.changing("the controller was stopped"):
+        _run_http(listener, service, clock, supervisor, record)
+        with contextlib.suppress(SwitchError, StateError), service.changing("the controller was stopped"):
             jobs.end_all()
         service.events.append("controller-stopped", "the controller was stopped")
     finally:
@@ -188,7 +198,9 @@ def _connect(switch: Switch, patience_s: float | None) -> P4RuntimeSession:
     return P4RuntimeSession(switch.p4rt, switch.device_id, time.time_ns(), patience_s)
 
 
-def _run_http(listener: socket.socket, service: Service, supervisor: Supervisor, record: Callable[[], None]) -> None:
+def _run_http(
+    listener: socket.socket, service: Service, clock: LeaseClock, supervisor: Supervisor, record: Callable[[], None]
+) -> None:
     server = Server(
         uvicorn.Config(create_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
     )
@@ -197,7 +209,7 @@ def _run_http(listener: socket.socket, service: Service, supervisor: Supervisor,
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     ended = threading.Event()
-    threading.Thread(target=_expire, args=(service, ended), daemon=True).start()
+    threading.Thread(target=_expire, args=(service, clock, ended), name="leases", daemon=True).start()
     record()
     supervisor.start()
     try:
@@ -222,13 +234,22 @@ def _url(listener: socket.socket) -> str:
     return f"http://{address}:{port}"
 
 
-def _expire(service: Service, ended: threading.Event) -> None:
+def _expire(service: Service, clock: LeaseClock, ended: threading.Event) -> None:
+    """Look at the leases again and again. Whatever goes wrong, it goes on: leases would last for ever."""
+    logged = ""
     while not ended.wait(EXPIRE_EVERY_S):
         try:
             with service.changing() as jobs:
+                clock.tick()
                 jobs.expire()
-        except SwitchError:
-            continue  # /status reports that the switch is gone; the jobs are dropped all the same.
+            logged = ""
+        except ControllerError as error:
+            # /v1/status reports that the switch is gone; the jobs are dropped all the same.
+            if str(error) != logged:
+                logged = str(error)
+                log.warning("%s; trying again", logged)
+        except Exception:
+            log.exception("looking at the leases failed; trying again")
 
 
 def _listen(http: str) -> socket.socket:
@@ -246,21 +267,9 @@ def _listen(http: str) -> socket.socket:
     return listener
 
 
-def _explained(path: Path) -> bool:
-    """Whether the jobs in an earlier controller's state file account for all entries of its switches."""
+def _restore(jobs: JobTable, saved: dict[str, Any], path: Path) -> None:
     try:
-        return bool(json.loads(path.read_text())["clean"])
-    except FileNotFoundError:
-        return False
-    except (ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path} is damaged: {error}; remove it and restart the switch") from error
-
-
-def _restore(jobs: JobTable, path: Path) -> None:
-    try:
-        jobs.restore(json.loads(path.read_text()))
-    except FileNotFoundError:
-        return
+        jobs.restore(saved)
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(f"{path} is damaged: {error}; remove it and restart the switch") from error
 

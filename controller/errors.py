@@ -4,7 +4,8 @@ ControllerError         (status: the HTTP code that the API answers with)
 ├── ArtifactError       a compiled P4 program is missing or does not match its lock
 ├── SwitchError         the switch did not start, is gone, or refused a write
 ├── RequestError        a rank's request was refused
-└── StateError          start, status or stop does not fit what is running
+│   └── ShortError      the fabric, or a quota, has no room for a job now
+└── StateError          a command does not fit what is running, or the state cannot be read or written
 """
 
 from __future__ import annotations
@@ -34,5 +35,14 @@ class RequestError(ControllerError):
         self.status = status
 
 
+class ShortError(RequestError):
+    """There is no room for a job now; it may wait in the queue."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, message)
+
+
 class StateError(ControllerError):
-    """A command that does not fit what is running."""
+    """A command that does not fit what is running, or state that cannot be read or written."""
+
+    status = 503

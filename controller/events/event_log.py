@@ -15,6 +15,7 @@ from controller.events.json_lines import JsonLines
 Kind = Literal[
     "controller-started",
     "controller-stopped",
+    "job-queued",
     "job-waiting",
     "job-ready",
     "job-ended",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controller.events.event_log import EndedJob, EventLog
+from controller.events.event_log import EndedJob, EventLog, Kind
 from controller.jobs.job import Job, Rank, member_name
 
 
@@ -50,7 +50,15 @@ class JobWatch:
             if before is None:
                 first = member_name(next((rank.rank for rank in job.everybody), 0))
                 text = f"job {job.name} waits for its {job.world_size} ranks; {first} came first"
-                self._events.append("job-waiting", text, job.name)
+                kind: Kind = "job-waiting"
+                if job.state == "queued":
+                    kind, text = (
+                        "job-queued",
+                        f"job {job.name} is queued: there is no room for its {job.world_size} ranks",
+                    )
+                self._events.append(kind, text, job.name)
+            elif before.state == "queued" and job.state != "queued":
+                self._events.append("job-waiting", f"job {job.name} leaves the queue: there is room for it", job.name)
             self._compare(job, before)
 
     def _compare(self, job: Job, before: Watched | None) -> None:
@@ -58,7 +66,7 @@ class JobWatch:
         began_s, ready_s = (before.began_s, before.ready_s) if before is not None else (now, None)
         if job.state == "ready" and ready_s is None:
             ready_s = now
-            slots = sum(pool.slots for pool in job.pools)
+            slots = job.slots * job.pool_count
             text = f"job {job.name} is ready: {job.world_size} ranks, {slots} slots, policy {job.policy}, a new epoch"
             self._events.append("job-ready", text, job.name)
         lost = before.lost if before is not None else set()
@@ -88,7 +96,7 @@ class JobWatch:
                 job.name,
                 job.policy,
                 job.world_size,
-                sum(pool.slots for pool in job.pools),
+                job.slots * job.pool_count,
                 round(watched.began_s, 3),
                 None if watched.ready_s is None else round(watched.ready_s, 3),
                 round(self._events.now(), 3),

@@ -56,15 +56,17 @@ class FabricEndpoint(Answer):
 
 
 class Place(Answer):
-    """A member's place. All but the first four fields come when all ranks have joined, and `state` is `ready`.
+    """A member's place. While its job is `queued` there is only its position in the queue, from 1. The first fields
+    come when there is room for the job, the others when all ranks have joined, and `state` is `ready`.
 
     `server` is only there if the job has one, and `workers` only for the server.
     """
 
-    state: Literal["waiting", "ready"]
-    fabric: FabricEndpoint
-    switch: str
-    switch_port: int
+    state: Literal["queued", "waiting", "ready"]
+    queue_position: int | None = None
+    fabric: FabricEndpoint | None = None
+    switch: str | None = None
+    switch_port: int | None = None
     job_id: int | None = None
     epoch: int | None = None
     rank: int | None = None
@@ -79,7 +81,21 @@ class Place(Answer):
 class JobState(Answer):
     """What has become of the job."""
 
-    state: Literal["waiting", "ready"]
+    state: Literal["queued", "waiting", "ready"]
+
+
+class Ended(Answer):
+    """That a job has ended."""
+
+    state: Literal["ended"]
+
+
+class Draining(Answer):
+    """Whether a switch takes no new jobs, and the jobs that are still on it or below it."""
+
+    switch: str
+    draining: bool
+    jobs: list[str]
 
 
 class Left(Answer):
@@ -102,14 +118,17 @@ class RankStatus(Answer):
 
 
 class JobStatus(Answer):
-    """A job and its members."""
+    """A job and its members. `queue_position` counts from 1, and is null for a job that is not queued."""
 
     name: str
+    tenant: str
+    priority: int
+    queue_position: int | None
     job_id: int
     epoch: int
     world_size: int
     policy: str
-    state: Literal["waiting", "ready"]
+    state: Literal["queued", "waiting", "ready"]
     pools: list[Pool]
     ranks: list[RankStatus]
 
@@ -130,7 +149,10 @@ class PortCounts(Answer):
 
 
 class SwitchStatus(Answer):
-    """A switch and its counters, which are empty while it is down. `ports` has those with traffic, by number."""
+    """A switch and its counters, which are empty while it is down. `ports` has those with traffic, by number.
+
+    A switch that is `draining` takes no new jobs; `jobs` are those on it or below it.
+    """
 
     name: str
     parent: str | None
@@ -138,6 +160,8 @@ class SwitchStatus(Answer):
     program: str
     up: bool
     restarts: int
+    draining: bool
+    jobs: list[str]
     events: dict[str, int]
     drops: dict[str, int]
     ports: dict[str, PortCounts]

@@ -10,6 +10,7 @@ from controller.http.event_routes import event_routes
 from controller.http.inspection import inspection_routes
 from controller.http.metrics import FabricCollector, RequestMetrics
 from controller.http.monitoring import monitoring_routes
+from controller.http.operation import operation_routes
 from controller.http.pages import page_routes
 from controller.http.ranks import rank_routes
 from controller.http.refusals import refuse_in_one_line
@@ -40,4 +41,5 @@ def create_app(service: Service) -> FastAPI:
     app.include_router(inspection_routes(service), tags=["inspection"])
     app.include_router(event_routes(service), tags=["events"])
     app.include_router(rank_routes(service), tags=["ranks"])
+    app.include_router(operation_routes(service), tags=["operation"])
     return app

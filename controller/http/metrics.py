@@ -15,7 +15,7 @@ from controller.http.service import Service
 from controller.jobs.job import member_name
 
 AGE_S = 0.5  # several scrapers share a look at the switches
-JOB_STATES = ("waiting", "ready")
+JOB_STATES = ("queued", "waiting", "ready")
 RANK_STATES = ("joined", "lost", "left")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from controller.jobs.job import Joining
+from controller.jobs.job import MOST_PRIORITY, Joining
 from hostlib.protocol.slots import SLOTS_PER_POOL
 
 
@@ -16,7 +16,8 @@ class Join(BaseModel):
 
     `address` and `udp_ports`: source of its packets and destination of its results, one port per slot pool. `mac`: only
     if hosts are not on the embedded switch's loopback ports. `policy`: see controller.jobs.job.POLICIES. `slots`: of
-    each pool, a power of two; the same for all ranks of a job.
+    each pool, a power of two; the same for all ranks of a job. `queue`: wait in the queue if there is no room for the
+    job; those of a higher `priority` come first, and of the same one who came first.
     """
 
     model_config = {"extra": "forbid"}
@@ -26,10 +27,21 @@ class Join(BaseModel):
     mac: str | None = Field(default=None, pattern="^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$")
     policy: str = "sum"
     slots: int = SLOTS_PER_POOL
+    queue: bool = False
+    priority: int = Field(default=0, ge=-MOST_PRIORITY, le=MOST_PRIORITY)
 
     def joining(self, rank: int) -> Joining:
-        mac = None if self.mac is None else int(self.mac.replace(":", ""), 16)
-        return Joining(rank, self.world_size, str(self.address), tuple(self.udp_ports), mac, self.policy, self.slots)
+        return Joining(
+            rank,
+            self.world_size,
+            str(self.address),
+            tuple(self.udp_ports),
+            None if self.mac is None else int(self.mac.replace(":", ""), 16),
+            self.policy,
+            self.slots,
+            self.queue,
+            self.priority,
+        )
 
 
 class Heartbeat(BaseModel):

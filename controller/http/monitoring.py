@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 
-from controller.errors import SwitchError
+from controller.errors import StateError, SwitchError
 from controller.http import answers
 from controller.http.refusals import refusals
 from controller.http.service import Service
@@ -24,6 +24,8 @@ def monitoring_routes(service: Service, registry: CollectorRegistry) -> APIRoute
     def health() -> Any:
         """Whether the controller and all its switches are at work, as far as is known without asking them now."""
         service.switches.require_up()
+        if service.jobs.unsaved:
+            raise StateError("the controller cannot write its state; it goes on trying")
         if service.events.failed is not None:
             raise SwitchError(f"the controller cannot write its files: {service.events.failed}")
         return {"status": "ok"}

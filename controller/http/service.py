@@ -30,7 +30,6 @@ class Service:
 
     Attributes:
         endpoints: (switch, port) -> the ADDRESS:PORT where a rank on that port reaches the fabric.
-        changed: called with the job table's dump after every change.
         events: the log of what happens.
     """
 
@@ -42,7 +41,6 @@ class Service:
     switches: SwitchStatus
     endpoints: dict[tuple[str, int], str]
     clock: Callable[[], float]
-    changed: Callable[[dict[str, Any]], None]
     lock: threading.RLock = field(default_factory=threading.RLock)
     events: EventLog = field(default_factory=lambda: EventLog(None, time.time))
     _watch: JobWatch = field(init=False)
@@ -65,10 +63,11 @@ class Service:
                 yield self.jobs
             finally:
                 self._watch.compare(self.jobs.jobs.values(), why)
-                self.changed(self.jobs.dump())
 
     def place(self, job: Job, rank: Rank) -> dict[str, Any]:
         """The description of a rank's place in its job."""
+        if job.state == "queued":
+            return {"state": job.state, "queue_position": self.jobs.queue.index(job) + 1}
         address, _, port = self.endpoints[rank.switch, rank.switch_port].rpartition(":")
         reply = {
             "state": job.state,
@@ -106,8 +105,12 @@ class Service:
             }
             for rank in sorted(job.everybody, key=lambda r: r.rank)
         ]
+        queued = job.state == "queued"
         return {
             "name": job.name,
+            "tenant": job.tenant,
+            "priority": job.priority,
+            "queue_position": self.jobs.queue.index(job) + 1 if queued else None,
             "job_id": job.job_id,
             "epoch": job.epoch,
             "world_size": job.world_size,
@@ -139,6 +142,9 @@ class Service:
     def status(self) -> dict[str, Any]:
         """Status of switches and jobs. Counters are per switch; `events` and `drops` are sums over all switches."""
         switches = self.switches.describe()
+        with self.lock:
+            for switch in switches:
+                switch |= {"draining": switch["name"] in self.jobs.drained, "jobs": self.jobs.jobs_on(switch["name"])}
         return {
             "version": self.version,
             "kind": self.kind,

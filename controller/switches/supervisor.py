@@ -104,7 +104,7 @@ class Supervisor:
 
     def _dead(self, name: str, line: SwitchState) -> bool:
         process = self._switches.processes.get(name)
-        return (process is not None and not process.alive) or self._service.clock() - line.answered_s > SILENT_S
+        return (process is not None and not process.alive) or self._network.clock() - line.answered_s > SILENT_S
 
     def _suspend(self) -> None:
         if self._network.suspended is None:
@@ -125,7 +125,7 @@ class Supervisor:
                 network.reconnect(name)
         self._require_going_on()
         network.push(self._artifact, anew=True)
-        with self._service.changing():
+        with self._service.changing() as jobs:
             self._service.endpoints.clear()
             self._service.endpoints.update(network.topology.endpoints)
             for name, line in network.lines.items():
@@ -135,6 +135,7 @@ class Supervisor:
                 line.restarts += line.failed
                 line.failed = False
             network.suspended = None
+            jobs.changed()
         log.warning("all switches are back")
 
     def _renew(self, name: str, line: SwitchState) -> None:
@@ -146,8 +147,8 @@ class Supervisor:
                 # All switches have been replaced.
                 for other in self._network.lines.values():
                     other.session.close()
-                    other.failed, other.answered_s = True, self._service.clock()
-            line.answered_s = self._service.clock()
+                    other.failed, other.answered_s = True, self._network.clock()
+            line.answered_s = self._network.clock()
 
     def _require_going_on(self) -> None:
         if self._ended.is_set():

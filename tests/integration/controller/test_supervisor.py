@@ -40,7 +40,13 @@ class World:
     def __post_init__(self) -> None:
         self.network = SwitchFleet(self.topology(), self.connect, lambda: self.seconds)
         self.network.push(load_artifact(64), anew=True)
-        self.jobs = JobTable(self.network, self.network.topology, lambda: self.seconds, lambda: self.epochs)
+        self.jobs = JobTable(
+            self.network,
+            self.network.topology,
+            lambda: self.seconds,
+            lambda: self.epochs,
+            lambda dump: self.written.append({**dump, "clean": self.network.clean}),
+        )
         service = Service(
             "1",
             "external",
@@ -50,7 +56,6 @@ class World:
             self.network,
             {},
             lambda: self.seconds,
-            lambda dump: self.written.append({**dump, "clean": self.network.clean}),
         )
         self.service = service
         owned = Switches(Path(), self.network.topology)

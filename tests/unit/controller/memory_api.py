@@ -117,14 +117,12 @@ def memory_api(events: EventLog | None = None, dumped: dict[str, Any] | None = N
     ports = {port: f"127.0.0.1:{40000 + port}" for port in range(1, PORTS + 1)}
     topology = single("127.0.0.1:50051", 1, "10.255.255.254", ports)
     clock = Clock()
-    jobs = JobTable(switch, topology, clock, lambda: 1_700_000_000.0)
+    dumps: list[dict[str, Any]] = []
+    jobs = JobTable(switch, topology, clock, lambda: 1_700_000_000.0, dumps.append)
     if dumped is not None:
         jobs.restore(dumped)
         switch.installed += jobs.jobs
-    dumps: list[dict[str, Any]] = []
     endpoints = {("switch", port): address for port, address in ports.items()}
     events = events or EventLog(None, lambda: 1_700_000_000.0 + clock.seconds)
-    service = Service(
-        "1.2", "embedded", 64, constants.SLOTS, jobs, switch, endpoints, clock, dumps.append, events=events
-    )
+    service = Service("1.2", "embedded", 64, constants.SLOTS, jobs, switch, endpoints, clock, events=events)
     return Api(create_app(service), service, switch, dumps, clock)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controller.errors import StateError
 from controller.jobs.job_table import LEASE_S
 from hostlib.protocol import constants
 from tests.unit.controller.memory_api import PORTS, Api, MemorySwitches, memory_api
@@ -78,10 +79,60 @@ def test_a_wrong_join_is_refused_in_one_line(
 
 
 def test_a_full_switch_says_so(api: Api) -> None:
-    for rank in range(PORTS):
-        assert api.join(rank, world_size=PORTS + 1)[0] == 200
-    code, answer = api.join(PORTS, world_size=PORTS + 1)
-    assert (code, answer["detail"]) == (503, "no switch port is free on this switch: wait for a job to end")
+    assert api.join(0, world_size=PORTS - 1)[0] == 200
+    code, answer = api.join(0, job="other")
+    assert (code, answer["detail"]) == (503, "job other needs 2 switch ports; free: 1: wait for a job to end")
+    code, answer = api.join(0, job="other", world_size=PORTS + 1)
+    assert (code, answer["detail"]) == (422, f"job other needs {PORTS + 1} switch ports; the fabric has {PORTS}")
+
+
+def test_a_job_waits_in_the_queue(api: Api) -> None:
+    api.join(0, world_size=PORTS)
+    assert api.join(0, job="next", queue=True) == (200, {"state": "queued", "queue_position": 1})
+    api.join(0, job="urgent", queue=True, priority=9)
+    assert api.call("GET", "/v1/jobs/next/ranks/0") == (200, {"state": "queued", "queue_position": 2})
+    described = api.call("GET", "/v1/jobs/next")[1]
+    assert (described["state"], described["queue_position"], described["pools"]) == ("queued", 2, [])
+    api.call("DELETE", "/v1/jobs/demo/ranks/0")
+    code, place = api.call("GET", "/v1/jobs/next/ranks/0")
+    assert (code, place["state"]) == (200, "waiting") and place["switch_port"] and "queue_position" not in place
+
+
+def test_a_switch_is_drained_and_a_job_ended(api: Api) -> None:
+    api.join(0, world_size=1)
+    assert api.call("POST", "/v1/switches/switch/drain") == (
+        200,
+        {"switch": "switch", "draining": True, "jobs": ["demo"]},
+    )
+    code, answer = api.join(0, job="other")
+    assert code == 503 and answer["detail"].endswith(
+        "free: 0; no new jobs on switch, which drains: wait for a job to end"
+    )
+    assert api.call("POST", "/v1/switches/nowhere/drain")[0] == 404
+    assert api.call("DELETE", "/v1/jobs/demo") == (200, {"state": "ended"})
+    assert api.call("DELETE", "/v1/jobs/demo")[0] == 404
+    assert api.switch.installed == []
+    assert api.call("DELETE", "/v1/switches/switch/drain") == (
+        200,
+        {"switch": "switch", "draining": False, "jobs": []},
+    )
+    assert api.join(0, job="other")[0] == 200
+    kinds = [event["kind"] for event in api.call("GET", "/v1/events")[1]["events"]]
+    assert kinds.count("drain") == 2
+    assert api.call("GET", "/v1/history")[1]["jobs"][0]["why"] == "it was ended by name"
+
+
+def test_what_cannot_be_saved_is_refused(api: Api) -> None:
+    def full(dump: dict[str, Any]) -> None:
+        raise StateError("the controller's state cannot be written: disk full")
+
+    save, api.service.jobs._saving = api.service.jobs._saving, full
+    assert api.join(0) == (503, {"detail": "the controller's state cannot be written: disk full"})
+    assert api.call("GET", "/health")[0] == 503
+    assert api.call("GET", "/v1/jobs") == (200, {"jobs": []})
+    api.service.jobs._saving = save
+    api.expire()
+    assert api.call("GET", "/health")[0] == 200 and api.join(0)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -156,7 +207,7 @@ def test_what_changed_is_kept_for_a_restart(api: Api) -> None:
     assert api.dumps[-1]["last_epoch"] == 1_700_000_000
     api.call("DELETE", "/v1/jobs/demo/ranks/0")
     api.call("DELETE", "/v1/jobs/demo/ranks/1")
-    assert api.dumps[-1] == {"last_epoch": 1_700_000_000, "jobs": []}
+    assert api.dumps[-1] == {"last_epoch": 1_700_000_000, "drained": [], "jobs": []}
 
 
 def test_who_is_there_is_told_without_asking_the_switches(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +242,7 @@ def test_slots_are_listed_with_their_jobs(api: Api) -> None:
 
 def test_shared_slots_count_once(api: Api) -> None:
     for job in ("one", "two"):
-        api.join(0, job=job, policy="shared")
+        api.join(0, world_size=1, job=job, policy="shared")
     slots = api.call("GET", "/v1/slots")[1]
     assert slots["used"] == 128
     assert [tuple(taken.values()) for taken in slots["ranges"]] == [("one", 0, 128, True), ("two", 0, 128, True)]
