@@ -34,6 +34,7 @@ from controller.switches.fleet import SwitchFleet
 from controller.switches.program import Artifact, load_artifact
 from controller.switches.session import P4RuntimeSession
 from controller.switches.supervisor import Supervisor
+from controller.systemd import notify
 from controller.topology import Switch, Topology
 from hostlib.protocol import constants
 from hostlib.protocol.addresses import FABRIC_ADDRESS
@@ -183,6 +184,7 @@ def _serve(
             if not announced:
                 announced.append(state)
                 announce(state)
+                notify(f"READY=1\nSTATUS=at {state.http}")
 
         supervisor = Supervisor(switches, network, artifact, service, record)
         _run_http(listener, service, clock, supervisor, record)
@@ -205,9 +207,10 @@ def _run_http(
         uvicorn.Config(create_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
     )
     server.ending = service.events.closed
-    # uvicorn re-raises the signal when it is done; the cleanup below still has to run.
+    # A signal counts from here on, before uvicorn takes over; and uvicorn raises it again when it is done, but the
+    # cleanup below still has to run.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, server.handle_exit)
     ended = threading.Event()
     threading.Thread(target=_expire, args=(service, clock, ended), name="leases", daemon=True).start()
     record()
@@ -225,7 +228,9 @@ class Server(uvicorn.Server):
     ending: threading.Event
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.ending.set()
+        if not self.ending.is_set():
+            self.ending.set()
+            notify("STOPPING=1")
         super().handle_exit(sig, frame)
 
 

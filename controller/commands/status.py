@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
+from controller.commands.running_controller import ask, print_json, running_state
 from controller.commands.state_dir import state_dir_option
-from controller.errors import ControllerError, StateError
-from controller.state_file import State
 from hostlib.system.command import Command, json_option
-from hostlib.system.http_client import HttpError, controller_status
 from hostlib.text.output import output
 
 
@@ -22,23 +19,11 @@ from hostlib.text.output import output
 @json_option
 def status(as_json: bool, state_dir: Path) -> None:
     """Show the state of the controller, its switches and its jobs."""
-    state = State.read(state_dir)
-    if state is None:
-        raise StateError("no controller is running (controller start)")
-    if not state.controller.alive:
-        alive = [f"{name} (pid {process.pid})" for name, process in state.processes.items() if process.alive]
-        raise StateError(
-            f"the controller (pid {state.controller.pid}) has died"
-            + (f"; {', '.join(alive)} still running" if alive else "")
-            + ": controller start takes over, controller stop cleans up"
-        )
-    try:
-        described = controller_status(state.http)
-    except HttpError as error:
-        raise ControllerError(str(error)) from error
+    state = running_state(state_dir)
+    described = ask(state_dir, "/status")
     described = {"http": state.http, "pid": state.controller.pid, **described}
     if as_json:
-        click.echo(json.dumps(described, indent=2))
+        print_json(described)
         return
     _print_status(described)
 
