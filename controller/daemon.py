@@ -151,7 +151,7 @@ def _serve(
             switches=network,
             endpoints=topology.endpoints,
             clock=time.monotonic,
-            changed=lambda dump: write_whole(jobs_file, {**dump, "clean": network.clean}),
+            changed=lambda dump: write_whole(jobs_file, {**dump, "clean": network.clean}, private=True),
         )
         service.changed(jobs.dump())
         here = Process.of(os.getpid())

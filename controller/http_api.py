@@ -104,6 +104,7 @@ class Service:
                 "policy": job.policy,
                 "pools": [{"first_slot": pool.first_slot, "slots": pool.slots} for pool in job.pools],
                 "elements": self.elements,
+                "secret": job.secret,
             }
             if job.server is not None:
                 reply["server"] = _ends(job.server)
