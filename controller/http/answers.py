@@ -59,7 +59,7 @@ class Place(Answer):
     """A member's place. While its job is `queued` there is only its position in the queue, from 1. The first fields
     come when there is room for the job, the others when all ranks have joined, and `state` is `ready`.
 
-    `server` is only there if the job has one, and `workers` only for the server.
+    `secret` is the job's, for its members only (docs/protocol.md). `server` is only there if the job has one, and `workers` only for the server.
     """
 
     state: Literal["queued", "waiting", "ready"]
@@ -69,6 +69,7 @@ class Place(Answer):
     switch_port: int | None = None
     job_id: int | None = None
     epoch: int | None = None
+    secret: str | None = None
     rank: int | None = None
     world_size: int | None = None
     policy: str | None = None

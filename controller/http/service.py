@@ -79,6 +79,7 @@ class Service:
             reply |= {
                 "job_id": job.job_id,
                 "epoch": job.epoch,
+                "secret": job.secret,
                 "rank": rank.rank,
                 "world_size": job.world_size,
                 "policy": job.policy,

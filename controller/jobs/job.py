@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from hostlib.protocol import constants
 from hostlib.protocol.slots import LARGEST_POOLS, SLOTS_PER_POOL
 
 LARGEST_WORLD = 512
+SECRET_BYTES = 16
 
 # sum: the switches sum and multicast. server: they sum, a server finishes. shared: as server, in slots that jobs
 # overbook. chunk: a server's chunks are multicast. peers: every rank's chunks are multicast to the others, with a slot
@@ -67,6 +69,7 @@ class Job:
         spare: replica ids for those ranks, and for its leaves.
         priority: in the queue; higher ones come first, and of the same one who came first.
         ticket: counts the jobs that were queued; 0 if it never was.
+        secret: of this life, for its members only: their check words follow from it (docs/protocol.md). 32 hex digits.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Job:
     tenant: str = ""
     priority: int = 0
     ticket: int = 0
+    secret: str = field(default_factory=lambda: secrets.token_hex(SECRET_BYTES), repr=False)
 
     @property
     def everybody(self) -> list[Rank]:

@@ -37,6 +37,7 @@ def test_ranks_join_and_learn_their_place(api: Api) -> None:
         "policy": "sum",
         "pools": [{"first_slot": 0, "slots": 128}],
         "elements": 64,
+        "secret": second["secret"],
     }
     code, polled = api.call("GET", "/v1/jobs/demo/ranks/0")
     own = {"rank": 0, "switch_port": first["switch_port"], "fabric": first["fabric"]}
@@ -198,6 +199,21 @@ def test_the_last_to_leave_ends_the_job(api: Api) -> None:
     assert api.call("DELETE", "/v1/jobs/demo/ranks/1") == (200, {"state": "left"})
     assert api.switch.installed == []
     assert api.call("GET", "/v1/jobs/demo")[0] == 404
+
+
+def test_a_jobs_secret_is_told_to_its_ranks_alone_and_is_new_in_its_next_life(api: Api) -> None:
+    assert "secret" not in api.join(0)[1]
+    secret = api.join(1)[1]["secret"]
+    assert len(bytes.fromhex(secret)) == 16
+    assert api.call("GET", "/v1/jobs/demo/ranks/0")[1]["secret"] == secret
+    assert api.dumps[-1]["jobs"][0]["secret"] == secret
+    for path in ("/v1/status", "/v1/jobs/demo", "/v1/jobs"):
+        assert secret not in str(api.call("GET", path))
+    for rank in (0, 1):
+        api.call("DELETE", f"/v1/jobs/demo/ranks/{rank}")
+    for rank in (0, 1):
+        answer = api.join(rank)[1]
+    assert answer["secret"] != secret
 
 
 def test_what_changed_is_kept_for_a_restart(api: Api) -> None:

@@ -245,6 +245,7 @@ def test_a_restarted_controller_takes_the_jobs_over(world: World) -> None:
     later = World(fabric=world.fabric, clock=Clock(5.0), now=Clock(0.0))
     later.table.restore(dumped)
     assert later.table.jobs["demo"].state == "ready"
+    assert later.table.jobs["demo"].secret == world.table.jobs["demo"].secret
     assert world.fabric.installed == ["demo"]
     later.table.expire()
     assert all(rank.state == "joined" for rank in later.table.jobs["demo"].ranks.values())
