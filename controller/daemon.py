@@ -88,6 +88,7 @@ def run_controller(config: DaemonConfig, announce: Callable[[State], None] = lam
     """
     # Until uvicorn takes over, a signal unwinds whatever has been started so far.
     interrupt_on(signal.SIGTERM, signal.SIGINT)
+    os.umask(0o077)  # jobs' secrets, and who uses the fabric, are nobody else's business
     with _sole(config.state_dir):
         _run(config, announce)
 
@@ -179,7 +180,16 @@ def _serve(
 
         def record() -> None:
             processes, embedded = dict(switches.processes), dict(switches.embedded)
-            state = State(here, _url(listener), switches.topology, processes, log, embedded, artifact.elements)
+            state = State(
+                here,
+                _url(listener),
+                switches.topology,
+                processes,
+                log,
+                embedded,
+                artifact.elements,
+                service.operator,
+            )
             state.write(config.state_dir)
             if not announced:
                 announced.append(state)

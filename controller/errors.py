@@ -28,11 +28,16 @@ class SwitchError(ControllerError):
 
 
 class RequestError(ControllerError):
-    """A refused request."""
+    """A refused request.
 
-    def __init__(self, status: int, message: str) -> None:
+    Attributes:
+        retry_after_s: when the same request may succeed, if that is known.
+    """
+
+    def __init__(self, status: int, message: str, retry_after_s: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after_s = retry_after_s
 
 
 class ShortError(RequestError):

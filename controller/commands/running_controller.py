@@ -10,7 +10,7 @@ import click
 
 from controller.errors import ControllerError, StateError
 from controller.state_file import State
-from hostlib.system.http_client import HttpError, get
+from hostlib.system.http_client import HttpError, call
 
 
 def running_state(state_dir: Path) -> State:
@@ -32,14 +32,15 @@ def running_state(state_dir: Path) -> State:
     return state
 
 
-def ask(state_dir: Path, path: str) -> dict[str, Any]:
-    """What the running controller answers at a path of its API.
+def ask(state_dir: Path, path: str, method: str = "GET") -> dict[str, Any]:
+    """What the running controller answers its operator at a path of its API.
 
     Raises:
         ControllerError: none is running, or it refused.
     """
     try:
-        return get(running_state(state_dir).http, path)
+        state = running_state(state_dir)
+        return call(method, state.http, path, token=state.operator)
     except HttpError as error:
         raise ControllerError(str(error)) from error
 

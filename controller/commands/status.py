@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from controller.commands.running_controller import ask, print_json, running_state
@@ -36,16 +37,16 @@ def _print_status(described: dict[str, Any]) -> None:
             f"{switch['name']:<10} {described['kind']}, {switch['program']}, P4Runtime {switch['p4rt']}, "
             + (f"under {switch['parent']}, " if switch["parent"] else "")
             + ("up" if switch["up"] else "[red]gone[/red]")
-            + (f", restarted {switch['restarts']}x" if switch["restarts"] else ""),
+            + (f", restarted {switch['restarts']}x" if switch["restarts"] else "")
+            + (f", draining, {_jobs_left(switch['jobs'])}" if switch["draining"] else ""),
             soft_wrap=True,
         )
-    jobs = Table("job", "state", "epoch", "ranks", "slots", "slowest position", title="jobs", title_justify="left")
+    jobs = Table("job", "state", "ranks", "slots", "slowest position", title="jobs", title_justify="left")
     for job in described["jobs"]:
         positions = [rank["position"] for rank in job["ranks"]]
         jobs.add_row(
             job["name"],
-            job["state"],
-            str(job["epoch"]),
+            job["state"] if job["queue_position"] is None else f"queued, {job['queue_position']}.",
             f"{len(job['ranks'])}/{job['world_size']}",
             ", ".join(f"{p['first_slot']}..{p['first_slot'] + p['slots'] - 1}" for p in job["pools"]),
             str(min(positions, default=0)),
@@ -58,6 +59,10 @@ def _print_status(described: dict[str, Any]) -> None:
             if total:
                 counts.add_row(prefix + name, *(f"{s[kind].get(name, 0):,}" for s in described["switches"]))
     console.print(counts)
+
+
+def _jobs_left(jobs: list[str]) -> str:
+    return f"jobs left: {escape(', '.join(jobs))}" if jobs else "empty"
 
 
 PLACE = 20

@@ -79,6 +79,12 @@ class Place(Answer):
     workers: list[Ends] | None = None
 
 
+class Joined(Place):
+    """A member's place, with the token that its heartbeats and all its other requests need."""
+
+    token: str
+
+
 class JobState(Answer):
     """What has become of the job."""
 
@@ -126,7 +132,6 @@ class JobStatus(Answer):
     priority: int
     queue_position: int | None
     job_id: int
-    epoch: int
     world_size: int
     policy: str
     state: Literal["queued", "waiting", "ready"]

@@ -29,8 +29,9 @@ class Join(BaseModel):
     slots: int = SLOTS_PER_POOL
     queue: bool = False
     priority: int = Field(default=0, ge=-MOST_PRIORITY, le=MOST_PRIORITY)
+    nonce: str = Field(default="", pattern="^([0-9a-f]{32,64})?$")
 
-    def joining(self, rank: int) -> Joining:
+    def joining(self, rank: int, token: str | None) -> Joining:
         return Joining(
             rank,
             self.world_size,
@@ -41,6 +42,8 @@ class Join(BaseModel):
             self.slots,
             self.queue,
             self.priority,
+            nonce=self.nonce,
+            token=token,
         )
 
 

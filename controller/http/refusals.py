@@ -11,13 +11,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from controller.errors import ControllerError
+from controller.errors import ControllerError, RequestError
 from controller.http.answers import Refusal
 from controller.jobs.job import member_name
 from hostlib.protocol import constants
 
 JOINS = ("join", "join_server")  # routes of controller/http/ranks.py
 WHY = {
+    401: "It needs a token: the header Authorization: Bearer TOKEN.",
+    403: "The token is another's.",
     404: "There is no such job, rank or epoch.",
     405: "The path has no such method.",
     409: "It contradicts what others of the job have said.",
@@ -50,7 +52,10 @@ def refuse_in_one_line(app: FastAPI, refused_join: Callable[[str, str | None, in
 
     @app.exception_handler(ControllerError)
     def refused(request: Request, error: ControllerError) -> JSONResponse:
-        return answer(request, error.status, str(error))
+        headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+        if isinstance(error, RequestError) and error.retry_after_s is not None:
+            headers["Retry-After"] = str(error.retry_after_s)
+        return answer(request, error.status, str(error), headers)
 
     @app.exception_handler(RequestValidationError)
     def malformed(request: Request, error: RequestValidationError) -> JSONResponse:

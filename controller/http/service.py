@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections import Counter
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from controller.errors import RequestError
 from controller.events.event_log import EventLog
 from controller.events.job_watch import JobWatch
 from controller.jobs.job import Job, Rank
@@ -31,6 +33,7 @@ class Service:
     Attributes:
         endpoints: (switch, port) -> the ADDRESS:PORT where a rank on that port reaches the fabric.
         events: the log of what happens.
+        operator: the token of whoever may end jobs and drain switches.
     """
 
     version: str
@@ -43,6 +46,7 @@ class Service:
     clock: Callable[[], float]
     lock: threading.RLock = field(default_factory=threading.RLock)
     events: EventLog = field(default_factory=lambda: EventLog(None, time.time))
+    operator: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     _watch: JobWatch = field(init=False)
     _looking: threading.Lock = field(default_factory=threading.Lock)
     _recent: tuple[float, dict[str, Any]] | None = None
@@ -63,6 +67,17 @@ class Service:
                 yield self.jobs
             finally:
                 self._watch.compare(self.jobs.jobs.values(), why)
+
+    def require_operator(self, token: str | None) -> None:
+        """Check that a request comes from the operator.
+
+        Raises:
+            RequestError: 401 without a token, 403 with another one.
+        """
+        if token is None:
+            raise RequestError(401, "only the operator may do this: controller drain and controller end have the token")
+        if not secrets.compare_digest(token.encode(), self.operator.encode()):
+            raise RequestError(403, "that is not the operator's token: controller drain and controller end have it")
 
     def place(self, job: Job, rank: Rank) -> dict[str, Any]:
         """The description of a rank's place in its job."""
@@ -113,7 +128,6 @@ class Service:
             "priority": job.priority,
             "queue_position": self.jobs.queue.index(job) + 1 if queued else None,
             "job_id": job.job_id,
-            "epoch": job.epoch,
             "world_size": job.world_size,
             "policy": job.policy,
             "state": job.state,

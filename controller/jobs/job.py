@@ -30,6 +30,7 @@ class Rank:
 
     Attributes:
         replicas: one per pool; 0 in the pool of its own chunks.
+        nonce: what it sent with its join, from which its token follows (rank_token.py).
         progress: when its position last changed, by its heartbeats; before the first change, when it joined.
     """
 
@@ -44,6 +45,7 @@ class Rank:
     progress: float
     position: int = 0
     state: str = "joined"  # joined, lost, left
+    nonce: str = field(default="", repr=False)
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ class Job:
         kept: ports for its ranks that have yet to join, other than on ports of known hosts.
         server_kept: the same for its server.
         spare: replica ids for those ranks, and for its leaves.
+        key: of the ranks' tokens.
         priority: in the queue; higher ones come first, and of the same one who came first.
         ticket: counts the jobs that were queued; 0 if it never was.
         secret: of this life, for its members only: their check words follow from it (docs/protocol.md). 32 hex digits.
@@ -91,6 +94,7 @@ class Job:
     priority: int = 0
     ticket: int = 0
     secret: str = field(default_factory=lambda: secrets.token_hex(SECRET_BYTES), repr=False)
+    key: str = field(default_factory=lambda: secrets.token_hex(SECRET_BYTES), repr=False)
 
     @property
     def everybody(self) -> list[Rank]:
@@ -129,6 +133,9 @@ class Joining:
     Attributes:
         queue: wait in the queue if there is no room for the job; `priority` is its place there.
         tenant: on whose quota.
+        nonce: a random word; with the same one a join is repeated, and gets the same token. Without one, a repetition
+            needs the token.
+        token: of the rank, if it has joined before.
     """
 
     rank: int
@@ -141,6 +148,8 @@ class Joining:
     queue: bool = False
     priority: int = 0
     tenant: str = ""
+    nonce: str = field(default="", repr=False)
+    token: str | None = field(default=None, repr=False)
 
     def require_legal(self, switches: int) -> None:
         """Check that the request is possible with a number of switches.

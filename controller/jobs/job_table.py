@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import secrets
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from controller.errors import RequestError, ShortError, StateError, SwitchError
 from controller.jobs.allocation import NumberPool, SlotPool
-from controller.jobs.job import Job, JobEntries, Joining, Pool, Rank, member_name
+from controller.jobs.job import SECRET_BYTES, Job, JobEntries, Joining, Pool, Rank, member_name
 from controller.jobs.quota import Quota
+from controller.jobs.rank_token import is_owner, require_owner
 from controller.jobs.switch_ports import SwitchPorts
 from controller.jobs.switch_share import HOSTS_PER_SWITCH
 from controller.topology import Topology
@@ -21,6 +23,7 @@ from hostlib.protocol import constants
 from hostlib.protocol.slots import SLOTS_PER_POOL
 
 LEASE_S = 30.0
+REPLACED_S = 2  # a rank of an incomplete job that does not poll for this long may be replaced
 JOB_IDS = 1024
 
 
@@ -83,13 +86,16 @@ class JobTable:
         job = self.jobs.get(name)
         who = member_name(joining.rank)
         if job is not None:
-            _require_same(job, joining)
             known = self._known(job, joining.rank)
+            if known is not None and _is_same_member(job, known, joining):
+                joining = replace(joining, tenant=job.tenant, nonce=known.nonce)
+            _require_same(job, joining)
             if known is not None:
-                if known.address == joining.address or job.state == "ready":
+                self._require_replaceable(job, known, joining)
+                if (known.address == joining.address and known.nonce == joining.nonce) or job.state == "ready":
                     self._again(job, known, joining, who)
                     return job
-                # A worker that was restarted on another host before the job was complete.
+                # A worker that was restarted, maybe on another host, before the job was complete.
                 self._forget_rank(job, joining.rank)
         created = job is None
         job = job or self._create(name, joining)
@@ -113,16 +119,57 @@ class JobTable:
             return None
         return job.server if rank == constants.RANK_ALL else job.ranks.get(rank)
 
+    def _require_replaceable(self, job: Job, known: Rank, joining: Joining) -> None:
+        """Check that a rank that has joined already joins again, or has died before its job was complete.
+
+        Raises:
+            RequestError: 409, or 503 while the one that joined may have died.
+        """
+        if known.nonce == joining.nonce:
+            return
+        who = f"{member_name(known.rank)} of job {job.name}"
+        if job.state == "ready":
+            raise RequestError(
+                409,
+                f"{who} has already joined from {known.address}:{known.udp_ports[0]}; if it was you, send your token",
+            )
+        silent_s = self._clock() - known.heartbeat
+        if known.state == "joined" and silent_s < REPLACED_S:
+            raise RequestError(
+                503, f"{who} has already joined; should it have died, try again in {REPLACED_S:.0f} s", REPLACED_S
+            )
+
     def _again(self, job: Job, known: Rank, joining: Joining, who: str) -> None:
-        if (known.address, known.udp_ports) != (joining.address, list(joining.udp_ports)):
+        """A member that has joined already: it repeats itself, or was restarted and has other UDP ports."""
+        if known.address != joining.address:
+            raise RequestError(409, f"{who} of job {job.name} has already joined from {known.address}, on another port")
+        before, after = (known.udp_ports, known.mac), (list(joining.udp_ports), joining.mac)
+        if before != after:
             if job.state == "ready":
-                raise RequestError(
-                    409, f"{who} of job {job.name} has already joined from {known.address}:{known.udp_ports[0]}"
-                )
-            # A worker that was restarted before the job was complete: nothing is installed yet.
-            known.udp_ports, known.mac = list(joining.udp_ports), joining.mac
+                self._entries.remove(job)
+            known.udp_ports, known.mac = after
+            installed = False
+            try:
+                if job.state == "ready":
+                    self._entries.install(job)
+                    installed = True
+                self._save()
+            except Exception:
+                self._move_back(job, known, before, installed)
+                raise
         known.heartbeat = self._clock()
         known.state = "joined" if known.state == "lost" else known.state
+
+    def _move_back(self, job: Job, member: Rank, before: tuple[list[int], int | None], installed: bool) -> None:
+        """Undo a change of a member's UDP ports; a ready job whose entries cannot be put back is over."""
+        try:
+            if installed:
+                self._entries.remove(job)
+            member.udp_ports, member.mac = before
+            if job.state == "ready":
+                self._entries.install(job)
+        except (SwitchError, StateError):
+            self._forget(job)
 
     # ---- admission --------------------------------------------------------------------------------------------
 
@@ -221,6 +268,7 @@ class JobTable:
     def _add(self, job: Job, joining: Joining) -> None:
         now = self._clock()
         member = Rank(joining.rank, joining.address, list(joining.udp_ports), joining.mac, "", 0, [], now, now)
+        member.nonce = joining.nonce or secrets.token_hex(SECRET_BYTES)
         if job.state != "queued":
             self._place(job, member)
         if joining.rank == constants.RANK_ALL:
@@ -285,7 +333,7 @@ class JobTable:
         if job is None:
             raise RequestError(404, f"there is no job {name}; jobs: {', '.join(sorted(self.jobs)) or 'none'}")
         if epoch is not None and epoch != job.epoch:
-            raise RequestError(404, f"epoch {epoch} of job {name} is over; this is epoch {job.epoch}")
+            raise RequestError(404, f"epoch {epoch} of job {name} is over")
         if rank is not None and self._known(job, rank) is None:
             raise RequestError(404, f"{member_name(rank)} has not joined job {name}")
         return job
@@ -300,6 +348,16 @@ class JobTable:
         known = self._known(job, rank)
         assert known is not None
         return job, known
+
+    def owned(self, name: str, rank: int, token: str | None, epoch: int | None = None) -> tuple[Job, Rank]:
+        """The same, for a request that only the member itself may make.
+
+        Raises:
+            RequestError: 404, 401 without its token, 403 with another one.
+        """
+        job, member = self.member(name, rank, epoch)
+        require_owner(job, member, token)
+        return job, member
 
     def heartbeat(self, name: str, rank: int, position: int, epoch: int | None = None) -> Job:
         """Record a rank's heartbeat and its position in its stream of slots."""
@@ -537,6 +595,11 @@ class JobTable:
 
     def _revived(self, rank: dict[str, Any]) -> Rank:
         return Rank(**{**rank, "heartbeat": self._clock(), "progress": self._clock()})
+
+
+def _is_same_member(job: Job, known: Rank, joining: Joining) -> bool:
+    """Whether a member joins again: it has its token, or repeats its nonce."""
+    return is_owner(job, known, joining.token) or bool(joining.nonce and joining.nonce == known.nonce)
 
 
 def _require_same(job: Job, joining: Joining) -> None:

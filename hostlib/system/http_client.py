@@ -21,11 +21,13 @@ class RefusedError(HttpError):
 
     Attributes:
         status: the HTTP status code.
+        temporary: it said when to try again.
     """
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, temporary: bool = False) -> None:
         super().__init__(detail)
         self.status = status
+        self.temporary = temporary
 
 
 def needs_certificates(url: str) -> bool:
@@ -45,12 +47,20 @@ def decoded(response: httpx.Response) -> dict[str, Any]:
     except (ValueError, TypeError):
         raise HttpError(f"{response.url} is not a netfold controller") from None
     if response.status_code != httpx.codes.OK:
-        raise RefusedError(response.status_code, str(body.get("detail", response.status_code)))
+        detail = str(body.get("detail", response.status_code))
+        raise RefusedError(response.status_code, detail, "Retry-After" in response.headers)
     return body
 
 
-def get(controller: str, path: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """GET a path of a controller's API.
+def bearer(token: str | None) -> dict[str, str]:
+    """The header that carries a token."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def call(
+    method: str, controller: str, path: str, token: str | None = None, timeout_s: float = TIMEOUT_S
+) -> dict[str, Any]:
+    """Call a path of a controller's API.
 
     Raises:
         RefusedError: the controller refused the request.
@@ -58,9 +68,20 @@ def get(controller: str, path: str, timeout_s: float = TIMEOUT_S) -> dict[str, A
     """
     url = controller.rstrip("/") + API + path
     try:
-        return decoded(httpx.get(url, timeout=timeout_s, verify=needs_certificates(url)))
+        return decoded(
+            httpx.request(method, url, headers=bearer(token), timeout=timeout_s, verify=needs_certificates(url))
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise HttpError(f"no controller answers at {controller} ({error})") from error
+
+
+def get(controller: str, path: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+    """GET a path of a controller's API.
+
+    Raises:
+        RefusedError, HttpError: see `call`.
+    """
+    return call("GET", controller, path, timeout_s=timeout_s)
 
 
 def controller_status(controller: str) -> dict[str, Any]:

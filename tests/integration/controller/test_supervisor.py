@@ -99,7 +99,10 @@ class World:
 
     def join(self, name: str = "demo") -> Job:
         with self.service.changing() as jobs:
-            return [jobs.join(name, Joining(rank, 2, "127.0.0.1", (5000 + rank,))) for rank in range(2)][-1]
+            return [
+                jobs.join(name, Joining(rank, 2, "127.0.0.1", (5000 + rank,), nonce=f"{rank:032x}"))
+                for rank in range(2)
+            ][-1]
 
     def pushes(self) -> list[int]:
         return [running.switch.pushes for running in self.switches.values()]

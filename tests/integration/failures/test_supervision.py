@@ -109,8 +109,7 @@ def test_a_stalled_switch_is_noticed_killed_and_started_again(start_fabric: Call
         wait_until(fabric, 3.5, lambda status: not status["up"])
         refused_promptly(fabric, "does not answer")
         # Its entries can no longer be removed: it is not taken back as it was.
-        assert fabric.call("DELETE", "/v1/jobs/before/ranks/0")[0] == 200
-        assert fabric.call("DELETE", "/v1/jobs/before/ranks/1")[0] == 200
+        assert fabric.call("DELETE", "/v1/jobs/before")[0] == 200
         status = wait_until(fabric, 15, lambda status: status["up"])
         assert restarts(status) == [1] and pid_of(fabric, "switch") != pid
         assert not Path(f"/proc/{pid}").exists()

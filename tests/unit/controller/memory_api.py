@@ -70,6 +70,7 @@ class Api:
     switch: MemorySwitches
     dumps: list[dict[str, Any]]
     clock: Clock
+    tokens: dict[str, str] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -84,17 +85,24 @@ class Api:
         with self.service.changing() as jobs:
             jobs.expire()
 
-    def answer(self, method: str, path: str, body: Any = None) -> httpx.Response:
+    def answer(self, method: str, path: str, body: Any = None, token: str | None = None) -> httpx.Response:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
         async def ask() -> httpx.Response:
             transport = httpx.ASGITransport(self.app)
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-                return await client.request(method, path, json=body)
+                return await client.request(method, path, json=body, headers=headers)
 
         return asyncio.run(ask())
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        reply = self.answer(method, path, body)
-        return reply.status_code, reply.json()
+        """A call with the token of the rank that it is about, if it has joined; else the operator's."""
+        member = path.partition("?")[0].removesuffix("/heartbeat")
+        reply = self.answer(method, path, body, self.tokens.get(member, self.service.operator))
+        answer = reply.json()
+        if method == "POST" and reply.status_code == 200 and "token" in answer:
+            self.tokens[member] = answer["token"]
+        return reply.status_code, answer
 
     def read(self, path: str) -> str:
         """A page or file."""

@@ -17,7 +17,7 @@ from tests.unit.controller.test_job import Clock, MemoryFabric, World, tree
 
 
 def join(table: JobTable, name: str, rank: int, world_size: int, **changes: Any) -> Job:
-    fields = {"address": "127.0.0.1", "udp_ports": (5000 + rank % 1000,), **changes}
+    fields = {"address": "127.0.0.1", "udp_ports": (5000 + rank % 1000,), "nonce": f"{rank:032x}", **changes}
     return table.join(name, Joining(rank, world_size, **fields))
 
 
@@ -152,7 +152,7 @@ def test_a_tenant_has_no_more_than_its_quota(quota: Quota, says: str, status: in
     assert refused.value.status == status
     assert all_join(table, "theirs", 2, tenant="green").state == "ready"
     with pytest.raises(RequestError, match="job theirs is another tenant's: choose another name") as refused:
-        join(table, "theirs", 0, 2, tenant="blue")
+        join(table, "theirs", 0, 2, tenant="blue", nonce="b" * 32)
     assert refused.value.status == 403
 
 

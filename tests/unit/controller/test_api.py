@@ -38,9 +38,11 @@ def test_ranks_join_and_learn_their_place(api: Api) -> None:
         "pools": [{"first_slot": 0, "slots": 128}],
         "elements": 64,
         "secret": second["secret"],
+        "token": second["token"],
     }
     code, polled = api.call("GET", "/v1/jobs/demo/ranks/0")
     own = {"rank": 0, "switch_port": first["switch_port"], "fabric": first["fabric"]}
+    second.pop("token")
     assert (code, polled) == (200, {**second, **own})
     assert api.switch.installed == ["demo"]
 
@@ -89,7 +91,8 @@ def test_a_full_switch_says_so(api: Api) -> None:
 
 def test_a_job_waits_in_the_queue(api: Api) -> None:
     api.join(0, world_size=PORTS)
-    assert api.join(0, job="next", queue=True) == (200, {"state": "queued", "queue_position": 1})
+    code, first = api.join(0, job="next", queue=True)
+    assert (code, first.keys(), first["queue_position"]) == (200, {"state", "queue_position", "token"}, 1)
     api.join(0, job="urgent", queue=True, priority=9)
     assert api.call("GET", "/v1/jobs/next/ranks/0") == (200, {"state": "queued", "queue_position": 2})
     described = api.call("GET", "/v1/jobs/next")[1]
@@ -325,6 +328,7 @@ def test_a_server_joins_like_a_rank(api: Api) -> None:
     body = {"world_size": 1, "address": "127.0.0.1", "udp_ports": [7000], "policy": "server"}
     code, place = api.call("POST", "/v1/jobs/demo/server", body)
     assert (code, place["state"], place["rank"], place["policy"]) == (200, "ready", constants.RANK_ALL, "server")
+    place.pop("token")
     assert api.call("GET", "/v1/jobs/demo/server")[1] == place
     worker, server = ({"address": "127.0.0.1", "udp_ports": [port]} for port in (5000, 7000))
     assert (place["server"], place["workers"]) == (server, [worker])

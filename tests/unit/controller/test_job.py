@@ -63,7 +63,8 @@ class World:
     def join(self, rank: int, world_size: int = 2, name: str = "demo", policy: str = "sum", pools: int = 1) -> Job:
         """Rank RANK_ALL is the server."""
         udp_ports = tuple(5000 + rank % 1000 + 1000 * pool for pool in range(pools))
-        return self.table.join(name, Joining(rank, world_size, "127.0.0.1", udp_ports, policy=policy))
+        nonce = f"{rank:032x}"
+        return self.table.join(name, Joining(rank, world_size, "127.0.0.1", udp_ports, policy=policy, nonce=nonce))
 
 
 @pytest.fixture
@@ -425,7 +426,7 @@ def plugged(hosts: dict[int, str], ports: int = 3) -> World:
 
 
 def come(world: World, rank: int, address: str, name: str = "demo", mac: int | None = 0xAA) -> Job:
-    return world.table.join(name, Joining(rank, 2, address, (5000 + rank,), mac))
+    return world.table.join(name, Joining(rank, 2, address, (5000 + rank,), mac, nonce=f"{rank:032x}"))
 
 
 def test_a_rank_gets_the_port_that_its_host_is_plugged_into() -> None:
