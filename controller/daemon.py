@@ -55,6 +55,7 @@ class DaemonConfig:
         topology: switches that are already running; None starts embedded ones.
         tree: number of leaves of embedded switches under one root; 0 for a single switch.
         ports: of each embedded switch with ranks on it.
+        take_over: whether running switches may have another controller, or another program.
     """
 
     http: str
@@ -68,6 +69,7 @@ class DaemonConfig:
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
+    take_over: bool = False
 
 
 def netfold_version() -> str:
@@ -146,7 +148,8 @@ def _serve(
     announce: Callable[[State], None],
 ) -> None:
     topology = switches.topology
-    network = SwitchFleet(topology, _connect, time.monotonic)
+    connect = Connector(bool(switches.processes), config.take_over)
+    network = SwitchFleet(topology, connect, time.monotonic)
     try:
         # Entries that belong to no kept job must not stay: if there may be any, the program is pushed again.
         saved = store.load()
@@ -205,9 +208,25 @@ def _serve(
         network.close()
 
 
-def _connect(switch: Switch, patience_s: float | None) -> P4RuntimeSession:
-    # Election ids from the clock: a later controller has a higher id than earlier ones.
-    return P4RuntimeSession(switch.p4rt, switch.device_id, time.time_ns(), patience_s)
+class Connector:
+    """Opens sessions with switches.
+
+    Args:
+        own: whether the controller started them: others have no business there.
+        take_over: whether the first session may end another controller's.
+    """
+
+    def __init__(self, own: bool, take_over: bool) -> None:
+        self._own = own
+        self._take_over = take_over
+        self._former: dict[str, int] = {}
+
+    def __call__(self, switch: Switch, patience_s: float | None) -> P4RuntimeSession:
+        former = self._former.get(switch.name)
+        take_over = self._own or (self._take_over and former is None)
+        session = P4RuntimeSession(switch.p4rt, switch.device_id, patience_s, take_over, former)
+        self._former[switch.name] = session.election_id
+        return session
 
 
 def _run_http(

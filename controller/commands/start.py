@@ -83,6 +83,11 @@ def _racks(leaves: str) -> list[str] | None:
     show_default=True,
     help="IPv4 address of the fabric.",
 )
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take running switches from another controller, and replace another program.",
+)
 @faults("--loss", "--duplicate", "--reorder")
 @click.option("--seed", type=types.SEED, default=0, show_default=True, help="Seed of the faults.")
 @click.option("--foreground", is_flag=True, help="Stay in the foreground until SIGTERM or Ctrl-C.")

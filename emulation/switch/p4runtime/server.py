@@ -5,6 +5,7 @@ Source: the P4Runtime specification 1.4, section numbers in the docstrings.
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ COMMIT = p4runtime_pb2.SetForwardingPipelineConfigRequest.COMMIT
 RECONCILE_AND_COMMIT = p4runtime_pb2.SetForwardingPipelineConfigRequest.RECONCILE_AND_COMMIT
 # Each open stream occupies a worker thread of the server; the rest serve other calls.
 WORKERS, MOST_STREAMS = 32, 24
+ARBITRATION_S = 5.0  # how long a stream may be open without a word of its controller
 
 
 class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
@@ -83,13 +85,26 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         context.add_callback(lambda: client.outbox.put(None))
         threading.Thread(target=self._listen, args=(client, requests), daemon=True).start()
         try:
-            while (message := client.outbox.get()) is not None:
+            while (message := self._next_message(client)) is not None:
                 if isinstance(message, RequestError):
                     context.abort(message.code, str(message))
                 yield message
         finally:
             with self._lock:
                 self._arbiter.leave(client)
+
+    @staticmethod
+    def _next_message(client: Client) -> p4runtime_pb2.StreamMessageResponse | RequestError | None:
+        """What to tell a controller next; the end for one that opens a stream and says nothing."""
+        while client.role is None:
+            try:
+                return client.outbox.get(timeout=ARBITRATION_S)
+            except queue.Empty:
+                if client.role is None:
+                    return RequestError(
+                        grpc.StatusCode.DEADLINE_EXCEEDED, f"no arbitration came within {ARBITRATION_S:.0f} s"
+                    )
+        return client.outbox.get()
 
     def _listen(self, client: Client, requests: Iterator[Any]) -> None:
         end: RequestError | None = None
