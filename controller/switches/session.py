@@ -18,6 +18,7 @@ from p4runtime_sh.p4runtime import (
     P4RuntimeErrorFormatException,
     P4RuntimeException,
     P4RuntimeWriteException,
+    SSLOptions,
     parse_p4runtime_write_error,
 )
 
@@ -27,6 +28,7 @@ from controller.switches.program import Artifact
 from controller.switches.table_entries import Names
 from hostlib.protocol import constants
 from hostlib.protocol.addresses import SWITCH_MAC
+from hostlib.system.certificate_folder import CertificateFolder
 
 CONNECT_TIMEOUT_S = 10.0
 HANDSHAKE_TIMEOUT_S = 2.0
@@ -129,6 +131,7 @@ class P4RuntimeSession:
         patience_s: time limit for connecting [default: CONNECT_TIMEOUT_S].
         take_over: become primary though another controller is, and replace another program.
         former: the election id of an earlier session of this controller.
+        certificates: for TLS, by which both sides know each other; None speaks plain text.
 
     Attributes:
         election_id: its own.
@@ -147,6 +150,7 @@ class P4RuntimeSession:
         patience_s: float | None = None,
         take_over: bool = False,
         former: int | None = None,
+        certificates: CertificateFolder | None = None,
     ) -> None:
         self.p4rt = p4rt
         self._take_over = take_over
@@ -158,13 +162,14 @@ class P4RuntimeSession:
         self._names: Names | None = None
         self.program = ""
         # Its own subchannel pool: gRPC would otherwise apply an earlier channel's back-off for this address.
-        with grpc.insecure_channel(p4rt, [("grpc.use_local_subchannel_pool", 1)]) as probe:
+        with _channel(p4rt, certificates) as probe:
             try:
                 grpc.channel_ready_future(probe).result(CONNECT_TIMEOUT_S if patience_s is None else patience_s)
             except grpc.FutureTimeoutError:
-                raise SwitchError(f"no switch answers P4Runtime at {p4rt}") from None
+                how = " with certificates of this authority" if certificates is not None else ""
+                raise SwitchError(f"no switch answers P4Runtime at {p4rt}{how}") from None
         logging.getLogger().addFilter(_mute)  # The library also logs what it raises.
-        self._client = Client(device_id, p4rt, (0, 0))
+        self._client = Client(device_id, p4rt, (0, 0), ssl_options=_ssl_options(certificates))
         try:
             self._client.become_primary(take_over, former)
         except ElectionError as error:
@@ -358,6 +363,22 @@ class P4RuntimeSession:
                 ]
         except RPC_ERRORS as refused:
             raise SwitchError(f"the switch at {self.p4rt} {_reason(refused)}") from refused
+
+
+def _ssl_options(certificates: CertificateFolder | None) -> SSLOptions:
+    if certificates is None:
+        return SSLOptions(True)
+    pair = certificates.client
+    return SSLOptions(False, str(certificates.authority), str(pair.certificate), str(pair.key))
+
+
+def _channel(p4rt: str, certificates: CertificateFolder | None) -> grpc.Channel:
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    if certificates is None:
+        return grpc.insecure_channel(p4rt, options)
+    pair = certificates.client
+    files = (certificates.authority, pair.key, pair.certificate)
+    return grpc.secure_channel(p4rt, grpc.ssl_channel_credentials(*(file.read_bytes() for file in files)), options)
 
 
 def _number(election_id: Any) -> int:

@@ -70,6 +70,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
         Smaller("install", "install --quiet --no-deps --no-build-isolation --upgrade --target .")
     ],
     r"netfold suite run .*--hosts .*": Elsewhere("needs hosts; tests/process/emulation/test_suite.py has two on one machine"),
+    r"controller end .*": Elsewhere("needs a job; tests/integration/commands/test_controller_commands.py has one"),
     # What would take long.
     r"hostlib bubble --forward .*": [Smaller(r"--forward \S+ --backward \S+", "--forward 2ms --backward 4ms")],
     r"netfold suite run .*--way train .*": [
