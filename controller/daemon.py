@@ -327,7 +327,8 @@ def _expire(service: Service, clock: LeaseClock, ended: threading.Event) -> None
 
 def _listen(http: str) -> socket.socket:
     address, port = parse_listen_address(http)
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # With the protocol named: asyncio sets TCP_NODELAY only then, and answers would wait 40 ms for acknowledgements.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address, port))
