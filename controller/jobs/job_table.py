@@ -175,6 +175,7 @@ class JobTable:
 
     def _create(self, name: str, joining: Joining) -> Job:
         """A new job with all that it needs, or in the queue."""
+        self._ports.require_port(joining, joining.policy == "shared" or joining.rank == constants.RANK_ALL)
         self._last_epoch = max(self._last_epoch + 1, int(self._now()))
         epoch = self._last_epoch & 0xFFFFFFFF
         job = Job(name, 0, epoch, joining.world_size, joining.policy, [], joining.slots, len(joining.udp_ports))

@@ -108,16 +108,26 @@ class SwitchPorts:
             if self._is_free(place, job, joining):
                 self._free.take(lambda p: p == place)
             return place
+        self.require_port(joining, at_root)
         anybodys = {(s.name, port) for s in switches for port in s.ports if port not in s.hosts}
-        if hosts and not anybodys:
-            at = f" on {switches[0].name}" if at_root else ""
-            raise RequestError(422, f"no switch port{at} has the host {joining.address}; hosts: {', '.join(hosts)}")
         if is_server(joining) and job.server_kept is not None:
             place, job.server_kept = job.server_kept, None
             return place
         if not is_server(joining) and job.kept:
             return job.kept.pop(0)
         return self._free.take(lambda p: p in anybodys and not self.closed(p[0]))
+
+    def require_port(self, joining: Joining | Rank, at_root: bool) -> None:
+        """Check that there is a port for a rank, if only it were free.
+
+        Raises:
+            RequestError: 422, all ports are of hosts, and none of them is the rank's.
+        """
+        switches = self._switches(at_root)
+        hosts = [address for s in switches for address in s.hosts.values()]
+        if hosts and joining.address not in hosts and all(port in s.hosts for s in switches for port in s.ports):
+            at = f" on {switches[0].name}" if at_root else ""
+            raise RequestError(422, f"no switch port{at} has the host {joining.address}; hosts: {', '.join(hosts)}")
 
     def reserve(self, job: Job) -> None:
         """Mark a job's ports as assigned by an earlier controller process."""
