@@ -33,6 +33,13 @@ API = populate(memory_api())
 schema = schemathesis.openapi.from_asgi("/v1/openapi.json", API.app).exclude(path_regex="/stream$")
 
 
+def state() -> dict[str, Any]:
+    """All that the controller keeps, but for the last epoch: none is given twice, even if a job was refused."""
+    kept = copy.deepcopy(API.service.jobs.dump())
+    del kept["last_epoch"]
+    return kept
+
+
 @schema.hook
 def map_path_parameters(context: Any, path_parameters: dict[str, Any] | None) -> dict[str, Any] | None:
     """Ask mostly for jobs that there are."""
@@ -46,9 +53,9 @@ def map_path_parameters(context: Any, path_parameters: dict[str, Any] | None) ->
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 def test_answers_are_documented_and_refusals_change_nothing(case: Any) -> None:
     populate(API)
-    before = copy.deepcopy(API.service.jobs.dump())
+    before = state()
     response = case.call()
     case.validate_response(response, excluded_checks=OWN_CHECKS)
     assert response.status_code < 500 or response.status_code == 503
     if response.status_code >= 400:
-        assert API.service.jobs.dump() == before
+        assert state() == before
