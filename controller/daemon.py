@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
@@ -35,13 +36,16 @@ from controller.switches.program import Artifact, load_artifact
 from controller.switches.session import P4RuntimeSession
 from controller.switches.supervisor import Supervisor
 from controller.systemd import notify
+from controller.tenants import Tenants
 from controller.topology import Switch, Topology
 from hostlib.protocol import constants
 from hostlib.protocol.addresses import FABRIC_ADDRESS
+from hostlib.system.certificate_folder import CertificateFolder, is_local
 from hostlib.system.interrupts import interrupt_on
 from hostlib.system.process import Process
 
 EXPIRE_EVERY_S = 0.5
+MOST_FILES, OWN_FILES = 8192, 512
 AWAY_S = 1.0  # after no look at the leases for this long, ranks may not have been heard
 
 log = logging.getLogger(__name__)
@@ -55,6 +59,9 @@ class DaemonConfig:
         topology: switches that are already running; None starts embedded ones.
         tree: number of leaves of embedded switches under one root; 0 for a single switch.
         ports: of each embedded switch with ranks on it.
+        take_over: whether running switches may have another controller, or another program.
+        certificates: for HTTP, and for switches that are not on this machine.
+        trusted_network: whether tokens and TLS are not needed on addresses that other machines reach.
     """
 
     http: str
@@ -68,6 +75,9 @@ class DaemonConfig:
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
+    take_over: bool = False
+    certificates: CertificateFolder | None = None
+    trusted_network: bool = False
 
 
 def netfold_version() -> str:
@@ -146,14 +156,18 @@ def _serve(
     announce: Callable[[State], None],
 ) -> None:
     topology = switches.topology
-    network = SwitchFleet(topology, _connect, time.monotonic)
+    connect = Connector(bool(switches.processes), config.take_over, config.certificates)
+    network = SwitchFleet(topology, connect, time.monotonic)
     try:
         # Entries that belong to no kept job must not stay: if there may be any, the program is pushed again.
         saved = store.load()
         pushed = network.push(artifact, anew=not (kept and saved["clean"]))
         clock = LeaseClock(time.monotonic, AWAY_S)
         entries = RecordedEntries(network, store.begin_writes)
-        jobs = JobTable(entries, topology, clock, time.time, lambda dump: store.save(dump, network.clean))
+        tenants = Tenants(store)
+        jobs = JobTable(
+            entries, topology, clock, time.time, lambda dump: store.save(dump, network.clean), tenants.quota
+        )
         if pushed:
             jobs.restore_epoch(saved["last_epoch"])
         else:
@@ -168,6 +182,8 @@ def _serve(
             endpoints=topology.endpoints,
             clock=clock,
             events=EventLog(config.state_dir, time.time),
+            tenant_of=tenants.tenant_of,
+            token_required=not (is_local(config.http) or config.trusted_network),
         )
         took_over = f" and took over {len(jobs.jobs)} jobs" if jobs.jobs else ""
         service.events.append("controller-started", f"the controller {service.version} started{took_over}")
@@ -182,13 +198,14 @@ def _serve(
             processes, embedded = dict(switches.processes), dict(switches.embedded)
             state = State(
                 here,
-                _url(listener),
+                _url(listener, config.certificates),
                 switches.topology,
                 processes,
                 log,
                 embedded,
                 artifact.elements,
                 service.operator,
+                None if config.certificates is None else str(config.certificates.authority.absolute()),
             )
             state.write(config.state_dir)
             if not announced:
@@ -197,7 +214,7 @@ def _serve(
                 notify(f"READY=1\nSTATUS=at {state.http}")
 
         supervisor = Supervisor(switches, network, artifact, service, record)
-        _run_http(listener, service, clock, supervisor, record)
+        _run_http(listener, config.certificates, service, clock, supervisor, record)
         with contextlib.suppress(SwitchError, StateError), service.changing("the controller was stopped"):
             jobs.end_all()
         service.events.append("controller-stopped", "the controller was stopped")
@@ -205,16 +222,48 @@ def _serve(
         network.close()
 
 
-def _connect(switch: Switch, patience_s: float | None) -> P4RuntimeSession:
-    # Election ids from the clock: a later controller has a higher id than earlier ones.
-    return P4RuntimeSession(switch.p4rt, switch.device_id, time.time_ns(), patience_s)
+class Connector:
+    """Opens sessions with switches.
+
+    Args:
+        certificates: for switches that other machines reach.
+        own: whether the controller started them: others have no business there.
+        take_over: whether the first session may end another controller's.
+    """
+
+    def __init__(self, own: bool, take_over: bool, certificates: CertificateFolder | None) -> None:
+        self._certificates = certificates
+        self._own = own
+        self._take_over = take_over
+        self._former: dict[str, int] = {}
+
+    def __call__(self, switch: Switch, patience_s: float | None) -> P4RuntimeSession:
+        former = self._former.get(switch.name)
+        take_over = self._own or (self._take_over and former is None)
+        certificates = None if is_local(switch.p4rt) else self._certificates
+        session = P4RuntimeSession(switch.p4rt, switch.device_id, patience_s, take_over, former, certificates)
+        self._former[switch.name] = session.election_id
+        return session
 
 
 def _run_http(
-    listener: socket.socket, service: Service, clock: LeaseClock, supervisor: Supervisor, record: Callable[[], None]
+    listener: socket.socket,
+    certificates: CertificateFolder | None,
+    service: Service,
+    clock: LeaseClock,
+    supervisor: Supervisor,
+    record: Callable[[], None],
 ) -> None:
     server = Server(
-        uvicorn.Config(create_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+        uvicorn.Config(
+            create_app(service),
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=2,
+            limit_concurrency=_most_connections(),
+            ssl_certfile=None if certificates is None else certificates.server.certificate,
+            ssl_keyfile=None if certificates is None else certificates.server.key,
+        )
     )
     server.ending = service.events.closed
     # A signal counts from here on, before uvicorn takes over; and uvicorn raises it again when it is done, but the
@@ -244,9 +293,18 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def _url(listener: socket.socket) -> str:
+def _most_connections() -> int:
+    """Connections to the HTTP server: as many as there may be, beside what the controller itself has open."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return max(files - OWN_FILES, OWN_FILES)
+
+
+def _url(listener: socket.socket, certificates: CertificateFolder | None) -> str:
     address, port = listener.getsockname()
-    return f"http://{address}:{port}"
+    own = "127.0.0.1" if address == "0.0.0.0" else address
+    return f"{'http' if certificates is None else 'https'}://{own}:{port}"
 
 
 def _expire(service: Service, clock: LeaseClock, ended: threading.Event) -> None:
@@ -269,11 +327,12 @@ def _expire(service: Service, clock: LeaseClock, ended: threading.Event) -> None
 
 def _listen(http: str) -> socket.socket:
     address, port = parse_listen_address(http)
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # With the protocol named: asyncio sets TCP_NODELAY only then, and answers would wait 40 ms for acknowledgements.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address, port))
-        listener.listen(128)
+        listener.listen(1024)
     except OSError as error:
         listener.close()
         raise ControllerError(

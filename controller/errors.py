@@ -3,6 +3,7 @@
 ControllerError         (status: the HTTP code that the API answers with)
 ├── ArtifactError       a compiled P4 program is missing or does not match its lock
 ├── SwitchError         the switch did not start, is gone, or refused a write
+│   └── ElectionError   the switch has another controller
 ├── RequestError        a rank's request was refused
 │   └── ShortError      the fabric, or a quota, has no room for a job now
 └── StateError          a command does not fit what is running, or the state cannot be read or written
@@ -25,6 +26,10 @@ class SwitchError(ControllerError):
     """A switch that cannot be used."""
 
     status = 503
+
+
+class ElectionError(SwitchError):
+    """A switch whose primary is another controller, or that lets this one have no stream."""
 
 
 class RequestError(ControllerError):

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from controller.state_file import STATE_FILE, State
-from hostlib.system.http_client import bearer
+from hostlib.system.http_client import bearer, verification
 from hostlib.system.process import start_and_wait_ready
 from tests.prerequisites import PREREQUISITES, missing
 
@@ -67,7 +67,8 @@ class Fabric:
         """
         member = path.partition("?")[0].removesuffix("/heartbeat")
         headers = bearer(self.tokens.get(member, self.state["operator"]))
-        reply = httpx.request(method, self.http + path, json=body, headers=headers, timeout=10)
+        verify = verification(self.http, self.state["authority"])
+        reply = httpx.request(method, self.http + path, json=body, headers=headers, timeout=10, verify=verify)
         answer = reply.json() if reply.content else None
         if method == "POST" and reply.status_code == 200 and "token" in answer:
             self.tokens[member] = answer["token"]

@@ -40,7 +40,7 @@ def ask(state_dir: Path, path: str, method: str = "GET") -> dict[str, Any]:
     """
     try:
         state = running_state(state_dir)
-        return call(method, state.http, path, token=state.operator)
+        return call(method, state.http, path, token=state.operator, authority=state.authority)
     except HttpError as error:
         raise ControllerError(str(error)) from error
 

@@ -103,11 +103,13 @@ def obey(line: str, state_dir: Path, as_json: bool) -> None:
 def _words() -> dict[str, click.Command]:
     """The commands of this program that a prompt has."""
     program = FolderGroup("controller", package=commands)
-    found = {
-        name: program.get_command(click.Context(program), name)
-        for name in sorted(program.list_commands(click.Context(program)))
+    context = click.Context(program)
+    found = {name: program.get_command(context, name) for name in sorted(program.list_commands(context))}
+    return {
+        name: command
+        for name, command in found.items()
+        if command is not None and name not in NOT_HERE and any(param.name == "state_dir" for param in command.params)
     }
-    return {name: command for name, command in found.items() if command is not None and name not in NOT_HERE}
 
 
 def _legal() -> str:

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
 
+from controller.http.body_limit import BodyLimit
 from controller.http.event_routes import event_routes
 from controller.http.inspection import inspection_routes
 from controller.http.metrics import FabricCollector, RequestMetrics
@@ -35,6 +36,7 @@ def create_app(service: Service) -> FastAPI:
     refuse_in_one_line(app, service.events.refused)
     registry = CollectorRegistry()
     registry.register(FabricCollector(service))
+    app.add_middleware(BodyLimit)
     app.add_middleware(RequestMetrics, registry=registry)
     app.include_router(page_routes(service))
     app.include_router(monitoring_routes(service, registry), tags=["monitoring"])

@@ -31,7 +31,7 @@ class Join(BaseModel):
     priority: int = Field(default=0, ge=-MOST_PRIORITY, le=MOST_PRIORITY)
     nonce: str = Field(default="", pattern="^([0-9a-f]{32,64})?$")
 
-    def joining(self, rank: int, token: str | None) -> Joining:
+    def joining(self, rank: int, token: str | None, tenant: str) -> Joining:
         return Joining(
             rank,
             self.world_size,
@@ -42,6 +42,7 @@ class Join(BaseModel):
             self.slots,
             self.queue,
             self.priority,
+            tenant,
             nonce=self.nonce,
             token=token,
         )

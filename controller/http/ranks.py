@@ -37,7 +37,8 @@ def rank_routes(service: Service) -> APIRouter:
     def joined(job: str, rank: int, body: Join, token: str | None) -> dict[str, Any]:
         service.switches.require_up()
         with service.changing() as jobs:
-            jobs.join(job, body.joining(rank, token))
+            tenant = "" if jobs.owns(job, rank, token) else service.tenant(token)
+            jobs.join(job, body.joining(rank, token, tenant))
             found, member = jobs.member(job, rank)
             return {**service.place(found, member), "token": rank_token(found, member)}
 

@@ -33,6 +33,8 @@ class Service:
     Attributes:
         endpoints: (switch, port) -> the ADDRESS:PORT where a rank on that port reaches the fabric.
         events: the log of what happens.
+        tenant_of: whose token that is; None if it is nobody's.
+        token_required: whether joining needs a tenant's token.
         operator: the token of whoever may end jobs and drain switches.
     """
 
@@ -46,6 +48,8 @@ class Service:
     clock: Callable[[], float]
     lock: threading.RLock = field(default_factory=threading.RLock)
     events: EventLog = field(default_factory=lambda: EventLog(None, time.time))
+    tenant_of: Callable[[str], str | None] = lambda token: None
+    token_required: bool = False
     operator: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     _watch: JobWatch = field(init=False)
     _looking: threading.Lock = field(default_factory=threading.Lock)
@@ -67,6 +71,19 @@ class Service:
                 yield self.jobs
             finally:
                 self._watch.compare(self.jobs.jobs.values(), why)
+
+    def tenant(self, token: str | None) -> str:
+        """The tenant that joins with a token; the empty one without, where that is possible.
+
+        Raises:
+            RequestError: where a token is required: 401 without one, 403 with one that is nobody's.
+        """
+        tenant = None if token is None else self.tenant_of(token)
+        if tenant is not None or not self.token_required:
+            return tenant or ""
+        if token is None:
+            raise RequestError(401, "joining needs a tenant's token, in NETFOLD_CONTROLLER_TOKEN: ask the operator")
+        raise RequestError(403, "that is no tenant's token: controller token list shows whose there are")
 
     def require_operator(self, token: str | None) -> None:
         """Check that a request comes from the operator.

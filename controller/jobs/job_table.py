@@ -359,6 +359,12 @@ class JobTable:
         require_owner(job, member, token)
         return job, member
 
+    def owns(self, name: str, rank: int, token: str | None) -> bool:
+        """Whether that is the token of a member that has joined."""
+        job = self.jobs.get(name)
+        known = self._known(job, rank)
+        return job is not None and known is not None and is_owner(job, known, token)
+
     def heartbeat(self, name: str, rank: int, position: int, epoch: int | None = None) -> Job:
         """Record a rank's heartbeat and its position in its stream of slots."""
         job, member = self.member(name, rank, epoch)

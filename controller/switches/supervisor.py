@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from controller.errors import ControllerError, SwitchError
+from controller.errors import ControllerError, ElectionError, SwitchError
 from controller.http.service import Service
 from controller.switches.embedded import Switches
 from controller.switches.fleet import RECONNECT_TIMEOUT_S, SwitchFleet, SwitchState
@@ -122,7 +122,7 @@ class Supervisor:
         for name, line in network.lines.items():
             if not line.session.up:
                 self._require_going_on()
-                network.reconnect(name)
+                self._reconnect(name, line)
         self._require_going_on()
         network.push(self._artifact, anew=True)
         with self._service.changing() as jobs:
@@ -138,17 +138,31 @@ class Supervisor:
             jobs.changed()
         log.warning("all switches are back")
 
+    def _reconnect(self, name: str, line: SwitchState) -> None:
+        """Open a new session. If another controller has a switch that this one started, the switch is restarted."""
+        try:
+            self._network.reconnect(name)
+        except ElectionError as error:
+            if name not in self._switches.processes:
+                raise
+            log.warning("%s; it is restarted", error)
+            self._restart(name, line)
+            raise SwitchError(f"the switch {name} is restarted, because it had another controller") from error
+
     def _renew(self, name: str, line: SwitchState) -> None:
         """Restart a dead switch if the controller started it."""
         if name in self._switches.processes and self._dead(name, line):
-            before = self._switches.topology
-            self._switches.restart(name, self._ended)
-            if self._switches.topology != before:
-                # All switches have been replaced.
-                for other in self._network.lines.values():
-                    other.session.close()
-                    other.failed, other.answered_s = True, self._network.clock()
-            line.answered_s = self._network.clock()
+            self._restart(name, line)
+
+    def _restart(self, name: str, line: SwitchState) -> None:
+        before = self._switches.topology
+        self._switches.restart(name, self._ended)
+        if self._switches.topology != before:
+            # All switches have been replaced.
+            for other in self._network.lines.values():
+                other.session.close()
+                other.failed, other.answered_s = True, self._network.clock()
+        line.answered_s = self._network.clock()
 
     def _require_going_on(self) -> None:
         if self._ended.is_set():

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from hostlib.errors import JoinError
-from hostlib.system.http_client import API, HttpError, RefusedError, bearer, decoded, get, needs_certificates
+from hostlib.system.http_client import API, HttpError, RefusedError, bearer, decoded, get, tenant_token, verification
 from hostlib.system.interfaces import mac_of
 
 DEFAULT_CONTROLLER = "http://127.0.0.1:9339"
@@ -112,7 +112,7 @@ class FabricSession:
         self.token = token
         self._headers = bearer(token)
         self._url = url
-        self._verify = needs_certificates(url)
+        self._verify = verification(url)
         # Another session may have joined a later life of the same job.
         self._epoch = {"epoch": place.epoch}
         self._position = position
@@ -231,7 +231,11 @@ class _Joining:
     def place(self) -> dict[str, Any]:
         """The controller's answer once all ranks have joined, with this rank's token."""
         patience_s = max(1.0, min(self.deadline_s, REQUEST_S))
-        with httpx.Client(timeout=patience_s, verify=needs_certificates(self.url)) as client:
+        try:
+            verify = verification(self.url)
+        except HttpError as error:
+            raise JoinError(str(error)) from error
+        with httpx.Client(timeout=patience_s, verify=verify) as client:
             while True:
                 try:
                     return self._once(client)
@@ -242,7 +246,7 @@ class _Joining:
 
     def _once(self, client: httpx.Client) -> dict[str, Any]:
         client.headers.pop("Authorization", None)
-        client.headers.update(bearer(self.token))
+        client.headers.update(bearer(self.token or tenant_token()))
         answer = self._ask(client, "POST", self.body)
         token = answer["token"]
         client.headers.update(bearer(token))

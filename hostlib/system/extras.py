@@ -14,6 +14,7 @@ EXTRAS = {
     "grpc": ("grpcio", "controller"),
     "google": ("protobuf", "controller"),
     "p4": ("p4runtime", "controller"),
+    "cryptography": ("cryptography", "controller"),
     "fastapi": ("fastapi", "controller"),
     "fastapi_offline": ("fastapi-offline", "controller"),
     "prometheus_client": ("prometheus-client", "controller"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 from typing import Any
 
 import httpx
@@ -10,6 +12,7 @@ from hostlib.errors import HostlibError
 
 TIMEOUT_S = 10.0
 API = "/v1"
+TOKEN, AUTHORITY = "NETFOLD_CONTROLLER_TOKEN", "NETFOLD_CONTROLLER_CA"
 
 
 class HttpError(HostlibError):
@@ -30,9 +33,30 @@ class RefusedError(HttpError):
         self.temporary = temporary
 
 
-def needs_certificates(url: str) -> bool:
-    """Whether TLS certificates are needed; loading them takes longer than a request without encryption."""
-    return not url.startswith("http://")
+def verification(url: str, authority: str | None = None) -> ssl.SSLContext | bool:
+    """How to check a server's certificate; loading the authorities takes longer than a request without encryption.
+
+    Args:
+        authority: file with the certificate of the only authority to trust [default: $NETFOLD_CONTROLLER_CA, else
+            those that this machine trusts].
+
+    Raises:
+        HttpError: that file is not there, or has no certificate.
+    """
+    if url.startswith("http://"):
+        return False
+    file = authority or os.environ.get(AUTHORITY)
+    if not file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:  # ssl.SSLError is one
+        raise HttpError(f"{AUTHORITY}: {file} cannot be read as a certificate: {error.strerror or error}") from error
+
+
+def tenant_token() -> str | None:
+    """The token to join with, in the environment; where the controller is on this machine none is needed."""
+    return os.environ.get(TOKEN) or None
 
 
 def decoded(response: httpx.Response) -> dict[str, Any]:
@@ -58,7 +82,12 @@ def bearer(token: str | None) -> dict[str, str]:
 
 
 def call(
-    method: str, controller: str, path: str, token: str | None = None, timeout_s: float = TIMEOUT_S
+    method: str,
+    controller: str,
+    path: str,
+    token: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+    authority: str | None = None,
 ) -> dict[str, Any]:
     """Call a path of a controller's API.
 
@@ -67,10 +96,9 @@ def call(
         HttpError: no answer, or not one of a netfold controller.
     """
     url = controller.rstrip("/") + API + path
+    verify = verification(url, authority)
     try:
-        return decoded(
-            httpx.request(method, url, headers=bearer(token), timeout=timeout_s, verify=needs_certificates(url))
-        )
+        return decoded(httpx.request(method, url, headers=bearer(token), timeout=timeout_s, verify=verify))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise HttpError(f"no controller answers at {controller} ({error})") from error
 

@@ -72,9 +72,9 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     ],
     r"netfold suite run .*--hosts .*": Elsewhere("needs hosts; tests/process/emulation/test_suite.py has two on one machine"),
     r"(sudo )?(systemctl|cp) .*": Elsewhere("needs systemd; tests/process/controller/test_systemd.py has it check the unit"),
-    r"controller end JOB": Elsewhere("a form; tests/integration/commands/test_controller_commands.py ends one"),
     r"controller events --follow": Elsewhere("does not end; tests/integration/commands/test_controller_commands.py follows"),
     r"controller run .*&": [Smaller("$", f" {UNTIL_THERE}")],
+    r"controller end .*": Elsewhere("needs a job; tests/integration/commands/test_controller_commands.py has one"),
     # What would take long.
     r"hostlib bubble --forward .*": [Smaller(r"--forward \S+ --backward \S+", "--forward 2ms --backward 4ms")],
     r"netfold suite run .*--way train .*": [

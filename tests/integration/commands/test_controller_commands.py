@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from cryptography import x509
 
 from controller.cli import main
+from controller.errors import ControllerError
 from controller.state_file import State
 from tests.conftest import ROOT, Fabric
 
@@ -136,3 +138,30 @@ def test_a_service_says_when_it_is_ready_and_when_it_ends(tmp_path: Path) -> Non
             assert systemd.recv(1000) == b"STOPPING=1"
             assert child.wait(30) == 0
         assert not switch.alive and State.read(tmp_path / "state") is None
+
+
+def test_a_switch_is_drained_and_a_job_ended(busy: Fabric) -> None:
+    try:
+        left = "switch takes no new jobs; jobs that are still on it: looked-at, waiting\n"
+        assert run(busy, "drain", "switch") == left
+        assert "up, draining, jobs left: looked-at, waiting" in run(busy, "status")
+        body = {"world_size": 1, "address": "127.0.0.1", "udp_ports": [5000], "queue": True}
+        assert busy.call("POST", "/v1/jobs/queued/ranks/0", body)[1]["queue_position"] == 1
+        assert "queued, 1." in run(busy, "status") and "queued" in run(busy, "jobs")
+        for job in ("looked-at", "waiting", "queued"):
+            assert run(busy, "end", job) == f"job {job} has ended\n"
+        assert "up, draining, empty" in run(busy, "status")
+        with pytest.raises(ControllerError, match="there is no job waiting; jobs: none"):
+            CliRunner().invoke(main, ["end", "waiting", "--state-dir", str(busy.state_dir)], catch_exceptions=False)
+    finally:
+        undone = read(busy, "drain", "switch", "--undo")
+    assert undone == {"switch": "switch", "draining": False, "jobs": []}
+
+
+def test_certificates_are_made(tmp_path: Path) -> None:
+    made = tmp_path / "certificates"
+    result = CliRunner().invoke(main, ["certificates", "--folder", str(made), "--host", "192.0.2.1", "--json"])
+    assert sorted(json.loads(result.output)["files"]) == sorted(path.name for path in made.iterdir())
+    server = x509.load_pem_x509_certificate((made / "server.pem").read_bytes())
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "192.0.2.1"]

@@ -36,6 +36,7 @@ class World:
     switches: dict[str, Running] = field(default_factory=lambda: {name: Running() for name in ("root", "a", "b")})
     written: list[dict[str, Any]] = field(default_factory=list)
     macs: bool = False
+    own: bool = True
 
     def __post_init__(self) -> None:
         self.network = SwitchFleet(self.topology(), self.connect, lambda: self.seconds)
@@ -78,7 +79,7 @@ class World:
 
     def connect(self, switch: Switch, patience_s: float | None) -> P4RuntimeSession:
         self.epochs += 1
-        return P4RuntimeSession(switch.p4rt, 1, int(self.epochs), 0.5)
+        return P4RuntimeSession(switch.p4rt, 1, 0.5, take_over=self.own)
 
     def stop(self, name: str) -> None:
         """A switch dies, and its session has heard of it."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from controller.errors import RequestError, SwitchError
+from controller.http.body_limit import MOST_BYTES
 from controller.jobs.job import Job, Joining
+from controller.jobs.quota import Quota
 from controller.jobs.rank_token import rank_token
+from controller.state_store import StateStore
+from controller.tenants import Tenants
 from tests.unit.controller.memory_api import Api, memory_api
 from tests.unit.controller.test_job import World
 
@@ -128,3 +136,67 @@ def test_a_place_that_cannot_be_moved_stays(fails: str, monkeypatch: pytest.Monk
     with pytest.raises(SwitchError):
         join(world, 1, 7001, NONCE)
     assert job.ranks[1].udp_ports == [5001] and job.state == "ready"
+
+
+# ---- tenants ----
+
+
+@pytest.fixture
+def tenants(tmp_path: Path) -> Iterator[Tenants]:
+    with contextlib.closing(StateStore(tmp_path)) as store:
+        yield Tenants(store)
+
+
+def test_a_token_names_a_tenant_until_it_is_revoked(tenants: Tenants, tmp_path: Path) -> None:
+    first, second = (tenants.create("blue", Quota(ports=ports)) for ports in (4, 8))
+    other = tenants.create("green", Quota())
+    assert [tenants.tenant_of(token) for token in (first, second, other, "nonsense")] == ["blue", "blue", "green", None]
+    assert (tenants.quota("blue"), tenants.quota("nobody")) == (Quota(ports=8), Quota())
+    assert all(first.encode() not in path.read_bytes() for path in tmp_path.iterdir()), "only its hash is kept"
+    listed = tenants.tokens()
+    assert [token.tenant for token in listed] == ["blue", "blue", "green"]
+    tenants.revoke(listed[0].id)
+    assert [tenants.tenant_of(token) for token in (first, second)] == [None, "blue"]
+    with pytest.raises(RequestError, match=f"there is no token {listed[0].id}; tokens: {listed[1].id}, ") as refused:
+        tenants.revoke(listed[0].id)
+    assert refused.value.status == 404
+
+
+def test_where_a_tenants_token_is_needed_nobody_joins_without(api: Api, tenants: Tenants) -> None:
+    api.service.token_required, api.service.tenant_of = True, tenants.tenant_of
+    blue, green = (tenants.create(tenant, Quota()) for tenant in ("blue", "green"))
+    path, body = "/v1/jobs/demo/ranks/0", {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000]}
+    for token, code, says in ((None, 401, "NETFOLD_CONTROLLER_TOKEN"), ("nonsense", 403, "no tenant's token")):
+        reply = api.answer("POST", path, body, token)
+        assert (reply.status_code, says in reply.json()["detail"]) == (code, True)
+    own = api.answer("POST", path, body, blue).json()["token"]
+    assert api.call("GET", "/v1/jobs/demo")[1]["tenant"] == "blue"
+    reply = api.answer("POST", "/v1/jobs/demo/ranks/1", body, green)
+    assert (reply.status_code, reply.json()["detail"]) == (
+        403,
+        "job demo is another tenant's: choose another name",
+    )
+    assert api.answer("POST", path, body, own).status_code == 200, "who comes back shows the rank's token"
+    assert api.answer("GET", path, None, blue).status_code == 403, "a tenant is no rank"
+
+
+# ---- bodies ----
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/demo/ranks/0", "/v1/jobs/demo/ranks/0/heartbeat", "/v1/nowhere"])
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_large_body_is_refused_before_it_is_read(api: Api, path: str, declared: bool) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield b" " * (MOST_BYTES // 2)
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(api.app), base_url="http://here") as client:
+            return await client.post(path, content=b" " * (MOST_BYTES + 1) if declared else parts())
+
+    reply = asyncio.run(ask())
+    if not declared and path == "/v1/nowhere":
+        assert reply.status_code == 404  # its body is not read either
+        return
+    assert (reply.status_code, reply.json()) == (413, {"detail": "the body is too large: at most 64 KiB"})
+    assert reply.headers["connection"] == "close"

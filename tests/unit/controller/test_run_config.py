@@ -48,7 +48,7 @@ def test_every_option_of_start_is_legal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("foreground = true", "unknown key foreground; legal: device-id, "),
+        ("foreground = true", "unknown key foreground; legal: certificates, "),
         ("racks = [2]", "racks is [2]; legal: a number or a text"),
         ("racks = true", "racks is True; legal: a number or a text"),
         ("racks = 0", "Invalid value for '--racks': 0 is not in the range 1 to 128"),
