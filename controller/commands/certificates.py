@@ -15,7 +15,7 @@ from hostlib.text import option_types as types
 @click.command(cls=Command)
 @click.option("--folder", type=types.FOLDER, required=True, help="Where to write them.")
 @click.option(
-    "--host",
+    "--reached-at",
     "hosts",
     type=types.ADDRESS,
     multiple=True,
@@ -30,10 +30,10 @@ def certificates(folder: Path, hosts: tuple[str, ...], as_json: bool) -> None:
 
     \b
     Example
-        controller certificates --folder certificates --host 192.0.2.1
+        controller certificates --folder certificates --reached-at 192.0.2.1
     """
     require_installed("cryptography")
-    from controller.certificates import make_certificates
+    from controller.certificate_authority import make_certificates
 
     make_certificates(folder, list(hosts))
     files = [f"{name}.{kind}" for name in ("ca", "server", "client") for kind in ("pem", "key")]

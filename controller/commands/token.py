@@ -27,9 +27,9 @@ from hostlib.text.output import output
 
 @click.group(cls=Group)
 def token() -> None:
-    """Make, list and revoke tenants' tokens, also while no controller runs.
+    """Make, list and revoke tenants' tokens.
 
-    On an address that other machines reach, a rank needs a tenant's token to join. hostlib reads it from the environment
+    It needs no controller that is at work. On an address that other machines reach, a rank needs a tenant's token to join. hostlib reads it from the environment
     variable NETFOLD_CONTROLLER_TOKEN. A tenant's jobs have no more than its quotas together.
     """
 

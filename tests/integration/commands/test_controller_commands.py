@@ -160,7 +160,7 @@ def test_a_switch_is_drained_and_a_job_ended(busy: Fabric) -> None:
 
 def test_certificates_are_made(tmp_path: Path) -> None:
     made = tmp_path / "certificates"
-    result = CliRunner().invoke(main, ["certificates", "--folder", str(made), "--host", "192.0.2.1", "--json"])
+    result = CliRunner().invoke(main, ["certificates", "--folder", str(made), "--reached-at", "192.0.2.1", "--json"])
     assert sorted(json.loads(result.output)["files"]) == sorted(path.name for path in made.iterdir())
     server = x509.load_pem_x509_certificate((made / "server.pem").read_bytes())
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

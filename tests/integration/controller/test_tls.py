@@ -12,7 +12,7 @@ import httpx
 import pytest
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
-from controller.certificates import make_certificates
+from controller.certificate_authority import make_certificates
 from controller.commands.start import _require_trust
 from controller.errors import ControllerError, SwitchError
 from controller.switches.program import load_artifact
