@@ -111,6 +111,9 @@ def _switch(switch: dict[str, Any]) -> Finding:
     if not switch["up"]:
         return Finding(name, "fail", f"{where}: it does not answer", "start it again: the controller finds it")
     refused = sum(switch["drops"].values())
+    if switch["draining"]:
+        found = f"{where}, takes no new jobs; still on it: {', '.join(switch['jobs']) or 'none'}"
+        return Finding(name, "warn", found, f"controller drain {switch['name']} --undo when it shall take some again")
     if switch["restarts"]:
         found = f"{where}, recovered {switch['restarts']} times, {refused:,} packets dropped"
         return Finding(name, "warn", found, "controller events says when")
@@ -124,6 +127,8 @@ def _job(job: dict[str, Any]) -> Finding:
         remedy = "look at their processes; the job ends when all its ranks are gone"
         return Finding(name, "fail", f"no heartbeats from rank {', '.join(map(str, lost))}", remedy)
     there = f"{job['state']}, {len(job['ranks'])} members, {job['world_size']} ranks"
+    if job["state"] == "queued":
+        return Finding(name, "ok", f"queued, number {job['queue_position']}")
     if job["state"] != "ready":
         return Finding(name, "warn", there, "start the missing ranks, or end the others")
     return Finding(name, "ok", there)

@@ -7,6 +7,7 @@ election id it would take the switch from the controller.
 from __future__ import annotations
 
 import contextlib
+import functools
 import shlex
 import sys
 from collections.abc import Iterator
@@ -14,16 +15,16 @@ from pathlib import Path
 
 import click
 
-from controller.commands import doctor, events, jobs, slots, status
+from controller import commands
 from controller.commands.running_controller import ask, print_json, running_state
 from controller.commands.state_dir import state_dir_option
 from controller.errors import ControllerError
 from hostlib.system.command import Command, json_option
+from hostlib.system.command_group import FolderGroup
 
 PROMPT = "controller> "
-MODULES = (status, jobs, slots, events, doctor)
-WORDS: dict[str, click.Command] = {str(command.name): command for module in MODULES for command in module.COMMANDS}
-HELP = f"{', '.join(WORDS)} (--help after each says more); get PATH, as in get /v1/jobs; help; exit"
+NOT_HERE = ("run", "shell", "start", "stop")  # of the commands, those that a prompt has no use for
+MORE = "get PATH, as in get /v1/jobs; help; exit"
 
 
 @click.command(cls=Command)
@@ -39,7 +40,7 @@ def shell(state_dir: Path, as_json: bool) -> None:
     state = running_state(state_dir)
     alone = not sys.stdin.isatty()
     if not alone:
-        click.echo(f"controller at {state.http}: {HELP}; Ctrl-D ends")
+        click.echo(f"controller at {state.http}: {_legal()}; Ctrl-D ends")
     for line in _lines(alone):
         if line in ("exit", "quit"):
             return
@@ -88,14 +89,31 @@ def obey(line: str, state_dir: Path, as_json: bool) -> None:
     except ValueError as error:
         raise ControllerError(f"{line!r} has an open quote ({error})") from None
     if name == "help":
-        click.echo(HELP)
+        click.echo(_legal())
     elif name == "get" and len(words) == 1:
         print_json(ask(state_dir, "/" + words[0].strip("/").removeprefix("v1").strip("/")))
-    elif name in WORDS:
+    elif name in _words():
         options = ["--state-dir", str(state_dir), *(["--json"] if as_json else [])]
-        WORDS[name].main([*words, *options], prog_name=name, standalone_mode=False)
+        _words()[name].main([*options, *words], prog_name=name, standalone_mode=False)
     else:
-        raise ControllerError(f"{name!r} is no command here; legal: {HELP}")
+        raise ControllerError(f"{name!r} is no command here; legal: {_legal()}")
+
+
+@functools.cache
+def _words() -> dict[str, click.Command]:
+    """The commands of this program that a prompt has."""
+    program = FolderGroup("controller", package=commands)
+    context = click.Context(program)
+    found = {name: program.get_command(context, name) for name in sorted(program.list_commands(context))}
+    return {
+        name: command
+        for name, command in found.items()
+        if command is not None and name not in NOT_HERE and any(param.name == "state_dir" for param in command.params)
+    }
+
+
+def _legal() -> str:
+    return f"{', '.join(_words())} (--help after each says more); {MORE}"
 
 
 PLACE = 27

@@ -1,4 +1,4 @@
-"""The page for browsers, at /."""
+"""The page for browsers, at /, and the dashboard for Grafana."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fastapi import APIRouter
-from fastapi.responses import HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse
 
 from controller.http.service import Service
 
 PAGE = Path(__file__).with_name("page.html")
+DASHBOARD = Path(__file__).with_name("grafana_dashboard.json")
 EVENTS = 30
 AGE_S = 0.5
 # Nothing from elsewhere, and no script but the page's own.
@@ -35,5 +36,9 @@ def page_routes(service: Service) -> APIRouter:
         first = {"status": service.recent_status(AGE_S), "events": events, "last_id": last_id}
         # Names come from strangers: they must not end the script.
         return HTMLResponse(text.replace("{{first}}", json.dumps(first).replace("<", "\\u003c")), headers=HEADERS)
+
+    @router.get("/grafana.json", include_in_schema=False)
+    def dashboard() -> FileResponse:
+        return FileResponse(DASHBOARD, media_type="application/json")
 
     return router

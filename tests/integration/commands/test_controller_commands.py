@@ -86,6 +86,10 @@ def test_the_doctor_finds_what_waits_and_what_is_well(busy: Fabric) -> None:
     assert found["job waiting"]["remedy"] and found["slots"]["found"] == "128 of 512 taken"
     assert {"state folder", "controller", "P4 program", "switch switch", "job looked-at"} <= found.keys()
     assert "ok   switch switch: netfold-v1model-256" in run(busy, "doctor")
+    run(busy, "drain", "switch")
+    drained = {each["name"]: each for each in read(busy, "doctor")}["switch switch"]
+    run(busy, "drain", "switch", "--undo")
+    assert drained["state"] == "warn" and "takes no new jobs; still on it: looked-at, waiting" in drained["found"]
 
 
 def test_the_doctor_finds_that_nobody_is_there(tmp_path: Path) -> None:
@@ -102,8 +106,12 @@ def test_the_shell_obeys_line_by_line(busy: Fabric) -> None:
     slots, _, rest = said.partition("{")
     assert slots == run(busy, "slots") and json.loads("{" + rest)["name"] == "waiting"
     assert json.loads(run(busy, "shell", "--json", stdin="slots"))["used"] == 128
+    assert "switch takes no new jobs; jobs that are still on it: looked-at, waiting" in run(
+        busy, "shell", stdin="drain switch\ndrain switch --undo\nend looked-at"
+    )
+    assert [job["name"] for job in read(busy, "jobs")["jobs"]] == ["waiting"]
     for line, says in (
-        ("jbos", "'jbos' is no command here; legal: status, jobs, slots, events"),
+        ("jbos", "'jbos' is no command here; legal: doctor, drain, end, events, jobs, slots, status ("),
         ("get /v1/jobs/nobody", "there is no job nobody"),
         ("get 'x", "has an open quote"),
     ):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.http import metrics
+from controller.events.event_log import KINDS
 from hostlib.protocol import constants
+from tests.conftest import ROOT
 from tests.unit.controller.memory_api import Api, memory_api
 
-DASHBOARD = Path(metrics.__file__).with_name("grafana_dashboard.json")
+PAGE = ROOT / "docs" / "monitoring.md"
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_health_is_that_of_switches_and_files(api: Api) -> None:
 def test_the_dashboard_shows_metrics_that_there_are(api: Api) -> None:
     api.join(0)
     there = {name for name, _ in samples(api)}
-    panels = json.loads(DASHBOARD.read_text())["panels"]
+    panels = api.call("GET", "/grafana.json")[1]["panels"]
     used = {
         name for panel in panels for target in panel["targets"] for name in re.findall(r"netfold_\w+", target["expr"])
     }
@@ -90,3 +89,24 @@ def test_the_dashboard_shows_metrics_that_there_are(api: Api) -> None:
     families = {family.name for family in text_string_to_metric_families(api.read("/metrics"))}
     shown = {re.sub("_(total|bucket)$", "", name) for name in used}
     assert {name for name in families if not name.endswith("_created")} == shown
+
+
+def test_the_documentation_lists_what_there_is(api: Api) -> None:
+    api.join(0)
+    page = PAGE.read_text()
+    named = re.findall(r"^\| `(netfold_\w+)", page, re.M)
+    families = [family.name for family in text_string_to_metric_families(api.read("/metrics"))]
+    # Prometheus' library names a counter without its suffix.
+    assert {name.removesuffix("_total") for name in named} == {
+        name for name in families if not name.endswith("_created")
+    }
+    assert {name for name, _ in samples(api)} >= {name for name in named if name.endswith("_total")}
+    assert re.findall(r"^\| `([a-z]+(?:-[a-z]+)?)` \|", page, re.M) == list(KINDS)
+    paths = {
+        path
+        for path in api.call("GET", "/v1/openapi.json")[1]["paths"]
+        if "/ranks" not in path and "/server" not in path
+    }
+    assert {path.replace("{", "").replace("}", "") for path in paths} == set(
+        re.findall(r"`(?:GET |POST |DELETE )?(/[\w/{}]+)` \|", page.replace("JOB", "job").replace("SWITCH", "switch"))
+    )
