@@ -45,7 +45,7 @@ class Faults:
     Attributes:
         corrupt: bits of the datagram are flipped.
         bits: which may be; None for any.
-        flips: how many, at most.
+        flips: how many, at least and at most.
     """
 
     loss: float = 0.0
@@ -53,7 +53,7 @@ class Faults:
     reorder: float = 0.0
     corrupt: float = 0.0
     bits: tuple[int, ...] | None = None
-    flips: int = 1
+    flips: tuple[int, int] = (1, 1)
 
     @property
     def any(self) -> bool:
@@ -168,7 +168,7 @@ class FakeFabric:
     def _damaged(self, data: bytes, faults: Faults) -> bytes:
         self.counts["damaged"] += 1
         bits = faults.bits if faults.bits is not None else range(8 * len(data))
-        return flipped(data, *self._random.sample(bits, self._random.randint(1, faults.flips)))
+        return flipped(data, *self._random.sample(bits, self._random.randint(*faults.flips)))
 
     def _deliver(self, upwards: bool, data: bytes, end: End) -> None:
         if upwards:

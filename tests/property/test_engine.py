@@ -92,7 +92,7 @@ def cases(draw: st.DrawFn, packets: int = 2000) -> Case:
     slots = 1 << draw(st.integers(0, 10))
     lanes = draw(st.integers(1, 3))
     rates = [draw(_rates) for _ in range(7)]
-    flips = draw(st.integers(1, 4))
+    flips = (1, draw(st.integers(1, 4)))
     up, down = Faults(*rates[:3], rates[6], HARMLESS_UP, flips), Faults(*rates[3:], flips=flips)
     same = draw(st.booleans())
     windows = [draw(st.integers(0, slots)) for _ in range(1 if same else world_size)]
