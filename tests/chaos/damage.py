@@ -82,6 +82,8 @@ class DamagedSwitch(FakeFabric):
             self._program.remove(self._share)
 
     def _judged(self, data: bytes, source: End) -> str:
+        if source not in self._heads:
+            return "source"  # a rank of an earlier, larger job
         port, head = self._heads[source]
         place = self._draw.choice(PLACES[:-1]) if self._draw.random() < self._rate else None
         if place == PLACES[0]:
