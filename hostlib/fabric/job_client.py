@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -61,6 +61,7 @@ class Place:
 
     Attributes:
         rank: RANK_ALL for a server.
+        secret: of the job's members, hexadecimal: check words follow from it.
         server: of the job; None if the switches do everything.
         workers: by rank, for the server only.
     """
@@ -75,6 +76,7 @@ class Place:
     fabric_port: int
     switch: str
     switch_port: int
+    secret: str = field(repr=False)
     server: Ends | None = None
     workers: tuple[Ends, ...] = ()
 
@@ -88,7 +90,7 @@ class Place:
 
     @classmethod
     def of_json(cls, answer: dict[str, Any]) -> Place:
-        fields = ("job_id", "epoch", "rank", "world_size", "elements", "switch", "switch_port")
+        fields = ("job_id", "epoch", "rank", "world_size", "elements", "switch", "switch_port", "secret")
         fabric = answer["fabric"]
         return cls(
             **{name: answer[name] for name in fields},

@@ -13,6 +13,7 @@ import pytest
 from hostlib import _engine
 from hostlib._engine import Engine
 from hostlib.protocol import block_float
+from tests.checks import engine_checks
 from tests.conftest import Fabric, running_fabric
 
 FAULTS = ("--loss", "0.05", "--duplicate", "0.05", "--reorder", "0.05", "--seed", "11")
@@ -45,6 +46,7 @@ class Ranks:
                 world_size,
                 [(pool["first_slot"], pool["slots"]) for pool in place["pools"]],
                 place["elements"],
+                engine_checks(world_size, place["elements"], place["secret"]),
                 window,
             )
 
@@ -214,6 +216,7 @@ def test_damaged_results_are_noticed_and_asked_for_again(tmp_path_factory: pytes
                 2,
                 [(pool["first_slot"], pool["slots"]) for pool in place["pools"]],
                 place["elements"],
+                engine_checks(2, place["elements"], place["secret"]),
             )
         tensors = [np.random.default_rng(rank).standard_normal(20_000).astype(np.float32) for rank in range(2)]
         wanted = block_float.allreduce(tensors, 64, 128)
