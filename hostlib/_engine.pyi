@@ -10,6 +10,20 @@ import numpy.typing
 from numpy.typing import NDArray
 
 
+class CheckWords:
+    """How the members of a job make and test check words; docs/protocol.md."""
+
+    def __init__(self, prime: int, fields: Sequence[int], elements: Sequence[int], ranks: Sequence[int], codes: Sequence[int]) -> None:
+        """
+        Weights of the fields slot, generation, exponent and epoch and of each element, a term for each rank, and a word for each code.
+        """
+
+    def next_word(self, code: int) -> int:
+        """A code as next_exponent carries it."""
+
+    def code(self, next_word: int) -> int | None:
+        """Its inverse; None for a word that no rank sends."""
+
 class Stalled(TimeoutError):
     """No result from the fabric for the whole deadline."""
 
@@ -36,7 +50,7 @@ class Engine:
     def position(self) -> int:
         """Slots that this rank has been through."""
 
-    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, world_size: int, pools: Sequence[tuple[int, int]], elements: int, window: int = 0, servers: Sequence[tuple[str, int]] = []) -> None:
+    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, world_size: int, pools: Sequence[tuple[int, int]], elements: int, check: CheckWords, window: int = 0, servers: Sequence[tuple[str, int]] = []) -> None:
         """
         A new stream. pools: (first slot, slots) per port; servers: (address, port) per port of whoever sends the results, none for the switch.
         """
@@ -96,7 +110,7 @@ class Server:
     @property
     def port(self) -> int: ...
 
-    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, world_size: int, first_slot: int, slots: int, elements: int, workers: Sequence[tuple[str, int]] = []) -> None:
+    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, world_size: int, first_slot: int, slots: int, elements: int, check: CheckWords, workers: Sequence[tuple[str, int]] = []) -> None:
         """Answer from now on: the switch, or each of the workers, by rank."""
 
     def halt(self) -> None:
@@ -121,7 +135,7 @@ class Multicaster:
     def position(self) -> int:
         """Chunks that this host has been through, of all streams."""
 
-    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, sends_as: int, streams: Sequence[tuple[int, int, Sequence[int]]], elements: int) -> None:
+    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, sends_as: int, streams: Sequence[tuple[int, int, Sequence[int]]], elements: int, check: CheckWords) -> None:
         """
         A new life of all streams: (first slot, slots, ranks of the receivers if this host is the source, else none) each. rank: what its NACKs say; sends_as: what its chunks say.
         """
@@ -152,9 +166,15 @@ def block_code(dtype: str, x: object) -> int: ...
 
 def may_overflow(code: int, world_size: int) -> bool: ...
 
-def pack(dtype: str, x: object, wire: object, code: int, world_size: int) -> int: ...
+def pack(dtype: str, x: object, wire: object, code: int, world_size: int, check: CheckWords) -> int: ...
 
-def check_of(wire: object) -> int: ...
+def weigh(wire: object, magnitude: int, check: CheckWords) -> tuple[int, bool]:
+    """
+    The vector's part of the check word, and whether no element exceeds the magnitude.
+    """
+
+def possible(dtype: str, wire: object, code: int, world_size: int, check: CheckWords) -> bool:
+    """Whether these can be a sum's elements."""
 
 def unpack(dtype: str, wire: object, x: object, code: int, world_size: int, average: bool) -> None: ...
 
@@ -162,9 +182,11 @@ def quantise(dtype: str, x: object, q: object, code: int, world_size: int) -> No
 
 def dequantise(dtype: str, sum: object, x: object, code: int, world_size: int, average: bool) -> None: ...
 
-def pack_pass(dtype: str, x: object, codes: object, ring: object, elements: int, world_size: int, ahead: int) -> int: ...
+def pack_pass(dtype: str, x: object, codes: object, ring: object, elements: int, world_size: int, ahead: int, check: CheckWords) -> int: ...
 
-def unpack_pass(dtype: str, ring: object, x: object, codes: object, elements: int, world_size: int, average: bool) -> int: ...
+def weigh_pass(ring: object, packets: int, elements: int, check: CheckWords) -> int: ...
+
+def unpack_pass(dtype: str, ring: object, x: object, codes: object, elements: int, world_size: int, average: bool, check: CheckWords) -> int: ...
 
 def own_codes(x: object, elements: int, slots: int, openings: Sequence[int]) -> numpy.typing.NDArray[numpy.uint16]:
     """

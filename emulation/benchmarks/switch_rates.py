@@ -40,9 +40,11 @@ from emulation.switch.ports.packet_socket import PacketSocket
 from emulation.switch.ports.port_spec import Endpoint, PortSpec
 from emulation.switch.ports.udp import UdpSocket
 from hostlib._engine import Engine
+from hostlib.fabric.engine_checks import for_engine
 from hostlib.protocol import constants as layout
 from hostlib.protocol.addresses import FABRIC_ADDRESS, SWITCH_MAC, udp_host_mac
-from hostlib.protocol.header import Header, check_word
+from hostlib.protocol.check_words import check_words
+from hostlib.protocol.header import Header
 from hostlib.system.machine import cpu_name, usable_cores
 from hostlib.system.network_namespace import inside, veths
 from hostlib.system.process import StartError, running
@@ -61,6 +63,8 @@ REPETITIONS = 7
 RUN_NS = 2e6  # one in-process measurement: shorter than the time slices of other processes, which evict the caches
 START_S = 20.0
 GRADIENT = 1 << 20  # elements of one all-reduce
+SECRET = 16 * "00"  # any takes as long
+CHECK_STEP = 0x9E3779B1  # check words change from one generation to the next
 
 
 class BenchError(EmulationError):
@@ -184,7 +188,7 @@ class Contributions:
 
     Attributes:
         frames: uint8, shape (ranks, slots, bytes of a frame).
-        checks: uint32, shape (ranks, slots): the check words of the results.
+        checks: uint32, shape (ranks, slots): the check words of the results, as a switch adds them.
         total: the elements of every result, in network byte order.
     """
 
@@ -197,12 +201,14 @@ class Contributions:
         draw = np.random.default_rng(1)
         vectors = draw.integers(-(2**24), 2**24, (len(share.members), elements), dtype=np.int32)
         total = vectors.sum(axis=0, dtype=np.int32)
+        words = check_words(SECRET, len(share.members), elements)
         frames, checks = [], []
         for slot in range(slots):
             at = Header(job=share.job_id, epoch=share.epoch, generation=generation, slot=slot, element_count=elements)
-            checks.append(check_word(at, total, len(share.members)))
+            checks.append(0)
             for member, vector in zip(share.members, vectors, strict=True):
-                header = replace(at, rank=member.rank, check=check_word(at, vector))
+                header = replace(at, rank=member.rank, check=words.word(at, vector, [member.rank]))
+                checks[-1] += header.check
                 frames.append(np.frombuffer(_frame(share, member, header, vector.astype(">i4").tobytes()), np.uint8))
         stacked = np.stack(frames).reshape(slots, len(share.members), -1).transpose(1, 0, 2)
         all_checks = np.tile(np.array(checks, np.uint32), (len(share.members), 1))
@@ -314,7 +320,7 @@ def _generate(
 def _generator_library() -> Path:
     constants = {
         "OPERATION_RESULT": layout.OPERATION_RESULT,
-        "CHECK_GENERATION": layout.CHECK_GENERATION,
+        "CHECK_STEP": CHECK_STEP,
         "PAYLOAD_AT": PAYLOAD_AT,
         **{f"{name.upper()}_AT": _at(name) for name in ("operation", "slot", "generation", "check")},
     }
@@ -369,7 +375,7 @@ def bmv2_switch(space: str, elements: int, share: SwitchShare) -> Iterator[None]
         except StartError as error:
             raise BenchError(str(error)) from error
         try:
-            fabric = P4RuntimeSession(f"unix:{folder}/p4rt", 1, 1)
+            fabric = P4RuntimeSession(f"unix:{folder}/p4rt", 1)
             stack.callback(fabric.close)
             fabric.push(load_artifact(elements), FABRIC_ADDRESS)
             fabric.install([share])
@@ -402,9 +408,18 @@ def on_loopback(seconds: float) -> float:
         stack.callback(pipeline.dataplane.close)
         pipeline.dataplane.attach(ports, Endpoint(FABRIC_ADDRESS, layout.NETFOLD_UDP_PORT))
         pipeline.dataplane.start()
+        check = for_engine(check_words(SECRET, ranks, elements))
         for rank, engine in enumerate(engines):
             engine.configure(
-                "127.0.0.1", ports[rank].endpoint.port, share.job_id, share.epoch, rank, ranks, [(0, SLOTS)], elements
+                "127.0.0.1",
+                ports[rank].endpoint.port,
+                share.job_id,
+                share.epoch,
+                rank,
+                ranks,
+                [(0, SLOTS)],
+                elements,
+                check,
             )
         once = _allreduce(engines, 1)
         rounds = max(1, round(seconds / once))

@@ -2,8 +2,8 @@
 
 Each pass goes over a tensor larger than the caches, packet by packet, as the engine does. The way out, `pack`, computes
 a block's exponent code one window before it packs the block (for int32 the whole tensor's, before the first packet).
-The way back, `unpack`, computes the check word of each packet before it writes the values. Packets are in one batch of
-reused buffers with room for headers, as the engine's are.
+The way back, `unpack`, tests each packet's elements and computes their check word before it writes the values; `weigh`
+is that test alone. Packets are in one batch of reused buffers with room for headers, as the engine's are.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib import _engine
+from hostlib.fabric.engine_checks import for_engine
 from hostlib.protocol import block_float, constants
+from hostlib.protocol.check_words import check_words
 from hostlib.system.machine import cpu_name
 
 TENSOR_BYTES = 64 << 20
 ELEMENTS, PACKETS, WINDOW, WORLD_SIZE = 256, 64, 128, 4
 ROUNDS_MIN = 3
+SECRET = 16 * "00"  # any takes as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +35,12 @@ class KernelRate:
     """One kernel's rate.
 
     Attributes:
-        name: "pack" or "unpack".
+        name: "pack", "unpack" or "weigh".
         dtype: of the tensor.
         gb_s: bytes of the tensor that are read (pack) or written (unpack), 10^9 per second; median of the rounds.
         memcpy_gb_s: bytes that memcpy copies, each counted once, in the same rounds.
         ratio: gb_s / memcpy_gb_s.
+        packet_ns: nanoseconds per packet of ELEMENTS elements; None for kernels that see no packets.
     """
 
     name: str
@@ -44,12 +48,13 @@ class KernelRate:
     gb_s: float
     memcpy_gb_s: float
     ratio: float
+    packet_ns: float | None = None
 
 
 def run(
     seconds: float, tensor_bytes: int = TENSOR_BYTES, dtypes: Iterable[str] = tuple(block_float.STORED)
 ) -> list[KernelRate]:
-    """Measure pack and unpack for each dtype.
+    """Measure pack and unpack for each dtype, and what of it the check word of a received packet takes.
 
     All passes and memcpy alternate until the time is up, and this thread's CPU time is measured: a busy machine slows
     them alike, through the shared memory.
@@ -71,6 +76,7 @@ def run(
     ring = np.zeros(PACKETS * (constants.HEADER_BYTES + 4 * ELEMENTS), np.uint8)
     passes: dict[tuple[str, str], Callable[[], object]] = {}
     passes["memcpy", ""] = partial(np.copyto, target, source)
+    check = for_engine(check_words(SECRET, WORLD_SIZE, ELEMENTS))
     for dtype in dtypes:
         stored = block_float.STORED[dtype]
         x = (
@@ -80,9 +86,11 @@ def run(
         )
         codes = np.zeros(-(-len(x) // ELEMENTS), np.uint16)
         average = dtype != "int32"
-        passes["pack", dtype] = partial(_engine.pack_pass, dtype, x, codes, ring, ELEMENTS, WORLD_SIZE, WINDOW)
-        back = (dtype, ring, target.view(stored), codes, ELEMENTS, WORLD_SIZE, average)
+        passes["pack", dtype] = partial(_engine.pack_pass, dtype, x, codes, ring, ELEMENTS, WORLD_SIZE, WINDOW, check)
+        back = (dtype, ring, target.view(stored), codes, ELEMENTS, WORLD_SIZE, average, check)
         passes["unpack", dtype] = partial(_engine.unpack_pass, *back)
+    packets = source.nbytes // (4 * ELEMENTS)
+    passes["weigh", "int32"] = partial(_engine.weigh_pass, ring, packets, ELEMENTS, check)
     taken: dict[tuple[str, str], list[int]] = {key: [] for key in passes}
     end_ns = time.perf_counter_ns() + int(seconds * 1e9)
     rounds = 0
@@ -92,9 +100,14 @@ def run(
             once()
             taken[key].append(time.thread_time_ns() - start_ns)
         rounds += 1
-    rates = {key: source.nbytes / statistics.median(times) for key, times in taken.items()}
-    memcpy = rates.pop(("memcpy", ""))
-    return [KernelRate(name, dtype, rate, memcpy, rate / memcpy) for (name, dtype), rate in rates.items()]
+    medians = {key: statistics.median(times) for key, times in taken.items()}
+    memcpy = source.nbytes / medians.pop(("memcpy", ""))
+    found = []
+    for (name, dtype), median_ns in medians.items():
+        rate = source.nbytes / median_ns
+        of_packet = ELEMENTS * np.dtype(block_float.STORED[dtype]).itemsize
+        found.append(KernelRate(name, dtype, rate, memcpy, rate / memcpy, median_ns * of_packet / source.nbytes))
+    return found
 
 
 def print_table(rates: list[KernelRate], console: Console) -> None:
@@ -108,6 +121,7 @@ def print_table(rates: list[KernelRate], console: Console) -> None:
     table.add_column("type")
     table.add_column("GB/s", justify="right")
     table.add_column("of memcpy", justify="right")
+    table.add_column("ns per packet", justify="right")
     for rate in rates:
-        table.add_row(rate.name, rate.dtype, f"{rate.gb_s:.2f}", f"{rate.ratio:.2f}")
+        table.add_row(rate.name, rate.dtype, f"{rate.gb_s:.2f}", f"{rate.ratio:.2f}", f"{rate.packet_ns:.0f}")
     console.print(table)

@@ -25,6 +25,7 @@ from torch import Tensor
 from hostlib import _engine
 from hostlib._engine import Engine, SumOverflow
 from hostlib.errors import FabricError, HostlibError, RunError
+from hostlib.fabric import engine_checks
 from hostlib.fabric.failover import (
     LOOK_S,
     PATIENCE_S,
@@ -96,6 +97,7 @@ def configure(engine: Engine, place: Place, answered_by_server: bool = False) ->
         place.world_size,
         [(pool.first_slot, pool.slots) for pool in place.pools],
         place.elements,
+        engine_checks.of_sums(place),
         servers=[server.end(pool) for pool in range(len(place.pools))] if server is not None else [],
     )
 

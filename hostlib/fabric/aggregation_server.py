@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from hostlib._engine import Server
+from hostlib.fabric import engine_checks
 from hostlib.fabric.aggregation import POLICIES
 from hostlib.fabric.failover import LOOK_S, Returning, failures_seen
 from hostlib.fabric.job_client import FabricSession, Place, join
@@ -60,6 +61,7 @@ class FabricServer:
                 pool.first_slot,
                 pool.slots,
                 place.elements,
+                engine_checks.of_sums(place),
                 workers=[worker.end(number) for worker in place.workers] if to_workers else [],
             )
 

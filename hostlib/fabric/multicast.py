@@ -20,6 +20,7 @@ from torch import Tensor
 
 from hostlib._engine import Cancelled, Multicaster
 from hostlib.errors import HostlibError, RunError
+from hostlib.fabric import engine_checks
 from hostlib.fabric.failover import (
     LOOK_S,
     PATIENCE_S,
@@ -206,6 +207,7 @@ class SwitchMulticast:
                 for stream, pool in enumerate(place.pools)
             ],
             place.elements,
+            engine_checks.of_chunks(place),
         )
 
     @property

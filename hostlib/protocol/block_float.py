@@ -96,18 +96,24 @@ def dequantise(dtype: str, total: np.ndarray, code: int, world_size: int, averag
         return narrowed(dtype, scaled / np.float32(world_size) if average else scaled)
 
 
-def check_of(wire: np.ndarray) -> int:
-    """The vector's part of the check word. wire: uint8 (4 E,)."""
-    weights = np.arange(1, len(wire) // 2, 2, dtype=np.uint32)
-    return int((weights * wire.view(">u4").astype(np.uint32)).sum(dtype=np.uint32))
+def is_possible(dtype: str, total: np.ndarray, code: int, world_size: int) -> bool:
+    """Whether quantised blocks can have this sum, int32 (E,)."""
+    total = total.astype(np.int64)
+    if code == constants.EXPONENT_ZERO:
+        return not total.any()
+    if dtype == "int32":
+        return bool((np.abs(total) <= world_size * (2 ** (code - constants.EXPONENT_BIAS) - 1)).all())
+    if code == constants.EXPONENT_SPECIAL:
+        counts = (total & 1023) + (total >> 10 & 1023) + (total >> 20)
+        return bool(((total >= 0) & (counts <= world_size)).all())
+    return bool((np.abs(total) <= 1 << SUM_BITS).all())
 
 
-def pack(dtype: str, x: np.ndarray, elements: int, code: int, world_size: int) -> tuple[np.ndarray, int]:
-    """Up to `elements` values -> uint8 (4 elements,) in network order, zeros at the end; and its check_of."""
+def pack(dtype: str, x: np.ndarray, elements: int, code: int, world_size: int) -> np.ndarray:
+    """Up to `elements` values -> uint8 (4 elements,) in network order, zeros at the end."""
     words = np.zeros(elements, ">i4")
     words[: len(x)] = quantise(dtype, x, code, world_size)
-    wire = words.view(np.uint8)
-    return wire, check_of(wire)
+    return words.view(np.uint8)
 
 
 def unpack(dtype: str, wire: np.ndarray, count: int, code: int, world_size: int, average: bool) -> np.ndarray:

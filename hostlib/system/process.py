@@ -282,9 +282,16 @@ def stop(child: subprocess.Popen[Any], patience_s: float = STOP_S) -> None:
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def write_whole(path: Path, content: Any) -> None:
-    """Write JSON atomically: a reader, or a crash, sees either the old file or the new one."""
+def write_whole(path: Path, content: Any, private: bool = False) -> None:
+    """Write JSON atomically: a reader, or a crash, sees either the old file or the new one.
+
+    Args:
+        private: only this user may read it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
+    if private:
+        partial.touch(mode=0o600)
+        partial.chmod(0o600)
     partial.write_text(json.dumps(content) + "\n")
     os.replace(partial, path)

@@ -18,7 +18,8 @@ from scapy.packet import Packet
 
 from controller.jobs.switch_share import Member, SwitchShare, Upstream
 from hostlib.protocol import constants
-from hostlib.protocol.header import Header, check_word, doubled
+from hostlib.protocol.header import Header
+from tests.checks import checks
 from tests.dataplane.scapy_layer import Netfold
 from tests.dataplane.target import DELETE, FABRIC, INSERT, SWITCH_MAC, Frames, Target
 
@@ -26,6 +27,7 @@ ABOVE_PORT, ABOVE_ADDRESS, ABOVE_MAC = 9, "10.0.9.9", 0x0200_0009_0909
 PARENT = Upstream("parent", ABOVE_PORT, ABOVE_MAC, ABOVE_ADDRESS, constants.NETFOLD_UDP_PORT, 0x8002)
 SERVER = Upstream("server", ABOVE_PORT, ABOVE_MAC, ABOVE_ADDRESS, 7000)
 Sender = Member | Upstream
+RANKS = 512  # of every job, for its check words: no job has more, so sums of words never wrap
 _numbers = itertools.count(1)
 
 
@@ -101,7 +103,7 @@ def packet(job: SwitchShare, sender: Sender, elements: np.ndarray, /, of: int = 
     """What `sender` sends to the fabric: right in everything that `fields` does not change.
 
     Args:
-        of: how many contributions the elements are the sum of.
+        of: how many ranks' contributions the elements are the sum of, from rank 0; 1 is the sender's.
     """
     operation = {
         ("sum", False): constants.OPERATION_CONTRIBUTION,
@@ -121,7 +123,8 @@ def packet(job: SwitchShare, sender: Sender, elements: np.ndarray, /, of: int = 
     )
     header = replace(header, **fields)
     if "check" not in fields:
-        header = replace(header, check=check_word(header, elements, of))
+        ranks = range(of) if of > 1 else [sender.rank % RANKS]
+        header = replace(header, check=checks(RANKS, len(elements)).word(header, elements, ranks))
     return Made(header, elements, end(sender), FABRIC_END)
 
 
@@ -203,4 +206,10 @@ def _shown(frames: Frames) -> list[tuple[int, str]]:
 
 def codes(*numbers: int) -> list[int]:
     """next_exponent fields."""
-    return [doubled(number) for number in numbers]
+    return [checks(RANKS, 1).next_word(number) for number in numbers]
+
+
+def added_words(header: Header, vectors: Sequence[np.ndarray]) -> int:
+    """The word of a sum of contributions of ranks 0, 1, ... with this header: a switch adds words as they are."""
+    words = [checks(RANKS, len(each)).word(header, each, [rank]) for rank, each in enumerate(vectors)]
+    return sum(words) & 0xFFFFFFFF

@@ -9,8 +9,19 @@ import pytest
 
 from controller.jobs.switch_share import Member
 from hostlib.protocol import constants
-from hostlib.protocol.header import check_word
-from tests.dataplane.packets import SERVER, Bench, Made, codes, forwarded, members, packet, share, total, vector
+from tests.dataplane.packets import (
+    SERVER,
+    Bench,
+    Made,
+    added_words,
+    codes,
+    forwarded,
+    members,
+    packet,
+    share,
+    total,
+    vector,
+)
 
 RESULT = {"operation": constants.OPERATION_RESULT}
 
@@ -18,7 +29,7 @@ RESULT = {"operation": constants.OPERATION_RESULT}
 def result(made: Made, receiver: Member, vectors: list[np.ndarray], **fields: int) -> tuple[int, Made]:
     """One receiver's copy of the sum, with the check word that the protocol demands."""
     elements = total(vectors)
-    check = check_word(made.header, elements, len(vectors))
+    check = added_words(made.header, vectors)
     return receiver.port, forwarded(made, receiver, elements, check, **RESULT, **fields)
 
 
@@ -178,7 +189,7 @@ def test_pools_of_several_kinds_in_one_job(bench: Bench) -> None:
     made = packet(own, second, vectors[1])
     bench.expect(second.port, made, [result(made, each, vectors) for each in own.members], "completed", replica=2)
     made = packet(served, second, vectors[1])
-    check = check_word(made.header, total(vectors), 2)
+    check = added_words(made.header, vectors)
     up = forwarded(made, replace(SERVER, rank=second.rank), total(vectors), check, operation=constants.OPERATION_SUM)
     bench.expect(second.port, made, [(SERVER.port, up)], "sent_up")
     chunk = packet(chunks, SERVER, vectors[0])

@@ -12,13 +12,13 @@ from scapy.layers.l2 import Ether
 
 from controller.jobs.switch_share import Member, SwitchShare, Upstream
 from hostlib.protocol import constants
-from hostlib.protocol.header import check_word
 from tests.dataplane.packets import (
     FABRIC_END,
     PARENT,
     SERVER,
     Bench,
     Made,
+    added_words,
     codes,
     forwarded,
     members,
@@ -35,7 +35,7 @@ def sum_up(made: Made, above: Upstream, vectors: list[np.ndarray], rank: int, **
     """The sum on its way to the parent or server."""
     elements = total(vectors)
     operation = constants.OPERATION_CONTRIBUTION if above.kind == "parent" else constants.OPERATION_SUM
-    check = check_word(made.header, elements, len(vectors))
+    check = added_words(made.header, vectors)
     up = forwarded(made, replace(above, rank=rank), elements, check, operation=operation, **fields)
     return above.port, up
 
@@ -144,10 +144,10 @@ def test_the_parent_treats_leaves_as_ranks(bench: Bench) -> None:
     job = share(2, members=leaves)
     bench.install(job)
     vectors = [vector(bench.elements, n) for n in range(2)]
-    # A leaf's sum of three ranks counts three times in the check word.
+    # A leaf's sum of three ranks has three ranks' check words; they are added as they are.
     made = [packet(job, leaf, vectors[n], of=3) for n, leaf in enumerate(leaves)]
     bench.expect(1, made[0], [], "absorbed")
-    check = check_word(made[1].header, total(vectors), 6)
+    check = sum(each.header.check for each in made)
     result = [
         (leaf.port, forwarded(made[1], leaf, total(vectors), check, operation=constants.OPERATION_RESULT))
         for leaf in leaves
@@ -270,12 +270,13 @@ def two_by_two() -> Iterator[Tree]:
 
 def check_results(got: dict[int, Netfold], ranks: Collection[int], tree: Tree, count: int = 4) -> None:
     """These ranks got the sum of all, under a right check word."""
-    expected = total([vector(tree.elements, rank) for rank in range(count)])
+    vectors = [vector(tree.elements, rank) for rank in range(count)]
+    expected = total(vectors)
     assert sorted(got) == sorted(ranks)
     for rank, answer in got.items():
         assert np.array_equal(answer.elements, expected), rank
         header = packet(tree.shares[1], tree.shares[1].members[0], expected).header
-        assert (answer.operation, answer.check) == (constants.OPERATION_RESULT, check_word(header, expected, count))
+        assert (answer.operation, answer.check) == (constants.OPERATION_RESULT, added_words(header, vectors))
 
 
 @pytest.mark.parametrize("asks", range(4))

@@ -242,7 +242,7 @@ def test_a_claim_starts_the_set_afresh(bench: Bench) -> None:
     contribute(bench, job, second, 2)
     bench.expect(second.port, packet(job, second, vector(bench.elements, 2)), [], "duplicate")
     made = packet(job, first, vector(bench.elements, 3), **AGAIN)
-    vectors = [vector(bench.elements, seed) for seed in (2, 3)]
+    vectors = [vector(bench.elements, seed) for seed in (3, 2)]  # of ranks 0 and 1
     bench.expect(first.port, made, [sum_up(made, SERVER, vectors, first.rank)], "sent_up")
 
 

@@ -11,8 +11,9 @@ from scapy.layers.l2 import Ether
 
 from controller.jobs.switch_share import SwitchShare
 from hostlib.protocol import constants
-from hostlib.protocol.header import Header, check_word
-from tests.dataplane.packets import SERVER, Bench, packet, share, vector
+from hostlib.protocol.header import Header
+from tests.checks import checks
+from tests.dataplane.packets import RANKS, SERVER, Bench, packet, share, vector
 from tests.dataplane.scapy_layer import Netfold
 from tests.dataplane.target import Frames, absent
 from tests.dataplane.test_contributions import result
@@ -82,7 +83,8 @@ def test_a_mixture_of_two_generations_is_told_by_its_check_word(tofino: Make) ->
     got = Ether(mixed)[Netfold]
     assert np.array_equal(got.elements, np.concatenate([old[:32], new[32:]]))
     header = Header(**{name: getattr(got, name) for name in constants.HEADER_FIELDS})
-    assert got.check == check_word(header, old) != check_word(header, np.array(got.elements, np.int32))
+    words = checks(RANKS, 64)
+    assert got.check == words.word(header, old) != words.word(header, np.array(got.elements))
 
 
 def test_a_result_that_passes_twice_is_counted_once(tofino: Make) -> None:

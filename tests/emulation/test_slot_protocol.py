@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from hostlib.protocol import constants
-from hostlib.protocol.header import Header, check_word, doubled
+from hostlib.protocol.check_words import CheckWords, check_words
+from hostlib.protocol.header import Header
 from tests.conftest import Fabric, running_fabric
 
 HEADER = constants.HEADER_BYTES
@@ -30,6 +31,10 @@ class Member:
 
     socket: socket.socket
     place: dict[str, Any]
+
+    @property
+    def words(self) -> CheckWords:
+        return check_words(self.place["secret"], self.place["world_size"], self.place["elements"])
 
     def header(self, **changes: int) -> Header:
         base = Header(
@@ -49,7 +54,9 @@ class Member:
         to: tuple[str, int] | None = None,
     ) -> None:
         """Send a contribution with a right check word, unless the header brings one."""
-        header = header if header.check else replace(header, check=check_word(header, elements))
+        header = (
+            header if header.check else replace(header, check=self.words.word(header, elements, [self.place["rank"]]))
+        )
         fabric = (self.place["fabric"]["address"], self.place["fabric"]["port"])
         (through or self.socket).sendto(header.pack() + elements.astype(">i4").tobytes(), to or fabric)
 
@@ -110,7 +117,7 @@ def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def job(fabric: Fabric, request: pytest.FixtureRequest) -> Iterator[Job]:
     """A job of three ranks, ready."""
     name = request.node.name
-    path = f"/jobs/{quote(name)}/ranks"
+    path = f"/v1/jobs/{quote(name)}/ranks"
     before = fabric.status()
     sockets = []
     for rank in range(3):
@@ -133,14 +140,14 @@ def test_the_last_contribution_becomes_everybodys_result(job: Job) -> None:
     elements = job.members[0].place["elements"]
     vectors = [vector(rank, elements) // 3 for rank in range(3)]
     for rank, member in enumerate(job.members):
-        member.send(member.header(exponent=7, next_exponent=doubled(100 + rank)), vectors[rank])
+        member.send(member.header(exponent=7, next_exponent=member.words.next_word(100 + rank)), vectors[rank])
     for rank, member in enumerate(job.members):
         header, got = member.receive()
         assert np.array_equal(got, sum(vectors))
         assert (header.operation, header.rank) == (constants.OPERATION_RESULT, rank)
         assert (header.generation, header.slot) == (0, member.place["pools"][0]["first_slot"])
-        assert header.next_exponent == doubled(102)
-        assert header.check == check_word(header, got, ranks=3)
+        assert header.next_exponent == member.words.next_word(102)
+        assert member.words.is_right(header, got)
         assert member.hears_nothing()
     assert job.events() == {"absorbed": 2, "completed": 1, "replica": 3}
     assert job.drops() == {}
@@ -160,7 +167,7 @@ def test_a_duplicate_is_dropped_while_open_and_answered_when_finished(job: Job) 
     second.send(second.header(), ones)
     header, got = second.receive()
     assert np.array_equal(got, 3 * ones)
-    assert header.check == check_word(header, got, ranks=3)
+    assert second.words.is_right(header, got)
     assert first.hears_nothing() and third.hears_nothing()
     assert job.events()["answered"] == 1
 

@@ -17,11 +17,13 @@ import numpy as np
 
 from hostlib._engine import Engine, Multicaster
 from hostlib.protocol import constants
-from hostlib.protocol.header import Header, check_word
+from hostlib.protocol.header import Header
+from tests.checks import checks, engine_checks
 
 ELEMENTS, SLOTS, JOB, EPOCH, RANK = 256, 64, 1, 1, 0
 ARRAY_BYTES = 64 << 20
 PACKETS = 100  # that the switch has seen before an engine is dropped
+WORDS, CHECK = checks(1, ELEMENTS), engine_checks(1, ELEMENTS)
 NO_WORDS = np.zeros(ELEMENTS, np.int32)
 
 
@@ -51,7 +53,7 @@ def stream_packet(operation: int, position: int, words: np.ndarray) -> bytes:
     """One of a multicast stream's packets, whose check word is right."""
     place = {"generation": position // SLOTS, "slot": position % SLOTS}
     header = Header(operation=operation, job=JOB, rank=RANK, epoch=EPOCH, element_count=ELEMENTS, **place)
-    return replace(header, check=check_word(header, words, 1)).pack() + words.astype(">i4").tobytes()
+    return replace(header, check=WORDS.word(header, words)).pack() + words.astype(">i4").tobytes()
 
 
 def result(_header: Header, data: bytes) -> list[bytes]:
@@ -77,7 +79,7 @@ def chunks(header: Header, data: bytes) -> list[bytes]:
 
 def drop_engine(switch: Switch) -> None:
     engine = Engine("127.0.0.1")
-    engine.configure(*switch.socket.getsockname(), JOB, EPOCH, RANK, 1, [(0, SLOTS)], ELEMENTS)
+    engine.configure(*switch.socket.getsockname(), JOB, EPOCH, RANK, 1, [(0, SLOTS)], ELEMENTS, CHECK)
     engine.submit(np.ones(ARRAY_BYTES // 4, np.float32))
     switch.wait_for(PACKETS)
 
@@ -85,7 +87,7 @@ def drop_engine(switch: Switch) -> None:
 def drop_multicaster(switch: Switch, source: bool) -> None:
     host = Multicaster("127.0.0.1")
     streams = [(0, SLOTS, [RANK] if source else [])]
-    host.configure(*switch.socket.getsockname(), JOB, EPOCH, RANK, RANK, streams, ELEMENTS)
+    host.configure(*switch.socket.getsockname(), JOB, EPOCH, RANK, RANK, streams, ELEMENTS, CHECK)
     (host.send if source else host.receive)(0, np.ones(ARRAY_BYTES, np.uint8))
     switch.wait_for(PACKETS if source else 10)
 

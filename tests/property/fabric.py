@@ -24,6 +24,7 @@ import numpy as np
 from hostlib._engine import Engine, Server
 from hostlib.protocol import constants
 from hostlib.schedules.schedule import FabricUse
+from tests.checks import engine_checks
 
 _HEADER = struct.Struct(constants.HEADER_FORMAT)
 _BATCH = 256  # packets per wakeup, before held ones are looked at again
@@ -42,8 +43,9 @@ class Faults:
     """How bad one direction of the wire is; each a probability per packet.
 
     Attributes:
-        corrupt: one bit of the datagram is flipped.
+        corrupt: bits of the datagram are flipped.
         bits: which may be; None for any.
+        flips: how many, at least and at most.
     """
 
     loss: float = 0.0
@@ -51,6 +53,7 @@ class Faults:
     reorder: float = 0.0
     corrupt: float = 0.0
     bits: tuple[int, ...] | None = None
+    flips: tuple[int, int] = (1, 1)
 
     @property
     def any(self) -> bool:
@@ -165,7 +168,7 @@ class FakeFabric:
     def _damaged(self, data: bytes, faults: Faults) -> bytes:
         self.counts["damaged"] += 1
         bits = faults.bits if faults.bits is not None else range(8 * len(data))
-        return flipped(data, self._random.choice(bits))
+        return flipped(data, *self._random.sample(bits, self._random.randint(*faults.flips)))
 
     def _deliver(self, upwards: bool, data: bytes, end: End) -> None:
         if upwards:
@@ -265,9 +268,12 @@ class FakeFabric:
         self._carry(False, header + held.words.astype(">u4").tobytes(), end)
 
 
-def flipped(data: bytes, bit: int) -> bytes:
-    at = bit // 8
-    return data[:at] + bytes([data[at] ^ 0x80 >> bit % 8]) + data[at + 1 :]
+def flipped(data: bytes, *bits: int) -> bytes:
+    """The data with these bits the other way round."""
+    changed = bytearray(data)
+    for bit in bits:
+        changed[bit // 8] ^= 0x80 >> bit % 8
+    return bytes(changed)
 
 
 @dataclass(slots=True)
@@ -311,6 +317,7 @@ class Ranks:
         self.epoch = epoch
         self.fabric.admit(self.job, epoch, pools)
         to_workers = self.use is FabricUse.TO_SERVER
+        check = engine_checks(self.world_size, self.fabric.elements, f"{epoch:032x}")
         for server, pool in zip(self.servers, pools, strict=False):
             server.configure(
                 self.fabric.address,
@@ -321,6 +328,7 @@ class Ranks:
                 pool.first_slot,
                 pool.slots,
                 self.fabric.elements,
+                check,
                 workers=pool.ends if to_workers else [],
             )
         for rank, (engine, window) in enumerate(zip(self.engines, self.windows, strict=True)):
@@ -333,6 +341,7 @@ class Ranks:
                 self.world_size,
                 [(pool.first_slot, pool.slots) for pool in pools],
                 self.fabric.elements,
+                check,
                 window,
                 [pool.server for pool in pools] if to_workers else [],
             )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import operator
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import IPv4Address
 
 import numpy as np
@@ -17,6 +22,7 @@ ADDRESSED_BYTES = 42  # Ethernet, IPv4 and UDP
 VECTOR_AT = ADDRESSED_BYTES + constants.HEADER_BYTES
 FRAME_BYTES = VECTOR_AT + 4 * ELEMENTS
 Words = npt.NDArray[np.uint32]  # shape (ELEMENTS,); int32 on the wire, summed mod 2^32
+_DIVISORS = [d for d in range(2, 1 << 16) if all(d % e for e in range(2, math.isqrt(d) + 1))]
 
 _IP_BYTES = FRAME_BYTES - 14
 _UDP_BYTES = FRAME_BYTES - 34
@@ -71,15 +77,54 @@ def parsed(data: bytes) -> Datagram:
     return Datagram(source, destination, Header.unpack(data[ADDRESSED_BYTES:VECTOR_AT]), words)
 
 
-def check(header: Header, words: Words, ranks: int = 1) -> int:
-    """docs/protocol.md, "Check word", written down once more: the tests do not believe hostlib.protocol.header either."""
-    vector = sum((2 * i + 1) * int(word) for i, word in enumerate(words.tolist()))
-    where = constants.CHECK_SLOT * header.slot + constants.CHECK_GENERATION * header.generation
-    where += constants.CHECK_EXPONENT * header.exponent + constants.CHECK_EPOCH * header.epoch
-    return (vector + ranks * where) & 0xFFFFFFFF
+class Checks:
+    """docs/protocol.md, "Check word" and "The next exponent", written down once more: the tests do not believe
+    hostlib.protocol.check_words either.
+    """
+
+    def __init__(self, secret: bytes, ranks: int) -> None:
+        self._key = secret + struct.pack(">H", ranks)
+        candidates = (word // ranks for (word,) in struct.iter_unpack(">I", self._stream("prime", 1 << 16)))
+        self.prime = next(p for p in candidates if p * ranks > 2**31 and all(p % d for d in _DIVISORS))
+        self._fields, self._elements, self._ranks = (
+            [1 + word % (self.prime - 1) for (word,) in struct.iter_unpack(">Q", self._stream(purpose, 8 * count))]
+            for purpose, count in (("fields", 4), ("elements", ELEMENTS), ("ranks", ranks))
+        )
+        low = struct.iter_unpack(">I", self._stream("codes", 4 * 512))
+        self._codes = [code * 2**23 + word % 2**23 for code, (word,) in enumerate(low)]
+
+    def _stream(self, purpose: str, count: int) -> bytes:
+        return hashlib.shake_256(f"netfold {purpose}\0".encode() + self._key).digest(count)
+
+    def word(self, header: Header, words: Words, ranks: Iterable[int] = (0,)) -> int:
+        """Of what these ranks sent, summed; of a chunk or a NACK."""
+        total = sum(map(operator.mul, self._elements, words.view(np.int32).tolist()))
+        place = (header.slot, header.generation, header.exponent, header.epoch)
+        for rank in ranks:
+            total += sum(map(operator.mul, self._fields, place)) + self._ranks[rank]
+        return total % self.prime
+
+    def is_right(self, header: Header, words: Words) -> bool:
+        """Of what all ranks sent, summed."""
+        return header.check % self.prime == self.word(header, words, range(len(self._ranks)))
+
+    def next_word(self, code: int) -> int:
+        return self._codes[511 if code == 65535 else code]
+
+    def code(self, next_word: int) -> int | None:
+        code = next_word >> 23
+        return None if self._codes[code] != next_word else 65535 if code == 511 else code
 
 
-def with_flipped_bit(data: bytes, bit: int) -> bytes:
-    """The frame with one bit of its payload the other way round."""
-    at = ADDRESSED_BYTES + bit // 8
-    return data[:at] + bytes([data[at] ^ 0x80 >> bit % 8]) + data[at + 1 :]
+@cache
+def checks_of(epoch: int, ranks: int) -> Checks:
+    """Of the life of a job that has this epoch: hosts share them, and no switch may look at them."""
+    return Checks(hashlib.sha256(struct.pack(">I", epoch)).digest()[:16], ranks)
+
+
+def with_flipped_bits(data: bytes, bits: Iterable[int]) -> bytes:
+    """The frame with some bits of its payload the other way round."""
+    flipped = bytearray(data)
+    for bit in bits:
+        flipped[ADDRESSED_BYTES + bit // 8] ^= 0x80 >> bit % 8
+    return bytes(flipped)

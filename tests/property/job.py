@@ -8,13 +8,14 @@ import numpy as np
 
 from controller.jobs.switch_share import Member, SwitchShare, Upstream
 from hostlib.protocol import constants
-from hostlib.protocol.header import Header, doubled
-from tests.property.frame import ELEMENTS, Datagram, End, Words, check, frame
+from hostlib.protocol.header import Header
+from tests.property.frame import ELEMENTS, Datagram, End, Words, checks_of, frame
 from tests.property.model import end_of
 from tests.property.switch import Violation
 
 PROLOGUE = -1
 MASK = 0xFFFFFFFF
+LARGEST_SUM = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Job:
         top = next(iter(shares.values()))
         self.job_id, self.epoch, self.first_slot, self.policy = top.job_id, top.epoch, top.first_slot, top.policy
         self.server = end_of(top.above) if top.above is not None else None
+        self.checks = checks_of(top.epoch, 1 if self.chunked else len(ranks))
 
     @property
     def chunked(self) -> bool:
@@ -86,14 +88,17 @@ class Job:
         return ahead * self.window + header.slot - self.first_slot
 
     def values(self, rank: int, position: int) -> Words:
-        """What a rank (RANK_ALL: the chunk server) has at a position: full range, small, or as large as can be."""
+        """What a rank (RANK_ALL: the chunk server) has at a position: full range, small, or as large as can be. Sums have
+        room, chunks are any words.
+        """
         if (rank, position) not in self._values:
             draw = np.random.default_rng([self.number, rank, position])
-            words = draw.integers(0, 1 << 32, ELEMENTS, dtype=np.uint32)
+            largest = 2**31 - 1 if self.chunked else (LARGEST_SUM - 2**16) // len(self.ranks)
+            words = draw.integers(-largest, largest + 1, ELEMENTS, dtype=np.int32).view(np.uint32)
             if position % 4 == 3:
                 words %= 256
             if position % 8 == 5:
-                words[:] = 0x7FFFFFFF
+                words[:] = largest
             words[self.pieces[position].size :] = 0
             self._values[rank, position] = words
         return self._values[rank, position]
@@ -103,7 +108,7 @@ class Job:
         piece = self.pieces[position]
         if not self.chunked and piece.chunk != PROLOGUE and piece.chunk + self.window >= piece.chunks:
             return 0
-        return (self.number * 7919 + rank * 104729 + position * 1299709) % 65521
+        return (self.number * 7919 + rank * 104729 + position * 1299709) % 511
 
     def summed(self, position: int) -> Words:
         words = np.zeros(ELEMENTS, np.uint32)
@@ -113,7 +118,7 @@ class Job:
 
     def finished(self, position: int, words: Words) -> Words:
         """What the server makes of a sum: padding and all, so that a sum which got past it shows."""
-        return words * np.uint32(3) + np.uint32(position + 1)
+        return np.uint32(position + 1) - words
 
     def expected(self, position: int) -> tuple[Words, int]:
         """The words and the next exponent that every rank must be given."""
@@ -185,9 +190,10 @@ class Host:
     def _packet(self, flight: Flight) -> bytes:
         flags = constants.FLAG_AGAIN if flight.resent else 0
         fields = {"rank": self.rank, "exponent": flight.exponent, "flags": flags}
-        header = self.job.header(flight.position, next_exponent=doubled(flight.next_code), **fields)
+        header = self.job.header(flight.position, next_exponent=self.job.checks.next_word(flight.next_code), **fields)
         words = self.job.values(self.rank, flight.position)
-        return frame(self.end, self.fabric, replace(header, check=check(header, words)), words)
+        check = self.job.checks.word(header, words, [self.rank])
+        return frame(self.end, self.fabric, replace(header, check=check), words)
 
     def accept(self, arrived: Datagram) -> bool:
         """Take a result; False: nothing that this rank waits for, or damaged.
@@ -200,8 +206,8 @@ class Host:
             return False
         if header.generation != self.job.place(flight.position)[1]:
             return False
-        code = header.next_exponent & 0xFFFF
-        if header.check != check(header, arrived.words, len(self.job.ranks)) or header.next_exponent != doubled(code):
+        code = self.job.checks.code(header.next_exponent)
+        if code is None or not _whole(header, self.job, arrived.words):
             return False
         if header.exponent != flight.exponent or code < flight.next_code:
             return False
@@ -228,7 +234,7 @@ class ChunkHost(Host):
     def _packet(self, flight: Flight) -> bytes:
         nack = {"operation": constants.OPERATION_NACK, "rank": self.rank}
         header, words = self.job.header(flight.position, **nack), np.zeros(ELEMENTS, np.uint32)
-        return frame(self.end, self.fabric, replace(header, check=check(header, words)), words)
+        return frame(self.end, self.fabric, replace(header, check=self.job.checks.word(header, words)), words)
 
     def accept(self, arrived: Datagram) -> bool:
         header, flight = arrived.header, self.flights.get(arrived.header.slot)
@@ -236,11 +242,12 @@ class ChunkHost(Host):
             return False
         if header.generation != self.job.place(flight.position)[1] or header.exponent != 0:
             return False
-        if header.check != check(header, arrived.words) or header.next_exponent != doubled(header.next_exponent >> 16):
+        code = self.job.checks.code(header.next_exponent)
+        if code is None or not self.job.checks.is_right(header, arrived.words):
             return False
         _believed(self.job, self.rank, flight.position, arrived)
         del self.flights[header.slot]
-        self.codes[flight.position] = header.next_exponent & 0xFFFF
+        self.codes[flight.position] = code
         self.expect()
         return True
 
@@ -256,8 +263,15 @@ def _believed(job: Job, rank: int, position: int, arrived: Datagram) -> None:
     where = f"life {job.number}, rank {rank}, position {position} {job.place(position)}"
     if not np.array_equal(arrived.words, words):
         raise Violation(f"{where}: not what was summed: {arrived.words[:4]}..., expected {words[:4]}...")
-    if arrived.header.next_exponent != doubled(code):
-        raise Violation(f"{where}: next exponent {arrived.header.next_exponent:#x}, the largest is {doubled(code):#x}")
+    believed = job.checks.code(arrived.header.next_exponent)
+    if believed != code:
+        raise Violation(f"{where}: next exponent {believed}, the largest is {code}")
+
+
+def _whole(header: Header, job: Job, words: Words) -> bool:
+    """Whether this is a sum of what all ranks sent, in its range."""
+    possible = int(np.abs(words.view(np.int32).astype(np.int64)).max()) <= LARGEST_SUM
+    return possible and job.checks.is_right(header, words)
 
 
 class Server:
@@ -280,8 +294,11 @@ class Server:
         position = job.position(header)
         if position >= len(job.pieces) or (job.policy == "shared" and header.rank not in job.ranks):
             return []
-        whole = header.check == check(header, arrived.words, len(job.ranks) if summed else 1)
-        if not whole or header.next_exponent != doubled(header.next_exponent & 0xFFFF):
+        if summed:
+            whole = _whole(header, job, arrived.words)
+        else:
+            whole = header.check == job.checks.word(header, arrived.words, [header.rank])
+        if not whole or job.checks.code(header.next_exponent) is None:
             return []
         if position in self._results:
             return [self._again(position, header.rank)]
@@ -308,7 +325,7 @@ class Server:
             "next_exponent": code,
         }
         header = replace(last.header, **fields)
-        header = replace(header, check=check(header, words, len(self.job.ranks)))
+        header = replace(header, check=self.job.checks.word(header, words, self.job.ranks))
         self._results[position] = header, words
         return frame(self._end, self._fabric, header, words)
 
@@ -338,9 +355,9 @@ class ChunkServer(Server):
 
     def _chunk(self, position: int) -> bytes:
         words, code = self.job.expected(position)
-        fields = {"operation": constants.OPERATION_CHUNK, "rank": constants.RANK_ALL, "next_exponent": doubled(code)}
-        header = self.job.header(position, **fields)
-        return frame(self._end, self._fabric, replace(header, check=check(header, words)), words)
+        fields = {"operation": constants.OPERATION_CHUNK, "rank": constants.RANK_ALL}
+        header = self.job.header(position, next_exponent=self.job.checks.next_word(code), **fields)
+        return frame(self._end, self._fabric, replace(header, check=self.job.checks.word(header, words)), words)
 
     def handle(self, arrived: Datagram) -> list[bytes]:
         header = arrived.header

@@ -17,6 +17,7 @@ from tests.property.switch import Switch, Twin
 BEGINNINGS = (0, 2**31 - 3, 2**31 - 2, 2**32 - 2, 2**32 - 1)
 TENSORS = st.sampled_from([1, 1, ELEMENTS, ELEMENTS + 1, 3 * ELEMENTS, 9 * ELEMENTS - 5])
 HEADER_BITS, PAYLOAD_BITS = 8 * constants.HEADER_BYTES, 8 * (constants.HEADER_BYTES + 4 * ELEMENTS)
+BITS = st.sampled_from(range(HEADER_BITS)) | st.sampled_from(range(HEADER_BITS, PAYLOAD_BITS))
 SEEDS = st.integers(0, 2**32 - 1)
 DATA = st.data()
 
@@ -128,9 +129,9 @@ class SlotMachine(RuleBasedStateMachine):
         self.net.release(data.draw(st.integers(0, len(self.net.held) - 1), "which packet"))
 
     @precondition(lambda self: self.net.flying)
-    @rule(data=DATA, bit=st.sampled_from(range(HEADER_BITS)) | st.sampled_from(range(HEADER_BITS, PAYLOAD_BITS)))
-    def damage(self, data: st.DataObject, bit: int) -> None:
-        self.net.damage(self._index(data), bit)
+    @rule(data=DATA, bits=st.sets(BITS, min_size=1, max_size=4))
+    def damage(self, data: st.DataObject, bits: set[int]) -> None:
+        self.net.damage(self._index(data), bits)
 
     @precondition(lambda self: self.net.flying)
     @rule(data=DATA, port=st.integers(1, UP_PORT))

@@ -15,7 +15,7 @@ import numpy as np
 from controller.jobs.switch_share import Member, SwitchShare, Upstream
 from hostlib.protocol import constants
 from hostlib.protocol.header import Header
-from tests.property.frame import ELEMENTS, Datagram, End, Words, check, frame, parsed
+from tests.property.frame import ELEMENTS, Datagram, End, Words, checks_of, frame, parsed
 
 Sender = Member | Upstream
 
@@ -34,7 +34,7 @@ class Fault(enum.Enum):
     NEVER_SENDS_UP_AGAIN = "duplicates for slots that were sent up are dropped"
     LAST_EXPONENT = "the last exponent is taken, not the largest"
     FORGETS_CHECK = "check words are not added"
-    SATURATES = "sums stop at 2^31 - 1"
+    SATURATES = "sums of check words stop at 2^31 - 1"
     IGNORES_OWNERS = "shared slots need no claim"
     LOSES_COLLISIONS = "what finds its shared slot taken is dropped"
     ANSWERS_NACK_WITH_ANY = "a NACK gets whatever chunk is stored"
@@ -166,7 +166,7 @@ class ModelSwitch:
             stored.words, stored.check, stored.next_exponent = arrived.words, header.check, header.next_exponent
         else:
             stored.seen |= bit
-            self._add(arrived, stored)
+            self._add(share, arrived, stored)
         if stored.seen != full:
             return Outcome((constants.EVENT_ABSORBED,))
         if share.above is None:
@@ -182,17 +182,16 @@ class ModelSwitch:
         ahead = (header.generation - stored.generation) & 0xFFFFFFFF
         return ahead - (1 << 32) if ahead >= 1 << 31 else ahead
 
-    def _add(self, arrived: Datagram, stored: Set) -> None:
+    def _add(self, share: SwitchShare, arrived: Datagram, stored: Set) -> None:
         header = arrived.header
-        if self._fault is Fault.SATURATES:
-            exact = arrived.words.view(np.int32).astype(np.int64) + stored.words.view(np.int32)
-            stored.words = np.clip(exact, -(2**31), 2**31 - 1).astype(np.int32).view(np.uint32)
-        else:
-            stored.words = arrived.words + stored.words
+        stored.words = arrived.words + stored.words
         if self._fault is not Fault.FORGETS_CHECK:
             stored.check = (stored.check + header.check) & 0xFFFFFFFF
+        if self._fault is Fault.SATURATES:
+            stored.check = min(stored.check, 2**31 - 1)
         if self._fault is Fault.VOUCHES_FOR_DUPLICATES:
-            stored.check = check(header, stored.words, bin(stored.seen).count("1"))
+            seen = [each.rank for number, each in enumerate(share.members) if stored.seen >> number & 1]
+            stored.check = checks_of(header.epoch, len(share.members)).word(header, stored.words, seen)
         largest = max(stored.next_exponent, header.next_exponent)
         stored.next_exponent = header.next_exponent if self._fault is Fault.LAST_EXPONENT else largest
 

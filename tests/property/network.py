@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from controller.jobs.switch_share import Member, SwitchShare, Upstream
 from hostlib.protocol import constants
-from tests.property.frame import Datagram, End, parsed, with_flipped_bit
+from tests.property.frame import Datagram, End, parsed, with_flipped_bits
 from tests.property.job import ChunkHost, ChunkServer, Host, Job, Server, server_above
 from tests.property.model import Outcome, end_of
 from tests.property.switch import Switch, Violation
@@ -31,10 +31,9 @@ _TO_GROUP = {constants.EVENT_COMPLETED, constants.EVENT_DOWN, constants.EVENT_RE
 _ONCE = {constants.EVENT_COMPLETED, constants.EVENT_SENT_UP, constants.EVENT_DOWN, constants.EVENT_CHUNK}
 _NOWHERE = {constants.EVENT_ABSORBED, *constants.DROPS.values()}
 _DROPS = frozenset(constants.DROPS.values())
-# Nobody can detect a flipped bit in these. A contribution's next exponent may hide under another rank's larger one (its
-# own sender then waits forever). No check word covers the rank of what a server sums singly.
+# Nobody can detect a flipped bit in these: a contribution's next exponent may hide under another rank's larger one (its
+# own sender then waits forever).
 _NEXT_EXPONENT_BITS = range(8 * 24, 8 * 28)
-_RANK_BITS = range(8 * 6, 8 * 8)
 
 MakeSwitch = Callable[[int, str, dict[int, int]], Switch]  # number, fabric address, hosts by MAC
 
@@ -224,22 +223,20 @@ class Network:
     def release(self, index: int) -> None:
         self.flying.append(self.held.pop(index))
 
-    def damage(self, index: int, bit: int) -> None:
-        """Flip one bit of a packet's payload, once in a job's life where a switch may store it."""
+    def damage(self, index: int, bits: set[int]) -> None:
+        """Flip bits of a packet's payload, once."""
         flying = self.flying[index]
         _, job = self._owners[parsed(flying.frame).header.epoch] if not flying.damaged else (0, None)
-        if job is None or (flying.to and not self._may_spoil(flying, job, bit)):
+        if job is None or (flying.to and not self._may_spoil(flying, job, bits)):
             return
-        if not flying.to and flying.port == UP_PORT and bit in _RANK_BITS:
-            return
-        damaged = with_flipped_bit(flying.frame, bit)
+        damaged = with_flipped_bits(flying.frame, bits)
         self.flying[index] = Flying(flying.to, flying.port, damaged, flying.forged, damaged=True)
 
-    def _may_spoil(self, flying: Flying, job: Job, bit: int) -> bool:
+    def _may_spoil(self, flying: Flying, job: Job, bits: set[int]) -> bool:
         operation = parsed(flying.frame).header.operation
         if operation == constants.OPERATION_NACK:
             return True
-        if job.spoiled or (operation == constants.OPERATION_CONTRIBUTION and bit in _NEXT_EXPONENT_BITS):
+        if operation == constants.OPERATION_CONTRIBUTION and not bits.isdisjoint(_NEXT_EXPONENT_BITS):
             return False
         job.spoiled = True
         return True

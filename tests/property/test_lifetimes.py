@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from hostlib._engine import Engine
+from tests.checks import engine_checks
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = 20
@@ -29,7 +30,7 @@ def test_dropped_with_an_array_under_way_nothing_freed_is_touched(what: str) -> 
 def test_others_go_on_while_an_int32_tensor_is_looked_at() -> None:
     """submit() looks at all of it: without Python's lock, and without the engine's, which `halted` wants."""
     engine = Engine("127.0.0.1")
-    engine.configure("127.0.0.1", 9, 1, 1, 0, 2, [(0, 64)], 256)
+    engine.configure("127.0.0.1", 9, 1, 1, 0, 2, [(0, 64)], 256, engine_checks(2, 256))
     tensor = np.zeros(1 << 28, np.int32)
     looks, began, ended = [time.monotonic()], threading.Event(), threading.Event()
 

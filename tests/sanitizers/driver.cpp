@@ -40,6 +40,19 @@ void wait_for(const ToySwitch &network, std::uint64_t packets) {
     while (network.seen() < wanted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+// Of a secret that everybody knows: one number is as good as another here.
+std::shared_ptr<const CheckWords> check_words(std::uint32_t prime, std::uint32_t ranks) {
+    std::vector<std::uint32_t> elements(ELEMENTS), codes(CheckWords::CODES), terms(ranks);
+    for (std::uint32_t rank = 0; rank < ranks; rank++) terms[rank] = prime / 3 + rank;
+    for (std::uint32_t i = 0; i < ELEMENTS; i++) elements[i] = prime / 2 + 17 * i;
+    for (std::uint32_t i = 0; i < codes.size(); i++) codes[i] = (i << CheckWords::CODE_SHIFT) + i;
+    return std::make_shared<const CheckWords>(prime, CheckWords::Fields{3, 5, 7, 11}, std::move(elements),
+                                              std::move(terms), std::move(codes));
+}
+
+const std::shared_ptr<const CheckWords> OF_SUMS = check_words(1431655751, WORLD),
+                                        OF_CHUNKS = check_words(4294967291, 1);
+
 Header header_of(std::uint32_t epoch) {
     Header header;
     header.job = JOB;
@@ -66,6 +79,7 @@ struct Ranks {
                                       WORLD,
                                       ELEMENTS,
                                       0,
+                                      OF_SUMS,
                                       {{0, SLOTS, {}}, {SLOTS, SLOTS, {}}}});
     }
 
@@ -116,7 +130,7 @@ void sum_by_a_server() {
     ToySwitch network(WORLD, LOSE_EVERY);
     Server server("127.0.0.1", 0);
     network.send_sums_to({server.address(), server.port()});
-    server.configure(network.end(), header_of(1), {0, 2 * SLOTS, {}}, WORLD, {});
+    server.configure(network.end(), header_of(1), {0, 2 * SLOTS, {}}, WORLD, {}, OF_SUMS);
     Ranks ranks;
     ranks.configure(network, 1);
     ranks.sum(3000, 2);
@@ -182,9 +196,9 @@ struct Hosts {
 
     void configure(const ToySwitch &network, std::uint32_t epoch) {
         const Pool pool{0, SLOTS, {}};
-        source.configure(network.end(), header_of(epoch), 0, {{pool, true, {1, 2}}});
-        one.configure(network.end(), header_of(epoch), 1, {{pool, false, {}}});
-        other.configure(network.end(), header_of(epoch), 2, {{pool, false, {}}});
+        source.configure(network.end(), header_of(epoch), 0, {{pool, true, {1, 2}}}, OF_CHUNKS);
+        one.configure(network.end(), header_of(epoch), 1, {{pool, false, {}}}, OF_CHUNKS);
+        other.configure(network.end(), header_of(epoch), 2, {{pool, false, {}}}, OF_CHUNKS);
     }
 };
 

@@ -1,6 +1,7 @@
 // The ranks of a job on network interfaces: each contributes to a window of slots, and to a slot's next generation when
-// it has the result of the one before. For `emulation bench`, which writes the offsets (..._AT) and CHECK_GENERATION in
-// front. Rank r is on port r, which nf_packet_port() opens.
+// it has the result of the one before. For `emulation bench`, which writes the offsets (..._AT) and CHECK_STEP in
+// front: by that much check words grow from one generation to the next, whatever a host would say of them. Rank r is on
+// port r, which nf_packet_port() opens.
 #pragma once
 
 #include "base.h"
@@ -11,7 +12,7 @@
 #include "ports/port.h"
 
 #ifndef SLOT_AT  // Opened by itself.
-enum { OPERATION_AT, SLOT_AT, GENERATION_AT, CHECK_AT, PAYLOAD_AT, OPERATION_RESULT, CHECK_GENERATION };
+enum { OPERATION_AT, SLOT_AT, GENERATION_AT, CHECK_AT, PAYLOAD_AT, OPERATION_RESULT, CHECK_STEP };
 #endif
 
 typedef struct {
@@ -49,8 +50,8 @@ static void incoming(port_t *p, const uint8_t *frame, uint32_t bytes) {
         g->wrong++;
     g->results++;
     store32(own + GENERATION_AT, load32(own + GENERATION_AT) + 1);
-    store32(own + CHECK_AT, load32(own + CHECK_AT) + CHECK_GENERATION);
-    g->checks[at] += g->ranks * CHECK_GENERATION;
+    store32(own + CHECK_AT, load32(own + CHECK_AT) + CHECK_STEP);
+    g->checks[at] += g->ranks * CHECK_STEP;
     send_slot(p->number, slot);
 }
 

@@ -34,6 +34,9 @@ std::uint64_t Engine::configure(const Place &place) {
     if (place.rank >= place.world_size) throw std::invalid_argument("rank must be below the world size");
     if (place.fabric.port == 0) throw std::invalid_argument("the fabric's port must be in 1..65535");
     if (place.elements < 1 || place.elements > 2048) throw std::invalid_argument("elements must be in 1..2048");
+    if (place.check == nullptr || place.check->elements() != static_cast<std::size_t>(place.elements)
+        || place.check->ranks() != static_cast<std::size_t>(place.world_size))
+        throw std::invalid_argument("check words must be of as many elements and ranks");
     if (place.pools.size() != lanes_.size())
         throw std::invalid_argument(std::to_string(place.pools.size()) + " pools of slots for "
                                     + std::to_string(lanes_.size()) + " ports");
@@ -58,7 +61,7 @@ std::uint64_t Engine::configure(const Place &place) {
     header.element_count = static_cast<std::uint16_t>(place.elements);
     for (std::size_t i = 0; i < lanes_.size(); i++)
         lanes_[i]->configure(place.fabric, header, place.pools[i], place.world_size,
-                             place.window == 0 ? place.pools[i].slots : place.window);
+                             place.window == 0 ? place.pools[i].slots : place.window, place.check);
     halted_ = cancelled_ = false;
     return tickets_;
 }

@@ -21,6 +21,7 @@ struct Place {
     std::uint16_t job = 0, rank = 0;
     std::uint32_t epoch = 0;
     int world_size = 0, elements = 0, window = 0;
+    std::shared_ptr<const CheckWords> check;
     std::vector<Pool> pools;
 };
 

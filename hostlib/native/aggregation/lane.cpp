@@ -13,8 +13,6 @@ namespace {
 
 constexpr std::size_t PROLOGUE = SIZE_MAX;
 
-std::uint32_t doubled(std::uint16_t code) { return std::uint32_t{code} << 16 | code; }
-
 }  // namespace
 
 Lane::Lane(const std::string &address, std::uint16_t port) : socket_(address, port), thread_([this] { run(); }) {}
@@ -31,13 +29,15 @@ Lane::~Lane() {
 
 // ---- called by other threads --------------------------------------------------------------------------------------
 
-void Lane::configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window) {
+void Lane::configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window,
+                     std::shared_ptr<const CheckWords> check) {
     halt();
     const std::lock_guard lock(mutex_);
     header_ = header;
     pool_ = pool;
     world_size_ = world_size;
     window_ = window;
+    check_ = std::move(check);
     elements_ = header.element_count;
     socket_.aim(fabric, layout::HEADER_BYTES + 4 * elements_, pool.server);
     slots_.assign(static_cast<std::size_t>(pool.slots), Slot{});
@@ -283,13 +283,14 @@ void Lane::transmit(Slot &slot, std::size_t index) {
     header.exponent = slot.exponent;
     header.flags = 0;
     if (slot.resent) header.flags = layout::FLAG_AGAIN;
-    header.next_exponent = doubled(slot.next_code);
-    header.check = position_check(header);
+    header.next_exponent = check_->next_word(slot.next_code);
+    std::uint32_t part = 0;
     if (slot.chunk == PROLOGUE || slot.part->refused)
         std::memset(wire, 0, 4 * elements_);
     else
-        header.check += pack(slot.part->operation->dtype, chunk_data(*slot.part, slot.chunk),
-                             chunk_values(*slot.part, slot.chunk), wire, elements_, slot.exponent, world_size_);
+        part = pack(slot.part->operation->dtype, chunk_data(*slot.part, slot.chunk),
+                    chunk_values(*slot.part, slot.chunk), wire, elements_, slot.exponent, world_size_, *check_);
+    header.check = check_->word(header, part, header_.rank);
     write_header(packet, header);
     slot.sent_ns = now_ns();
     slot.due_ns = slot.sent_ns + slot.timeout_ns;
@@ -319,13 +320,13 @@ void Lane::handle(int i, std::int64_t now) {
         stats_.duplicates++;
         return;
     }
-    const std::uint32_t check = check_of(packet + layout::HEADER_BYTES, elements_)
-                                + static_cast<std::uint32_t>(world_size_) * position_check(header);
-    const auto next_code = static_cast<std::uint16_t>(header.next_exponent);
-    if (check != header.check || header.next_exponent != doubled(next_code) || header.exponent != slot.exponent
-        || next_code < slot.next_code) {
+    const Weighed weighed = weigh(packet + layout::HEADER_BYTES, elements_, limit(slot), *check_);
+    const std::uint32_t off_by = check_->off_by(header, weighed.part);
+    const std::optional<std::uint16_t> next_code = check_->code(header.next_exponent);
+    if (off_by != 0 || !weighed.possible || !next_code || *next_code < slot.next_code
+        || header.exponent != slot.exponent) {
         stats_.damaged++;  // Treated as lost: the timeout requests it again.
-        if (slot.damage.notice(check - header.check)) stats_.spoiled++;
+        if (slot.damage.notice(off_by, header.next_exponent)) stats_.spoiled++;
         return;
     }
     // An overtaken result measures how long a loss took to repair, not the round trip.
@@ -335,7 +336,15 @@ void Lane::handle(int i, std::int64_t now) {
         overtaking_ns_ = slot.sent_ns;
     }
     heard_ns_ = now;
-    finish(index, packet + layout::HEADER_BYTES, next_code);
+    finish(index, packet + layout::HEADER_BYTES, *next_code);
+}
+
+// The largest magnitude that the sum in a slot can have.
+Limit Lane::limit(const Slot &slot) const {
+    if (slot.chunk == PROLOGUE || slot.part->refused) return {0};
+    const DType dtype = slot.part->operation->dtype;
+    // An int32 tensor's chunks have one code, which their headers do not say.
+    return limit_of(dtype, dtype == DType::int32 ? slot.part->codes.front() : slot.exponent, world_size_);
 }
 
 void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code) {

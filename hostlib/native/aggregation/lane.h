@@ -61,7 +61,8 @@ public:
     std::uint16_t port() const { return socket_.port(); }
 
     // The constant header fields, and the destination. Only when halted or idle.
-    void configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window);
+    void configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window,
+                   std::shared_ptr<const CheckWords> check);
     void submit(std::unique_ptr<Part> part);
 
     void halt();  // returns when the thread has stopped using buffers
@@ -98,6 +99,7 @@ private:
     void send(Part &part, std::uint64_t position, std::size_t chunk);
     void transmit(Slot &slot, std::size_t index);
     void handle(int i, std::int64_t now);
+    Limit limit(const Slot &slot) const;
     void finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code);
     void announce();
     void open_agreed(Part &part, std::uint16_t code);
@@ -109,6 +111,7 @@ private:
     Header header_{};
     Pool pool_{};
     int world_size_ = 0, window_ = 0, open_ = 0;
+    std::shared_ptr<const CheckWords> check_;
     std::size_t elements_ = 0;
     std::vector<Slot> slots_;
     std::vector<std::uint64_t> free_;  // the next position of each slot that is not in flight

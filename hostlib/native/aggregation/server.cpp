@@ -10,12 +10,13 @@ namespace netfold {
 Server::Server(const std::string &address, std::uint16_t port) : socket_(address, port) {}
 
 void Server::configure(const End &fabric, const Header &header, const Pool &pool, int world_size,
-                       const std::vector<End> &workers) {
+                       const std::vector<End> &workers, std::shared_ptr<const CheckWords> check) {
     const std::lock_guard life(life_);
     stop();
     header_ = header;
     pool_ = pool;
     world_size_ = world_size;
+    check_ = std::move(check);
     bytes_ = layout::HEADER_BYTES + 4 * std::size_t{header.element_count};
     workers_.clear();
     for (const End &end : workers) workers_.push_back(resolve(end));
@@ -61,10 +62,7 @@ void Server::answer(int i) {
         return;
     }
     const std::uint8_t *packet = socket_.packet(i);
-    const std::uint32_t check = check_of(packet + layout::HEADER_BYTES, header.element_count)
-                                + static_cast<std::uint32_t>(world_size_) * position_check(header);
-    const bool halves_differ = header.next_exponent >> 16 != (header.next_exponent & 0xFFFF);
-    if (check != header.check || halves_differ) {
+    if (!is_whole(header, packet + layout::HEADER_BYTES)) {
         stats_.damaged++;  // Treated as lost: the workers ask again.
         return;
     }
@@ -81,6 +79,15 @@ bool Server::is_sum(int i, Header &header) const {
            && header.operation == layout::OPERATION_SUM && header.job == header_.job && header.epoch == header_.epoch
            && header.element_count == header_.element_count
            && static_cast<unsigned>(header.slot) - pool_.first_slot < answered_.size();
+}
+
+// Which type is summed shows in no packet, but int32 tensors have the code of magnitude 1.
+bool Server::is_whole(const Header &header, const std::uint8_t *vector) const {
+    const bool maybe_int32 = header.exponent == layout::EXPONENT_BIAS;
+    const Limit limit = maybe_int32 ? Limit{INT32_MAX} : limit_of(DType::float32, header.exponent, world_size_);
+    const Weighed weighed = weigh(vector, header.element_count, limit, *check_);
+    return check_->off_by(header, weighed.part) == 0 && weighed.possible
+           && check_->code(header.next_exponent).has_value();
 }
 
 // A repeated sum names the rank that asked for it; for a leaf's ranks that is unknown. A slot's next sum is complete

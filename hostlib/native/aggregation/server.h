@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "net/pool.h"
 #include "net/stats.h"
 #include "net/udp_socket.h"
+#include "wire/check_words.h"
 #include "wire/header.h"
 
 namespace netfold {
@@ -31,7 +33,7 @@ public:
     // Answers sums of this job from now on: to the switch, which multicasts, or to each of the workers, if there are
     // any.
     void configure(const End &fabric, const Header &header, const Pool &pool, int world_size,
-                   const std::vector<End> &workers);
+                   const std::vector<End> &workers, std::shared_ptr<const CheckWords> check);
     // May be called by several threads at once.
     void halt();
     Stats stats() const;
@@ -41,6 +43,7 @@ private:
     void run();
     void answer(int i);
     bool is_sum(int i, Header &header) const;
+    bool is_whole(const Header &header, const std::uint8_t *vector) const;
     void answer_workers(const Header &header, const std::uint8_t *packet);
     void send_to_all();
     void put(const Header &sum, const std::uint8_t *packet);
@@ -50,6 +53,7 @@ private:
     Header header_{};
     Pool pool_{};
     int world_size_ = 0;
+    std::shared_ptr<const CheckWords> check_;
     std::size_t bytes_ = 0;  // of a packet
     std::vector<sockaddr_in> workers_;
     std::vector<std::int64_t> answered_;  // by slot, the generation last sent to the workers; -1 for none

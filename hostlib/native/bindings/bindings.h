@@ -33,6 +33,7 @@ DType dtype_of(const Values &x);
 
 nanobind::dict counted(const Stats &stats);
 
+void bind_check_words(nanobind::module_ &m);
 void bind_engine(nanobind::module_ &m);
 void bind_server(nanobind::module_ &m);
 void bind_multicaster(nanobind::module_ &m);

@@ -76,6 +76,10 @@ std::size_t words_of(const Array &wire) {
     return wire.size / 4;
 }
 
+void require_weights(const CheckWords &check, std::size_t elements) {
+    require(elements <= check.elements(), "check words must have a weight for each element");
+}
+
 // Preconditions that the engine guarantees before it calls a kernel.
 void check_scale(const Kind &kind, std::uint16_t code, int world_size) {
     require(world_size >= 1 && world_size <= 512, "world_size must be in 1..512");
@@ -91,21 +95,37 @@ std::uint16_t bound_block_code(const std::string &dtype, nb::handle x) {
     return block_code(kind.type, from.data, from.size);
 }
 
-std::uint32_t bound_pack(const std::string &dtype, nb::handle x, nb::handle wire, std::uint16_t code, int world_size) {
+std::uint32_t bound_pack(const std::string &dtype, nb::handle x, nb::handle wire, std::uint16_t code, int world_size,
+                         const CheckWords &check) {
     const Kind &kind = kind_of(dtype);
     check_scale(kind, code, world_size);
     const Array from = values(x, kind), to = array_of<>(wire, "wire", BYTE, 1, "uint8");
     const std::size_t elements = words_of(to);
     require(from.size <= elements, "wire must have room for the values of x, 4 bytes each");
+    require_weights(check, elements);
     nb::gil_scoped_release free;
-    return pack(kind.type, from.data, from.size, static_cast<std::uint8_t *>(to.data), elements, code, world_size);
+    return pack(kind.type, from.data, from.size, static_cast<std::uint8_t *>(to.data), elements, code, world_size,
+                check);
 }
 
-std::uint32_t bound_check_of(nb::handle wire) {
+nb::tuple bound_weigh(nb::handle wire, std::uint32_t magnitude, const CheckWords &check) {
     const Array from = array_of<nb::ro>(wire, "wire", BYTE, 1, "uint8");
     const std::size_t elements = words_of(from);
-    nb::gil_scoped_release free;
-    return check_of(static_cast<const std::uint8_t *>(from.data), elements);
+    require_weights(check, elements);
+    require(magnitude <= ANY_WORD.magnitude, "magnitude must be in 0..2^31");
+    const Weighed weighed = weigh(static_cast<const std::uint8_t *>(from.data), elements, {magnitude}, check);
+    return nb::make_tuple(weighed.part, weighed.possible);
+}
+
+bool bound_possible(const std::string &dtype, nb::handle wire, std::uint16_t code, int world_size,
+                    const CheckWords &check) {
+    const Kind &kind = kind_of(dtype);
+    check_scale(kind, code, world_size);
+    const Array from = array_of<nb::ro>(wire, "wire", BYTE, 1, "uint8");
+    const std::size_t elements = words_of(from);
+    require_weights(check, elements);
+    const Limit limit = limit_of(kind.type, code, world_size);
+    return weigh(static_cast<const std::uint8_t *>(from.data), elements, limit, check).possible;
 }
 
 void bound_unpack(const std::string &dtype, nb::handle wire, nb::handle x, std::uint16_t code, int world_size,
@@ -172,32 +192,49 @@ struct Pass {
 };
 
 std::uint32_t pack_pass(const std::string &dtype, nb::handle x, nb::handle codes, nb::handle ring, std::size_t elements,
-                        int world_size, std::size_t ahead) {
+                        int world_size, std::size_t ahead, const CheckWords &check) {
     const Pass pass(dtype, x, codes, ring, elements, world_size);
+    require_weights(check, elements);
     nb::gil_scoped_release free;
     // int32 has one code for the whole tensor, which must be scanned before the first packet.
     const bool whole = pass.kind.type == DType::int32;
     const std::size_t chunks = pass.codes.size;
     const auto coded = [&](std::size_t i) { pass.code(i) = block_code(pass.kind.type, pass.values(i), pass.size(i)); };
     for (std::size_t i = 0; i < (whole ? chunks : std::min(ahead, chunks)); i++) coded(i);
-    std::uint32_t check = 0;
+    std::uint32_t parts = 0;
     for (std::size_t i = 0; i < chunks; i++) {
         if (!whole && i + ahead < chunks) coded(i + ahead);
-        check += pack(pass.kind.type, pass.values(i), pass.size(i), pass.wire(i), elements, pass.code(i), world_size);
+        parts +=
+            pack(pass.kind.type, pass.values(i), pass.size(i), pass.wire(i), elements, pass.code(i), world_size, check);
     }
-    return check;
+    return parts;
 }
 
 std::uint32_t unpack_pass(const std::string &dtype, nb::handle ring, nb::handle x, nb::handle codes,
-                          std::size_t elements, int world_size, bool average) {
+                          std::size_t elements, int world_size, bool average, const CheckWords &check) {
     const Pass pass(dtype, x, codes, ring, elements, world_size);
+    require_weights(check, elements);
     nb::gil_scoped_release free;
-    std::uint32_t check = 0;
+    std::uint32_t parts = 0;
     for (std::size_t i = 0; i < pass.codes.size; i++) {
-        check += check_of(pass.wire(i), elements);
+        const Limit limit = limit_of(pass.kind.type, pass.code(i), world_size);
+        parts += weigh(pass.wire(i), elements, limit, check).part;
         unpack(pass.kind.type, pass.wire(i), pass.values(i), pass.size(i), pass.code(i), world_size, average);
     }
-    return check;
+    return parts;
+}
+
+std::uint32_t weigh_pass(nb::handle ring, std::size_t packets, std::size_t elements, const CheckWords &check) {
+    const Array from = array_of<nb::ro>(ring, "ring", BYTE, 1, "uint8");
+    const std::size_t stride = layout::HEADER_BYTES + 4 * elements, held = from.size / stride;
+    require(held > 0, "ring must hold at least one packet");
+    require_weights(check, elements);
+    nb::gil_scoped_release free;
+    const auto *first = static_cast<const std::uint8_t *>(from.data) + layout::HEADER_BYTES;
+    std::uint32_t parts = 0;
+    for (std::size_t i = 0; i < packets; i++)
+        parts += weigh(first + i % held * stride, elements, {LARGEST_SUM}, check).part;
+    return parts;
 }
 
 }  // namespace
@@ -206,14 +243,20 @@ void bind_blocks(nb::module_ &m) {
     m.def("kernels_name", &kernels_name, "For which CPUs the loops that run here are compiled.");
     m.def("block_code", &bound_block_code, "dtype"_a, "x"_a);
     m.def("may_overflow", &may_overflow, "code"_a, "world_size"_a);
-    m.def("pack", &bound_pack, "dtype"_a, "x"_a, "wire"_a, "code"_a, "world_size"_a);
-    m.def("check_of", &bound_check_of, "wire"_a);
+    m.def("pack", &bound_pack, "dtype"_a, "x"_a, "wire"_a, "code"_a, "world_size"_a, "check"_a);
+    m.def("weigh", &bound_weigh, "wire"_a, "magnitude"_a, "check"_a,
+          nb::sig("def weigh(wire: object, magnitude: int, check: CheckWords) -> tuple[int, bool]"),
+          "The vector's part of the check word, and whether no element exceeds the magnitude.");
+    m.def("possible", &bound_possible, "dtype"_a, "wire"_a, "code"_a, "world_size"_a, "check"_a,
+          "Whether these can be a sum's elements.");
     m.def("unpack", &bound_unpack, "dtype"_a, "wire"_a, "x"_a, "code"_a, "world_size"_a, "average"_a);
     m.def("quantise", &bound_quantise, "dtype"_a, "x"_a, "q"_a, "code"_a, "world_size"_a);
     m.def("dequantise", &bound_dequantise, "dtype"_a, "sum"_a, "x"_a, "code"_a, "world_size"_a, "average"_a);
-    m.def("pack_pass", &pack_pass, "dtype"_a, "x"_a, "codes"_a, "ring"_a, "elements"_a, "world_size"_a, "ahead"_a);
-    m.def("unpack_pass", &unpack_pass, "dtype"_a, "ring"_a, "x"_a, "codes"_a, "elements"_a, "world_size"_a,
-          "average"_a);
+    m.def("pack_pass", &pack_pass, "dtype"_a, "x"_a, "codes"_a, "ring"_a, "elements"_a, "world_size"_a, "ahead"_a,
+          "check"_a);
+    m.def("weigh_pass", &weigh_pass, "ring"_a, "packets"_a, "elements"_a, "check"_a);
+    m.def("unpack_pass", &unpack_pass, "dtype"_a, "ring"_a, "x"_a, "codes"_a, "elements"_a, "world_size"_a, "average"_a,
+          "check"_a);
 }
 
 }  // namespace netfold

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -114,8 +115,17 @@ void bind_engine(nb::module_ &m) {
             "configure",
             [](PyEngine &self, const std::string &fabric_address, std::uint16_t fabric_port, std::uint16_t job,
                std::uint32_t epoch, std::uint16_t rank, int world_size,
-               const std::vector<std::pair<std::uint16_t, int>> &pools, int elements, int window, const Ends &servers) {
-                Place place{{fabric_address, fabric_port}, job, rank, epoch, world_size, elements, window, {}};
+               const std::vector<std::pair<std::uint16_t, int>> &pools, int elements,
+               std::shared_ptr<const CheckWords> check, int window, const Ends &servers) {
+                Place place{{fabric_address, fabric_port},
+                            job,
+                            rank,
+                            epoch,
+                            world_size,
+                            elements,
+                            window,
+                            std::move(check),
+                            {}};
                 require(servers.empty() || servers.size() == pools.size(),
                         "configure: a server for each pool, or none");
                 for (std::size_t i = 0; i < pools.size(); i++)
@@ -124,7 +134,7 @@ void bind_engine(nb::module_ &m) {
                 self.configure(place);
             },
             "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "rank"_a, "world_size"_a, "pools"_a, "elements"_a,
-            "window"_a = 0, "servers"_a = Ends{},
+            "check"_a, "window"_a = 0, "servers"_a = Ends{},
             "A new stream. pools: (first slot, slots) per port; servers: (address, port) per port of whoever sends the "
             "results, none for the switch.")
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), "average"_a = false,

@@ -60,6 +60,7 @@ NB_MODULE(_engine, m) {
             PyErr_SetString(PyExc_OSError, e.what());
         }
     });
+    netfold::bind_check_words(m);
     netfold::bind_engine(m);
     netfold::bind_server(m);
     netfold::bind_multicaster(m);

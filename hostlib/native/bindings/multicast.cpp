@@ -1,6 +1,7 @@
 // The multicaster for Python: bytes are those of any contiguous array.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -39,9 +40,11 @@ struct PyMulticaster {
 
 void configure(PyMulticaster &self, const std::string &address, std::uint16_t port, std::uint16_t job,
                std::uint32_t epoch, std::uint16_t rank, std::uint16_t sends_as, const std::vector<StreamTuple> &streams,
-               int elements) {
+               int elements, std::shared_ptr<const CheckWords> check) {
     if (port == 0 || elements < 4 || elements > 2048 || streams.empty())
         throw std::invalid_argument("configure: an impossible place");
+    require(check->elements() == static_cast<std::size_t>(elements) && check->ranks() == 1,
+            "check words must be of as many elements, and of chunks");
     Header header{};
     header.job = job;
     header.epoch = epoch;
@@ -59,7 +62,7 @@ void configure(PyMulticaster &self, const std::string &address, std::uint16_t po
     std::uint64_t forgotten = 0;
     {
         nb::gil_scoped_release free;
-        forgotten = self.multicaster.configure({address, port}, header, rank, places);
+        forgotten = self.multicaster.configure({address, port}, header, rank, places, std::move(check));
     }
     self.held.erase(self.held.begin(), self.held.upper_bound(forgotten));
 }
@@ -87,7 +90,7 @@ void bind_multicaster(nb::module_ &m) {
             "position", [](const PyMulticaster &self) { return self.multicaster.position(); },
             "Chunks that this host has been through, of all streams.")
         .def("configure", &configure, "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "rank"_a, "sends_as"_a,
-             "streams"_a, "elements"_a,
+             "streams"_a, "elements"_a, "check"_a,
              "A new life of all streams: (first slot, slots, ranks of the receivers if this host is the source, else "
              "none) each. rank: what its NACKs say; sends_as: what its chunks say.")
         .def(

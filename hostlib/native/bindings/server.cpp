@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -25,9 +26,13 @@ void bind_server(nb::module_ &m) {
             "configure",
             [](Server &self, const std::string &fabric_address, std::uint16_t fabric_port, std::uint16_t job,
                std::uint32_t epoch, int world_size, std::uint16_t first_slot, int slots, int elements,
+               std::shared_ptr<const CheckWords> check,
                const std::vector<std::pair<std::string, std::uint16_t>> &workers) {
                 require(fabric_port != 0 && world_size >= 1 && slots >= 1 && elements >= 1 && elements <= 2048,
                         "configure: an impossible place");
+                require(check->elements() == static_cast<std::size_t>(elements)
+                            && check->ranks() == static_cast<std::size_t>(world_size),
+                        "check words must be of as many elements and ranks");
                 require(workers.empty() || workers.size() == static_cast<std::size_t>(world_size),
                         "configure: all workers, or none");
                 Header header{};
@@ -37,10 +42,11 @@ void bind_server(nb::module_ &m) {
                 std::vector<End> ends;
                 for (const auto &[address, port] : workers) ends.push_back({address, port});
                 nb::gil_scoped_release free;
-                self.configure({fabric_address, fabric_port}, header, {first_slot, slots, {}}, world_size, ends);
+                self.configure({fabric_address, fabric_port}, header, {first_slot, slots, {}}, world_size, ends,
+                               std::move(check));
             },
             "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "world_size"_a, "first_slot"_a, "slots"_a,
-            "elements"_a, "workers"_a = std::vector<std::pair<std::string, std::uint16_t>>{},
+            "elements"_a, "check"_a, "workers"_a = std::vector<std::pair<std::string, std::uint16_t>>{},
             "Answer from now on: the switch, or each of the workers, by rank.")
         .def("halt", &Server::halt, nb::call_guard<nb::gil_scoped_release>(), "Stop answering, until configure().")
         .def(

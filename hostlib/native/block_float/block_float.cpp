@@ -1,10 +1,12 @@
 // Select the compiled kernels for this CPU, once, when the module is loaded.
 #include "block_float/block_float.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
 #include "block_float/kernels.h"
+#include "wire/layout.h"
 
 namespace netfold {
 namespace {
@@ -46,11 +48,30 @@ std::uint16_t block_code(DType type, const void *x, std::size_t count) { return 
 bool may_overflow(std::uint16_t code, int world_size) { return KERNELS.may_overflow(code, world_size); }
 
 std::uint32_t pack(DType type, const void *x, std::size_t count, std::uint8_t *wire, std::size_t elements,
-                   std::uint16_t code, int world_size) {
-    return KERNELS.pack(type, x, count, wire, elements, code, world_size);
+                   std::uint16_t code, int world_size, const CheckWords &check) {
+    const Products products = KERNELS.pack(type, x, count, wire, elements, code, world_size, check.weights());
+    const bool zeros = type != DType::int32 && code == layout::EXPONENT_ZERO;
+    return zeros ? 0 : check.vector_part(products, count, PACKED_OFFSET);
 }
 
-std::uint32_t check_of(const std::uint8_t *wire, std::size_t elements) { return KERNELS.check_of(wire, elements); }
+Limit limit_of(DType type, std::uint16_t code, int world_size) {
+    const auto ranks = static_cast<std::uint32_t>(world_size);
+    if (code == layout::EXPONENT_ZERO) return {0};
+    if (type == DType::int32) {
+        const int bits = std::clamp(int{code} - int{layout::EXPONENT_BIAS}, 0, 31);
+        return {ranks * ((std::uint32_t{1} << bits) - 1)};
+    }
+    if (code == layout::EXPONENT_SPECIAL) return {ranks << COUNT_SHIFT * 2, world_size};
+    return {LARGEST_SUM};
+}
+
+// The elements are multiplied from the smallest that there may be: then one comparison shows what is out of range.
+Weighed weigh(const std::uint8_t *wire, std::size_t elements, const Limit &limit, const CheckWords &check) {
+    const Kernels::Weighed weighed = KERNELS.weigh(wire, elements, check.weights(), limit.magnitude);
+    const bool within = weighed.largest <= 2 * std::uint64_t{limit.magnitude};
+    const std::uint32_t part = check.vector_part(weighed.products, elements, limit.magnitude);
+    return {part, within && (limit.counting == 0 || KERNELS.are_counts(wire, elements, limit.counting))};
+}
 
 void unpack(DType type, const std::uint8_t *wire, void *x, std::size_t count, std::uint16_t code, int world_size,
             bool average) {

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "wire/check_words.h"
+
 namespace netfold {
 
 // The dtypes of tensors. All are sent as blocks of int32 words; float16 and bfloat16 are computed as float32.
@@ -23,13 +25,29 @@ std::uint16_t block_code(DType type, const void *x, std::size_t count);
 bool may_overflow(std::uint16_t code, int world_size);
 
 // `count` values -> `elements` wire words in network order (zeros after count), quantised under an agreed code for a
-// sum over `world_size` ranks (int32: as they are). Returns the vector's part of the check word: the sum of
-// (2i + 1) * q[i] mod 2^32.
+// sum over `world_size` ranks (int32: as they are). Returns the vector's part of the check word; `check` must have a
+// weight for each of the elements.
 std::uint32_t pack(DType type, const void *x, std::size_t count, std::uint8_t *wire, std::size_t elements,
-                   std::uint16_t code, int world_size);
+                   std::uint16_t code, int world_size, const CheckWords &check);
 
-// The vector's part of the check word of a received packet.
-std::uint32_t check_of(const std::uint8_t *wire, std::size_t elements);
+// A received vector's part of the check word, and whether every element is what a sum may be.
+struct Weighed {
+    std::uint32_t part;
+    bool possible;
+};
+
+// What the elements of a sum may be.
+struct Limit {
+    std::uint32_t magnitude;  // the largest
+    int counting = 0;         // if not 0, they are counts of a special block's values on so many ranks
+};
+
+constexpr Limit ANY_WORD{std::uint32_t{1} << 31};
+
+// Of a sum over `world_size` ranks under an agreed code: of a block, or of an int32 tensor.
+Limit limit_of(DType type, std::uint16_t code, int world_size);
+
+Weighed weigh(const std::uint8_t *wire, std::size_t elements, const Limit &limit, const CheckWords &check);
 
 // The inverse, after the check word was verified: sum -> `count` values, divided by world_size when `average` (floats
 // only).

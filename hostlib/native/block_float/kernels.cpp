@@ -22,11 +22,11 @@ namespace netfold::NETFOLD_KERNELS {
 // functions are inlined (tests/process/hostlib/test_instruction_sets.py).
 namespace {
 
-constexpr int SUM_BITS = 30;                // no sum exceeds 2^30: one bit to spare below int32's sign
-constexpr std::int32_t COUNT_PLUS_INF = 1;  // special blocks carry counts, 10 bits each
-constexpr std::int32_t COUNT_MINUS_INF = 1 << 10;
-constexpr std::int32_t COUNT_NAN = 1 << 20;
-constexpr std::int32_t COUNT_MASK = (1 << 10) - 1;
+constexpr int SUM_BITS = 30;  // of LARGEST_SUM
+constexpr std::int32_t COUNT_PLUS_INF = 1;
+constexpr std::int32_t COUNT_MINUS_INF = 1 << COUNT_SHIFT;
+constexpr std::int32_t COUNT_NAN = 1 << 2 * COUNT_SHIFT;
+constexpr std::int32_t COUNT_MASK = (1 << COUNT_SHIFT) - 1;
 #ifdef __F16C__
 constexpr int NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 constexpr std::size_t STAGE = 256;  // float16 is converted this many at a time, within L1
@@ -181,16 +181,24 @@ std::uint32_t ordered(std::uint32_t word) {
     return ORDER == Order::network ? __builtin_bswap32(word) : word;
 }
 
-template <Order ORDER, class T, class Map>
-std::uint32_t encode(const void *__restrict x, void *__restrict words, std::size_t count, std::uint32_t weight,
-                     const Map map) {
-    std::uint32_t check = 0;
-    for (std::size_t i = 0; i < count; i++, weight += 2) {
+template <class T, class Map>
+void encode(const void *__restrict x, void *__restrict words, std::size_t count, const Map map) {
+    for (std::size_t i = 0; i < count; i++) store(words, i, map(load<T>(x, i)));
+}
+
+// In network order, and weighed for the check word.
+template <class T, class Map>
+Products encode(const void *__restrict x, void *__restrict wire, std::size_t count,
+                const std::uint32_t *__restrict weights, const Map map) {
+    std::uint64_t whole = 0, high = 0;
+    for (std::size_t i = 0; i < count; i++) {
         const auto word = static_cast<std::uint32_t>(map(load<T>(x, i)));
-        check += weight * word;
-        store(words, i, ordered<ORDER>(word));
+        const std::uint64_t product = std::uint64_t{weights[i]} * (word + PACKED_OFFSET);
+        whole += product;
+        high += product >> 32;
+        store(wire, i, ordered<Order::network>(word));
     }
-    return check;
+    return {whole, high};
 }
 
 template <Order ORDER, class T, class Map>
@@ -199,23 +207,40 @@ void decode(const void *__restrict words, void *__restrict x, std::size_t count,
         store(x, i, T(map(static_cast<std::int32_t>(ordered<ORDER>(load<std::uint32_t>(words, i))))));
 }
 
-template <Order ORDER, class Map>
-std::uint32_t encode_floats(DType type, const void *x, void *words, std::size_t count, const Map map) {
-    if (type == DType::float32) return encode<ORDER, float>(x, words, count, 1, map);
-    if (type == DType::bfloat16) return encode<ORDER, BFloat16>(x, words, count, 1, map);
+// Calls convert<T>(x, start, count) for all of a block's values, once or piece by piece.
+template <class Convert>
+void in_pieces(DType type, const void *x, std::size_t count, const Convert convert) {
+    if (type == DType::float32) return convert.template operator()<float>(x, 0, count);
+    if (type == DType::bfloat16) return convert.template operator()<BFloat16>(x, 0, count);
 #ifdef __F16C__
     alignas(64) float stage[STAGE];
-    std::uint32_t check = 0;
     for (std::size_t start = 0; start < count; start += STAGE) {
         const std::size_t size = std::min(STAGE, count - start);
         widen(static_cast<const std::uint8_t *>(x) + 2 * start, stage, size);
-        check += encode<ORDER, float>(stage, static_cast<std::uint8_t *>(words) + 4 * start, size,
-                                      static_cast<std::uint32_t>(2 * start + 1), map);
+        convert.template operator()<float>(stage, start, size);
     }
-    return check;
 #else
-    return encode<ORDER, Float16>(x, words, count, 1, map);
+    convert.template operator()<Float16>(x, 0, count);
 #endif
+}
+
+template <class Map>
+void encode_floats(DType type, const void *x, std::int32_t *words, std::size_t count, const Map map) {
+    in_pieces(type, x, count, [=]<class T>(const void *piece, std::size_t start, std::size_t size) {
+        encode<T>(piece, words + start, size, map);
+    });
+}
+
+template <class Map>
+Products encode_floats(DType type, const void *x, std::uint8_t *wire, std::size_t count, const std::uint32_t *weights,
+                       const Map map) {
+    Products sum;
+    in_pieces(type, x, count, [=, &sum]<class T>(const void *piece, std::size_t start, std::size_t size) {
+        const Products of_piece = encode<T>(piece, wire + 4 * start, size, weights + start, map);
+        sum.whole += of_piece.whole;
+        sum.high += of_piece.high;
+    });
+    return sum;
 }
 
 template <Order ORDER, class Map>
@@ -235,15 +260,6 @@ void decode_floats(DType type, const void *words, void *x, std::size_t count, co
 }
 
 void zero(void *p, std::size_t bytes) { std::fill_n(static_cast<std::uint8_t *>(p), bytes, std::uint8_t{0}); }
-
-template <Order ORDER>
-std::uint32_t encode_block(DType type, const void *x, void *words, std::size_t count, std::uint16_t code,
-                           int world_size) {
-    if (type == DType::int32) return encode<ORDER, std::int32_t>(x, words, count, 1, Same{});
-    if (code == layout::EXPONENT_SPECIAL) return encode_floats<ORDER>(type, x, words, count, Counted{});
-    if (code == layout::EXPONENT_ZERO) return zero(words, 4 * count), 0;
-    return encode_floats<ORDER>(type, x, words, count, Quantised{Scale(shift(code, world_size))});
-}
 
 template <Order ORDER>
 void decode_block(DType type, const void *words, void *x, std::size_t count, std::uint16_t code, int world_size,
@@ -312,17 +328,39 @@ bool may_overflow(std::uint16_t code, int world_size) {
     return code != layout::EXPONENT_ZERO && code - layout::EXPONENT_BIAS + headroom(world_size) > 31;
 }
 
-std::uint32_t pack(DType type, const void *x, std::size_t count, std::uint8_t *wire, std::size_t elements,
-                   std::uint16_t code, int world_size) {
+Products pack(DType type, const void *x, std::size_t count, std::uint8_t *wire, std::size_t elements,
+              std::uint16_t code, int world_size, const std::uint32_t *weights) {
     zero(wire + 4 * count, 4 * (elements - count));
-    return encode_block<Order::network>(type, x, wire, count, code, world_size);
+    if (type == DType::int32) return encode<std::int32_t>(x, wire, count, weights, Same{});
+    if (code == layout::EXPONENT_SPECIAL) return encode_floats(type, x, wire, count, weights, Counted{});
+    if (code == layout::EXPONENT_ZERO) return zero(wire, 4 * count), Products{};
+    return encode_floats(type, x, wire, count, weights, Quantised{Scale(shift(code, world_size))});
 }
 
-std::uint32_t check_of(const std::uint8_t *wire, std::size_t elements) {
-    std::uint32_t check = 0, weight = 1;
-    for (std::size_t i = 0; i < elements; i++, weight += 2)
-        check += weight * __builtin_bswap32(load<std::uint32_t>(wire, i));
-    return check;
+Kernels::Weighed weigh(const std::uint8_t *__restrict wire, std::size_t elements,
+                       const std::uint32_t *__restrict weights, std::uint32_t offset) {
+    std::uint64_t whole = 0, high = 0;
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < elements; i++) {
+        const std::uint32_t word = ordered<Order::network>(load<std::uint32_t>(wire, i)) + offset;
+        const std::uint64_t product = std::uint64_t{weights[i]} * word;
+        whole += product;
+        high += product >> 32;
+        largest = word > largest ? word : largest;
+    }
+    return {{whole, high}, largest};
+}
+
+// Each rank counts a value once, or not at all.
+bool are_counts(const std::uint8_t *wire, std::size_t elements, int world_size) {
+    std::uint32_t most = 0;
+    for (std::size_t i = 0; i < elements; i++) {
+        const auto counts = ordered<Order::network>(load<std::uint32_t>(wire, i));
+        const std::uint32_t together =
+            (counts & COUNT_MASK) + (counts >> COUNT_SHIFT & COUNT_MASK) + (counts >> 2 * COUNT_SHIFT);
+        most = together > most ? together : most;
+    }
+    return most <= static_cast<std::uint32_t>(world_size);
 }
 
 void unpack(DType type, const std::uint8_t *wire, void *x, std::size_t count, std::uint16_t code, int world_size,
@@ -331,7 +369,10 @@ void unpack(DType type, const std::uint8_t *wire, void *x, std::size_t count, st
 }
 
 void quantise(DType type, const void *x, std::int32_t *q, std::size_t count, std::uint16_t code, int world_size) {
-    encode_block<Order::host>(type, x, q, count, code, world_size);
+    if (type == DType::int32) return encode<std::int32_t>(x, q, count, Same{});
+    if (code == layout::EXPONENT_SPECIAL) return encode_floats(type, x, q, count, Counted{});
+    if (code == layout::EXPONENT_ZERO) return zero(q, 4 * count);
+    encode_floats(type, x, q, count, Quantised{Scale(shift(code, world_size))});
 }
 
 void dequantise(DType type, const std::int32_t *sum, void *x, std::size_t count, std::uint16_t code, int world_size,
@@ -341,6 +382,6 @@ void dequantise(DType type, const std::int32_t *sum, void *x, std::size_t count,
 
 }  // namespace
 
-const Kernels KERNELS{block_code, may_overflow, pack, check_of, unpack, quantise, dequantise};
+const Kernels KERNELS{block_code, may_overflow, pack, weigh, are_counts, unpack, quantise, dequantise};
 
 }  // namespace netfold::NETFOLD_KERNELS

@@ -8,11 +8,24 @@
 
 namespace netfold {
 
+constexpr std::uint32_t LARGEST_SUM = std::uint32_t{1} << 30;    // of a float block: a bit to spare below int32's
+constexpr std::uint32_t PACKED_OFFSET = std::uint32_t{1} << 31;  // of the products that pack() returns
+constexpr int COUNT_SHIFT = 10;                                  // special blocks carry counts, 10 bits each
+
+// Products are over `weights`, and under an offset; reducing them is left to wire/check_words.h.
 struct Kernels {
+    struct Weighed {
+        Products products;
+        std::uint32_t largest;  // of the elements with the offset added, mod 2^32
+    };
+
     decltype(&netfold::block_code) block_code;
     decltype(&netfold::may_overflow) may_overflow;
-    decltype(&netfold::pack) pack;
-    decltype(&netfold::check_of) check_of;
+    Products (*pack)(DType type, const void *x, std::size_t count, std::uint8_t *wire, std::size_t elements,
+                     std::uint16_t code, int world_size, const std::uint32_t *weights);
+    Weighed (*weigh)(const std::uint8_t *wire, std::size_t elements, const std::uint32_t *weights,
+                     std::uint32_t offset);
+    bool (*are_counts)(const std::uint8_t *wire, std::size_t elements, int world_size);
     decltype(&netfold::unpack) unpack;
     decltype(&netfold::quantise) quantise;
     decltype(&netfold::dequantise) dequantise;

@@ -4,22 +4,22 @@
 #include <chrono>
 #include <stdexcept>
 
-#include "block_float/block_float.h"
 #include "net/clock.h"
 #include "retransmission/pacing.h"
 
 namespace netfold {
 
 Multicaster::Multicaster(const std::string &address, std::uint16_t port)
-    : socket_(address, port), way_{socket_, {}, {}} {}
+    : socket_(address, port), way_{socket_, {}, {}, nullptr} {}
 
 // ---- called by other threads --------------------------------------------------------------------------------------
 
 std::uint64_t Multicaster::configure(const End &fabric, const Header &header, std::uint16_t rank,
-                                     const std::vector<StreamPlace> &streams) {
+                                     const std::vector<StreamPlace> &streams, std::shared_ptr<const CheckWords> check) {
     const std::lock_guard life(life_);
     stop();
     way_.header = header;
+    way_.check = std::move(check);
     socket_.aim(fabric, layout::HEADER_BYTES + way_.vector_bytes());
     streams_.clear();
     const std::lock_guard lock(mutex_);
@@ -162,7 +162,7 @@ void Multicaster::handle(int i, std::int64_t now) {
             return;
         }
         if (stream.source && header.operation == layout::OPERATION_NACK) {
-            if (check_of(vector, header.element_count) + position_check(header) != header.check)
+            if (way_.off_by(header, vector) != 0)
                 way_.stats.damaged++;
             else
                 stream.source->handle(way_, header, vector, now);

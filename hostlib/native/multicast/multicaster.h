@@ -40,7 +40,7 @@ public:
     // Restarts all streams and drops unfinished messages: every ticket below the one that is returned. `rank`: the
     // sender in this host's NACKs.
     std::uint64_t configure(const End &fabric, const Header &header, std::uint16_t rank,
-                            const std::vector<StreamPlace> &streams);
+                            const std::vector<StreamPlace> &streams, std::shared_ptr<const CheckWords> check);
     // The bytes must stay where they are until the ticket is done. Throws std::logic_error if halted or if this host is
     // not the stream's source, std::invalid_argument if there is no such stream.
     std::uint64_t send(std::size_t stream, const std::uint8_t *data, std::size_t bytes);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "block_float/block_float.h"
 #include "net/clock.h"
 #include "wire/nack.h"
 
@@ -46,11 +45,11 @@ void Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector
         way.stats.duplicates++;
         return;
     }
-    const std::uint32_t check = check_of(vector, vector_bytes_ / 4) + position_check(header);
-    if (check != header.check || header.exponent != 0) {
+    const std::uint32_t off_by = way.off_by(header, vector);
+    if (off_by != 0 || header.exponent != 0 || header.next_exponent != 0) {
         way.stats.damaged++;  // Treated as lost.
         // A chunk that was damaged on its way to the switch is stored there, and every repetition is damaged, too.
-        if (its.damage.notice(check - header.check)) way.stats.spoiled++;
+        if (its.damage.notice(off_by, header.next_exponent)) way.stats.spoiled++;
         return;
     }
     measure(position, its, now);
@@ -161,7 +160,7 @@ void Receiver::nack(Way &way, std::uint64_t position) {
     header.rank = rank_;
     std::memset(vector, 0, vector_bytes_);
     write_nack(vector, {rank_, next_});
-    header.check = position_check(header) + check_of(vector, vector_bytes_ / 4);
+    header.check = way.check_word(header, way.vector_part(vector));
     write_header(packet, header);
     way.count_sent();
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "block_float/block_float.h"
 #include "net/clock.h"
 #include "wire/nack.h"
 
@@ -38,7 +37,7 @@ void Source::send(Way &way, int most, std::vector<std::uint64_t> &finished) {
         std::uint8_t *vector = kept(next_);
         std::memcpy(vector, message.data + at, size);
         std::memset(vector + size, 0, vector_bytes_ - size);
-        sent_[next_ % slots()] = {check_of(vector, vector_bytes_ / 4), 0, false};
+        sent_[next_ % slots()] = {way.vector_part(vector), 0, false};
         transmit(way, next_++);
         way.stats.chunks++;
         if (next_ < message.end) continue;
@@ -51,7 +50,7 @@ void Source::transmit(Way &way, std::uint64_t position) {
     Sent &sent = sent_[position % slots()];
     std::uint8_t *packet = way.socket.next();
     Header header = way.begin(layout::OPERATION_CHUNK, pool_, position);
-    header.check = sent.check + position_check(header);
+    header.check = way.check_word(header, sent.vector_part);
     write_header(packet, header);
     std::memcpy(packet + layout::HEADER_BYTES, kept(position), vector_bytes_);
     sent.at_ns = now_ns();

@@ -32,7 +32,7 @@ public:
 
 private:
     struct Sent {
-        std::uint32_t check = 0;
+        std::uint32_t vector_part = 0;
         std::int64_t at_ns = 0;
         bool again = false;
     };

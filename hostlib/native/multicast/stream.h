@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
+#include "block_float/block_float.h"
 #include "net/pool.h"
 #include "net/stats.h"
 #include "net/udp_socket.h"
@@ -24,6 +26,7 @@ struct Way {
     UdpSocket &socket;
     Header header;
     Stats stats;
+    std::shared_ptr<const CheckWords> check;
 
     std::size_t vector_bytes() const { return 4 * std::size_t{header.element_count}; }
 
@@ -34,6 +37,15 @@ struct Way {
         begun.slot = static_cast<std::uint16_t>(pool.first_slot + position % static_cast<std::uint64_t>(pool.slots));
         begun.generation = static_cast<std::uint32_t>(position / static_cast<std::uint64_t>(pool.slots));
         return begun;
+    }
+
+    std::uint32_t vector_part(const std::uint8_t *vector) const {
+        return weigh(vector, header.element_count, ANY_WORD, *check).part;
+    }
+    std::uint32_t check_word(const Header &of, std::uint32_t part) const { return check->word(of, part, 0); }
+    // By how much the check word of a packet is wrong.
+    std::uint32_t off_by(const Header &of, const std::uint8_t *vector) const {
+        return check->off_by(of, vector_part(vector));
     }
 
     void count_sent() {

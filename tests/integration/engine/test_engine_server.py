@@ -11,11 +11,13 @@ import pytest
 
 from hostlib._engine import Server
 from hostlib.protocol import constants
-from hostlib.protocol.header import Header, check_word, doubled
+from hostlib.protocol.header import Header
+from tests.checks import checks, engine_checks
 
 ELEMENTS, WORLD_SIZE, FIRST_SLOT, SLOTS = 8, 3, 16, 4
 VALUES = np.arange(-3, 5, dtype=np.int32) * 1_000_003
 SOON_S, NEVER_S = 5.0, 0.1
+WORDS, CHECK = checks(WORLD_SIZE, ELEMENTS), engine_checks(WORLD_SIZE, ELEMENTS)
 SUM = Header(
     operation=constants.OPERATION_SUM,
     job=7,
@@ -25,14 +27,14 @@ SUM = Header(
     slot=FIRST_SLOT + 2,
     element_count=ELEMENTS,
     exponent=210,
-    next_exponent=doubled(211),
+    next_exponent=WORDS.next_word(211),
 )
 
 
-def datagram(header: Header) -> bytes:
-    """A sum of VALUES; its check word is right, unless the header has one of its own."""
-    check = header.check or check_word(header, VALUES, WORLD_SIZE)
-    return replace(header, check=check).pack() + VALUES.astype(">i4").tobytes()
+def datagram(header: Header, values: np.ndarray = VALUES) -> bytes:
+    """A sum; its check word is right, unless the header has one of its own."""
+    check = header.check or WORDS.word(header, values, range(WORLD_SIZE))
+    return replace(header, check=check).pack() + values.astype(">i4").tobytes()
 
 
 def end() -> socket.socket:
@@ -53,7 +55,7 @@ class Bench:
     def configure(self, to_workers: bool) -> None:
         ends = [worker.getsockname() for worker in self.workers] if to_workers else []
         place = (*self.switch.getsockname(), SUM.job, SUM.epoch, WORLD_SIZE, FIRST_SLOT, SLOTS, ELEMENTS)
-        self.server.configure(*place, workers=ends)
+        self.server.configure(*place, CHECK, workers=ends)
 
     def send(self, data: bytes) -> None:
         self.switch.sendto(data, (self.server.address, self.server.port))
@@ -103,7 +105,11 @@ def test_a_sum_goes_back_to_the_switch_as_a_result_as_often_as_it_comes(bench: B
     ("packet", "counted"),
     [
         (datagram(replace(SUM, check=1)), "damaged"),
-        (datagram(replace(SUM, next_exponent=211)), "damaged"),
+        (datagram(replace(SUM, next_exponent=SUM.next_exponent ^ 1)), "damaged"),
+        (datagram(replace(SUM, next_exponent=SUM.next_exponent ^ 1 << 23)), "damaged"),
+        (datagram(SUM, VALUES - 2**30), "damaged"),
+        (datagram(replace(SUM, exponent=0)), "damaged"),
+        (datagram(replace(SUM, exponent=constants.EXPONENT_SPECIAL)), "damaged"),
         (datagram(replace(SUM, operation=constants.OPERATION_CONTRIBUTION)), "foreign"),
         (datagram(replace(SUM, job=8)), "foreign"),
         (datagram(replace(SUM, epoch=8)), "foreign"),
@@ -122,6 +128,22 @@ def test_what_is_no_sum_of_the_job_is_not_answered(bench: Bench, packet: bytes, 
     bench.server.halt()
     stats = bench.server.stats()
     assert (stats[counted], stats["packets_sent"]) == (1, WORLD_SIZE if to_workers else 1)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "values"),
+    [
+        (constants.EXPONENT_BIAS, np.full(ELEMENTS, 2**31 - 1, np.int32)),  # of int32 tensors
+        (211, np.full(ELEMENTS, -(2**30), np.int32)),
+        (constants.EXPONENT_SPECIAL, np.full(ELEMENTS, 1 + (1 << 10) + (1 << 20), np.int32)),
+        (constants.EXPONENT_ZERO, np.zeros(ELEMENTS, np.int32)),
+    ],
+)
+def test_sums_as_large_as_can_be_are_answered(bench: Bench, exponent: int, values: np.ndarray) -> None:
+    bench.configure(to_workers=False)
+    bench.send(datagram(replace(SUM, exponent=exponent), values))
+    answer = bench.got(bench.switch)
+    assert answer is not None and answer[constants.HEADER_BYTES :] == values.astype(">i4").tobytes()
 
 
 def test_workers_get_a_sum_once_each_and_again_who_asks(bench: Bench) -> None:
@@ -169,6 +191,8 @@ def test_a_new_place_is_a_new_world(bench: Bench) -> None:
 def test_a_place_that_cannot_be_is_refused(bench: Bench) -> None:
     place = (*bench.switch.getsockname(), SUM.job, SUM.epoch, WORLD_SIZE, FIRST_SLOT, SLOTS)
     with pytest.raises(ValueError, match="all workers, or none"):
-        bench.server.configure(*place, ELEMENTS, workers=[("127.0.0.1", 1)])
+        bench.server.configure(*place, ELEMENTS, CHECK, workers=[("127.0.0.1", 1)])
     with pytest.raises(ValueError, match="impossible place"):
-        bench.server.configure(*place, 0)
+        bench.server.configure(*place, 0, CHECK)
+    with pytest.raises(ValueError, match="of as many elements and ranks"):
+        bench.server.configure(*place, ELEMENTS + 1, CHECK)

@@ -11,13 +11,15 @@ import pytest
 
 from hostlib._engine import Multicaster
 from hostlib.protocol import constants
-from hostlib.protocol.header import Header, check_word
+from hostlib.protocol.header import Header
+from tests.checks import checks, engine_checks
 
 ELEMENTS, FIRST_SLOT, SLOTS = 8, 16, 8
 BYTES = 4 * ELEMENTS
 JOB, EPOCH, RANK, SENDER = 7, 9, 1, 2
 RECEIVERS = [0, 1]
 SOON_S, NEVER_S = 5.0, 0.15
+WORDS, CHECK = checks(1, ELEMENTS), engine_checks(1, ELEMENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Bench:
 
     def configure(self, source: bool, slots: int = SLOTS) -> None:
         streams = [(FIRST_SLOT, slots, RECEIVERS if source else [])]
-        self.host.configure(*self.switch.getsockname(), JOB, EPOCH, RANK, SENDER, streams, ELEMENTS)
+        self.host.configure(*self.switch.getsockname(), JOB, EPOCH, RANK, SENDER, streams, ELEMENTS, CHECK)
 
     def send(self, data: bytes) -> None:
         self.switch.sendto(data, (self.host.address, self.host.port))
@@ -59,7 +61,7 @@ class Bench:
             return None
         header = Header.unpack(data)
         words = np.frombuffer(data, ">u4", offset=constants.HEADER_BYTES)
-        assert header.check == check_word(replace(header, check=0), words.astype(np.uint32).view(np.int32), 1)
+        assert WORDS.is_right(header, words) and header.check < WORDS.prime
         return Packet(header, words)
 
     def gets(self, positions: list[int]) -> list[Packet]:
@@ -85,7 +87,7 @@ def packet(operation: int, position: int, data: bytes, rank: int = RANK, **chang
     fields = {"job": JOB, "epoch": EPOCH, "generation": position // SLOTS, "slot": FIRST_SLOT + position % SLOTS}
     header = Header(operation=operation, rank=rank, element_count=ELEMENTS, exponent=0, next_exponent=0, **fields)
     words = np.frombuffer(data, ">i4").astype(np.int32)
-    header = replace(header, check=check_word(header, words, 1))
+    header = replace(header, check=WORDS.word(header, words))
     return replace(header, **changes).pack() + data
 
 
@@ -300,7 +302,7 @@ def test_who_asks_for_the_wrong_end_is_told(bench: Bench) -> None:
     with pytest.raises(RuntimeError, match="not the stream's source"):
         bench.host.send(0, contents(1))
     with pytest.raises(ValueError, match="impossible place"):
-        bench.host.configure("127.0.0.1", 0, JOB, EPOCH, RANK, SENDER, [(0, 8, [])], ELEMENTS)
+        bench.host.configure("127.0.0.1", 0, JOB, EPOCH, RANK, SENDER, [(0, 8, [])], ELEMENTS, CHECK)
 
 
 def test_a_new_place_is_a_new_world(bench: Bench) -> None:

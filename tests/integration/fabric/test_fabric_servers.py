@@ -15,6 +15,7 @@ import pytest
 from hostlib._engine import Engine, Server
 from hostlib.collectives.create import create_collective
 from hostlib.errors import RunError
+from hostlib.fabric import engine_checks
 from hostlib.fabric.aggregation import POLICIES, configure
 from hostlib.fabric.job_client import FabricSession, join
 from hostlib.mechanisms.mechanism import find
@@ -81,6 +82,7 @@ def test_links_carry_what_the_schedule_says(mechanism: str, fabric: Fabric) -> N
             place.pools[0].first_slot,
             place.pools[0].slots,
             place.elements,
+            engine_checks.of_sums(place),
             workers=[worker.end(0) for worker in place.workers] if to_workers else [],
         )
         for engine, session in zip(engines, sessions, strict=False):

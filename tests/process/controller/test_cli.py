@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,6 +109,15 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_whole(path, {"jobs": object()})
     assert json.loads(path.read_text()) == {"jobs": []}
+
+
+def test_a_private_file_is_for_its_owner_alone_also_where_it_was_not(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.json"
+    write_whole(path, {})
+    for content in ({"jobs": [1]}, {"jobs": [2]}):
+        write_whole(path, content, private=True)
+        assert json.loads(path.read_text()) == content
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 # ---- commands ----

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "block_float/block_float.h"
 
@@ -15,8 +17,15 @@ struct Request {
     std::uint8_t dtype, average;
     std::uint16_t code;
     std::int32_t world_size;
-    std::uint32_t count, elements;
+    std::uint32_t count, elements, prime;
 };
+
+// Weights of the elements alone: no header is looked at here.
+CheckWords check_words(std::uint32_t prime, const std::uint32_t *weights, std::size_t elements) {
+    std::vector<std::uint32_t> codes(CheckWords::CODES);
+    for (std::uint32_t i = 0; i < codes.size(); i++) codes[i] = i << CheckWords::CODE_SHIFT;
+    return {prime, {0, 0, 0, 0}, {weights, weights + elements}, {0}, std::move(codes)};
+}
 
 struct Block {
     std::size_t bytes;
@@ -39,13 +48,18 @@ int main() {
         const auto total = std::make_unique<std::int32_t[]>(r.count), q = std::make_unique<std::int32_t[]>(r.count);
         if (std::fread(x.data(), 1, x.bytes, stdin) != x.bytes) return 1;
         if (std::fread(total.get(), 4, r.count, stdin) != r.count) return 1;
+        const auto weights = std::make_unique<std::uint32_t[]>(r.elements);
+        if (std::fread(weights.get(), 4, r.elements, stdin) != r.elements) return 1;
+        const CheckWords words = check_words(r.prime, weights.get(), r.elements);
         const std::uint16_t code = block_code(type, x.data(), r.count);
         put(&code, sizeof code);
-        std::uint32_t check = pack(type, x.data(), r.count, wire.data(), r.elements, r.code, r.world_size);
-        put(&check, sizeof check);
+        const std::uint32_t part = pack(type, x.data(), r.count, wire.data(), r.elements, r.code, r.world_size, words);
+        put(&part, sizeof part);
         put(wire.data(), wire.bytes);
-        check = check_of(wire.data(), r.elements);
-        put(&check, sizeof check);
+        Weighed weighed = weigh(wire.data(), r.elements, ANY_WORD, words);
+        put(&weighed.part, sizeof weighed.part);
+        weighed = weigh(wire.data(), r.elements, limit_of(type, r.code, r.world_size), words);
+        put(&weighed.possible, 1);
         unpack(type, wire.data(), back.data(), r.count, r.code, r.world_size, r.average);
         put(back.data(), back.bytes);
         quantise(type, x.data(), q.get(), r.count, r.code, r.world_size);

@@ -18,6 +18,7 @@ from emulation.switch.compiler.cc import precompiled
 from hostlib import _engine
 from hostlib.protocol import block_float
 from simulation import _kernel
+from tests.checks import engine_checks
 from tests.conftest import ROOT
 
 X86 = platform.machine() == "x86_64"
@@ -47,9 +48,10 @@ def digest() -> str:
         world_size = int(draw.integers(1, 513))
         code = _engine.block_code(dtype, x)
         wire, back = np.zeros(4 * len(x), np.uint8), np.zeros_like(x)
-        check = _engine.pack(dtype, x, wire, code, world_size)
+        words = engine_checks(world_size, len(x))
+        part = _engine.pack(dtype, x, wire, code, world_size, words)
         _engine.unpack(dtype, wire, back, code, world_size, dtype != "int32")
-        found.update(f"{code} {check} {_engine.check_of(wire)}".encode() + wire.tobytes() + back.tobytes())
+        found.update(f"{code} {part} {_engine.weigh(wire, 2**30, words)}".encode() + wire.tobytes() + back.tobytes())
     return found.hexdigest()
 
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from hostlib.protocol import block_float
+from hostlib.protocol.header import Header
+from tests.checks import checks
 from tests.conftest import ROOT
 from tests.unit.hostlib.native.test_kernel import DTYPES, EVERY_HALF, TIE_CODES, TIES, tensor
 
@@ -24,6 +26,7 @@ def test_sanitizers_find_nothing(flags: tuple[str, ...], tmp_path: Path) -> None
     sources = (
         native / "block_float/block_float.cpp",
         native / "block_float/kernels.cpp",
+        native / "wire/check_words.cpp",
         ROOT / "tests/process/hostlib/kernel_driver.cpp",
     )
     command = ["c++", "-std=c++20", "-O1", "-fno-math-errno", *sanitize, *flags, f"-I{native}", *sources, "-o", program]
@@ -33,11 +36,14 @@ def test_sanitizers_find_nothing(flags: tuple[str, ...], tmp_path: Path) -> None
 
     def ask(dtype: str, x: np.ndarray, total: np.ndarray, code: int, world_size: int, average: bool) -> None:
         elements = len(x) + int(rng.integers(0, 30))
-        head = (DTYPES.index(dtype), average, code, world_size, len(x), elements)
-        asked.append(struct.pack("<BBHiII", *head) + x.tobytes() + total.tobytes())
-        wire, check = block_float.pack(dtype, x, elements, code, world_size)
-        q, check = block_float.quantise(dtype, x, code, world_size), struct.pack("<I", check)
-        wanted.extend([struct.pack("<H", block_float.block_code(dtype, x)), check, wire.tobytes(), check])
+        words = checks(world_size, elements)
+        head = (DTYPES.index(dtype), average, code, world_size, len(x), elements, words.prime)
+        asked.append(struct.pack("<BBHiIII", *head) + x.tobytes() + total.tobytes() + words.elements.tobytes())
+        wire = block_float.pack(dtype, x, elements, code, world_size)
+        part = struct.pack("<I", words.word(Header(), wire.view(">i4"), ()))
+        wanted.extend([struct.pack("<H", block_float.block_code(dtype, x)), part, wire.tobytes(), part])
+        wanted.append(struct.pack("<?", block_float.is_possible(dtype, wire.view(">i4"), code, world_size)))
+        q = block_float.quantise(dtype, x, code, world_size)
         wanted.append(block_float.dequantise(dtype, q, code, world_size, average).tobytes() + q.tobytes())
         wanted.append(block_float.dequantise(dtype, total, code, world_size, average).tobytes())
 

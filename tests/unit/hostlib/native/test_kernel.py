@@ -15,8 +15,10 @@ from rich.console import Console
 from hostlib import _engine
 from hostlib.bench import kernels
 from hostlib.protocol import block_float, constants
-from hostlib.protocol.header import Header, check_word, doubled
+from hostlib.protocol.header import Header
+from tests.checks import checks, engine_checks
 
+NOWHERE, NOBODY = Header(), ()  # what is left of a check word is the elements' part
 FLOATS = ("float32", "float16", "bfloat16")
 DTYPES = (*FLOATS, "int32")
 TORCH = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
@@ -100,12 +102,13 @@ def test_kernels_equal_their_twins(dtype: str, seed: int, count: int, world_size
         code = int(rng.choice([code, min(max(code, 52) + rng.integers(0, 60), 328), constants.EXPONENT_SPECIAL]))
 
     elements = count + int(rng.integers(0, 40))
-    wanted, check = block_float.pack(dtype, x, elements, code, world_size)
+    wanted = block_float.pack(dtype, x, elements, code, world_size)
+    words, own = checks(world_size, elements), engine_checks(world_size, elements)
+    part = words.word(NOWHERE, wanted.view(">i4"), NOBODY)
     wire = unaligned(rng.integers(0, 256, 4 * elements).astype(np.uint8))
-    assert _engine.pack(dtype, x, wire, code, world_size) == check
+    assert _engine.pack(dtype, x, wire, code, world_size, own) == part
     assert same(wire, wanted)
-    assert _engine.check_of(wire) == block_float.check_of(wire) == check
-    assert check == check_word(Header(), wire.view(">i4"))
+    assert _engine.weigh(wire, 2**31, own) == (part, True)
     q = np.empty(count, np.int32)
     _engine.quantise(dtype, x, q, code, world_size)
     assert same(q, block_float.quantise(dtype, x, code, world_size))
@@ -116,6 +119,12 @@ def test_kernels_equal_their_twins(dtype: str, seed: int, count: int, world_size
     else:
         total = rng.integers(-(2**30), 2**30 + 1, count) >> rng.integers(0, 30)
     wire = unaligned(np.concatenate([total, np.zeros(elements - count, int)]).astype(">i4").view(np.uint8))
+    assert _engine.possible(dtype, wire, code, world_size, own) == block_float.is_possible(
+        dtype, total, code, world_size
+    )
+    magnitude = int(np.abs(total).max(initial=0))
+    assert _engine.weigh(wire, magnitude, own) == (words.word(NOWHERE, total, NOBODY), True)
+    assert magnitude == 0 or not _engine.weigh(wire, magnitude - 1, own)[1]
     back = unaligned(np.empty(count, x.dtype))
     _engine.unpack(dtype, wire, back, code, world_size, average)
     assert same(back, block_float.unpack(dtype, wire, count, code, world_size, average))
@@ -150,7 +159,7 @@ def test_torch_tensors_are_taken_as_they_are(dtype: str) -> None:
     q, wire = torch.empty(100, dtype=torch.int32), torch.empty(400, dtype=torch.uint8)
     code = _engine.block_code(dtype, x)
     _engine.quantise(dtype, x, q, code, 2)
-    _engine.pack(dtype, x, wire, code, 2)
+    _engine.pack(dtype, x, wire, code, 2, engine_checks(2, 100))
     assert wire.numpy().tobytes() == q.numpy().astype(">i4").tobytes()
     for back in (torch.zeros_like(x), torch.ones_like(x)):
         _engine.unpack(dtype, wire, back, code, 2, False)
@@ -161,16 +170,23 @@ def test_what_does_not_fit_is_refused_in_one_line() -> None:
     x, q, wire = np.zeros(8, np.float32), np.zeros(8, np.int32), np.zeros(32, np.uint8)
     frozen = wire.copy()
     frozen.flags.writeable = False
+    own = engine_checks(2, 8)
     refused = {
         "dtype must be float32, float16, bfloat16 or int32, not double": lambda: _engine.block_code("double", x),
         "x must hold float16": lambda: _engine.block_code("float16", x),
         "x must hold float32": lambda: _engine.block_code("float32", q),
         "x must be a numpy array or torch CPU tensor": lambda: _engine.block_code("float32", [1.0]),
         "x must be one-dimensional and contiguous": lambda: _engine.block_code("float32", x[::2]),
-        "wire must be a writable numpy array or torch CPU tensor": lambda: _engine.pack("float32", x, frozen, 200, 2),
-        "wire must have room for the values of x, 4 bytes each": lambda: _engine.pack("float32", x, wire[4:], 200, 2),
-        "wire must hold 4 bytes per element": lambda: _engine.check_of(wire[1:]),
-        "code must be 0, 52..328 or 65535": lambda: _engine.pack("float32", x, wire, 329, 2),
+        "wire must be a writable numpy array or torch CPU tensor": lambda: _engine.pack(
+            "float32", x, frozen, 200, 2, own
+        ),
+        "wire must have room for the values of x, 4 bytes each": lambda: _engine.pack(
+            "float32", x, wire[4:], 200, 2, own
+        ),
+        "wire must hold 4 bytes per element": lambda: _engine.weigh(wire[1:], 0, own),
+        "code must be 0, 52..328 or 65535": lambda: _engine.pack("float32", x, wire, 329, 2, own),
+        "check words must have a weight for each element": lambda: _engine.weigh(wire, 0, engine_checks(2, 7)),
+        "magnitude must be in 0..2^31": lambda: _engine.weigh(wire, 2**31 + 1, own),
         "world_size must be in 1..512": lambda: _engine.quantise("float32", x, q, 200, 0),
         "x and q must have the same size": lambda: _engine.quantise("float32", x, q[1:], 200, 2),
         "sum and x must have the same size": lambda: _engine.dequantise("float32", q[1:], x, 200, 2, False),
@@ -186,6 +202,7 @@ def test_what_does_not_fit_is_refused_in_one_line() -> None:
 def test_every_flipped_bit_of_a_packet_is_caught(world_size: int) -> None:
     """A result as a rank sees it: docs/protocol.md, "Check word"."""
     rng = np.random.default_rng(world_size)
+    words, own = checks(world_size, 64), engine_checks(world_size, 64)
     elements = rng.integers(-(2**30), 2**30, 64).astype(np.int32)
     header = Header(
         operation=constants.OPERATION_RESULT,
@@ -196,16 +213,16 @@ def test_every_flipped_bit_of_a_packet_is_caught(world_size: int) -> None:
         slot=300,
         element_count=64,
         exponent=213,
-        next_exponent=doubled(217),
+        next_exponent=words.next_word(217),
     )
-    header = replace(header, check=check_word(header, elements, world_size))
+    header = replace(header, check=words.word(header, elements, range(world_size)))
     packet = np.frombuffer(header.pack() + elements.astype(">i4").tobytes(), np.uint8)
 
     def passes(packet: np.ndarray) -> bool:
         got = Header.unpack(packet.tobytes())
-        where = check_word(got, np.zeros(0, np.int32), world_size)
-        sums = (_engine.check_of(packet[constants.HEADER_BYTES :]) + where) & 0xFFFFFFFF == got.check
-        return sums and got.next_exponent == doubled(got.next_exponent & 0xFFFF)
+        right = words.is_right(got, packet[constants.HEADER_BYTES :].view(">i4"))
+        possible = _engine.possible("float32", packet[constants.HEADER_BYTES :], 217, world_size, own)
+        return right and possible and own.code(got.next_exponent) is not None
 
     assert passes(packet)
     unseen = set()
@@ -219,9 +236,7 @@ def test_every_flipped_bit_of_a_packet_is_caught(world_size: int) -> None:
             }
     # A rank compares these with the packet that it sent; its own rank and the flags mean nothing to it.
     compared = {"magic", "version", "operation", "job", "element_count"} | {"rank", "flags"}
-    # In n ranks' sum a field counts n times: for an even n its top bits vanish, and being compared must do.
-    even = {1: set(), 2: {"generation", "epoch"}, 512: {"generation", "epoch"}}[world_size]
-    assert unseen == compared | even
+    assert unseen == compared
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -300,8 +315,12 @@ def test_lanes_are_tensors_of_their_own() -> None:
 def test_the_bench_measures_what_the_engine_does() -> None:
     rates = kernels.run(0.01, tensor_bytes=1 << 20)
     assert [(r.name, r.dtype) for r in rates] == [
-        (name, dtype) for dtype in block_float.STORED for name in ("pack", "unpack")
+        *((name, dtype) for dtype in block_float.STORED for name in ("pack", "unpack")),
+        ("weigh", "int32"),
     ]
+    for rate in rates:
+        of_packet = kernels.ELEMENTS * np.dtype(block_float.STORED[rate.dtype]).itemsize
+        assert rate.packet_ns == pytest.approx(of_packet / rate.gb_s)
     assert all(r.gb_s > 0 and r.ratio == r.gb_s / r.memcpy_gb_s for r in rates)
     console = Console(width=100, record=True, file=io.StringIO())
     kernels.print_table(rates, console)
@@ -313,15 +332,17 @@ def test_the_bench_measures_what_the_engine_does() -> None:
     x = np.random.default_rng(2).standard_normal(1000).astype(np.float32)
     ring = np.zeros(16 * (constants.HEADER_BYTES + 64 * 4), np.uint8)
     codes, back = np.zeros(16, np.uint16), np.zeros(1000, np.float32)
-    check = _engine.pack_pass("float32", x, codes, ring, 64, 2, 3)
+    words, own = checks(2, 64), engine_checks(2, 64)
+    parts = _engine.pack_pass("float32", x, codes, ring, 64, 2, 3, own)
     blocks = [x[i : i + 64] for i in range(0, 1000, 64)]
     assert list(codes) == [block_float.block_code("float32", b) for b in blocks]
     packed = [block_float.pack("float32", b, 64, code, 2) for b, code in zip(blocks, codes.tolist(), strict=True)]
-    assert same(ring.reshape(16, -1)[:, constants.HEADER_BYTES :], np.stack([wire for wire, _ in packed]))
-    assert _engine.unpack_pass("float32", ring, back, codes, 64, 2, True) == check
-    assert check == sum(c for _, c in packed) & 0xFFFFFFFF
+    assert same(ring.reshape(16, -1)[:, constants.HEADER_BYTES :], np.stack(packed))
+    assert _engine.unpack_pass("float32", ring, back, codes, 64, 2, True, own) == parts
+    assert parts == sum(words.word(NOWHERE, wire.view(">i4"), NOBODY) for wire in packed) & 0xFFFFFFFF
+    assert _engine.weigh_pass(ring, 16, 64, own) == parts
     wanted = [
         block_float.unpack("float32", w, len(b), c, 2, True)
-        for (w, _), b, c in zip(packed, blocks, codes.tolist(), strict=True)
+        for w, b, c in zip(packed, blocks, codes.tolist(), strict=True)
     ]
     assert same(back, np.concatenate(wanted))
