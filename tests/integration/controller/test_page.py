@@ -96,6 +96,12 @@ def test_it_follows_what_happens_and_shows_names_as_text(fabric: Fabric, page: L
     page.open(f"{fabric.http}/")
     assert evil in page.value("document.querySelector('#jobs').innerText")
     assert page.value("document.querySelectorAll('img').length") == 0
+    # How fast a job is follows from its ranks' heartbeats.
+    for position in (10, 1000):
+        beat = {"position": position}
+        assert fabric.call("POST", f"/v1/jobs/{evil}/ranks/0/heartbeat", beat)[0] == 200
+        page.wait_for(f"document.querySelector('#jobs').innerText.includes('{position:,}')")
+    assert float(rows(page, "#jobs")[0][6].split()[0]) > 0
     assert fabric.call("POST", "/v1/switches/switch/drain")[0] == 200
     page.wait_for("document.querySelector('#switches').innerText.includes('takes no new jobs')")
     assert fabric.call("DELETE", "/v1/switches/switch/drain")[0] == 200
