@@ -146,7 +146,18 @@ def answer(
     left_out: dict[str, str] = {}
     errors: list[Exception] = []
 
-    def attempt(scenario: Scenario) -> tuple[Setup, SimulatedIteration, float] | Exception:
+    def leave_out(scenario: Scenario, error: Exception) -> None:
+        left_out[scenario.mechanism] = str(error)
+        errors.append(error)
+
+    setups: list[tuple[Scenario, Setup]] = []
+    for scenario in scenarios:
+        try:
+            setups.append((scenario, _checked(scenario, longest_s)))
+        except (SimulationError, HostlibError) as error:
+            leave_out(scenario, error)
+
+    def simulated(scenario: Scenario) -> tuple[SimulatedIteration, float] | Exception:
         try:
             return _simulated(scenario, longest_s)
         except (SimulationError, HostlibError) as error:
@@ -155,12 +166,11 @@ def answer(
             advance()
 
     played = []
-    for scenario, result in zip(scenarios, in_threads(attempt, scenarios), strict=True):
+    for each, result in zip(setups, in_threads(simulated, [scenario for scenario, _ in setups]), strict=True):
         if isinstance(result, Exception):
-            left_out[scenario.mechanism] = str(result)
-            errors.append(result)
+            leave_out(each[0], result)
         else:
-            played.append((scenario, *result))
+            played.append((*each, *result))
     if not played:
         raise errors[0]
     plays = 0 if calibration else _plays([result.events for _, _, result, _ in played])
@@ -175,16 +185,21 @@ def answer(
     return Answer(text, unresolved, rows[0].mechanism, assumptions, rows, left_out, iterations)
 
 
-def _simulated(scenario: Scenario, longest_s: float) -> tuple[Setup, SimulatedIteration, float]:
-    """What is played of a scenario, its results, and the standard deviation of its plays' times over their median."""
+def _checked(scenario: Scenario, longest_s: float) -> Setup:
+    """What is played of a scenario, if it would end."""
+    if not takes_long(scenario, longest_s):
+        require_playable(scenario)
+    return Setup.of(scenario)
+
+
+def _simulated(scenario: Scenario, longest_s: float) -> tuple[SimulatedIteration, float]:
+    """A scenario's results, and the standard deviation of its plays' times over their median."""
     if takes_long(scenario, longest_s):
-        return Setup.of(scenario), *extrapolated(scenario)
-    require_playable(scenario)
-    setup = Setup.of(scenario)
+        return extrapolated(scenario)
     plays = scenario.plays()
     result = SimulatedIteration.of(median(plays), scenario.rounds)
     times = np.array([slowest_s(each) for each in plays])
-    return setup, result, float(times.std()) / result.iteration_s if result.iteration_s else 0.0
+    return result, float(times.std()) / result.iteration_s if result.iteration_s else 0.0
 
 
 def _calibrated(row: Row, calibration: Calibration) -> Row:
