@@ -50,8 +50,8 @@ std::shared_ptr<const CheckWords> check_words(std::uint32_t prime, std::uint32_t
                                               std::move(terms), std::move(codes));
 }
 
-const std::shared_ptr<const CheckWords> OF_SUMS = check_words(1431655751, WORLD),
-                                        OF_CHUNKS = check_words(4294967291, 1);
+std::shared_ptr<const CheckWords> of_sums() { return check_words(1431655751, WORLD); }
+std::shared_ptr<const CheckWords> of_chunks() { return check_words(4294967291, 1); }
 
 Header header_of(std::uint32_t epoch) {
     Header header;
@@ -79,7 +79,7 @@ struct Ranks {
                                       WORLD,
                                       ELEMENTS,
                                       0,
-                                      OF_SUMS,
+                                      of_sums(),
                                       {{0, SLOTS, {}}, {SLOTS, SLOTS, {}}}});
     }
 
@@ -130,7 +130,7 @@ void sum_by_a_server() {
     ToySwitch network(WORLD, LOSE_EVERY);
     Server server("127.0.0.1", 0);
     network.send_sums_to({server.address(), server.port()});
-    server.configure(network.end(), header_of(1), {0, 2 * SLOTS, {}}, WORLD, {}, OF_SUMS);
+    server.configure(network.end(), header_of(1), {0, 2 * SLOTS, {}}, WORLD, {}, of_sums());
     Ranks ranks;
     ranks.configure(network, 1);
     ranks.sum(3000, 2);
@@ -196,9 +196,9 @@ struct Hosts {
 
     void configure(const ToySwitch &network, std::uint32_t epoch) {
         const Pool pool{0, SLOTS, {}};
-        source.configure(network.end(), header_of(epoch), 0, {{pool, true, {1, 2}}}, OF_CHUNKS);
-        one.configure(network.end(), header_of(epoch), 1, {{pool, false, {}}}, OF_CHUNKS);
-        other.configure(network.end(), header_of(epoch), 2, {{pool, false, {}}}, OF_CHUNKS);
+        source.configure(network.end(), header_of(epoch), 0, {{pool, true, {1, 2}}}, of_chunks());
+        one.configure(network.end(), header_of(epoch), 1, {{pool, false, {}}}, of_chunks());
+        other.configure(network.end(), header_of(epoch), 2, {{pool, false, {}}}, of_chunks());
     }
 };
 
