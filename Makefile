@@ -46,7 +46,7 @@ demo: $(STAMP) p4
 	@$(BIN)/emulation demo
 
 # How many examples and packets are drawn; `make test-all` draws as many as the tests do by themselves.
-FEW := NETFOLD_PROPERTY_EXAMPLES=15 NETFOLD_ENGINE_EXAMPLES=4 NETFOLD_FUZZ_PACKETS=5000 NETFOLD_FUZZ_WRITES=500
+FEW := NETFOLD_PROPERTY_EXAMPLES=15 NETFOLD_ENGINE_EXAMPLES=4 NETFOLD_FUZZ_PACKETS=5000 NETFOLD_FUZZ_WRITES=500 NETFOLD_API_EXAMPLES=10
 
 test: DRAWN := $(FEW)
 test: CHOSEN := -m "not slow"

@@ -3,8 +3,10 @@
 ControllerError         (status: the HTTP code that the API answers with)
 ├── ArtifactError       a compiled P4 program is missing or does not match its lock
 ├── SwitchError         the switch did not start, is gone, or refused a write
+│   └── ElectionError   the switch has another controller
 ├── RequestError        a rank's request was refused
-└── StateError          start, status or stop does not fit what is running
+│   └── ShortError      the fabric, or a quota, has no room for a job now
+└── StateError          a command does not fit what is running, or the state cannot be read or written
 """
 
 from __future__ import annotations
@@ -26,13 +28,31 @@ class SwitchError(ControllerError):
     status = 503
 
 
-class RequestError(ControllerError):
-    """A refused request."""
+class ElectionError(SwitchError):
+    """A switch whose primary is another controller, or that lets this one have no stream."""
 
-    def __init__(self, status: int, message: str) -> None:
+
+class RequestError(ControllerError):
+    """A refused request.
+
+    Attributes:
+        retry_after_s: when the same request may succeed, if that is known.
+    """
+
+    def __init__(self, status: int, message: str, retry_after_s: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class ShortError(RequestError):
+    """There is no room for a job now; it may wait in the queue."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, message)
 
 
 class StateError(ControllerError):
-    """A command that does not fit what is running."""
+    """A command that does not fit what is running, or state that cannot be read or written."""
+
+    status = 503

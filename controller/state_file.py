@@ -33,6 +33,8 @@ class State:
     Attributes:
         processes: the switches that the controller started, by name; empty if it was given its switches.
         embedded: how each of those was started, in case one must be restarted.
+        operator: the token that ending jobs and draining switches needs.
+        authority: file with the certificate that its HTTPS is checked by; None without TLS.
         elements: per packet, of the switches' program; None in files of earlier versions.
     """
 
@@ -43,6 +45,8 @@ class State:
     log: str
     embedded: dict[str, Embedded] = field(default_factory=dict)
     elements: int | None = None
+    operator: str = field(default="", repr=False)
+    authority: str | None = None
 
     def write(self, directory: Path) -> None:
         write_whole(
@@ -56,7 +60,10 @@ class State:
                 "embedded": {name: asdict(switch) for name, switch in self.embedded.items()},
                 "log": self.log,
                 "elements": self.elements,
+                "operator": self.operator,
+                "authority": self.authority,
             },
+            private=True,
         )
 
     @classmethod
@@ -77,6 +84,8 @@ class State:
                 fields["log"],
                 {name: _embedded(**switch) for name, switch in fields["embedded"].items()},
                 fields.get("elements"),
+                fields.get("operator", ""),
+                fields.get("authority"),
             )
         except FileNotFoundError:
             return None

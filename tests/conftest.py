@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from controller.state_file import STATE_FILE, State
+from hostlib.system.http_client import bearer, verification
 from hostlib.system.process import start_and_wait_ready
 from tests.prerequisites import PREREQUISITES, missing
 
@@ -45,6 +46,21 @@ MPI = {  # in the environment of mpirun: everything by TCP on loopback
 }
 
 
+EACH_BY_ITSELF = "tests/docs/test_commands.py::test_what_a_page_says_works"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deal tests out by files, as --dist loadfile does, but pages one by one: all of them take as long as most files."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if nodeid.startswith(EACH_BY_ITSELF) else str(super()._split_scope(nodeid))
+
+    return Scheduling(config, log)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in PREREQUISITES:
         if item.get_closest_marker(marker) is not None and (reason := missing(marker)) is not None:
@@ -58,14 +74,30 @@ class Fabric:
     http: str
     state_dir: Path
     state: dict[str, Any]
+    tokens: dict[str, str] = field(default_factory=dict)
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
-        """One HTTP call; (status code, decoded body), errors included."""
-        reply = httpx.request(method, self.http + path, json=body, timeout=10)
-        return reply.status_code, reply.json() if reply.content else None
+        """One HTTP call; (status code, decoded body), errors included. It sends the token of a rank that has joined
+        this way, else the operator's.
+        """
+        member = path.partition("?")[0].removesuffix("/heartbeat")
+        headers = bearer(self.tokens.get(member, self.state["operator"]))
+        verify = verification(self.http, self.state["authority"])
+        reply = httpx.request(method, self.http + path, json=body, headers=headers, timeout=10, verify=verify)
+        answer = reply.json() if reply.content else None
+        if method == "POST" and reply.status_code == 200 and "token" in answer:
+            self.tokens[member] = answer["token"]
+        return reply.status_code, answer
 
     def status(self) -> dict[str, Any]:
-        return self.call("GET", "/status")[1]
+        return self.call("GET", "/v1/status")[1]
+
+    def stop(self) -> bool:
+        """End the controller, and with it its switches; False if it has to be killed."""
+        state = State.read(self.state_dir)
+        assert state is not None
+        os.kill(state.controller.pid, signal.SIGTERM)
+        return state.controller.gone_within(10)
 
 
 def controller(*arguments: str | Path, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:

@@ -17,6 +17,7 @@ from controller.state_file import STATE_FILE, State, create_folder, running
 from controller.switches.program import load_artifact
 from controller.topology import Topology, single
 from hostlib.protocol.addresses import FABRIC_ADDRESS
+from hostlib.system.certificate_folder import CertificateFolder, is_local
 from hostlib.system.command import Command, json_option
 from hostlib.system.extras import CONTROLLER, require_installed
 from hostlib.system.process import StartError, start_and_wait_ready
@@ -83,6 +84,21 @@ def _racks(leaves: str) -> list[str] | None:
     show_default=True,
     help="IPv4 address of the fabric.",
 )
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take running switches from another controller, and replace another program.",
+)
+@click.option(
+    "--certificates",
+    type=types.FOLDER,
+    help="Folder of `controller certificates`: speak TLS. Addresses that other machines reach need it.",
+)
+@click.option(
+    "--trusted-network",
+    is_flag=True,
+    help="Speak without tokens and TLS also on such addresses, as in an emulated network that nobody else reaches.",
+)
 @faults("--loss", "--duplicate", "--reorder")
 @click.option("--seed", type=types.SEED, default=0, show_default=True, help="Seed of the faults.")
 @click.option("--foreground", is_flag=True, help="Stay in the foreground until SIGTERM or Ctrl-C.")
@@ -97,6 +113,8 @@ def start(
     topology: Path | None,
     fabric_address: str,
     racks: int,
+    certificates: Path | None,
+    trusted_network: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -114,6 +132,7 @@ def start(
     parse_listen_address(options["http"])
     load_artifact(options["elements"])
     switches = _running_switches(p4rt, switch_ports, device_id, topology, fabric_address)
+    _require_trust(options["http"], switches, certificates, trusted_network)
     require_installed(*CONTROLLER)
     if not foreground:
         _start_in_background(state_dir, as_json)
@@ -126,6 +145,8 @@ def start(
             topology=switches,
             fabric_address=fabric_address,
             tree=0 if racks == 1 else racks,
+            certificates=None if certificates is None else CertificateFolder(certificates),
+            trusted_network=trusted_network,
             **options,
         ),
         _print_json if as_json else lambda state: None,
@@ -150,6 +171,27 @@ def _require_legal(switch: str | None, switch_ports: Path | None, topology: Path
         raise ControllerError(
             f"--fabric-address {fabric_address!r} is not an IPv4 address (as in {FABRIC_ADDRESS})"
         ) from None
+
+
+def _require_trust(http: str, switches: Topology | None, folder: Path | None, trusted_network: bool) -> None:
+    """Check that whatever other machines reach speaks TLS.
+
+    Raises:
+        ControllerError: it would not.
+        HostlibError: a certificate is missing.
+    """
+    if folder is not None:
+        found = CertificateFolder(folder)
+        _ = found.authority, found.server, found.client
+        return
+    if trusted_network:
+        return
+    remedy = "give --certificates FOLDER (controller certificates makes it)"
+    if not is_local(http):
+        raise ControllerError(f"other machines reach --http {http}: {remedy}")
+    for switch in switches.switches if switches is not None else ():
+        if not is_local(switch.p4rt):
+            raise ControllerError(f"the switch {switch.name} at {switch.p4rt} is not on this machine: {remedy}")
 
 
 def _running_switches(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
+from controller.commands.running_controller import ask, print_json, running_state
 from controller.commands.state_dir import state_dir_option
-from controller.errors import ControllerError, StateError
-from controller.state_file import State
 from hostlib.system.command import Command, json_option
-from hostlib.system.http_client import HttpError, controller_status
 from hostlib.text.output import output
 
 
@@ -22,23 +20,11 @@ from hostlib.text.output import output
 @json_option
 def status(as_json: bool, state_dir: Path) -> None:
     """Show the state of the controller, its switches and its jobs."""
-    state = State.read(state_dir)
-    if state is None:
-        raise StateError("no controller is running (controller start)")
-    if not state.controller.alive:
-        alive = [f"{name} (pid {process.pid})" for name, process in state.processes.items() if process.alive]
-        raise StateError(
-            f"the controller (pid {state.controller.pid}) has died"
-            + (f"; {', '.join(alive)} still running" if alive else "")
-            + ": controller start takes over, controller stop cleans up"
-        )
-    try:
-        described = controller_status(state.http)
-    except HttpError as error:
-        raise ControllerError(str(error)) from error
+    state = running_state(state_dir)
+    described = ask(state_dir, "/status")
     described = {"http": state.http, "pid": state.controller.pid, **described}
     if as_json:
-        click.echo(json.dumps(described, indent=2))
+        print_json(described)
         return
     _print_status(described)
 
@@ -51,16 +37,16 @@ def _print_status(described: dict[str, Any]) -> None:
             f"{switch['name']:<10} {described['kind']}, {switch['program']}, P4Runtime {switch['p4rt']}, "
             + (f"under {switch['parent']}, " if switch["parent"] else "")
             + ("up" if switch["up"] else "[red]gone[/red]")
-            + (f", restarted {switch['restarts']}x" if switch["restarts"] else ""),
+            + (f", restarted {switch['restarts']}x" if switch["restarts"] else "")
+            + (f", draining, {_jobs_left(switch['jobs'])}" if switch["draining"] else ""),
             soft_wrap=True,
         )
-    jobs = Table("job", "state", "epoch", "ranks", "slots", "slowest position", title="jobs", title_justify="left")
+    jobs = Table("job", "state", "ranks", "slots", "slowest position", title="jobs", title_justify="left")
     for job in described["jobs"]:
         positions = [rank["position"] for rank in job["ranks"]]
         jobs.add_row(
             job["name"],
-            job["state"],
-            str(job["epoch"]),
+            job["state"] if job["queue_position"] is None else f"queued, {job['queue_position']}.",
             f"{len(job['ranks'])}/{job['world_size']}",
             ", ".join(f"{p['first_slot']}..{p['first_slot'] + p['slots'] - 1}" for p in job["pools"]),
             str(min(positions, default=0)),
@@ -73,6 +59,10 @@ def _print_status(described: dict[str, Any]) -> None:
             if total:
                 counts.add_row(prefix + name, *(f"{s[kind].get(name, 0):,}" for s in described["switches"]))
     console.print(counts)
+
+
+def _jobs_left(jobs: list[str]) -> str:
+    return f"jobs left: {escape(', '.join(jobs))}" if jobs else "empty"
 
 
 PLACE = 20

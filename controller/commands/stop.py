@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import click
 from controller.commands.state_dir import state_dir_option
 from controller.errors import StateError
 from controller.state_file import State
+from controller.state_store import STATE_STORE, StateStore
 from hostlib.system.command import Command, json_option
 
 
@@ -27,7 +29,9 @@ def stop(state_dir: Path, as_json: bool) -> None:
     for process in living.values():
         process.stop()
     State.forget(state_dir)
-    (state_dir / "jobs.json").unlink(missing_ok=True)
+    if (state_dir / STATE_STORE).exists():
+        with contextlib.closing(StateStore(state_dir)) as store:
+            store.forget_jobs()
     if as_json:
         click.echo(json.dumps({"stopped": [{"name": name, "pid": pid} for name, pid in alive.items()]}))
         return

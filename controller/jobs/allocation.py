@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from controller.errors import RequestError
+from controller.errors import ShortError
 
 
 class SlotPool:
@@ -19,7 +19,7 @@ class SlotPool:
         """Allocate a range; returns its first slot.
 
         Raises:
-            RequestError: 503, no such range is free.
+            ShortError: no such range is free.
             ValueError: the size is not a power of two.
         """
         if size <= 0 or size & (size - 1):
@@ -28,7 +28,16 @@ class SlotPool:
             if all(first + size <= other or other + length <= first for other, length in self._taken.items()):
                 self._taken[first] = size
                 return first
-        raise RequestError(503, f"no {size} slots are free on this switch: wait for a job to end")
+        raise ShortError(
+            f"{size} slots in a row are needed; {self.free} of {self.slots} are free, and not in a row: "
+            "wait for a job to end"
+            if self.free >= size
+            else f"{size} slots are needed, and {self.free} of {self.slots} are free: wait for a job to end"
+        )
+
+    @property
+    def free(self) -> int:
+        return self.slots - sum(self._taken.values())
 
     def reserve(self, first: int, size: int) -> None:
         """Mark a range as allocated by an earlier controller process."""
@@ -53,13 +62,31 @@ class NumberPool(Generic[T]):
         """Allocate the first free item for which `fits` is true.
 
         Raises:
-            RequestError: 503, none is free.
+            ShortError: none is free.
         """
         found = next((number for number in self._free if fits is None or fits(number)), None)
         if found is None:
-            raise RequestError(503, f"no {self._what} is free on this switch: wait for a job to end")
+            raise ShortError(f"no {self._what} is free: wait for a job to end")
         self._free.remove(found)
         return found
+
+    def take_all(self, count: int) -> list[T]:
+        """Allocate the first free items, all at once.
+
+        Raises:
+            ShortError: fewer are free.
+        """
+        if count > len(self._free):
+            raise ShortError(
+                f"{count} {self._what}s are needed, and {len(self._free)} of {len(self._order)} are free: "
+                "wait for a job to end"
+            )
+        taken, self._free = self._free[:count], self._free[count:]
+        return taken
+
+    @property
+    def free(self) -> list[T]:
+        return list(self._free)
 
     def reserve(self, number: T) -> None:
         if number in self._free:

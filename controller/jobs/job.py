@@ -19,6 +19,9 @@ SECRET_BYTES = 16
 # pool for each rank.
 POLICIES = ("sum", "server", "shared", "chunk", "peers")
 WITHOUT_SERVER = ("sum", "peers")
+MOST_PRIORITY = 1000
+
+Place = tuple[str, int]  # switch name and port number
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class Rank:
 
     Attributes:
         replicas: one per pool; 0 in the pool of its own chunks.
+        nonce: what it sent with its join, from which its token follows (rank_token.py).
         progress: when its position last changed, by its heartbeats; before the first change, when it joined.
     """
 
@@ -41,6 +45,7 @@ class Rank:
     progress: float
     position: int = 0
     state: str = "joined"  # joined, lost, left
+    nonce: str = field(default="", repr=False)
 
 
 @dataclass(slots=True)
@@ -58,7 +63,15 @@ class Job:
     """One life of a job on the switches.
 
     Attributes:
+        job_id: 0 while it is queued, when it has no pools and no ports either.
+        slots: of each of `pool_count` pools.
         leaves: switch name -> its replica ids under its parent, one per pool.
+        kept: ports for its ranks that have yet to join, other than on ports of known hosts.
+        server_kept: the same for its server.
+        spare: replica ids for those ranks, and for its leaves.
+        key: of the ranks' tokens.
+        priority: in the queue; higher ones come first, and of the same one who came first.
+        ticket: counts the jobs that were queued; 0 if it never was.
         secret: of this life, for its members only: their check words follow from it (docs/protocol.md). 32 hex digits.
     """
 
@@ -68,19 +81,37 @@ class Job:
     world_size: int
     policy: str
     pools: list[Pool]
-    state: str = "waiting"  # waiting for ranks, ready
+    slots: int = SLOTS_PER_POOL
+    pool_count: int = 1
+    state: str = "waiting"  # queued, waiting for ranks, ready
     ranks: dict[int, Rank] = field(default_factory=dict)
     server: Rank | None = None
     leaves: dict[str, list[int]] = field(default_factory=dict)
+    kept: list[Place] = field(default_factory=list)
+    server_kept: Place | None = None
+    spare: list[int] = field(default_factory=list)
+    tenant: str = ""
+    priority: int = 0
+    ticket: int = 0
     secret: str = field(default_factory=lambda: secrets.token_hex(SECRET_BYTES), repr=False)
+    key: str = field(default_factory=lambda: secrets.token_hex(SECRET_BYTES), repr=False)
 
     @property
     def everybody(self) -> list[Rank]:
         return [*self.ranks.values(), *([self.server] if self.server else [])]
 
     @property
+    def has_server(self) -> bool:
+        return self.policy not in WITHOUT_SERVER
+
+    @property
+    def members(self) -> int:
+        """Ranks and server, of the complete job."""
+        return self.world_size + self.has_server
+
+    @property
     def complete(self) -> bool:
-        return len(self.ranks) == self.world_size and (self.policy in WITHOUT_SERVER or self.server is not None)
+        return len(self.everybody) == self.members
 
     @property
     def over(self) -> bool:
@@ -97,7 +128,15 @@ class JobEntries(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A request to join, of a rank or a server (rank RANK_ALL)."""
+    """A request to join, of a rank or a server (rank RANK_ALL).
+
+    Attributes:
+        queue: wait in the queue if there is no room for the job; `priority` is its place there.
+        tenant: on whose quota.
+        nonce: a random word; with the same one a join is repeated, and gets the same token. Without one, a repetition
+            needs the token.
+        token: of the rank, if it has joined before.
+    """
 
     rank: int
     world_size: int
@@ -106,6 +145,11 @@ class Joining:
     mac: int | None = None
     policy: str = "sum"
     slots: int = SLOTS_PER_POOL
+    queue: bool = False
+    priority: int = 0
+    tenant: str = ""
+    nonce: str = field(default="", repr=False)
+    token: str | None = field(default=None, repr=False)
 
     def require_legal(self, switches: int) -> None:
         """Check that the request is possible with a number of switches.
@@ -131,6 +175,8 @@ class Joining:
             self._require_legal_peers()
         elif not 1 <= len(self.udp_ports) <= LARGEST_POOLS:
             raise RequestError(422, f"{len(self.udp_ports)} UDP ports: a job has 1 to {LARGEST_POOLS} pools of slots")
+        if self.policy == "shared" and len(self.udp_ports) > 1:
+            raise RequestError(422, "shared slots are one pool: join with one UDP port")
         largest = constants.SLOTS // len(self.udp_ports)
         if self.policy == "shared" and self.slots != SLOTS_PER_POOL:
             raise RequestError(

@@ -51,6 +51,7 @@ class SwitchFleet:
         clock: monotonic seconds.
 
     Attributes:
+        clock: monotonic seconds.
         suspended: why no rank may join while switches are being recovered; None while all are at work. In the meantime
             only the recovery writes to switches.
 
@@ -68,7 +69,7 @@ class SwitchFleet:
         self.suspended: str | None = None
         self.lines: dict[str, SwitchState] = {}
         self._connect = connect
-        self._clock = clock
+        self.clock = clock
         self._probed_s = clock()
         try:
             for switch in topology.switches:
@@ -95,11 +96,11 @@ class SwitchFleet:
         line = self.lines[name]
         line.session.close()
         line.session = self._connect(self.topology.switch(name), RECONNECT_TIMEOUT_S)
-        line.answered_s, line.answers, line.asked = self._clock(), True, None
+        line.answered_s, line.answers, line.asked = self.clock(), True, None
 
     def probe(self) -> None:
         """Collect the results of earlier probes, and send new ones; does not block."""
-        now = self._clock()
+        now = self.clock()
         away_s, self._probed_s = now - self._probed_s, now
         for line in self.lines.values():
             if away_s > AWAY_S:
@@ -127,7 +128,7 @@ class SwitchFleet:
         line = self.lines[switch.name]
         ways, flooded = self.topology.forwarding(switch.name), self.topology.flooded(switch)
         pushed = line.session.push(artifact, switch.address, anew, switch.mac, ways, flooded)
-        line.answered_s = self._clock()
+        line.answered_s = self.clock()
         return pushed
 
     def require_up(self) -> None:
@@ -188,7 +189,7 @@ class SwitchFleet:
             except SwitchError:
                 # It counts as not answering until it answers a probe.
                 up = line.answers = False
-                line.answered_s = min(line.answered_s, self._clock() - NOTICE_S)
+                line.answered_s = min(line.answered_s, self.clock() - NOTICE_S)
         return {
             "name": switch.name,
             "parent": switch.parent,

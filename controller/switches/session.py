@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,15 +18,17 @@ from p4runtime_sh.p4runtime import (
     P4RuntimeErrorFormatException,
     P4RuntimeException,
     P4RuntimeWriteException,
+    SSLOptions,
     parse_p4runtime_write_error,
 )
 
-from controller.errors import SwitchError
+from controller.errors import ElectionError, SwitchError
 from controller.jobs.switch_share import SwitchShare
 from controller.switches.program import Artifact
 from controller.switches.table_entries import Names
 from hostlib.protocol import constants
 from hostlib.protocol.addresses import SWITCH_MAC
+from hostlib.system.certificate_folder import CertificateFolder
 
 CONNECT_TIMEOUT_S = 10.0
 HANDSHAKE_TIMEOUT_S = 2.0
@@ -32,6 +36,8 @@ RPC_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 2.0
 PROBE_TIMEOUT_S = 4.0
 COMPILE_TIMEOUT_S = 60.0
+BIDS = 5  # against another controller that bids, too
+HIGHEST_ID = 2**128 - 1
 # Raised by gRPC: ValueError for a call on a channel that another thread has closed; FutureCancelledError: see
 # `interrupt`.
 RPC_ERRORS = (
@@ -64,18 +70,53 @@ class Client(P4RuntimeClient):
     not answer.
     """
 
+    _demoted = False
+
     def handshake(self) -> None:
+        """The library calls this when the stream is open; `become_primary` does what it is for."""
+
+    def become_primary(self, take_over: bool, former: int | None) -> None:
+        """Bid above the highest election id that the switch has seen.
+
+        Args:
+            take_over: also if another controller is primary.
+            former: the election id of an earlier session, which may still count as open.
+
+        Raises:
+            ElectionError: another controller is and stays primary, or the stream was closed.
+        """
+        # The first bid only asks: who is there, and which election ids there were. Two that ask at once must differ.
+        told = self._bid(1 + secrets.randbelow(2**32))
+        highest = _number(told.election_id)
+        if told.status.code == code_pb2.ALREADY_EXISTS and not take_over and highest != former:
+            raise ElectionError(f"has another controller as its primary (election id {highest}): --take-over takes it")
+        for _ in range(BIDS):
+            if highest >= HIGHEST_ID:
+                raise ElectionError("has a primary with the highest election id that there is: restart the switch")
+            told = self._bid(max(highest + 1, time.time_ns()))
+            if told.status.code == code_pb2.OK:
+                return
+            highest = max(highest, _number(told.election_id))
+        raise ElectionError(f"has another controller as its primary, which outbids this one (election id {highest})")
+
+    def _bid(self, election_id: int) -> Any:
+        self.election_id = (election_id >> 64, election_id & (2**64 - 1))
         request = p4runtime_pb2.StreamMessageRequest()
         request.arbitration.device_id = self.device_id
         request.arbitration.election_id.high, request.arbitration.election_id.low = self.election_id
         self.stream_out_q.put(request)
         reply = self.get_stream_packet("arbitration", timeout=HANDSHAKE_TIMEOUT_S)
         if reply is None:
-            self.tear_down()
-            raise SwitchError(f"closed the P4Runtime stream (is {self.device_id} its device id?)")
-        if reply.arbitration.status.code != code_pb2.OK:
-            self.tear_down()
-            raise SwitchError("has another controller as its primary")
+            raise ElectionError(f"closed the P4Runtime stream (is {self.device_id} its device id?)")
+        return reply.arbitration
+
+    @property
+    def demoted(self) -> bool:
+        """Whether another controller has become primary meanwhile."""
+        told = self.get_stream_packet("arbitration", timeout=0) if not self.stream_in_q["arbitration"].empty() else None
+        if told is not None and told.arbitration.status.code != code_pb2.OK:
+            self._demoted = True
+        return self._demoted
 
     def tear_down(self) -> None:
         # Otherwise the library waits for the end of a stream that a stopped switch does not end.
@@ -87,19 +128,32 @@ class P4RuntimeSession:
     """A session with a switch that runs netfold's program.
 
     Args:
-        election_id: higher than any earlier controller's, which then is no longer primary.
         patience_s: time limit for connecting [default: CONNECT_TIMEOUT_S].
+        take_over: become primary though another controller is, and replace another program.
+        former: the election id of an earlier session of this controller.
+        certificates: for TLS, by which both sides know each other; None speaks plain text.
 
     Attributes:
+        election_id: its own.
         dirty: it may have entries of jobs that have ended, because a removal failed or a write's outcome is unknown. A
             push clears it.
 
     Raises:
-        SwitchError: no switch answers at the address, or a controller with a higher election id is primary.
+        SwitchError: no switch answers at the address.
+        ElectionError: another controller is primary.
     """
 
-    def __init__(self, p4rt: str, device_id: int, election_id: int, patience_s: float | None = None) -> None:
+    def __init__(
+        self,
+        p4rt: str,
+        device_id: int,
+        patience_s: float | None = None,
+        take_over: bool = False,
+        former: int | None = None,
+        certificates: CertificateFolder | None = None,
+    ) -> None:
         self.p4rt = p4rt
+        self._take_over = take_over
         self.dirty = False
         self._lock = threading.Lock()
         self._closing = threading.Lock()
@@ -108,16 +162,20 @@ class P4RuntimeSession:
         self._names: Names | None = None
         self.program = ""
         # Its own subchannel pool: gRPC would otherwise apply an earlier channel's back-off for this address.
-        with grpc.insecure_channel(p4rt, [("grpc.use_local_subchannel_pool", 1)]) as probe:
+        with _channel(p4rt, certificates) as probe:
             try:
                 grpc.channel_ready_future(probe).result(CONNECT_TIMEOUT_S if patience_s is None else patience_s)
             except grpc.FutureTimeoutError:
-                raise SwitchError(f"no switch answers P4Runtime at {p4rt}") from None
+                how = " with certificates of this authority" if certificates is not None else ""
+                raise SwitchError(f"no switch answers P4Runtime at {p4rt}{how}") from None
         logging.getLogger().addFilter(_mute)  # The library also logs what it raises.
+        self._client = Client(device_id, p4rt, (0, 0), ssl_options=_ssl_options(certificates))
         try:
-            self._client = Client(device_id, p4rt, (election_id >> 64, election_id & (2**64 - 1)))
-        except SwitchError as error:
-            raise SwitchError(f"the switch at {p4rt} {error}") from None
+            self._client.become_primary(take_over, former)
+        except ElectionError as error:
+            self._client.tear_down()
+            raise ElectionError(f"the switch at {p4rt} {error}") from None
+        self.election_id = self._client.election_id[0] << 64 | self._client.election_id[1]
 
     def close(self) -> None:
         """End the stream; other threads' requests to the switch fail at once."""
@@ -128,8 +186,8 @@ class P4RuntimeSession:
 
     @property
     def up(self) -> bool:
-        """Whether the P4Runtime stream to the switch is open."""
-        return not self._closed and bool(self._client.stream_recv_thread.is_alive())
+        """Whether the P4Runtime stream to the switch is open, and no other controller has become primary."""
+        return not self._closed and bool(self._client.stream_recv_thread.is_alive()) and not self._client.demoted
 
     def interrupt(self) -> None:
         """Cancel a write in progress: its thread may hold a lock that others need."""
@@ -171,12 +229,21 @@ class P4RuntimeSession:
             address, mac: the fabric's own.
             forwarding: MAC address of a host -> port that leads there.
             flooded: ports with hosts, which may send each other ARP requests.
+
+        Raises:
+            SwitchError: it runs another program, and this session does not take over; or it did not take the program.
         """
         config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=artifact.program)
         text_format.Parse(artifact.p4info, config.p4info, allow_unknown_field=True)
         self._names, self.program = Names(config.p4info), artifact.name
-        if not anew and self._running() == artifact.program:
+        running = self._running()
+        if not anew and running == artifact.program:
             return False
+        if running not in (b"", artifact.program) and not self._take_over:
+            raise SwitchError(
+                f"the switch at {self.p4rt} runs another program than {artifact.name}: stop who uses it, choose "
+                "its --elements, or replace its program with --take-over"
+            )
         client = self._client
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest(
             device_id=client.device_id, action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
@@ -296,6 +363,26 @@ class P4RuntimeSession:
                 ]
         except RPC_ERRORS as refused:
             raise SwitchError(f"the switch at {self.p4rt} {_reason(refused)}") from refused
+
+
+def _ssl_options(certificates: CertificateFolder | None) -> SSLOptions:
+    if certificates is None:
+        return SSLOptions(True)
+    pair = certificates.client
+    return SSLOptions(False, str(certificates.authority), str(pair.certificate), str(pair.key))
+
+
+def _channel(p4rt: str, certificates: CertificateFolder | None) -> grpc.Channel:
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    if certificates is None:
+        return grpc.insecure_channel(p4rt, options)
+    pair = certificates.client
+    files = (certificates.authority, pair.key, pair.certificate)
+    return grpc.secure_channel(p4rt, grpc.ssl_channel_credentials(*(file.read_bytes() for file in files)), options)
+
+
+def _number(election_id: Any) -> int:
+    return int(election_id.high) << 64 | int(election_id.low)
 
 
 def _reason(refused: Exception) -> str:

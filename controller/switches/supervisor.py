@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from controller.errors import ControllerError, SwitchError
-from controller.http_api import Service
+from controller.errors import ControllerError, ElectionError, SwitchError
+from controller.http.service import Service
 from controller.switches.embedded import Switches
 from controller.switches.fleet import RECONNECT_TIMEOUT_S, SwitchFleet, SwitchState
 from controller.switches.program import Artifact
@@ -95,6 +95,8 @@ class Supervisor:
             if lost or (line.session.dirty and line.answers):
                 if not line.failed and not self._ended.is_set():
                     log.warning("the switch %s at %s failed: jobs at work end", name, line.session.p4rt)
+                    text = f"the switch {name} at {line.session.p4rt} failed: jobs at work end"
+                    self._service.events.append("switch-down", text, switch=name)
                 line.failed = True
         if any(line.failed for line in self._network.lines.values()):
             self._suspend()
@@ -102,13 +104,13 @@ class Supervisor:
 
     def _dead(self, name: str, line: SwitchState) -> bool:
         process = self._switches.processes.get(name)
-        return (process is not None and not process.alive) or self._service.clock() - line.answered_s > SILENT_S
+        return (process is not None and not process.alive) or self._network.clock() - line.answered_s > SILENT_S
 
     def _suspend(self) -> None:
         if self._network.suspended is None:
             gone = ", ".join(name for name, line in self._network.lines.items() if line.failed)
             self._network.suspended = f"the switch {gone} failed and is not back yet: try again later"
-            with self._service.changing() as jobs:
+            with self._service.changing(f"the switch {gone} failed") as jobs:
                 jobs.abandon()
 
     def _bring_back(self) -> None:
@@ -120,29 +122,47 @@ class Supervisor:
         for name, line in network.lines.items():
             if not line.session.up:
                 self._require_going_on()
-                network.reconnect(name)
+                self._reconnect(name, line)
         self._require_going_on()
         network.push(self._artifact, anew=True)
-        with self._service.changing():
+        with self._service.changing() as jobs:
             self._service.endpoints.clear()
             self._service.endpoints.update(network.topology.endpoints)
-            for line in network.lines.values():
+            for name, line in network.lines.items():
+                if line.failed:
+                    text = f"the switch {name} at {line.session.p4rt} is back"
+                    self._service.events.append("switch-up", text, switch=name)
                 line.restarts += line.failed
                 line.failed = False
             network.suspended = None
+            jobs.changed()
         log.warning("all switches are back")
+
+    def _reconnect(self, name: str, line: SwitchState) -> None:
+        """Open a new session. If another controller has a switch that this one started, the switch is restarted."""
+        try:
+            self._network.reconnect(name)
+        except ElectionError as error:
+            if name not in self._switches.processes:
+                raise
+            log.warning("%s; it is restarted", error)
+            self._restart(name, line)
+            raise SwitchError(f"the switch {name} is restarted, because it had another controller") from error
 
     def _renew(self, name: str, line: SwitchState) -> None:
         """Restart a dead switch if the controller started it."""
         if name in self._switches.processes and self._dead(name, line):
-            before = self._switches.topology
-            self._switches.restart(name, self._ended)
-            if self._switches.topology != before:
-                # All switches have been replaced.
-                for other in self._network.lines.values():
-                    other.session.close()
-                    other.failed, other.answered_s = True, self._service.clock()
-            line.answered_s = self._service.clock()
+            self._restart(name, line)
+
+    def _restart(self, name: str, line: SwitchState) -> None:
+        before = self._switches.topology
+        self._switches.restart(name, self._ended)
+        if self._switches.topology != before:
+            # All switches have been replaced.
+            for other in self._network.lines.values():
+                other.session.close()
+                other.failed, other.answered_s = True, self._network.clock()
+        line.answered_s = self._network.clock()
 
     def _require_going_on(self) -> None:
         if self._ended.is_set():

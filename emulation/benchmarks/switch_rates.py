@@ -375,7 +375,7 @@ def bmv2_switch(space: str, elements: int, share: SwitchShare) -> Iterator[None]
         except StartError as error:
             raise BenchError(str(error)) from error
         try:
-            fabric = P4RuntimeSession(f"unix:{folder}/p4rt", 1, 1)
+            fabric = P4RuntimeSession(f"unix:{folder}/p4rt", 1)
             stack.callback(fabric.close)
             fabric.push(load_artifact(elements), FABRIC_ADDRESS)
             fabric.install([share])

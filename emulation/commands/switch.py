@@ -11,6 +11,7 @@ import click
 
 from emulation.errors import PortError
 from emulation.switch.ports.registry import port_help
+from hostlib.system.certificate_folder import CertificateFolder
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
 from hostlib.text.common_options import faults
@@ -32,6 +33,11 @@ from hostlib.text.common_options import faults
 )
 @click.option(
     "--device-id", type=types.DEVICE_ID, default=1, show_default=True, help="P4Runtime device ID of the switch."
+)
+@click.option(
+    "--certificates",
+    type=types.FOLDER,
+    help="Folder of `controller certificates`: speak P4Runtime over TLS, to controllers with its certificates only.",
 )
 @click.option("--port", "ports", type=types.PORT, multiple=True, help=f"{port_help()} Repeat for more ports.")
 @click.option("--ports", "udp_ports", type=types.N, default=0, help="Make ports 1 to N on free UDP ports of 127.0.0.1.")
@@ -97,6 +103,7 @@ def switch(
     p4info: Path | None,
     p4rt: str,
     device_id: int,
+    certificates: Path | None,
     ports: tuple[str, ...],
     udp_ports: int,
     cpu_port: int,
@@ -187,6 +194,7 @@ def switch(
             trace=trace,
             crcs=tuple(map(CrcSetting.parse, crcs)),
             report_every_s=stats_every,
+            certificates=None if certificates is None else CertificateFolder(certificates),
         ),
         lambda counted: _print_line(json.dumps(counted)),
         (lambda ready: _print_line(json.dumps(ready))) if as_json else None,

@@ -117,7 +117,7 @@ def fabric(config: DemoConfig) -> Iterator[str]:
 
 
 def status(url: str) -> dict[str, Any] | None:
-    """The controller's GET /status, or None when it does not answer (it may have been killed)."""
+    """The controller's GET /v1/status, or None when it does not answer (it may have been killed)."""
     with suppress(HttpError):
         return controller_status(url)
     return None

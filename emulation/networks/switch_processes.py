@@ -212,5 +212,5 @@ def start_controller(processes: SwitchProcesses, address: str, described: dict[s
     topology, state = folder / "topology.json", folder / "controller"
     topology.write_text(json.dumps(described))
     command = [sys.executable, "-m", "controller", "start", "--foreground", "--http", f"{address}:0"]
-    command += ["--topology", str(topology), "--state-dir", str(state)]
+    command += ["--topology", str(topology), "--state-dir", str(state), "--trusted-network"]
     return str(ready(processes.start("controller", command, state / "controller.json"))["http"])

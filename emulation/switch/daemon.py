@@ -22,6 +22,7 @@ from emulation.switch.p4runtime.pipeline import Pipeline, load_config
 from emulation.switch.p4runtime.server import SwitchService, serve
 from emulation.switch.ports.open_port import OpenPort, open_ports
 from emulation.switch.ports.port_spec import Endpoint, PortSpec
+from hostlib.system.certificate_folder import CertificateFolder
 from hostlib.system.process import write_whole
 from hostlib.system.user_file import read_bytes, read_text
 
@@ -40,6 +41,7 @@ class SwitchConfig:
         cpu_port: its output goes to the controllers, and their packet-outs enter by it; 0 for none.
         exit_when_idle_s: exit after this time without controllers and packets; None for never.
         crcs: parameters of custom CRCs, for any program.
+        certificates: for P4Runtime over TLS; None speaks plain text.
         report_every_s: interval of reports of the ports' and program's counters, while there is a program; None for
             none.
     """
@@ -56,6 +58,7 @@ class SwitchConfig:
     trace: bool = False
     crcs: tuple[CrcSetting, ...] = ()
     report_every_s: float | None = None
+    certificates: CertificateFolder | None = None
 
 
 class _Interrupted(BaseException):
@@ -123,7 +126,7 @@ def run_switch(
             if (pipeline := stopping.interruptible(load)) is None:
                 return
             service.commit(pipeline)
-        server, p4rt_port = serve(service, str(config.p4rt))
+        server, p4rt_port = serve(service, str(config.p4rt), config.certificates)
         stack.callback(lambda: server.stop(grace=0.2).wait())
         if config.ready_file is not None:
             stack.callback(config.ready_file.unlink, missing_ok=True)

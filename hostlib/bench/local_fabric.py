@@ -81,7 +81,7 @@ def local_fabric(hosts: Hosts, faults: Faults) -> Iterator[str]:
         topology, state = folder / "topology.json", folder / "controller.json"
         topology.write_text(json.dumps({"switches": [{**described, **hosts.fabric(switch)}]}))
         options = ["--http", f"{hosts.control_address}:0", "--topology", str(topology), "--state-dir", str(folder)]
-        start = ["controller", "start", "--foreground", *options]
+        start = ["controller", "start", "--foreground", "--trusted-network", *options]
         yield stack.enter_context(_running(hosts, "the controller", start, state))["http"]
 
 

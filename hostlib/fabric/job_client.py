@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from hostlib.errors import JoinError
-from hostlib.system.http_client import HttpError, RefusedError, decoded, get, needs_certificates
+from hostlib.system.http_client import API, HttpError, RefusedError, bearer, decoded, get, tenant_token, verification
 from hostlib.system.interfaces import mac_of
 
 DEFAULT_CONTROLLER = "http://127.0.0.1:9339"
@@ -102,12 +103,18 @@ class Place:
 
 
 class FabricSession:
-    """A rank's or server's membership in one job, kept alive by a thread. Training continues if the controller dies."""
+    """A rank's or server's membership in one job, kept alive by a thread. Training continues if the controller dies.
 
-    def __init__(self, url: str, place: Place, position: Callable[[], int]) -> None:
+    Attributes:
+        token: proves who it is; a process that comes back in its place joins with it.
+    """
+
+    def __init__(self, url: str, place: Place, token: str, position: Callable[[], int]) -> None:
         self.place = place
+        self.token = token
+        self._headers = bearer(token)
         self._url = url
-        self._verify = needs_certificates(url)
+        self._verify = verification(url)
         # Another session may have joined a later life of the same job.
         self._epoch = {"epoch": place.epoch}
         self._position = position
@@ -121,12 +128,19 @@ class FabricSession:
                 # 404 if the job is over because a switch was restarted; a user of the fabric notices that by itself.
                 beat = {"position": self._position()}
                 where = f"{self._url}/heartbeat"
-                httpx.post(where, json=beat, params=self._epoch, timeout=HEARTBEAT_S, verify=self._verify)
+                httpx.post(
+                    where,
+                    json=beat,
+                    params=self._epoch,
+                    headers=self._headers,
+                    timeout=HEARTBEAT_S,
+                    verify=self._verify,
+                )
 
     def alive(self) -> bool:
         """Whether the controller still has this place; true if the controller does not answer."""
         try:
-            answer = httpx.get(self._url, timeout=HEARTBEAT_S, verify=self._verify)
+            answer = httpx.get(self._url, headers=self._headers, timeout=HEARTBEAT_S, verify=self._verify)
             return answer.status_code == 200 and answer.json().get("epoch") == self.place.epoch
         except (httpx.HTTPError, ValueError):
             return True
@@ -135,7 +149,7 @@ class FabricSession:
         """Give up the place, if the controller answers."""
         self._ended.set()
         with contextlib.suppress(httpx.HTTPError):
-            httpx.delete(self._url, params=self._epoch, timeout=HEARTBEAT_S, verify=self._verify)
+            httpx.delete(self._url, params=self._epoch, headers=self._headers, timeout=HEARTBEAT_S, verify=self._verify)
 
 
 def join(
@@ -151,6 +165,7 @@ def join(
     policy: str | None = None,
     cancelled: threading.Event | None = None,
     patient: bool = False,
+    token: str | None = None,
 ) -> FabricSession:
     """Join a job and wait until every rank has joined.
 
@@ -162,12 +177,14 @@ def join(
         policy: what the switches do (docs/topology.md); None for the controller's default.
         cancelled: an event that ends the wait when another thread sets it.
         patient: keep trying if no controller answers, its switch is down, or the job ended in the meantime.
+        token: of this rank's earlier process, which died: its place in the job is this one's, if the job is still there.
 
     Raises:
         JoinError: no controller answers, it refused, the others did not join in time, or `cancelled` was set.
     """
     controller = controller.rstrip("/")
     body: dict[str, Any] = {"world_size": world_size, "address": address, "udp_ports": list(udp_ports)}
+    body["nonce"] = secrets.token_hex(16)
     mac = mac_of(address)
     if mac is not None:
         body["mac"] = mac
@@ -176,17 +193,18 @@ def join(
     if policy is not None:
         body["policy"] = policy
     stopped = cancelled or threading.Event()
-    joining = _Joining(controller, job, rank, body, time.monotonic() + deadline_s, deadline_s, stopped, patient)
+    joining = _Joining(controller, job, rank, body, time.monotonic() + deadline_s, deadline_s, stopped, patient, token)
     answer = joining.place() if cancelled is None else _unless(cancelled, joining)
-    return FabricSession(joining.url, Place.of_json(answer), position)
+    return FabricSession(joining.url, Place.of_json(answer), answer["token"], position)
 
 
 class _Again(Exception):
-    """An error after which a patient rank tries again."""
+    """An error after which a patient rank tries again, and any rank if the controller says so."""
 
-    def __init__(self, refused: JoinError) -> None:
+    def __init__(self, refused: JoinError, asked_to: bool = False) -> None:
         super().__init__()
         self.refused = refused
+        self.asked_to = asked_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,30 +219,39 @@ class _Joining:
     deadline_s: float
     cancelled: threading.Event
     patient: bool
+    token: str | None
 
     @property
     def url(self) -> str:
         member = "server" if self.rank is None else f"ranks/{self.rank}"
-        return f"{self.controller}/jobs/{quote(self.job, safe='')}/{member}"
+        return f"{self.controller}{API}/jobs/{quote(self.job, safe='')}/{member}"
 
     @property
     def who(self) -> str:
         return "the server" if self.rank is None else f"rank {self.rank}"
 
     def place(self) -> dict[str, Any]:
-        """The controller's answer once all ranks have joined."""
+        """The controller's answer once all ranks have joined, with this rank's token."""
         patience_s = max(1.0, min(self.deadline_s, REQUEST_S))
-        with httpx.Client(timeout=patience_s, verify=needs_certificates(self.url)) as client:
+        try:
+            verify = verification(self.url)
+        except HttpError as error:
+            raise JoinError(str(error)) from error
+        with httpx.Client(timeout=patience_s, verify=verify) as client:
             while True:
                 try:
                     return self._once(client)
                 except _Again as again:
-                    if not self.patient or time.monotonic() + RETRY_S > self.give_up:
+                    if not (self.patient or again.asked_to) or time.monotonic() + RETRY_S > self.give_up:
                         raise again.refused from None
                     self._pause(client, RETRY_S, joined=False)
 
     def _once(self, client: httpx.Client) -> dict[str, Any]:
+        client.headers.pop("Authorization", None)
+        client.headers.update(bearer(self.token or tenant_token()))
         answer = self._ask(client, "POST", self.body)
+        token = answer["token"]
+        client.headers.update(bearer(token))
         while answer["state"] != "ready":
             if time.monotonic() > self.give_up:
                 self._leave(client)
@@ -236,7 +263,7 @@ class _Joining:
             answer = self._ask(client, "GET")
         if self.cancelled.is_set():
             self._pause(client, 0, joined=True)
-        return answer
+        return {**answer, "token": token}
 
     def _ask(self, client: httpx.Client, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request. Raises _Again, from a JoinError, for errors that may be temporary."""
@@ -249,8 +276,10 @@ class _Joining:
         try:
             return decoded(response)
         except RefusedError as error:
-            if error.status == 503 or (error.status == 404 and method == "GET"):
-                raise _Again(_refused(error)) from error
+            if error.status == 503:
+                raise _Again(_refused(error), error.temporary) from error
+            if error.status in (403, 404) and method == "GET":
+                raise _Again(_refused(error)) from error  # That life of the job is over.
             raise _refused(error) from error
         except HttpError as error:
             raise JoinError(str(error)) from error
@@ -292,7 +321,7 @@ def require_controller(controller: str) -> None:
         JoinError: see `join`.
     """
     try:
-        get(controller, "/")
+        get(controller, "")
     except RefusedError as error:
         raise _refused(error) from error
     except HttpError as error:

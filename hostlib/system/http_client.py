@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 from typing import Any
 
 import httpx
@@ -9,6 +11,8 @@ import httpx
 from hostlib.errors import HostlibError
 
 TIMEOUT_S = 10.0
+API = "/v1"
+TOKEN, AUTHORITY = "NETFOLD_CONTROLLER_TOKEN", "NETFOLD_CONTROLLER_CA"
 
 
 class HttpError(HostlibError):
@@ -20,16 +24,39 @@ class RefusedError(HttpError):
 
     Attributes:
         status: the HTTP status code.
+        temporary: it said when to try again.
     """
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, temporary: bool = False) -> None:
         super().__init__(detail)
         self.status = status
+        self.temporary = temporary
 
 
-def needs_certificates(url: str) -> bool:
-    """Whether TLS certificates are needed; loading them takes longer than a request without encryption."""
-    return not url.startswith("http://")
+def verification(url: str, authority: str | None = None) -> ssl.SSLContext | bool:
+    """How to check a server's certificate; loading the authorities takes longer than a request without encryption.
+
+    Args:
+        authority: file with the certificate of the only authority to trust [default: $NETFOLD_CONTROLLER_CA, else
+            those that this machine trusts].
+
+    Raises:
+        HttpError: that file is not there, or has no certificate.
+    """
+    if url.startswith("http://"):
+        return False
+    file = authority or os.environ.get(AUTHORITY)
+    if not file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:  # ssl.SSLError is one
+        raise HttpError(f"{AUTHORITY}: {file} cannot be read as a certificate: {error.strerror or error}") from error
+
+
+def tenant_token() -> str | None:
+    """The token to join with, in the environment; where the controller is on this machine none is needed."""
+    return os.environ.get(TOKEN) or None
 
 
 def decoded(response: httpx.Response) -> dict[str, Any]:
@@ -44,26 +71,49 @@ def decoded(response: httpx.Response) -> dict[str, Any]:
     except (ValueError, TypeError):
         raise HttpError(f"{response.url} is not a netfold controller") from None
     if response.status_code != httpx.codes.OK:
-        raise RefusedError(response.status_code, str(body.get("detail", response.status_code)))
+        detail = str(body.get("detail", response.status_code))
+        raise RefusedError(response.status_code, detail, "Retry-After" in response.headers)
     return body
 
 
-def get(controller: str, path: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """GET a path of a controller.
+def bearer(token: str | None) -> dict[str, str]:
+    """The header that carries a token."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def call(
+    method: str,
+    controller: str,
+    path: str,
+    token: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+    authority: str | None = None,
+) -> dict[str, Any]:
+    """Call a path of a controller's API.
 
     Raises:
         RefusedError: the controller refused the request.
         HttpError: no answer, or not one of a netfold controller.
     """
-    url = controller.rstrip("/") + path
+    url = controller.rstrip("/") + API + path
+    verify = verification(url, authority)
     try:
-        return decoded(httpx.get(url, timeout=timeout_s, verify=needs_certificates(url)))
+        return decoded(httpx.request(method, url, headers=bearer(token), timeout=timeout_s, verify=verify))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise HttpError(f"no controller answers at {controller} ({error})") from error
 
 
+def get(controller: str, path: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+    """GET a path of a controller's API.
+
+    Raises:
+        RefusedError, HttpError: see `call`.
+    """
+    return call("GET", controller, path, timeout_s=timeout_s)
+
+
 def controller_status(controller: str) -> dict[str, Any]:
-    """GET /status: switches, their counters, and jobs.
+    """GET /v1/status: switches, their counters, and jobs.
 
     Raises:
         HttpError: see `get`.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from simulation.experiments.scenario import Scenario, median, slowest_s
 from simulation.experiments.single_iteration import SimulatedIteration
 from simulation.experiments.verdict import compared
 from simulation.predictors.calibration import Calibration
+from simulation.simulator.in_threads import in_threads
 
 # Events: what is played besides each mechanism's time takes a second or two on one core.
 PLAYED_EVENTS = 8_000_000  # for intervals, of all mechanisms together
@@ -146,30 +146,37 @@ def answer(
     left_out: dict[str, str] = {}
     errors: list[Exception] = []
 
-    def kept(attempt: Callable[[Scenario], Result], scenario: Scenario) -> Result | None:
-        try:
-            return attempt(scenario)
-        except (SimulationError, HostlibError) as error:
-            left_out[scenario.mechanism] = str(error)
-            errors.append(error)
-            return None
+    def leave_out(scenario: Scenario, error: Exception) -> None:
+        left_out[scenario.mechanism] = str(error)
+        errors.append(error)
 
     setups: list[tuple[Scenario, Setup]] = []
     for scenario in scenarios:
-        setup = kept(partial(_checked, longest_s=longest_s), scenario)
-        setups += [] if setup is None else [(scenario, setup)]
+        try:
+            setups.append((scenario, _checked(scenario, longest_s)))
+        except (SimulationError, HostlibError) as error:
+            leave_out(scenario, error)
+
+    def simulated(scenario: Scenario) -> tuple[SimulatedIteration, float] | Exception:
+        try:
+            return _simulated(scenario, longest_s)
+        except (SimulationError, HostlibError) as error:
+            return error
+        finally:
+            advance()
+
     played = []
-    for scenario, setup in setups:
-        result = kept(partial(_simulated, longest_s=longest_s), scenario)
-        played += [] if result is None else [(scenario, setup, *result)]
-        advance()
+    for each, result in zip(setups, in_threads(simulated, [scenario for scenario, _ in setups]), strict=True):
+        if isinstance(result, Exception):
+            leave_out(each[0], result)
+        else:
+            played.append((*each, *result))
     if not played:
         raise errors[0]
-    probed: list[_Played] = []
     plays = 0 if calibration else _plays([result.events for _, _, result, _ in played])
-    for each in played:
-        found = _probe(*each, plays, seed, longest_s)
-        probed.append(found if calibration is None else replace(found, row=_calibrated(found.row, calibration)))
+    probed = in_threads(lambda each: _probe(*each, plays, seed, longest_s), played)
+    if calibration is not None:
+        probed = [replace(each, row=_calibrated(each.row, calibration)) for each in probed]
     probed.sort(key=lambda one: one.result.iteration_s)
     hosts_s = min((each.result.iteration_s for each in probed if not each.row.uses_fabric), default=None)
     rows = tuple(replace(each.row, speedup=_over(hosts_s, each.result.iteration_s)) for each in probed)

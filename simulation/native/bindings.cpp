@@ -32,7 +32,7 @@ Program program(std::int32_t pieces, std::int32_t workers, const Table<std::int3
             "a program's tables have other shapes");
     require(piece_bytes.empty() || piece_bytes.size() == static_cast<std::size_t>(pieces),
             "not all pieces have a size");
-    Program p{pieces, workers, {}, {}, {}, {}, {}, {}, std::move(piece_bytes), {}, servers_stream};
+    Program p{pieces, workers, {}, {}, {}, {}, {}, {}, {}, std::move(piece_bytes), {}, servers_stream};
     p.durations.assign(durations.data(), durations.data() + durations.shape(0));
     for (std::size_t i = 0; i < nodes.shape(0); i++) {
         p.nodes.push_back(nodes(i, 0));
@@ -50,7 +50,7 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
         std::int32_t channels, int order, std::uint64_t seed, const Table<std::int64_t> &forward,
         const Table<std::int64_t> &backward, std::vector<std::vector<std::int32_t>> released,
         std::vector<std::int32_t> errands, std::uint64_t slots, std::uint64_t frame_bytes,
-        const Column<std::int64_t> &round_trip) {
+        const Column<std::int64_t> &round_trip, std::uint64_t chunks_per_request) {
     require(forward.shape(0) == backward.shape(0) && forward.shape(0) > 0 && forward.shape(1) > 0
                 && backward.shape(1) == released.size() && backward.shape(1) > 0,
             "a job's durations have other shapes");
@@ -71,7 +71,8 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
             std::move(errands),
             slots,
             frame_bytes,
-            {round_trip.data(), round_trip.data() + round_trip.shape(0)}};
+            {round_trip.data(), round_trip.data() + round_trip.shape(0)},
+            chunks_per_request};
 }
 
 void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::int64_t> &latency,
@@ -130,7 +131,7 @@ NB_MODULE(_kernel, m) {
           "durations_ps"_a, "servers_stream"_a);
     m.def("job", &job, "workers"_a, "iterations"_a, "servers"_a, "barrier"_a, "pipelined"_a, "channels"_a, "order"_a,
           "seed"_a, "forward_ps"_a, "backward_ps"_a, "released"_a, "errands"_a, "slots"_a, "frame_bytes"_a,
-          "round_trip_ps"_a);
+          "round_trip_ps"_a, "chunks_per_request"_a);
     nb::class_<Simulator>(m, "Kernel")
         .def("__init__", &make, "ps_per_byte"_a, "latency_ps"_a, "loss"_a, "nodes"_a, "programs"_a, "tensors"_a,
              "jobs"_a, "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a, "turn_bytes"_a,

@@ -110,6 +110,8 @@ private:
     bool is_lost(const Message &message) const;
     bool has_room(const Message &message, std::uint64_t bytes);
     void transmit(std::uint32_t id, std::int32_t link, std::int32_t next, Time end);
+    void request_more(const Message &message);
+    void occupy(std::int32_t link, std::uint64_t bytes);
 
     const Model &model_;
     Events &events_;

@@ -22,12 +22,29 @@ Model::Model(std::vector<Link> the_links, std::vector<Node> the_nodes, std::vect
         for (std::size_t n = 0; n + 1 < p.begin.size(); n++)
             for (std::int32_t o = p.begin[n]; o < p.begin[n + 1]; o++)
                 p.summed_from[p.ops[o].piece] += opens(p, static_cast<std::int32_t>(n), p.ops[o]);
+        p.chunks_from = sources_of_chunks(p);
     }
     for (std::size_t t = 0; t < tensors.size(); t++) {
         auto &of = tensors_of_job[tensors[t].job];
         index_in_job[t] = static_cast<std::int32_t>(of.size());
         of.push_back(static_cast<std::int32_t>(t));
     }
+}
+
+std::vector<std::int32_t> Model::sources_of_chunks(const Program &p) const {
+    std::vector<std::int32_t> sent_by(p.ops.size(), -1), out(p.ops.size(), -1);
+    const auto each = [&p](const auto &operation) {
+        for (std::size_t n = 0; n + 1 < p.begin.size(); n++)
+            for (std::int32_t o = p.begin[n]; o < p.begin[n + 1]; o++) operation(static_cast<std::int32_t>(n), o);
+    };
+    each([&](std::int32_t n, std::int32_t o) {
+        if (p.ops[o].kind == Kind::send && !nodes[p.nodes[n]].is_switch) sent_by[p.ops[o].target_op] = n;
+    });
+    each([&](std::int32_t, std::int32_t o) {
+        const Op &op = p.ops[o];
+        if (op.kind == Kind::multicast && op.source >= 0) out[o] = sent_by[op.source];
+    });
+    return out;
 }
 
 std::uint64_t Model::piece_bytes(const Tensor &tensor, std::int32_t piece) const {

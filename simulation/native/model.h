@@ -54,6 +54,7 @@ struct Program {
     std::vector<Op> ops;
     std::vector<Peer> peers;
     std::vector<std::int32_t> summed_from;   // by piece: how many hosts send it to a sum in the fabric
+    std::vector<std::int32_t> chunks_from;   // by operation: the host whose chunks a switch multicasts; -1 for none
     std::vector<std::uint64_t> piece_bytes;  // if pieces are not equal parts of the tensor
     std::vector<Time> durations;
     bool servers_stream;  // they pass on frame by frame what they get, as switches do
@@ -84,9 +85,10 @@ struct Job {
     std::vector<Time> forward, backward;
     std::vector<std::vector<std::int32_t>> released;  // tensors by backward step
     std::vector<std::int32_t> errands;                // tensors between the passes: the backward pass waits for them
-    std::uint64_t slots;           // that a rank's frames to the fabric use in turn; 0 for any number
-    std::uint64_t frame_bytes;     // values in such a frame
-    std::vector<Time> round_trip;  // by node of the tree: from a frame to its result
+    std::uint64_t slots;               // that a rank's frames to the fabric use in turn; 0 for any number
+    std::uint64_t frame_bytes;         // values in such a frame
+    std::vector<Time> round_trip;      // by node of the tree: from a frame to its result
+    std::uint64_t chunks_per_request;  // that receivers of chunks send to their source; 0: they send none
 };
 
 struct Settings {
@@ -133,6 +135,8 @@ struct Model {
     std::uint64_t piece_bytes(const Tensor &tensor, std::int32_t piece) const;
     // Whether an operation of a program's node hands a sum in the fabric what a host has for it.
     bool opens(const Program &program, std::int32_t node, const Op &op) const;
+    // Program::chunks_from.
+    std::vector<std::int32_t> sources_of_chunks(const Program &program) const;
     // The neighbour of a node on the path to another one.
     std::int32_t toward(std::int32_t from, std::int32_t to) const;
 };

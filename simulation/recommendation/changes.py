@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 from hostlib.errors import HostlibError
@@ -19,6 +20,7 @@ from simulation.errors import SimulationError
 from simulation.experiments.scenario import Scenario
 from simulation.recommendation.candidate import Candidate
 from simulation.recommendation.search import LONG_S, ROUGH, Found
+from simulation.simulator.in_threads import in_threads
 
 SMALL = 64  # workers; a smaller network stands for larger ones where one is played at many places
 WORKERS = tuple(1 << power for power in range(1, 11))
@@ -199,8 +201,9 @@ def speed_map(contest: Contest) -> Map:
     own = contest.scenario.network.bandwidth_bits_s
     bandwidths = sorted({*(each * 1e9 for each in BANDWIDTHS_GBIT), own})
     speeds = SPEEDS if contest.stand_ins[0][0].setup.compute_s else (1.0,)
-    rows = [tuple(_at(contest, speed, rate / own) for rate in bandwidths) for speed in speeds]
-    return Map(tuple(bandwidths), tuple(speeds), tuple(rows))
+    places = in_threads(lambda at: _at(contest, at[0], at[1] / own), product(speeds, bandwidths))
+    rows = tuple(tuple(places[at : at + len(bandwidths)]) for at in range(0, len(places), len(bandwidths)))
+    return Map(tuple(bandwidths), tuple(speeds), rows)
 
 
 Changed = Callable[[Scenario], Scenario]
@@ -256,9 +259,9 @@ def _steps(
         if fabric_only:
             fabric = zip(contest.stand_ins[0], contest.fabric, strict=True)
             return contest.place([_fabric_s(each, cell, changed) for each, (_, cell) in fabric], hosts_today_s)
-        fabric_s, hosts_s = (
-            [_played_s(changed(scenario)) for _, scenario in kind] for kind in (contest.fabric, contest.hosts)
-        )
+        cells = [changed(scenario) for _, scenario in (*contest.fabric, *contest.hosts)]
+        times_s = in_threads(_played_s, cells)
+        fabric_s, hosts_s = times_s[: len(contest.fabric)], times_s[len(contest.fabric) :]
         return None if min(hosts_s) == float("inf") else contest.place(fabric_s, hosts_s)
 
     def differs(value: tuple[int, Changed]) -> bool:

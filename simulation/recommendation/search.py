@@ -24,6 +24,7 @@ from simulation.experiments.scenario import Scenario
 from simulation.plans.parallel_plan import ParallelPlan, PipelineSchedule
 from simulation.predictors.calibration import Calibration
 from simulation.recommendation.candidate import Candidate
+from simulation.simulator.in_threads import in_threads
 from simulation.simulator.play import operations
 
 # Of one play, estimated: smaller networks stand for what takes longer, of finalists and of others.
@@ -135,11 +136,13 @@ def search(
     """
     state = _State(space, seed, need, limit_bytes, calibration)
     tell(f"{len(space.mechanisms)} mechanisms")
+    plans = []
     for name in space.mechanisms:
         try:
-            state.consider([space.plan(name)])
+            plans.append(space.plan(name))
         except (SimulationError, HostlibError) as error:
             state.errors[name] = error
+    state.consider(plans)
     if not state.played:
         raise next(iter(state.errors.values()))
     sums = [each.name for uses in (False, True) for each in state.best(uses, fit=False)[:KEPT] if "/" not in each.name]
@@ -185,13 +188,18 @@ class _State:
 
     def consider(self, plans: Iterable[ParallelPlan]) -> None:
         """Play plans once, those that were not."""
-        for plan in plans:
-            if plan in self.played or plan.name in self.errors:
-                continue
-            try:
-                self.played[plan] = self._candidate(plan)
-            except (SimulationError, HostlibError) as error:
-                self.errors[plan.name] = error
+        new = [plan for plan in dict.fromkeys(plans) if plan not in self.played and plan.name not in self.errors]
+        for plan, found in zip(new, in_threads(self._attempt, new), strict=True):
+            if isinstance(found, Candidate):
+                self.played[plan] = found
+            else:
+                self.errors[plan.name] = found
+
+    def _attempt(self, plan: ParallelPlan) -> Candidate | SimulationError | HostlibError:
+        try:
+            return self._candidate(plan)
+        except (SimulationError, HostlibError) as error:
+            return error
 
     def _candidate(self, plan: ParallelPlan) -> Candidate:
         scenario = self.space.scenario(plan)

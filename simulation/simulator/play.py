@@ -9,12 +9,14 @@ every sum.
 from __future__ import annotations
 
 import inspect
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -23,7 +25,18 @@ from numpy.typing import NDArray
 from hostlib.mechanisms.mechanism import Mechanism, registered
 from hostlib.protocol.slots import slots_of_stream
 from hostlib.schedules.hierarchy import spread
-from hostlib.schedules.schedule import SWITCH, FabricUse, Multicast, Schedule, Send, Symmetry, is_host, worker
+from hostlib.schedules.schedule import (
+    SWITCH,
+    FabricUse,
+    Lists,
+    Multicast,
+    Operation,
+    Schedule,
+    Send,
+    Symmetry,
+    is_host,
+    worker,
+)
 from hostlib.topology.topology import Topology
 from simulation._kernel import Kernel
 from simulation._kernel import job as kernel_job
@@ -36,8 +49,10 @@ from simulation.simulator.workload import Variation, Workload
 
 EVENTS_AT_A_TIME = 2_000_000  # between checks for Ctrl-C
 REDUCE_ABOVE = 4_000_000  # operations; smaller simulations are executed in full
+REQUESTS_PER_WINDOW = 2  # frames with which a receiver of chunks lets their source fill its slots once
 # Of servers that get their sums from the switch, packet by packet.
 BEHIND_SWITCH = (FabricUse.TO_SERVER, FabricUse.VIA_SERVER)
+FINER, FINE_PIECES = 16, 256  # parts of a piece, and all of them, at most, where chunks pass several switches
 MAX_TENSORS, MAX_NODES = 1 << 20, 1 << 16  # limits of the kernel's keys
 
 
@@ -164,7 +179,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
     # Servers do not affect how switches are wired, so they can be counted after schedules are made.
     workers_topology = topology_of(network, worker_count, 0)
     compiled = [
-        _programs(job, workers_topology, len(jobs) == 1, first, stride)
+        _programs(job, workers_topology, len(jobs) == 1, network.frame_bytes > 0, first, stride)
         for job, first in zip(jobs, first_workers, strict=True)
     ]
     servers_of = [
@@ -200,6 +215,8 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
             tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order, first))
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
         slots, trips = slots_of(job, network), np.empty(0, np.int64)
+        asks = network.frame_bytes > 0 and job.mechanism.fabric_use is FabricUse.MULTICAST
+        of_request = max(slots // REQUESTS_PER_WINDOW, 1) if slots and asks else 0
         if slots:
             trips = round_trips(
                 network,
@@ -208,7 +225,9 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
                 sorted(map(place, servers)),
                 any(np.any(each.compiled.ops[:, 1]) for each in made),
             )
-        kernel_jobs.append(_kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes, trips)))
+        kernel_jobs.append(
+            _kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes, trips, of_request))
+        )
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
     kernel = Kernel(
@@ -278,18 +297,21 @@ class Last(Generic[Value]):
 
     def __init__(self) -> None:
         self._values: OrderedDict[Any, Value] = OrderedDict()
+        self._lock = threading.Lock()  # not held while a value is made, which two threads may then do
 
     def get(self, key: Any, make: Callable[[], Value], small: Callable[[Value], bool] = lambda value: True) -> Value:
         """A key's value, which is made if it is not there, and kept if it is small."""
-        if key not in self._values:
-            value = make()
-            if not small(value):
-                return value
-            self._values[key] = value
-            if len(self._values) > KEPT:
-                self._values.popitem(last=False)
-        self._values.move_to_end(key)
-        return self._values[key]
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = make()
+        if small(value):
+            with self._lock:
+                self._values[key] = value
+                if len(self._values) > KEPT:
+                    self._values.popitem(last=False)
+        return value
 
 
 _programs_of_summed = Last[Programs]()
@@ -297,10 +319,11 @@ _one_worker = Last["Compiled | None"]()  # which represents all
 _exchanges = Last[tuple[Schedule, Compiled]]()  # by the schedule's identity
 
 
-def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride: int = 1) -> Programs:
+def _programs(job: Job, topology: Topology, alone: bool, frames: bool, first: int = 0, stride: int = 1) -> Programs:
     """The distinct schedules of a job's tensors, each tensor's schedule, and how many workers one represents.
 
     Args:
+        frames: switches forward frame by frame.
         first, stride: worker r is on the network's host `first + stride * r`, unless the job has hosts of its own.
     """
     workload, mechanism = job.workload, job.mechanism
@@ -310,17 +333,17 @@ def _programs(job: Job, topology: Topology, alone: bool, first: int = 0, stride:
     switches = tuple((cable.lower, cable.upper) for cable in topology.cables) if len(topology.switches) > 1 else ()
     tensors = tuple((tensor.bytes, tensor.turn, tensor.workers) for tensor in summed)
     where = (job.hosts, first, stride, topology.switches, switches)
-    key = (mechanism.name, mechanism.build, job.workers, tensors, may, job.reduce, where)
+    key = (mechanism.name, mechanism.build, job.workers, tensors, may, frames, job.reduce, where)
     made, of_tensor, stand = _programs_of_summed.get(
         key,
-        lambda: _of_summed(job, topology, may, first, stride),
+        lambda: _of_summed(job, topology, may, frames, first, stride),
         lambda programs: sum(len(each.compiled.ops) for each in programs[0]) <= KEPT_OPERATIONS,
     )
     own = _of_exchanges(workload)
     return [*made, *own], [*of_tensor, *range(len(made), len(made) + len(own))], stand
 
 
-def _of_summed(job: Job, topology: Topology, may: bool, first: int, stride: int) -> Programs:
+def _of_summed(job: Job, topology: Topology, may: bool, frames: bool, first: int, stride: int) -> Programs:
     """Make what _programs returns of the tensors that the mechanism sums.
 
     Args:
@@ -354,7 +377,7 @@ def _of_summed(job: Job, topology: Topology, may: bool, first: int, stride: int)
         for number, (schedule, group) in enumerate(zip(schedules, groups, strict=True)):
             ranks = group or range(job.workers)
             hosts = {worker(place): worker(numbers[rank]) for place, rank in enumerate(ranks)}
-            schedules[number] = _spread(schedule, topology, hosts)
+            schedules[number] = _spread(_finer(schedule, job) if frames else schedule, topology, hosts)
     if may and (job.reduce or len(schedules[0].nodes[worker(0)]) * job.workers * len(of_tensor) > REDUCE_ABOVE):
         likes = {id(schedule): like for like, schedule in alike.items()}
         ones = [
@@ -419,6 +442,27 @@ def _spread(schedule: Schedule, topology: Topology, hosts: dict[str, str]) -> Sc
     return spread(schedule, topology.tree, {name: topology.switch_of(host) for name, host in hosts.items()})
 
 
+def _finer(schedule: Schedule, job: Job) -> Schedule:
+    """The same with smaller pieces, if switches multicast hosts' chunks: behind a link that racks share, whole pieces
+    would hold up others' messages, where chunks come between them.
+    """
+    times = min(FINER, FINE_PIECES // schedule.pieces)
+    if job.mechanism.fabric_use is not FabricUse.MULTICAST or times <= 1:
+        return schedule
+
+    def parts(operation: Operation) -> Iterator[Operation]:
+        for part in range(times):
+            yield replace(operation, piece=operation.piece * times + part)
+
+    def finer(node: str) -> Iterator[Operation]:
+        if is_host(node):
+            return chain.from_iterable(map(parts, schedule.nodes[node]))
+        return chain.from_iterable(zip(*map(parts, schedule.nodes[node]), strict=True))  # all streams at a time
+
+    lists = Lists({node: partial(finer, node) for node in schedule.nodes})
+    return replace(schedule, pieces=schedule.pieces * times, nodes=lists)
+
+
 def _all_alike(topology: Topology) -> bool:
     """Whether workers differ only in their numbers."""
     ways = {(cable.rate_bits_s, cable.delay_ns) for cable in topology.cables if cable.lower.startswith("worker")}
@@ -475,7 +519,7 @@ def slots_of(job: Job, network: Network) -> int:
 
 
 def _kernel_job(
-    job: Job, with_servers: bool, stand: int, first_tensor: int, window: tuple[int, int, NDArray[np.int64]]
+    job: Job, with_servers: bool, stand: int, first_tensor: int, window: tuple[int, int, NDArray[np.int64], int]
 ) -> Any:
     workload, workers = job.workload, 1 if stand > 1 else job.workers
     forward, backward = _durations(job, workers)

@@ -103,9 +103,7 @@ class Fabrics:
             with contextlib.suppress(OSError):
                 status = fabric.status()
                 for job in status["jobs"]:
-                    for rank in range(job["world_size"]):
-                        # What a rank that was killed cannot do itself.
-                        fabric.call("DELETE", f"/jobs/{job['name']}/ranks/{rank}")
+                    fabric.call("DELETE", f"/v1/jobs/{job['name']}")  # Ranks that were killed do not leave.
                 if status["up"] and not status["jobs"]:
                     return fabric
             if time.monotonic() > give_up:

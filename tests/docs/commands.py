@@ -25,6 +25,7 @@ WORD = re.compile(r"(?:\w+=\S+ )*(?:sudo )?(?:\S*/bin/)?([\w.-]+)(?: |$)")
 
 # The commands after a switch in the background want it to listen.
 UNTIL_READY = "timeout 20 sh -c 'until [ -e ready ]; do sleep 0.05; done'"
+UNTIL_THERE = "timeout 60 sh -c 'until controller status; do sleep 0.2; done'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,10 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
         Smaller("install", "install --quiet --no-deps --no-build-isolation --upgrade --target .")
     ],
     r"netfold suite run .*--hosts .*": Elsewhere("needs hosts; tests/process/emulation/test_suite.py has two on one machine"),
+    r"(sudo )?(systemctl|cp) .*": Elsewhere("needs systemd; tests/process/controller/test_systemd.py has it check the unit"),
+    r"controller events --follow": Elsewhere("does not end; tests/integration/commands/test_controller_commands.py follows"),
+    r"controller run .*&": [Smaller("$", f" {UNTIL_THERE}")],
+    r"controller end .*": Elsewhere("needs a job; tests/integration/commands/test_controller_commands.py has one"),
     # What would take long.
     r"hostlib bubble --forward .*": [Smaller(r"--forward \S+ --backward \S+", "--forward 2ms --backward 4ms")],
     r"netfold suite run .*--way train .*": [

@@ -117,7 +117,7 @@ def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def job(fabric: Fabric, request: pytest.FixtureRequest) -> Iterator[Job]:
     """A job of three ranks, ready."""
     name = request.node.name
-    path = f"/jobs/{quote(name)}/ranks"
+    path = f"/v1/jobs/{quote(name)}/ranks"
     before = fabric.status()
     sockets = []
     for rank in range(3):

@@ -17,7 +17,10 @@ WRONG = [
     ("emulation switch --ports 2 --program /dev/zero --p4info empty", "/dev/zero"),
     ("emulation switch --ports 2 --ready-file empty/ready", "empty"),
     ("simulation sweep --mechanism ring --racks 99 --processes 1", "racks must be in 1..8"),
-    ("controller start --http 192.0.2.1:1 --foreground --state-dir state", "cannot listen on 192.0.2.1:1"),
+    (
+        "controller start --http 192.0.2.1:1 --trusted-network --foreground --state-dir state",
+        "cannot listen on 192.0.2.1:1",
+    ),
 ]
 
 

@@ -661,6 +661,12 @@ WRONG = [
     ("hostlib cgdp search --times /dev/zero", "/dev/zero cannot be read: it has more than 64 MiB", 1),
     ("hostlib cgdp search --times /dev/full", "/dev/full cannot be read: it has more than 64 MiB", 1),
     ("hostlib cgdp model /dev/zero", "/dev/zero cannot be read as a trace: it has more than 64 MiB", 1),
+    ("controller run --config {files}/absent.toml", "--config: ", 2),
+    ("controller run --config {files}/binary", "is not TOML", 1),
+    ("controller run --config /dev/zero", "/dev/zero cannot be read: it has more than 64 MiB", 1),
+    ("controller jobs --state-dir {files}/state", "no controller is running (controller start)", 1),
+    ("controller events --most 0 --state-dir {files}/state", "--most: 0 is not in the range 1 to 1000", 2),
+    ("controller shell --state-dir {files}/state", "no controller is running (controller start)", 1),
     ("controller start --http x --state-dir {files}/state --foreground", "--http 'x' is not ADDRESS:PORT (as in", 1),
     ('controller start --http "" --state-dir {files}/state --foreground', "--http '' is not ADDRESS:PORT (as in", 1),
     (

@@ -5,6 +5,7 @@ Source: the P4Runtime specification 1.4, section numbers in the docstrings.
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from emulation.switch.p4runtime.pipeline import Pipeline
 from emulation.switch.p4runtime.roles import RoleConfig, p4_id
 from emulation.switch.p4runtime.status import RequestError, invalid
 from emulation.switch.p4runtime.stream import Arbiter, Client, stream_error
+from hostlib.system.certificate_folder import CertificateFolder
 
 P4RUNTIME_VERSION = "1.4.0"
 VERIFY = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY
@@ -34,6 +36,7 @@ COMMIT = p4runtime_pb2.SetForwardingPipelineConfigRequest.COMMIT
 RECONCILE_AND_COMMIT = p4runtime_pb2.SetForwardingPipelineConfigRequest.RECONCILE_AND_COMMIT
 # Each open stream occupies a worker thread of the server; the rest serve other calls.
 WORKERS, MOST_STREAMS = 32, 24
+ARBITRATION_S = 5.0  # how long a stream may be open without a word of its controller
 
 
 class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
@@ -83,13 +86,26 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         context.add_callback(lambda: client.outbox.put(None))
         threading.Thread(target=self._listen, args=(client, requests), daemon=True).start()
         try:
-            while (message := client.outbox.get()) is not None:
+            while (message := self._next_message(client)) is not None:
                 if isinstance(message, RequestError):
                     context.abort(message.code, str(message))
                 yield message
         finally:
             with self._lock:
                 self._arbiter.leave(client)
+
+    @staticmethod
+    def _next_message(client: Client) -> p4runtime_pb2.StreamMessageResponse | RequestError | None:
+        """What to tell a controller next; the end for one that opens a stream and says nothing."""
+        while client.role is None:
+            try:
+                return client.outbox.get(timeout=ARBITRATION_S)
+            except queue.Empty:
+                if client.role is None:
+                    return RequestError(
+                        grpc.StatusCode.DEADLINE_EXCEEDED, f"no arbitration came within {ARBITRATION_S:.0f} s"
+                    )
+        return client.outbox.get()
 
     def _listen(self, client: Client, requests: Iterator[Any]) -> None:
         end: RequestError | None = None
@@ -406,8 +422,13 @@ def _abort_with_details(context: grpc.ServicerContext, errors: list[p4runtime_pb
     context.abort(grpc.StatusCode.UNKNOWN, first)
 
 
-def serve(service: SwitchService, address: str) -> tuple[grpc.Server, int]:
+def serve(
+    service: SwitchService, address: str, certificates: CertificateFolder | None = None
+) -> tuple[grpc.Server, int]:
     """Listen on ADDRESS:PORT (port 0: any); returns (the server, its port).
+
+    Args:
+        certificates: for TLS, to clients with a certificate of the same authority only; None speaks plain text.
 
     Raises:
         PortError: the address is taken.
@@ -419,7 +440,13 @@ def serve(service: SwitchService, address: str) -> tuple[grpc.Server, int]:
     )
     p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(service, server)
     try:
-        port = server.add_insecure_port(address)
+        if certificates is None:
+            port = server.add_insecure_port(address)
+        else:
+            pair = (certificates.server.key.read_bytes(), certificates.server.certificate.read_bytes())
+            authority = certificates.authority.read_bytes()
+            credentials = grpc.ssl_server_credentials([pair], authority, require_client_auth=True)
+            port = server.add_secure_port(address, credentials)
     except RuntimeError:
         port = 0
     if port == 0:

@@ -77,10 +77,10 @@ def test_a_fabric_its_jobs_and_the_rank_that_stalls(start_fabric: Callable[..., 
 
     def join(rank: int) -> None:
         request = {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000 + rank]}
-        assert fabric.call("POST", f"/jobs/demo/ranks/{rank}", request)[0] == 200
+        assert fabric.call("POST", f"/v1/jobs/demo/ranks/{rank}", request)[0] == 200
 
     def beat(rank: int, position: int) -> None:
-        assert fabric.call("POST", f"/jobs/demo/ranks/{rank}/heartbeat", {"position": position})[0] == 200
+        assert fabric.call("POST", f"/v1/jobs/demo/ranks/{rank}/heartbeat", {"position": position})[0] == 200
 
     def ranks(patience_s: float) -> tuple[int, list[dict[str, Any]]]:
         code, checks = examined("--controller", fabric.http, "--deadline", str(patience_s))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from typing import Any
 import grpc
 from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+
+from emulation.switch.p4runtime.status import RequestError
+from emulation.switch.p4runtime.stream import Arbiter, Client
 
 Update = p4runtime_pb2.Update
 
@@ -32,19 +36,33 @@ class MemorySwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
         self.refuse_write: int | None = None
         self.hung = threading.Event()
         self.cells: dict[int, dict[int, tuple[int, int]]] = {}
-        self._primary = (0, 0)
+        self._arbiter = Arbiter(1)
         self._lock = threading.Lock()
 
     def StreamChannel(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        for request in requests:
-            bid = (request.arbitration.election_id.high, request.arbitration.election_id.low)
+        client = Client()
+        self._arbiter.clients.append(client)
+        context.add_callback(lambda: client.outbox.put(None))
+
+        def listen() -> None:
+            with contextlib.suppress(Exception):  # gRPC's own, when the peer has gone
+                for request in requests:
+                    with self._lock:
+                        self._arbiter.arbitrate(client, request.arbitration)
+
+        threading.Thread(target=listen, daemon=True).start()
+        try:
+            while (message := client.outbox.get()) is not None:
+                yield message
+        finally:
             with self._lock:
-                won = bid > self._primary
-                self._primary = max(bid, self._primary)
-            reply = p4runtime_pb2.StreamMessageResponse()
-            reply.arbitration.CopyFrom(request.arbitration)
-            reply.arbitration.status.code = code_pb2.OK if won else code_pb2.ALREADY_EXISTS
-            yield reply
+                self._arbiter.leave(client)
+
+    def _require_primary(self, request: Any, context: grpc.ServicerContext) -> None:
+        try:
+            self._arbiter.require_primary(request)
+        except RequestError as refused:
+            context.abort(refused.code, str(refused))
 
     def Capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:
         return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version="1.4.0")
@@ -55,6 +73,7 @@ class MemorySwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
         return p4runtime_pb2.GetForwardingPipelineConfigResponse(config=self.config)
 
     def SetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._require_primary(request, context)
         self.config, self.entities = request.config, []
         self.pushes += 1
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
@@ -62,6 +81,7 @@ class MemorySwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
     def Write(self, request: Any, context: grpc.ServicerContext) -> Any:
         while self.hung.is_set() and context.is_active():
             time.sleep(0.01)
+        self._require_primary(request, context)
         if self.refuse_write is not None:
             self.refuse_write -= 1
             if self.refuse_write < 0:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import grpc
 import pytest
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
-from controller.errors import SwitchError
+from controller.errors import ElectionError, SwitchError
 from controller.jobs.switch_share import Member, SwitchShare
 from controller.switches.program import load_artifact
 from controller.switches.session import P4RuntimeSession
@@ -25,9 +30,35 @@ def running() -> Iterator[Running]:
 
 @pytest.fixture
 def fabric(running: Running) -> Iterator[P4RuntimeSession]:
-    connected = P4RuntimeSession(running.address, 1, 10)
+    connected = P4RuntimeSession(running.address, 1, take_over=True)
     yield connected
     connected.close()
+
+
+@contextmanager
+def stranger(running: Running, election_id: int) -> Iterator[None]:
+    """Another controller's stream, which bids."""
+    bid = p4runtime_pb2.StreamMessageRequest()
+    bid.arbitration.device_id = 1
+    bid.arbitration.election_id.high, bid.arbitration.election_id.low = election_id >> 64, election_id & (2**64 - 1)
+    ended = threading.Event()
+
+    def requests() -> Iterator[p4runtime_pb2.StreamMessageRequest]:
+        yield bid
+        ended.wait()
+
+    with grpc.insecure_channel(running.address) as channel:
+        next(p4runtime_pb2_grpc.P4RuntimeStub(channel).StreamChannel(requests()))
+        yield
+        ended.set()
+    wait_until(lambda: not running.switch._arbiter.clients)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -53,7 +84,7 @@ def test_a_later_controller_takes_over_without_a_push(
     artifact = load_artifact(64)
     fabric.push(artifact, FABRIC_ADDRESS)
     fabric.install(job)
-    later = P4RuntimeSession(running.address, 1, 11)
+    later = P4RuntimeSession(running.address, 1, take_over=True)
     try:
         assert not later.push(artifact, FABRIC_ADDRESS)
         later.remove(job)
@@ -62,9 +93,50 @@ def test_a_later_controller_takes_over_without_a_push(
     assert len(running.switch.entities) == 2
 
 
-def test_an_earlier_election_id_does_not_become_primary(running: Running, fabric: P4RuntimeSession) -> None:
-    with pytest.raises(SwitchError, match="has another controller as its primary"):
-        P4RuntimeSession(running.address, 1, 9)
+def test_another_controllers_switch_is_not_taken_unless_told_so(running: Running, fabric: P4RuntimeSession) -> None:
+    says = rf"has another controller as its primary \(election id {fabric.election_id}\): --take-over takes it"
+    with pytest.raises(ElectionError, match=says):
+        P4RuntimeSession(running.address, 1)
+    assert fabric.up
+    later = P4RuntimeSession(running.address, 1, take_over=True)
+    try:
+        assert later.election_id > fabric.election_id and later.up
+        wait_until(lambda: not fabric.up)
+    finally:
+        later.close()
+
+
+def test_an_election_id_is_above_the_highest_seen(running: Running) -> None:
+    """Whatever the clock says, and though who had that one is gone."""
+    with stranger(running, 2**64 + 5):
+        pass
+    connected = P4RuntimeSession(running.address, 1)
+    try:
+        assert connected.election_id == 2**64 + 6 and connected.push(load_artifact(64), FABRIC_ADDRESS)
+        again = P4RuntimeSession(running.address, 1, former=connected.election_id)
+        assert again.election_id == 2**64 + 7
+        again.close()
+    finally:
+        connected.close()
+    with (
+        stranger(running, 2**128 - 1),
+        pytest.raises(ElectionError, match="a primary with the highest election id that there is: restart"),
+    ):
+        P4RuntimeSession(running.address, 1, take_over=True)
+
+
+def test_another_program_is_refused(running: Running) -> None:
+    first = P4RuntimeSession(running.address, 1)
+    first.push(load_artifact(64), FABRIC_ADDRESS)
+    first.close()
+    wait_until(lambda: not running.switch._arbiter.clients)
+    for anew in (False, True):
+        later = P4RuntimeSession(running.address, 1)
+        with pytest.raises(SwitchError, match="runs another program than netfold-v1model-256: stop who uses it"):
+            later.push(load_artifact(256), FABRIC_ADDRESS, anew)
+        later.close()
+        wait_until(lambda: not running.switch._arbiter.clients)
+    assert running.switch.config.p4_device_config == load_artifact(64).program
 
 
 def test_entries_come_and_go_with_the_job(running: Running, fabric: P4RuntimeSession, job: list[SwitchShare]) -> None:
@@ -128,4 +200,4 @@ def test_a_switch_that_dies_is_down(running: Running, fabric: P4RuntimeSession, 
 def test_nobody_at_the_address_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.switches.session.CONNECT_TIMEOUT_S", 0.2)
     with pytest.raises(SwitchError, match=r"no switch answers P4Runtime at 127\.0\.0\.1:1"):
-        P4RuntimeSession("127.0.0.1:1", 1, 1)
+        P4RuntimeSession("127.0.0.1:1", 1)

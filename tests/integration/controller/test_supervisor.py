@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from controller.errors import SwitchError
-from controller.http_api import Service
+from controller.http.service import Service
 from controller.jobs.job import Job, Joining
 from controller.jobs.job_table import JobTable
 from controller.switches.embedded import Switches
@@ -36,11 +36,18 @@ class World:
     switches: dict[str, Running] = field(default_factory=lambda: {name: Running() for name in ("root", "a", "b")})
     written: list[dict[str, Any]] = field(default_factory=list)
     macs: bool = False
+    own: bool = True
 
     def __post_init__(self) -> None:
         self.network = SwitchFleet(self.topology(), self.connect, lambda: self.seconds)
         self.network.push(load_artifact(64), anew=True)
-        self.jobs = JobTable(self.network, self.network.topology, lambda: self.seconds, lambda: self.epochs)
+        self.jobs = JobTable(
+            self.network,
+            self.network.topology,
+            lambda: self.seconds,
+            lambda: self.epochs,
+            lambda dump: self.written.append({**dump, "clean": self.network.clean}),
+        )
         service = Service(
             "1",
             "external",
@@ -50,7 +57,6 @@ class World:
             self.network,
             {},
             lambda: self.seconds,
-            lambda dump: self.written.append({**dump, "clean": self.network.clean}),
         )
         self.service = service
         owned = Switches(Path(), self.network.topology)
@@ -73,7 +79,7 @@ class World:
 
     def connect(self, switch: Switch, patience_s: float | None) -> P4RuntimeSession:
         self.epochs += 1
-        return P4RuntimeSession(switch.p4rt, 1, int(self.epochs), 0.5)
+        return P4RuntimeSession(switch.p4rt, 1, 0.5, take_over=self.own)
 
     def stop(self, name: str) -> None:
         """A switch dies, and its session has heard of it."""
@@ -93,7 +99,11 @@ class World:
         self.supervisor.look()
 
     def join(self, name: str = "demo") -> Job:
-        return [self.jobs.join(name, Joining(rank, 2, "127.0.0.1", (5000 + rank,))) for rank in range(2)][-1]
+        with self.service.changing() as jobs:
+            return [
+                jobs.join(name, Joining(rank, 2, "127.0.0.1", (5000 + rank,), nonce=f"{rank:032x}"))
+                for rank in range(2)
+            ][-1]
 
     def pushes(self) -> list[int]:
         return [running.switch.pushes for running in self.switches.values()]
@@ -217,6 +227,15 @@ def test_while_a_switch_is_away_nobody_joins_and_nobody_else_suffers(world: Worl
     world.look()
     assert world.pushes() == [2, 2, 1]
     assert [line["restarts"] for line in world.network.describe()] == [0, 0, 1]
+    assert [(event.kind, event.switch) for event in world.service.events.last(9)] == [
+        ("job-waiting", None),
+        ("job-ready", None),
+        ("switch-down", "b"),
+        ("job-ended", None),
+        ("job-waiting", None),  # the rank that came meanwhile, before the one that was refused
+        ("switch-up", "b"),
+    ]
+    assert world.service.events.history(1)[0].why == "the switch b failed"
     assert world.service.endpoints == {("root", 1): "127.0.0.1:1", ("a", 1): "127.0.0.1:2", ("b", 1): "127.0.0.1:3"}
     assert world.join().state == "ready"
 

@@ -31,7 +31,7 @@ class Ranks:
 
     def __init__(self, fabric: Fabric, job: str, world_size: int, window: int = 0) -> None:
         self.engines = [Engine("127.0.0.1") for _ in range(world_size)]
-        self.path, self.fabric = f"/jobs/{job}/ranks", fabric
+        self.path, self.fabric = f"/v1/jobs/{job}/ranks", fabric
         for rank, engine in enumerate(self.engines):
             body = {"world_size": world_size, "address": engine.address, "udp_ports": engine.ports}
             assert fabric.call("POST", f"{self.path}/{rank}", body)[0] == 200
@@ -196,16 +196,16 @@ def test_damaged_results_are_noticed_and_asked_for_again(tmp_path_factory: pytes
         wires = []
         for rank, engine in enumerate(engines):
             body = {"world_size": 2, "address": "127.0.0.1", "udp_ports": [1]}
-            place = fabric.call("POST", f"/jobs/damage/ranks/{rank}", body)[1]
+            place = fabric.call("POST", f"/v1/jobs/damage/ranks/{rank}", body)[1]
             wire = DamagingWire(
                 (place["fabric"]["address"], place["fabric"]["port"]), ("127.0.0.1", engine.ports[0]), 10
             )
             wires.append(wire)
             # The controller is told the wire's port: results go through it, too.
             body["udp_ports"] = [wire.socket.getsockname()[1]]
-            fabric.call("POST", f"/jobs/damage/ranks/{rank}", body)
+            fabric.call("POST", f"/v1/jobs/damage/ranks/{rank}", body)
         for rank, engine in enumerate(engines):
-            place = fabric.call("GET", f"/jobs/damage/ranks/{rank}")[1]
+            place = fabric.call("GET", f"/v1/jobs/damage/ranks/{rank}")[1]
             address, port = wires[rank].socket.getsockname()
             engine.configure(
                 address,

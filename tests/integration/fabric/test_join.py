@@ -31,8 +31,9 @@ READY = {
     "fabric": {"address": "127.0.0.1", "port": 4793},
     "switch": "switch",
     "switch_port": 1,
+    "token": "of-rank-0",
 }
-WAITING = {"state": "waiting"}
+WAITING = {"state": "waiting", "token": "of-rank-0"}
 DOWN = (503, {"detail": "the switch at 127.0.0.1:1 is gone"})
 GONE = (404, {"detail": "there is no job demo; jobs: none"})
 
@@ -41,7 +42,9 @@ class ScriptedController(ThreadingHTTPServer):
     """Answers with what it is told, the last for ever.
 
     Attributes:
-        heard: (method, path, body) of every request.
+        heard: (method, path, body) of every request, but for the nonces.
+        tokens: what each of them sent.
+        nonces: of the joins.
     """
 
     daemon_threads = True
@@ -50,6 +53,8 @@ class ScriptedController(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), ScriptedHandler)
         self.answers = list(answers)
         self.heard: list[tuple[str, str, Any]] = []
+        self.tokens: list[str | None] = []
+        self.nonces: set[str] = set()
         self.silent = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
@@ -58,8 +63,11 @@ class ScriptedHandler(BaseHTTPRequestHandler):
     server: ScriptedController
 
     def answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.heard.append((self.command, self.path, json.loads(body or b"null")))
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
+        if body and "nonce" in body:
+            self.server.nonces.add(body.pop("nonce"))
+        self.server.heard.append((self.command, self.path, body))
+        self.server.tokens.append(self.headers["Authorization"])
         answers = self.server.answers
         code, payload = (200, {}) if self.command == "DELETE" else answers[0] if len(answers) == 1 else answers.pop(0)
         data = json.dumps(payload).encode()
@@ -99,7 +107,7 @@ def test_a_rank_learns_the_slots_of_each_of_its_pools() -> None:
         assert methods == ["POST", "GET", "GET", "DELETE"]
         # On loopback no MAC is told.
         assert controller.heard[0][1:] == (
-            "/jobs/demo/ranks/0",
+            "/v1/jobs/demo/ranks/0",
             {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000, 5001], "slots": 64},
         )
 
@@ -111,10 +119,19 @@ def test_a_switch_that_is_down_is_an_error_unless_one_is_patient() -> None:
         joined(controller.url, patient=True).leave()
         # The job that ended under a waiting rank is joined anew.
         assert [method for method, _, _ in controller.heard] == ["POST", "POST", "GET", "POST", "DELETE"]
+        own = "Bearer of-rank-0"
+        assert controller.tokens == [None, None, own, None, own] and len(controller.nonces) == 1
     with answering((409, {"detail": "another world size"})) as controller:
         with pytest.raises(JoinError, match="another world size"):
             joined(controller.url, patient=True)
         assert len(controller.heard) == 1
+
+
+def test_a_rank_that_comes_back_shows_its_token() -> None:
+    with answering((200, READY)) as controller:
+        session = joined(controller.url, token="of-before")
+        session.leave()
+        assert controller.tokens == ["Bearer of-before", "Bearer of-rank-0"] and session.token == "of-rank-0"
 
 
 def test_patience_ends_with_the_deadline() -> None:
@@ -133,9 +150,9 @@ def test_a_session_outlives_its_job_and_leaves_no_later_one(monkeypatch: pytest.
             assert time.monotonic() < give_up
             time.sleep(0.01)
         session.leave()
-        beat = ("POST", "/jobs/demo/ranks/0/heartbeat?epoch=9", {"position": 0})
+        beat = ("POST", "/v1/jobs/demo/ranks/0/heartbeat?epoch=9", {"position": 0})
         assert controller.heard[1:4] == [beat] * 3
-        assert controller.heard[-1][:2] == ("DELETE", "/jobs/demo/ranks/0?epoch=9")
+        assert controller.heard[-1][:2] == ("DELETE", "/v1/jobs/demo/ranks/0?epoch=9")
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:9339", "ftp://127.0.0.1", "http://127.0.0.1:nine"])

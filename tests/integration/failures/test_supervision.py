@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
+from emulation.switch.p4runtime.server import ARBITRATION_S
 from hostlib._engine import Engine
 from hostlib.fabric.aggregation import configure
 from hostlib.fabric.job_client import FabricSession, join
@@ -69,7 +73,7 @@ def pid_of(fabric: Fabric, switch: str) -> int:
 def refused_promptly(fabric: Fabric, says: str) -> None:
     asked = time.monotonic()
     body = {"world_size": 1, "address": "127.0.0.1", "udp_ports": [5000]}
-    code, answer = fabric.call("POST", "/jobs/meanwhile/ranks/0", body)
+    code, answer = fabric.call("POST", "/v1/jobs/meanwhile/ranks/0", body)
     assert (code, len(answer["detail"].splitlines())) == (503, 1), answer
     assert says in answer["detail"]
     assert time.monotonic() - asked < 1
@@ -109,8 +113,7 @@ def test_a_stalled_switch_is_noticed_killed_and_started_again(start_fabric: Call
         wait_until(fabric, 3.5, lambda status: not status["up"])
         refused_promptly(fabric, "does not answer")
         # Its entries can no longer be removed: it is not taken back as it was.
-        assert fabric.call("DELETE", "/jobs/before/ranks/0")[0] == 200
-        assert fabric.call("DELETE", "/jobs/before/ranks/1")[0] == 200
+        assert fabric.call("DELETE", "/v1/jobs/before")[0] == 200
         status = wait_until(fabric, 15, lambda status: status["up"])
         assert restarts(status) == [1] and pid_of(fabric, "switch") != pid
         assert not Path(f"/proc/{pid}").exists()
@@ -200,3 +203,61 @@ def test_a_switch_of_somebody_else_is_waited_for(start_fabric: Callable[..., Fab
         status = wait_until(fabric, 10, lambda status: status["up"])
         assert restarts(status) == [2]
         sum_in_a_new_job(fabric, "after the stall", stack)
+
+
+@contextmanager
+def strangers(p4rt: str, count: int, election_id: int | None) -> Iterator[None]:
+    """Other controllers' streams, which bid or say nothing."""
+    ended = threading.Event()
+
+    def requests() -> Iterator[p4runtime_pb2.StreamMessageRequest]:
+        if election_id is not None:
+            bid = p4runtime_pb2.StreamMessageRequest()
+            bid.arbitration.device_id = 1
+            high, low = election_id >> 64, election_id & (2**64 - 1)
+            bid.arbitration.election_id.high, bid.arbitration.election_id.low = high, low
+            yield bid
+        ended.wait()
+
+    with grpc.insecure_channel(p4rt) as channel:
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        streams = [stub.StreamChannel(requests()) for _ in range(count)]
+        if election_id is not None:
+            next(streams[0])
+        yield
+        ended.set()
+        for stream in streams:
+            stream.cancel()
+
+
+def test_a_stranger_with_the_highest_election_id_loses_the_switch_again(start_fabric: Callable[..., Fabric]) -> None:
+    fabric = start_fabric(*ELEMENTS)
+    with ExitStack() as stack:
+        sum_in_a_new_job(fabric, "before", stack)
+        pid = pid_of(fabric, "switch")
+        with strangers(fabric.status()["switches"][0]["p4rt"], 1, 2**128 - 1):
+            wait_until(fabric, 3, lambda status: not status["up"])
+            wait_until(fabric, 10, lambda status: status["up"])
+        assert pid_of(fabric, "switch") != pid
+        sum_in_a_new_job(fabric, "after", stack)
+
+
+def test_a_stranger_with_a_higher_election_id_is_outbid(start_fabric: Callable[..., Fabric]) -> None:
+    fabric = start_fabric(*ELEMENTS)
+    pid = pid_of(fabric, "switch")
+    with strangers(fabric.status()["switches"][0]["p4rt"], 1, 2**100), ExitStack() as stack:
+        wait_until(fabric, 3, lambda status: not status["up"])
+        wait_until(fabric, 10, lambda status: status["up"])
+        assert pid_of(fabric, "switch") == pid
+        sum_in_a_new_job(fabric, "after", stack)
+
+
+def test_idle_streams_keep_no_controller_out(start_fabric: Callable[..., Fabric]) -> None:
+    fabric = start_fabric(*ELEMENTS)
+    p4rt = fabric.status()["switches"][0]["p4rt"]
+    with strangers(p4rt, 30, None):
+        time.sleep(ARBITRATION_S + 1)
+        assert fabric.status()["up"]
+        with strangers(p4rt, 1, 2**100), ExitStack() as stack:
+            wait_until(fabric, 10, lambda status: status["up"])
+            sum_in_a_new_job(fabric, "after", stack)

@@ -63,7 +63,8 @@ class World:
     def join(self, rank: int, world_size: int = 2, name: str = "demo", policy: str = "sum", pools: int = 1) -> Job:
         """Rank RANK_ALL is the server."""
         udp_ports = tuple(5000 + rank % 1000 + 1000 * pool for pool in range(pools))
-        return self.table.join(name, Joining(rank, world_size, "127.0.0.1", udp_ports, policy=policy))
+        nonce = f"{rank:032x}"
+        return self.table.join(name, Joining(rank, world_size, "127.0.0.1", udp_ports, policy=policy, nonce=nonce))
 
 
 @pytest.fixture
@@ -128,22 +129,23 @@ def test_a_rank_cannot_be_taken_over_from_another_address(world: World) -> None:
 
 
 def test_without_a_port_nothing_is_left_half_joined() -> None:
-    world = World(ports=1)
+    world = World(ports=3)
+    with pytest.raises(RequestError, match="job demo needs 4 switch ports; the fabric has 3") as refused:
+        world.join(0, 4)
+    assert (refused.value.status, world.table.jobs) == (422, {})
     world.join(0)
-    with pytest.raises(RequestError, match="no switch port is free") as refused:
-        world.join(1)
-    assert refused.value.status == 503
-    assert list(world.table.jobs["demo"].ranks) == [0]
-    with pytest.raises(RequestError):
+    with pytest.raises(RequestError, match="job other needs 2 switch ports; free: 1: wait") as refused:
         world.join(0, name="other")
+    assert refused.value.status == 503
     assert list(world.table.jobs) == ["demo"]
+    assert world.join(1).state == "ready" and world.join(0, 1, "small").state == "ready"
 
 
 def test_slots_run_out_and_come_back(world: World) -> None:
     fitting = constants.SLOTS // SLOTS_PER_POOL
     jobs = [world.join(0, 1, f"job{n}") for n in range(fitting)]
     assert sorted(job.pools[0].first_slot for job in jobs) == list(range(0, constants.SLOTS, SLOTS_PER_POOL))
-    with pytest.raises(RequestError, match=f"no {SLOTS_PER_POOL} slots are free") as refused:
+    with pytest.raises(RequestError, match=f"{SLOTS_PER_POOL} slots are needed, and 0 of {constants.SLOTS}") as refused:
         world.join(0, 1, "one too many")
     assert refused.value.status == 503
     world.table.leave("job1", 0)
@@ -424,16 +426,16 @@ def plugged(hosts: dict[int, str], ports: int = 3) -> World:
 
 
 def come(world: World, rank: int, address: str, name: str = "demo", mac: int | None = 0xAA) -> Job:
-    return world.table.join(name, Joining(rank, 2, address, (5000 + rank,), mac))
+    return world.table.join(name, Joining(rank, 2, address, (5000 + rank,), mac, nonce=f"{rank:032x}"))
 
 
 def test_a_rank_gets_the_port_that_its_host_is_plugged_into() -> None:
-    world = plugged({1: "10.0.0.1", 2: "10.0.0.2", 3: "10.0.0.3"})
+    world = plugged({port: f"10.0.0.{port}" for port in range(1, 5)}, 4)
     come(world, 0, "10.0.0.3")
     job = come(world, 1, "10.0.0.1")
     assert [job.ranks[rank].switch_port for rank in (0, 1)] == [3, 1]
     for name, rank, address, mac, status, says in (
-        ("other", 0, "10.0.0.9", 0xAA, 422, "has the host 10.0.0.9; hosts: 10.0.0.1, 10.0.0.2, 10.0.0.3"),
+        ("other", 0, "10.0.0.9", 0xAA, 422, "has the host 10.0.0.9; hosts: 10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4"),
         ("other", 0, "10.0.0.1", 0xAA, 503, "port 1 of switch, where host 10.0.0.1 is, has rank 1 of job demo: wait"),
         ("other", 0, "10.0.0.2", None, 422, "port 2 of switch, where host 10.0.0.2 is, needs the host's MAC"),
     ):
@@ -460,7 +462,7 @@ def test_ports_without_a_host_are_anybodys() -> None:
     come(world, 0, "10.0.0.9")
     job = come(world, 1, "10.0.0.8")
     assert [job.ranks[rank].switch_port for rank in (0, 1)] == [1, 3]
-    with pytest.raises(RequestError, match="no switch port is free"):
+    with pytest.raises(RequestError, match="job other needs 2 switch ports; free: 1: wait for a job to end"):
         come(world, 0, "10.0.0.7", "other")
 
 

@@ -417,7 +417,7 @@ def test_every_tensor_is_played_by_its_own_schedule(mechanism: str) -> None:
     from simulation.simulator.play import _programs
 
     workload = of_trace(small_trace(5, MEGABYTE))
-    made, of_tensor, _ = _programs(Job(workload, find(mechanism), 3), star(3), True)
+    made, of_tensor, _ = _programs(Job(workload, find(mechanism), 3), star(3), True, False)
     for tensor, program in zip(workload.tensors, of_tensor, strict=True):
         own = compile_schedule(find(mechanism).schedule(3, size=tensor.bytes, turn=tensor.turn))
         assert all(

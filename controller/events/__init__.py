@@ -1,0 +1,1 @@
+"""What happened: the event log, and the history of ended jobs, as files of JSON lines."""
