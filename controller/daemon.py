@@ -25,7 +25,7 @@ from controller.errors import ControllerError, StateError, SwitchError
 from controller.events.event_log import EventLog
 from controller.http.app import create_app
 from controller.http.service import Service
-from controller.jobs.job_table import JobTable
+from controller.jobs.job_table import LEASE_S, JobTable
 from controller.lease_clock import LeaseClock
 from controller.listen_address import parse_listen_address
 from controller.state_file import State, create_folder, running
@@ -59,6 +59,7 @@ class DaemonConfig:
         topology: switches that are already running; None starts embedded ones.
         tree: number of leaves of embedded switches under one root; 0 for a single switch.
         ports: of each embedded switch with ranks on it.
+        lease_s: how long a rank may give no heartbeat before its place is lost.
         take_over: whether running switches may have another controller, or another program.
         certificates: for HTTP, and for switches that are not on this machine.
         trusted_network: whether tokens and TLS are not needed on addresses that other machines reach.
@@ -75,6 +76,7 @@ class DaemonConfig:
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
+    lease_s: float = LEASE_S
     take_over: bool = False
     certificates: CertificateFolder | None = None
     trusted_network: bool = False
@@ -166,7 +168,13 @@ def _serve(
         entries = RecordedEntries(network, store.begin_writes)
         tenants = Tenants(store)
         jobs = JobTable(
-            entries, topology, clock, time.time, lambda dump: store.save(dump, network.clean), tenants.quota
+            entries,
+            topology,
+            clock,
+            time.time,
+            lambda dump: store.save(dump, network.clean),
+            tenants.quota,
+            config.lease_s,
         )
         if pushed:
             jobs.restore_epoch(saved["last_epoch"])

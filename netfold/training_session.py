@@ -16,7 +16,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from hostlib.collectives.arguments import require_deadline, require_lanes, require_own_address, require_text
+from hostlib.collectives.arguments import (
+    require_deadline,
+    require_lanes,
+    require_own_address,
+    require_silence,
+    require_text,
+)
 from hostlib.collectives.bootstrap import join_group
 from hostlib.collectives.create import create_collective
 from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK, ScheduledCollective
@@ -29,6 +35,7 @@ from hostlib.pytorch.reduction import Reduction, require_summable
 from hostlib.pytorch.step_times import NS_PER_MS, Span, StepTimes, summary
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport_registry import DEFAULT_TRANSPORT, find_transport
+from hostlib.transport.waits import PATIENCE_S, SILENCE_S
 
 OPERATIONS = ("sum", "avg")
 KEPT = 1000  # the latest steps, and sums, that are kept: memory stays bounded in long runs
@@ -205,6 +212,8 @@ def session(
     *,
     controller: str = DEFAULT_CONTROLLER,
     deadline_s: float = 30.0,
+    patience_s: float = PATIENCE_S,
+    silence_s: float = SILENCE_S,
     address: str = "127.0.0.1",
     fallback: str = DEFAULT_FALLBACK,
     lanes: int = 1,
@@ -220,6 +229,8 @@ def session(
         mechanism: as `ring` or `inagg+mcast`, with options after colons: see `mechanisms`.
         controller: URL of the controller, for mechanisms that need the fabric.
         deadline_s: seconds without progress after which a rank reports which ranks are missing.
+        patience_s: seconds without a result after which the switch counts as dead, while all ranks wait for it.
+        silence_s: seconds without a sign of life after which a rank counts as missing.
         address: this host's IPv4 address towards the switch.
         fallback: the mechanism that takes over when the switch fails.
         lanes: sockets and threads that share a tensor on its way to the switch; 1 to 4.
@@ -242,6 +253,8 @@ def session(
     for what, text in (("mechanism", mechanism), ("controller", controller), ("fallback", fallback)):
         require_text(what, text)
     require_deadline("deadline_s", deadline_s)
+    require_deadline("patience_s", patience_s)
+    require_silence("silence_s", silence_s)
     require_lanes("lanes", lanes)
     require_own_address("address", address)
     chosen = find(mechanism)
@@ -251,7 +264,10 @@ def session(
     with (
         find_transport(transport).environment() as here,
         _default_group_as_before(),
-        join_group(here, "session", deadline_s, number=next(_numbers)) as (context, job),
+        join_group(here, "session", deadline_s, number=next(_numbers), patience_s=patience_s, silence_s=silence_s) as (
+            context,
+            job,
+        ),
     ):
         collective = create_collective(chosen, context, controller, job, address, fallback=fallback, lanes=lanes)
         made = Session(chosen.name, context, collective)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from controller.commands.state_dir import state_dir_option
 from controller.errors import ControllerError
+from controller.jobs.job_table import LEASE_S, SHORTEST_LEASE_S
 from controller.listen_address import parse_listen_address
 from controller.state_file import STATE_FILE, State, create_folder, running
 from controller.switches.program import load_artifact
@@ -85,6 +87,14 @@ def _racks(leaves: str) -> list[str] | None:
     help="IPv4 address of the fabric.",
 )
 @click.option(
+    "--lease",
+    "lease_s",
+    type=types.TIME,
+    default=f"{LEASE_S:g}s",
+    show_default=True,
+    help="How long a rank may give the controller no sign of life before its place is lost.",
+)
+@click.option(
     "--take-over",
     is_flag=True,
     help="Take running switches from another controller, and replace another program.",
@@ -129,6 +139,7 @@ def start(
         controller stop
     """
     _require_legal(p4rt, switch_ports, topology, fabric_address)
+    _require_lease(options["lease_s"])
     parse_listen_address(options["http"])
     load_artifact(options["elements"])
     switches = _running_switches(p4rt, switch_ports, device_id, topology, fabric_address)
@@ -171,6 +182,15 @@ def _require_legal(switch: str | None, switch_ports: Path | None, topology: Path
         raise ControllerError(
             f"--fabric-address {fabric_address!r} is not an IPv4 address (as in {FABRIC_ADDRESS})"
         ) from None
+
+
+def _require_lease(lease_s: float) -> None:
+    """Check that a lease outlasts lost heartbeats. Raises ControllerError."""
+    if not SHORTEST_LEASE_S <= lease_s < math.inf:
+        raise ControllerError(
+            f"--lease must be at least {SHORTEST_LEASE_S:g} s and finite, as ranks give a sign of life every 5 s, "
+            f"not {lease_s:g} s"
+        )
 
 
 def _require_trust(http: str, switches: Topology | None, folder: Path | None, trusted_network: bool) -> None:

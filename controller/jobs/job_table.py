@@ -23,6 +23,7 @@ from hostlib.protocol import constants
 from hostlib.protocol.slots import SLOTS_PER_POOL
 
 LEASE_S = 30.0
+SHORTEST_LEASE_S = 15.0  # three heartbeats of a rank
 REPLACED_S = 2  # a rank of an incomplete job that does not poll for this long may be replaced
 JOB_IDS = 1024
 
@@ -41,6 +42,7 @@ class JobTable:
         save: called with the table's dump after each change but heartbeats; if it raises a StateError, a join or the
             draining of a switch is undone.
         quota: limits of a tenant.
+        lease_s: a rank without a heartbeat for so long is lost.
 
     Attributes:
         unsaved: whether the last change could not be saved; `expire` tries again.
@@ -54,6 +56,7 @@ class JobTable:
         now: Callable[[], float],
         save: Callable[[dict[str, Any]], None] = lambda dump: None,
         quota: Callable[[str], Quota] = lambda tenant: Quota(),
+        lease_s: float = LEASE_S,
     ) -> None:
         self._entries = entries
         self._topology = topology
@@ -62,6 +65,7 @@ class JobTable:
         self._saving = save
         self.unsaved = False
         self._quota = quota
+        self._lease_s = lease_s
         # A job has the same slots on every switch that it uses.
         self._slots = SlotPool(constants.SLOTS)
         self._shared: int | None = None
@@ -401,7 +405,7 @@ class JobTable:
             self.changed()
 
     def expire(self) -> None:
-        """Mark ranks without a heartbeat for LEASE_S as lost; end jobs without a living rank; look at the queue.
+        """Mark ranks whose lease is over as lost; end jobs without a living rank; look at the queue.
 
         Raises:
             SwitchError: a switch is gone; jobs have ended all the same.
@@ -411,7 +415,7 @@ class JobTable:
         try:
             for job in list(self.jobs.values()):
                 for rank in job.everybody:
-                    if rank.state == "joined" and self._clock() - rank.heartbeat > LEASE_S:
+                    if rank.state == "joined" and self._clock() - rank.heartbeat > self._lease_s:
                         rank.state = "lost"
                 if job.over:
                     self._end(job)

@@ -9,7 +9,9 @@ from typing import Any
 from hostlib.errors import RunError
 from hostlib.protocol.slots import LARGEST_POOLS
 from hostlib.system.interfaces import interface_of
+from hostlib.transport.waits import BEAT_S
 
+SHORTEST_SILENCE_S = 3 * BEAT_S
 LONGEST_DEADLINE_S = 1_000_000  # 11 days; torch's timers overflow far above
 
 
@@ -33,6 +35,15 @@ def require_deadline(what: str, seconds: Any) -> None:
         raise RunError(f"{what} must be above 0, not {seconds}")
     if seconds > LONGEST_DEADLINE_S:
         raise RunError(f"{what} must be at most {LONGEST_DEADLINE_S} s, not {seconds}")
+
+
+def require_silence(what: str, seconds: Any) -> None:
+    """Check how long a rank may be silent, in seconds. Raises RunError, with `what` as the subject."""
+    require_deadline(what, seconds)
+    if seconds < SHORTEST_SILENCE_S:
+        raise RunError(
+            f"{what} must be at least {SHORTEST_SILENCE_S} s, as ranks give a sign of life every {BEAT_S} s, not {seconds}"
+        )
 
 
 def require_text(what: str, text: Any) -> None:

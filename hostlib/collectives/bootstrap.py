@@ -24,6 +24,7 @@ from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import quoted
 from hostlib.transport.transport import Connector, Transport, first_line
+from hostlib.transport.waits import PATIENCE_S, SILENCE_S
 
 STORE_GRACE_S = 30
 
@@ -37,6 +38,8 @@ def join_group(
     own: int = 0,
     number: int = 0,
     slots: int = SLOTS_PER_POOL,
+    patience_s: float = PATIENCE_S,
+    silence_s: float = SILENCE_S,
 ) -> Iterator[tuple[RankContext, str]]:
     """Join the group of all ranks for the duration of the block; yields the rank's context and a job name.
 
@@ -47,7 +50,8 @@ def join_group(
         servers: how many processes, the last ones, serve and are not ranks.
         own: how many of those, the last ones, belong to a strategy.
         number: of this group, among the groups that these processes form one after the other.
-        slots: see RankContext.
+        slots, patience_s: see RankContext.
+        silence_s: see FailureDetector.
 
     Raises:
         HostlibError: whatever the block raises; torch's own errors become one that names the missing ranks.
@@ -69,7 +73,7 @@ def join_group(
     if here.rank == 0:
         store.set("job", f"{purpose}-{uuid.uuid4().hex[:12]}")
     job = store.get("job").decode()
-    detector = FailureDetector(here.host, here.port, job, here.rank, here.world_size, servers)
+    detector = FailureDetector(here.host, here.port, job, here.rank, here.world_size, servers, silence_s=silence_s)
     started = time.monotonic()
     try:
         another_gloo = gloo_maker(store, here.rank, workers, deadline_s)
@@ -95,6 +99,7 @@ def join_group(
             servers,
             another_transport,
             slots=slots,
+            patience_s=patience_s,
         )
         with ExitStack() as detectors:
             among = part_maker(context, here, job, store, connector, detectors)
@@ -126,7 +131,8 @@ def multicast_maker(
     def make(controller: str, address: str) -> SwitchMulticast:
         assert context.another_transport is not None
         name = f"{job}-own{next(calls)}"
-        detector = FailureDetector(here.host, here.port, name, context.rank, context.world_size)
+        silence_s = context.detector.silence_s
+        detector = FailureDetector(here.host, here.port, name, context.rank, context.world_size, silence_s=silence_s)
         detectors.callback(detector.close)
         own = replace(context, detector=detector, transport=context.another_transport())
         return SwitchMulticast(own, controller, name, address, Streams.of_workers(context.world_size, context.slots))
@@ -150,12 +156,23 @@ def part_maker(
         another_gloo = gloo_maker(own, rank, len(ranks), context.deadline_s)
         gloo = another_gloo()
         transport = connector.connect(own, "hosts", ranks, here.rank, context.deadline_s, gloo=gloo)
-        detector = FailureDetector(here.host, here.port, name, rank, len(ranks), run=context.detector)
+        detector = FailureDetector(
+            here.host, here.port, name, rank, len(ranks), run=context.detector, silence_s=context.detector.silence_s
+        )
         detectors.callback(detector.close)
         nccl = nccl_maker(own, rank, len(ranks), context.deadline_s)
-        deadline_s, slots = context.deadline_s, context.slots
         part = RankContext(
-            rank, len(ranks), gloo, detector, deadline_s, another_gloo, nccl, transport, slots=slots, first=first
+            rank,
+            len(ranks),
+            gloo,
+            detector,
+            context.deadline_s,
+            another_gloo,
+            nccl,
+            transport,
+            slots=context.slots,
+            first=first,
+            patience_s=context.patience_s,
         )
         return part, name
 

@@ -28,7 +28,6 @@ from hostlib.errors import FabricError, HostlibError, RunError
 from hostlib.fabric import engine_checks
 from hostlib.fabric.failover import (
     LOOK_S,
-    PATIENCE_S,
     Failure,
     OtherBlocksError,
     Patience,
@@ -124,10 +123,9 @@ class SwitchAggregation:
         sum_by_hosts: HostSum,
         use: FabricUse = FabricUse.SUM,
         lanes: int = 1,
-        patience_s: float = PATIENCE_S,
     ) -> None:
         self._context, self._controller, self._job = context, controller, job
-        self._sum_by_hosts, self._use, self._patience = sum_by_hosts, use, Patience(patience_s)
+        self._sum_by_hosts, self._use, self._patience = sum_by_hosts, use, Patience(context.patience_s)
         self.engine = Engine(address, [0] * lanes)
         self._lock = threading.Lock()
         self._summing: dict[int, Summing] = {}

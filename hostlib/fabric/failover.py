@@ -15,8 +15,7 @@ from hostlib.fabric.job_client import FabricSession
 from hostlib.transport.rank_context import RankContext
 
 LOOK_S = 0.05  # polling interval of a waiting host
-PATIENCE_S = 2.0  # silence after which the switch counts as dead
-PATIENCE_REFUSED_S = 0.3  # the same, if the system reports that no process listens at the switch's address
+PATIENCE_REFUSED_S = 0.3  # silence that is enough if the system reports that no process listens at the switch's address
 REJOIN_EVERY_S = 0.5
 
 
@@ -78,7 +77,7 @@ class Patience:
 
     def is_over(self, silent_s: float, stats: Mapping[str, int]) -> bool:
         refused = self.refused(silent_s, stats)
-        return silent_s > (PATIENCE_REFUSED_S if refused else self._patience_s)
+        return silent_s > (min(PATIENCE_REFUSED_S, self._patience_s) if refused else self._patience_s)
 
 
 def failures_seen(context: RankContext) -> int:

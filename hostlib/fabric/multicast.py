@@ -23,7 +23,6 @@ from hostlib.errors import HostlibError, RunError
 from hostlib.fabric import engine_checks
 from hostlib.fabric.failover import (
     LOOK_S,
-    PATIENCE_S,
     Failure,
     Patience,
     announce_failure,
@@ -156,9 +155,8 @@ class SwitchMulticast:
         job: str,
         address: str,
         streams: Streams,
-        patience_s: float = PATIENCE_S,
     ) -> None:
-        self._context, self._streams, self._patience = context, streams, Patience(patience_s)
+        self._context, self._streams, self._patience = context, streams, Patience(context.patience_s)
         self._multicaster = Multicaster(address)
         self._lines = [StreamState(source) for source in streams.sources]
         self._lock = threading.Lock()

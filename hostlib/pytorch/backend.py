@@ -2,7 +2,7 @@
 
 Importing this module registers it; docs/torch.md describes its behaviour and setup. Environment: NETFOLD_MECHANISM
 (default inagg+mcast), NETFOLD_FALLBACK (ring), NETFOLD_LANES (1), NETFOLD_CONTROLLER (URL), NETFOLD_DEADLINE_S (30),
-NETFOLD_ADDRESS (this host's address towards the switch).
+NETFOLD_PATIENCE_S (2), NETFOLD_SILENCE_S (1.5), NETFOLD_ADDRESS (this host's address towards the switch).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hostlib.collectives.arguments import require_deadline, require_lanes, require_own_address
+from hostlib.collectives.arguments import require_deadline, require_lanes, require_own_address, require_silence
 from hostlib.collectives.bootstrap import gloo_maker, nccl_maker
 from hostlib.collectives.create import create_collective
 from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK
@@ -35,6 +35,7 @@ from hostlib.strategies.strategy import choose, parts_of, registered_strategies
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.gloo_transport import GlooTransport
 from hostlib.transport.rank_context import RankContext
+from hostlib.transport.waits import PATIENCE_S, SILENCE_S
 
 NAME = "netfold"
 DEVICES = ["cpu", "cuda"] if torch.backends.cuda.is_built() else ["cpu"]
@@ -72,6 +73,10 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         super().__init__(rank, world_size)  # type: ignore[call-arg]
         deadline_s = _number("NETFOLD_DEADLINE_S", 30.0)
         require_deadline("NETFOLD_DEADLINE_S", deadline_s)
+        patience_s = _number("NETFOLD_PATIENCE_S", PATIENCE_S)
+        require_deadline("NETFOLD_PATIENCE_S", patience_s)
+        silence_s = _number("NETFOLD_SILENCE_S", SILENCE_S)
+        require_silence("NETFOLD_SILENCE_S", silence_s)
         lanes = _number("NETFOLD_LANES", 1)
         require_lanes("NETFOLD_LANES", lanes)
         address = os.environ.get("NETFOLD_ADDRESS", "127.0.0.1")
@@ -93,7 +98,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             store.set("netfold/job", f"torch-{uuid.uuid4().hex[:12]}")
         job = store.get("netfold/job").decode()
         self._last: Future[Tensor] | None = None
-        self._detector = FailureDetector(host, port, job, rank, world_size)
+        self._detector = FailureDetector(host, port, job, rank, world_size, silence_s=silence_s)
         own_gloo = another_gloo()
         try:
             self._collective = create_collective(
@@ -107,6 +112,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
                     another_gloo,
                     nccl_maker(store, rank, world_size, deadline_s),
                     GlooTransport(own_gloo),
+                    patience_s=patience_s,
                 ),
                 os.environ.get("NETFOLD_CONTROLLER", DEFAULT_CONTROLLER),
                 job,

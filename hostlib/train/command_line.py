@@ -140,6 +140,22 @@ train_options = together(
         help="How long a rank may make no progress before the run ends and names it.",
     ),
     click.option(
+        "--patience",
+        "patience_s",
+        type=types.TIME,
+        default=f"{DEFAULTS['patience_s']:g}s",
+        show_default=True,
+        help="How long the switch may be silent before the fallback continues.",
+    ),
+    click.option(
+        "--silence",
+        "silence_s",
+        type=types.TIME,
+        default=f"{DEFAULTS['silence_s']:g}s",
+        show_default=True,
+        help="A rank that gives no sign of life for so long is missing.",
+    ),
+    click.option(
         "--address",
         type=types.ADDRESS,
         default=DEFAULTS["address"],

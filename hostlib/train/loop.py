@@ -65,7 +65,15 @@ def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dic
     if options.world_size is not None and options.world_size != workers:
         raise RunError(f"--workers {options.world_size} does not match the {workers} ranks that were started")
     _be_deterministic(options.seed)
-    with join_group(here, "train", options.deadline_s, servers, choice.strategy.servers) as (rank_context, job):
+    with join_group(
+        here,
+        "train",
+        options.deadline_s,
+        servers,
+        choice.strategy.servers,
+        patience_s=options.patience_s,
+        silence_s=options.silence_s,
+    ) as (rank_context, job):
         if here.rank >= workers:
             _serve(options, choice, rank_context, job, here.rank - workers)
             return {}

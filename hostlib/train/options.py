@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 
-from hostlib.collectives.arguments import require_deadline, require_lanes
+from hostlib.collectives.arguments import require_deadline, require_lanes, require_silence
 from hostlib.datasets.dataset import parse_dataset
 from hostlib.errors import RunError
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
@@ -14,6 +14,7 @@ from hostlib.mechanisms.mechanism import find_fallback
 from hostlib.models.zoo.catalogue import require_known
 from hostlib.strategies.strategy import choose
 from hostlib.transport.transport_registry import DEFAULT_TRANSPORT, require_transport
+from hostlib.transport.waits import PATIENCE_S, SILENCE_S
 
 MOST_WORKERS = 1024
 FLAGS = {"steps": "--iterations", "batch_size": "--batch", "bucket_mb": "--bucket"}
@@ -21,7 +22,7 @@ FLAGS = {"steps": "--iterations", "batch_size": "--batch", "bucket_mb": "--bucke
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
-    """Options of `hostlib train`; batch size is per rank, bucket size in MiB, the deadline in seconds.
+    """Options of `hostlib train`; batch size is per rank, bucket size in MiB.
 
     Attributes:
         model: a network of the zoo, with its options, or `package.module:factory`.
@@ -30,6 +31,7 @@ class TrainOptions:
         fallback: the mechanism that takes over when the switch fails.
         lanes: sockets and threads per rank that share a tensor on its way to the switch; 1 to 4.
         transport: carries messages between hosts.
+        deadline_s, patience_s, silence_s: docs/failures.md, "How long is waited".
         profile: folder for one Chrome trace per rank; None for no trace.
         save: file for the final weights, as by torch.save; None for no file.
 
@@ -49,6 +51,8 @@ class TrainOptions:
     bucket_mb: float = 0.05
     controller: str = DEFAULT_CONTROLLER
     deadline_s: float = 30.0
+    patience_s: float = PATIENCE_S
+    silence_s: float = SILENCE_S
     address: str = "127.0.0.1"
     steps: int | None = None
     fallback: str = "ring"
@@ -70,6 +74,8 @@ class TrainOptions:
                 finite = " and finite" if value == math.inf else ""
                 raise RunError(f"{FLAGS.get(name, f'--{name}')} must be above 0{finite}, not {value}")
         require_deadline("--deadline", self.deadline_s)
+        require_deadline("--patience", self.patience_s)
+        require_silence("--silence", self.silence_s)
         require_lanes("--lanes", self.lanes)
         if self.world_size is not None and self.world_size < 1:
             raise RunError(f"--workers must be at least 1, not {self.world_size}")

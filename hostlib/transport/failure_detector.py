@@ -15,9 +15,8 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from hostlib.errors import ENDED_EARLY, HostlibError, MissingRankError, RunError
+from hostlib.transport.waits import BEAT_S, SILENCE_S
 
-BEAT_S = 0.25
-WATCH_S = 1.5
 STORE_TIMEOUT = timedelta(seconds=10)
 
 
@@ -46,6 +45,7 @@ class FailureDetector:
         group: prefix of the heartbeats' keys; unique to each group of ranks.
         servers: how many of them, the last ones, serve and do not train.
         run: the detector of all ranks of the run, which explains failures of a group that is a part of them.
+        silence_s: a rank that gave no sign of life for so long counts as missing.
     """
 
     def __init__(
@@ -57,7 +57,9 @@ class FailureDetector:
         world_size: int,
         servers: int = 0,
         run: FailureDetector | None = None,
+        silence_s: float = SILENCE_S,
     ) -> None:
+        self.silence_s = silence_s
         self._rank, self._world_size, self._servers, self._of_run = rank, world_size, servers, run
         self._keys = [f"alive/{group}/{number}" for number in range(world_size)]
         self._store = dist.TCPStore(host, port, is_master=False, timeout=STORE_TIMEOUT, wait_for_workers=False)
@@ -114,13 +116,13 @@ class FailureDetector:
         """Other ranks without a recent heartbeat."""
         with self._lock:
             now = time.monotonic()
-            return [r for r in range(self._world_size) if r != self._rank and now - self._moved[r] > WATCH_S]
+            return [r for r in range(self._world_size) if r != self._rank and now - self._moved[r] > self.silence_s]
 
     def close(self) -> None:
         """Stop the heartbeats, and announce that this rank has left."""
         self._ended.set()
         # A thread inside torch at interpreter exit crashes the process.
-        self._thread.join(timeout=WATCH_S)
+        self._thread.join(timeout=SILENCE_S)
         if self._thread.is_alive():
             return
         self._mine = replace(self._mine, left=1)
@@ -139,7 +141,7 @@ class FailureDetector:
                 return
 
     def missing(self) -> list[int]:
-        """Ranks that send no heartbeat from now on and have not left; takes at most WATCH_S.
+        """Ranks that send no heartbeat from now on and have not left; takes at most `silence_s`.
 
         Raises:
             RunError: the store itself is gone, with the process that hosted it.
@@ -155,7 +157,7 @@ class FailureDetector:
                 )
             with self._lock:
                 missing = [r for r in others if self._moved[r] <= begin and not _has_left(self._heartbeats[r])]
-            if not missing or time.monotonic() > begin + WATCH_S:
+            if not missing or time.monotonic() > begin + self.silence_s:
                 return missing
             time.sleep(BEAT_S / 5)
 

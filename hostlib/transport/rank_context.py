@@ -12,6 +12,7 @@ from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.refusals import remember
 from hostlib.transport.transport import MulticastTransport, Transport, first_line
+from hostlib.transport.waits import PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class RankContext:
             controller's URL and this host's address. Raises JoinError.
         slots: of each pool of sums that the ranks ask the controller for, a power of two; streams of chunks share
             twice as many.
+        patience_s: how long the switch may be silent, while every rank waits for it, before the ranks leave it.
         first: number of this group's first rank among all ranks of the run, for messages.
         among: makes the context and the job name of a part of the ranks, given their numbers, which are consecutive;
             every rank calls it once, for the part that it belongs to. None without a strategy.
@@ -51,6 +53,7 @@ class RankContext:
     another_multicast: Callable[[str, str], MulticastTransport] | None = None
     slots: int = SLOTS_PER_POOL
     first: int = 0
+    patience_s: float = PATIENCE_S
     among: Callable[[Sequence[int]], tuple[RankContext, str]] | None = None
 
     def explain(self, since: float, error: Exception) -> HostlibError:

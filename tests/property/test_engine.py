@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hostlib import _engine
 from hostlib.protocol import block_float, constants
 from hostlib.schedules.schedule import FabricUse
+from hostlib.transport.waits import PATIENCE_S
 from tests.property.fabric import HARMLESS_UP, End, Faults, Ranks, flipped, ranks_at_a_fabric, totals
 from tests.property.recovery import Summing, recover
 from tests.property.tensor import STYLES, Kind, bits, handed
@@ -215,6 +216,22 @@ def test_all_ranks_end_with_the_oracles_bits(case: Case) -> None:
     for summing in (summing for row in rows for summing in row):
         untouched_or_summed(summing)
     totals["tensors by the switch"] += len(rows)
+
+
+@pytest.mark.parametrize(("world_size", "window"), [(2, 0), (8, 0), (8, 1), (32, 2)])
+def test_loss_is_not_silence(world_size: int, window: int) -> None:
+    """One packet in five is lost each way: something comes all the same, long before the switch counts as dead."""
+    kind = Kind("float32", 16 * (400 // world_size), "narrow", False, 1)
+    case = Case([window] * world_size, 16, 64, 1, [kind], Faults(loss=0.2), Faults(loss=0.2), 1)
+    rows, longest_s = case.tensors(), 0.0
+    with case.running() as ranks:
+        _submit_all(ranks, rows)
+        while silent_s := max(engine.silent() for engine in ranks.engines):
+            longest_s = max(longest_s, silent_s)
+            time.sleep(0.002)
+        _wait_for_all(ranks, rows[0])
+        assert ranks.fabric.counts["lost"] > 20 and ranks.stats("retransmits") > 20
+    assert longest_s < PATIENCE_S / 2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -106,9 +106,9 @@ def test_what_examples_import_exists(page: Path) -> None:
 REPEATED = [
     (
         "protocol.md",
-        r"\((\d+) ms, or half of the round trip",
+        r"\(1/(\d) ms, or half of the round trip",
         "round_trip.h",
-        r"REORDERING_NS = (\d+) \* MILLISECOND_NS",
+        r"REORDERING_NS = MILLISECOND_NS / (\d);",
     ),
     (
         "protocol.md",

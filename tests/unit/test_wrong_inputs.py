@@ -537,6 +537,12 @@ WRONG = [
         2,
     ),
     ("hostlib train --mechanism ring --deadline 0", "--deadline must be above 0, not 0.0", 1),
+    ("hostlib train --mechanism ring --patience 0s", "--patience must be above 0, not 0.0", 1),
+    (
+        "hostlib train --mechanism ring --silence 500ms",
+        "--silence must be at least 0.75 s, as ranks give a sign of life every 0.25 s, not 0.5",
+        1,
+    ),
     (
         "hostlib train --mechanism ring --deadline nan",
         "--deadline: 'nan' is not a number and one of ns, us, ms, s (as in 5us)",
@@ -667,6 +673,11 @@ WRONG = [
     ("controller jobs --state-dir {files}/state", "no controller is running (controller start)", 1),
     ("controller events --most 0 --state-dir {files}/state", "--most: 0 is not in the range 1 to 1000", 2),
     ("controller shell --state-dir {files}/state", "no controller is running (controller start)", 1),
+    (
+        "controller start --lease 10s --state-dir {files}/state --foreground",
+        "--lease must be at least 15 s and finite, as ranks give a sign of life every 5 s, not 10 s",
+        1,
+    ),
     ("controller start --http x --state-dir {files}/state --foreground", "--http 'x' is not ADDRESS:PORT (as in", 1),
     ('controller start --http "" --state-dir {files}/state --foreground', "--http '' is not ADDRESS:PORT (as in", 1),
     (

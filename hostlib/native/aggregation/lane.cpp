@@ -12,6 +12,7 @@ namespace netfold {
 namespace {
 
 constexpr std::size_t PROLOGUE = SIZE_MAX;
+constexpr std::int64_t ANSWERED = -1;
 
 }  // namespace
 
@@ -160,13 +161,14 @@ void Lane::cycle() {
     stats_.refused += socket_.flush();
     if (open_ > 0) let_packets_gather(round_trip_.estimate_ns());
     const std::int64_t before = now_ns();
-    const std::int64_t wake = open_ > 0 ? next_due_ns_ : before + LONGEST_WAIT_NS;
+    const std::int64_t wake = open_ > 0 ? std::min(next_due_ns_, tail_due_ns_) : before + LONGEST_WAIT_NS;
     const int n = socket_.receive(std::max<std::int64_t>(wake - before, 1));
     const std::int64_t now = now_ns();
     stats_.blocked_ns += static_cast<std::uint64_t>(now - before);
     for (int i = 0; i < n; i++) handle(i, now);
     if (n > 0) send_overtaken();
     if (now >= next_due_ns_) send_again(now);
+    if (open_ > 0 && now >= tail_due_ns_) ask_for_lowest(now);
     stats_.busy_ns += static_cast<std::uint64_t>(now_ns() - began);
 }
 
@@ -183,8 +185,21 @@ void Lane::send_overtaken() {
     }
 }
 
+// While results arrive, they show which others are late. When none does, all ranks ask for the same one: the lowest
+// that all lack. Its result shows the rest. TCP's tail loss probe is alike (RFC 8985, 7).
+void Lane::ask_for_lowest(std::int64_t now) {
+    const auto position = [](const Slot &slot) { return slot.open ? slot.position : INT64_MAX; };
+    const auto found = std::min_element(slots_.begin(), slots_.end(),
+                                        [&](const Slot &a, const Slot &b) { return position(a) < position(b); });
+    resend(*found, static_cast<std::size_t>(found - slots_.begin()));
+    found->asked = true;
+    tail_timeout_ns_ = timeouts_.next_tail_ns(tail_timeout_ns_);
+    tail_due_ns_ = now + tail_timeout_ns_;
+}
+
 void Lane::resend(Slot &slot, std::size_t index) {
     slot.resent = true;
+    slot.asked = false;
     stats_.retransmits++;
     transmit(slot, index);
 }
@@ -205,7 +220,34 @@ void Lane::send_again(std::int64_t now) {
         }
         next_due_ns_ = std::min(next_due_ns_, slot.due_ns);
     }
-    if (again) timeouts_.back_off(round_trip_, now);
+    if (!again) return;
+    timeouts_.back_off(round_trip_, now);
+    probe();
+}
+
+// Asks for a result that this rank has. The switch answers at once, whatever other ranks' packets became of: so the
+// round trip is known also where losses leave hardly a packet that was sent only once. Each result is asked for once,
+// for an answer must tell to which question. The check word is wrong on purpose: this is no contribution.
+void Lane::probe() {
+    const auto found = std::find_if(slots_.begin(), slots_.end(),
+                                    [](const Slot &slot) { return slot.kept_position >= 0 && slot.probed_ns == 0; });
+    if (found == slots_.end()) return;
+    std::uint8_t *packet = socket_.next();
+    Header header = header_of(static_cast<std::size_t>(found - slots_.begin()), found->kept_position);
+    header.exponent = found->kept_exponent;
+    header.flags = layout::FLAG_AGAIN;
+    header.next_exponent = check_->next_word(found->kept_next);
+    header.check = check_->word(header, 0, header_.rank) ^ 1;
+    std::memset(packet + layout::HEADER_BYTES, 0, 4 * elements_);
+    write_header(packet, header);
+    found->probed_ns = now_ns();
+    stats_.retransmits++;
+    count_sent();
+}
+
+void Lane::measure(std::int64_t sample_ns, std::int64_t now) {
+    timeouts_.measured();
+    if (round_trip_.measure_shortest(sample_ns, now)) stats_.rtt_ns = round_trip_.estimate_ns();
 }
 
 // The self-clocking window: a slot's next position is sent when its last result has arrived, whatever other slots wait
@@ -253,7 +295,7 @@ void Lane::send(Part &part, std::uint64_t position, std::size_t chunk) {
     slot.part = &part;
     slot.chunk = chunk;
     slot.open = true;
-    slot.resent = false;
+    slot.resent = slot.asked = false;
     slot.position = static_cast<std::int64_t>(position);
     slot.exponent = slot.next_code = 0;
     slot.damage.forget();
@@ -273,13 +315,18 @@ void Lane::send(Part &part, std::uint64_t position, std::size_t chunk) {
     transmit(slot, index);
 }
 
+Header Lane::header_of(std::size_t index, std::int64_t position) const {
+    Header header = header_;
+    header.operation = layout::OPERATION_CONTRIBUTION;
+    header.generation = generation_of(position);
+    header.slot = static_cast<std::uint16_t>(pool_.first_slot + index);
+    return header;
+}
+
 // The packet is rebuilt for a retransmission: a chunk's values stay in the tensor until its result has arrived.
 void Lane::transmit(Slot &slot, std::size_t index) {
     std::uint8_t *packet = socket_.next(), *wire = packet + layout::HEADER_BYTES;
-    Header header = header_;
-    header.operation = layout::OPERATION_CONTRIBUTION;
-    header.generation = static_cast<std::uint32_t>(static_cast<std::uint64_t>(slot.position) / slots_.size());
-    header.slot = static_cast<std::uint16_t>(pool_.first_slot + index);
+    Header header = header_of(index, slot.position);
     header.exponent = slot.exponent;
     header.flags = 0;
     if (slot.resent) header.flags = layout::FLAG_AGAIN;
@@ -293,8 +340,16 @@ void Lane::transmit(Slot &slot, std::size_t index) {
     header.check = check_->word(header, part, header_.rank);
     write_header(packet, header);
     slot.sent_ns = now_ns();
+    if (!slot.resent) {
+        tail_timeout_ns_ = timeouts_.first_tail_ns(round_trip_);
+        tail_due_ns_ = slot.sent_ns + tail_timeout_ns_;
+    }
     slot.due_ns = slot.sent_ns + slot.timeout_ns;
     next_due_ns_ = open_ == 1 ? slot.due_ns : std::min(next_due_ns_, slot.due_ns);
+    count_sent();
+}
+
+void Lane::count_sent() {
     stats_.packets_sent++;
     stats_.bytes_sent += layout::HEADER_BYTES + 4 * elements_;
 }
@@ -315,9 +370,12 @@ void Lane::handle(int i, std::int64_t now) {
         return;
     }
     Slot &slot = slots_[index];
-    const auto generation = static_cast<std::uint32_t>(static_cast<std::uint64_t>(slot.position) / slots_.size());
-    if (!slot.open || header.generation != generation) {
+    if (!slot.open || header.generation != generation_of(slot.position)) {
         stats_.duplicates++;
+        if (slot.probed_ns > 0 && header.generation == generation_of(slot.kept_position)) {
+            measure(now - slot.probed_ns, now);
+            slot.probed_ns = ANSWERED;
+        }
         return;
     }
     const Weighed weighed = weigh(packet + layout::HEADER_BYTES, elements_, limit(slot), *check_);
@@ -329,13 +387,15 @@ void Lane::handle(int i, std::int64_t now) {
         if (slot.damage.notice(off_by, header.next_exponent)) stats_.spoiled++;
         return;
     }
-    // An overtaken result measures how long a loss took to repair, not the round trip.
-    if (!slot.resent && slot.sent_ns >= overtaking_ns_) {
-        timeouts_.measured();
-        if (round_trip_.measure_shortest(now - slot.sent_ns, now)) stats_.rtt_ns = round_trip_.estimate_ns();
-        overtaking_ns_ = slot.sent_ns;
+    // An overtaken result measures how long a loss took to repair, not the round trip. Of packets that were sent again,
+    // only those overtake others that all ranks sent again at once: they lack the same one.
+    if (slot.sent_ns >= overtaking_ns_) {
+        if (!slot.resent) measure(now - slot.sent_ns, now);
+        if (!slot.resent || slot.asked) overtaking_ns_ = slot.sent_ns;
     }
     heard_ns_ = now;
+    tail_timeout_ns_ = timeouts_.first_tail_ns(round_trip_);
+    tail_due_ns_ = now + tail_timeout_ns_;
     finish(index, packet + layout::HEADER_BYTES, *next_code);
 }
 
@@ -354,6 +414,7 @@ void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t nex
     slot.kept_position = slot.position;
     slot.kept_exponent = slot.exponent;
     slot.kept_next = next_code;
+    slot.probed_ns = 0;
     slot.open = false;
     open_--;
     free_.push_back(static_cast<std::uint64_t>(slot.position) + slots_.size());

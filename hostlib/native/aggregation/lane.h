@@ -82,11 +82,13 @@ private:
         Part *part = nullptr;   // the operation of that chunk
         std::size_t chunk = 0;  // of the part; PROLOGUE for the prologue
         bool open = false, resent = false;
+        bool asked = false;  // sent again, the last time because nothing came
         std::int64_t position = -1,
                      kept_position = -1;  // of the last packet sent; of the last result; -1: none
         std::uint16_t exponent = 0, next_code = 0, kept_exponent = 0, kept_next = 0;
         Damage damage;
         std::int64_t sent_ns = 0, due_ns = 0, timeout_ns = 0;
+        std::int64_t probed_ns = 0;  // when the last result was asked for once more; 0: it was not
     };
 
     void run();
@@ -94,10 +96,18 @@ private:
     void send_what_may();
     void send_again(std::int64_t now);
     void send_overtaken();
+    void ask_for_lowest(std::int64_t now);
     void resend(Slot &slot, std::size_t index);
+    void probe();
+    void measure(std::int64_t sample_ns, std::int64_t now);
     bool lowest(std::uint64_t position) const;
     void send(Part &part, std::uint64_t position, std::size_t chunk);
     void transmit(Slot &slot, std::size_t index);
+    void count_sent();
+    Header header_of(std::size_t index, std::int64_t position) const;
+    std::uint32_t generation_of(std::int64_t position) const {
+        return static_cast<std::uint32_t>(static_cast<std::uint64_t>(position) / slots_.size());
+    }
     void handle(int i, std::int64_t now);
     Limit limit(const Slot &slot) const;
     void finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code);
@@ -122,7 +132,8 @@ private:
     RoundTrip round_trip_;
     Timeouts timeouts_{LONGEST_LANE_TIMEOUT_NS};
     std::int64_t next_due_ns_ = 0, heard_ns_ = 0;
-    std::int64_t overtaking_ns_ = 0;  // send time of the latest packet whose result has arrived
+    std::int64_t tail_due_ns_ = 0, tail_timeout_ns_ = 0;  // without a result until then, the lowest is asked for
+    std::int64_t overtaking_ns_ = 0;                      // send time of the latest packet whose result has arrived
     Stats stats_;
 
     // Shared with callers.

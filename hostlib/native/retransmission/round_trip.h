@@ -42,7 +42,7 @@ public:
 
 private:
     static constexpr int SAMPLES = 16;
-    static constexpr std::int64_t REORDERING_NS = 1 * MILLISECOND_NS;
+    static constexpr std::int64_t REORDERING_NS = MILLISECOND_NS / 4;
 
     std::int64_t smoothed_ns_ = 0, variation_ns_ = 0;
     std::int64_t shortest_ns_ = 0, measured_ns_ = 0;  // of the samples since the last measurement; when that was

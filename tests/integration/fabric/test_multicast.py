@@ -82,8 +82,11 @@ def hosts_of(fabric: Fabric, job: str, streams: Streams, deadline_s: float = 20.
     def join(number: int) -> SwitchMulticast:
         gloo = dist.ProcessGroupGloo(store, number, count, timedelta(seconds=deadline_s))
         signs = cast(FailureDetector, Signs(board, number))
-        group = RankContext(number, WORKERS, gloo, signs, deadline_s, lambda: None, lambda: None, GlooTransport(gloo))
-        return SwitchMulticast(group, fabric.http, job, "127.0.0.1", streams, PATIENCE_S)
+        hosts = GlooTransport(gloo)
+        group = RankContext(
+            number, WORKERS, gloo, signs, deadline_s, lambda: None, lambda: None, hosts, patience_s=PATIENCE_S
+        )
+        return SwitchMulticast(group, fabric.http, job, "127.0.0.1", streams)
 
     with ExitStack() as stack, ThreadPoolExecutor(count) as pool:
         joined = list(pool.map(join, range(count)))

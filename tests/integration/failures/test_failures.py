@@ -19,6 +19,7 @@ from controller.state_file import State
 from hostlib.collectives.bootstrap import meet
 from hostlib.errors import RunError
 from hostlib.transport.launch_environment import LaunchEnvironment
+from hostlib.transport.waits import PATIENCE_S as USUAL_PATIENCE_S
 from tests.chaos.training import PATIENCE_S, TrainingRun
 from tests.conftest import Fabric, controller, running_fabric, stop_fabric
 from tests.training_runs import trained
@@ -106,6 +107,29 @@ def test_training_survives_a_killed_switch_and_returns_to_it(
         # Noticed when nobody listens at its address any more, and not before the ranks have looked twice.
         assert 0 < failure["agreement_ms"] <= failure["lost_ms"] < 1000 * DEADLINE_S
         assert failure["by_hosts"] > 0 and failure["returned"]
+
+
+def test_who_has_less_patience_leaves_a_silent_switch_sooner(
+    train: Callable[..., TrainingRun], start_fabric: Callable[..., Fabric], tmp_path: Path
+) -> None:
+    fabric, path = start_fabric(), tmp_path / "result.json"
+    run = train(*SHORT, "--patience", "500ms", "--controller", fabric.http, "--output", str(path), epochs=4)
+    run.wait_for_step()
+    os.kill(fabric.state["processes"]["switch"]["pid"], signal.SIGSTOP)
+    assert run.end(within_s=PATIENCE_S) == 0, run.output
+    for failures in json.loads(path.read_text())["fabric_failures"]:
+        assert 500 <= failures[0]["lost_ms"] < 1000 * USUAL_PATIENCE_S
+
+
+def test_loss_is_not_taken_for_a_dead_switch(shared_fabric: Fabric, tmp_path: Path) -> None:
+    """One packet in five is lost at every port, each way."""
+    options = ("--mechanism", "inagg+mcast", "--workers", "4", "--iterations", "20")
+    true = trained(*options, "--controller", shared_fabric.http)["weights_sha256"]
+    with running_fabric(tmp_path / "state", "--loss", "0.2", "--seed", "1") as fabric:
+        result = trained(*options, "--controller", fabric.http)
+        assert fabric.status()["events"]["answered"] > 0
+    assert result["fabric_failures"] == [[]] * 4
+    assert result["weights_sha256"] == true
 
 
 class Forwarding(ThreadingHTTPServer):

@@ -12,9 +12,10 @@ import pytest
 from controller.errors import ControllerError, RequestError, SwitchError
 from controller.jobs.allocation import NumberPool, SlotPool
 from controller.jobs.job import Job, Joining
-from controller.jobs.job_table import LEASE_S, JobTable
+from controller.jobs.job_table import LEASE_S, SHORTEST_LEASE_S, JobTable
 from controller.jobs.split_by_switch import shares
 from controller.topology import LEAF_RANK, Switch, Topology, single
+from hostlib.fabric.job_client import HEARTBEAT_S
 from hostlib.protocol import constants
 from hostlib.protocol.slots import SLOTS_PER_POOL
 
@@ -208,6 +209,21 @@ def test_a_silent_rank_is_lost_and_found_again(world: World) -> None:
     assert job.ranks[0].position == 77
     world.table.heartbeat("demo", 1, 80)
     assert job.ranks[1].state == "joined"
+
+
+def test_a_lease_may_last_longer(world: World) -> None:
+    world.table = JobTable(world.fabric, world.table._topology, world.clock, world.now, lease_s=3 * LEASE_S)
+    job = world.join(0, world_size=1)
+    world.clock.seconds += 3 * LEASE_S - 1
+    world.table.expire()
+    assert world.table.jobs == {"demo": job}
+    world.clock.seconds += 2
+    world.table.expire()
+    assert world.table.jobs == {}
+
+
+def test_the_shortest_lease_outlasts_two_lost_heartbeats() -> None:
+    assert SHORTEST_LEASE_S >= 3 * HEARTBEAT_S
 
 
 def test_a_job_that_all_have_lost_ends(world: World) -> None:
