@@ -19,6 +19,8 @@ from tests.docs.commands import FENCED, UNTIL_READY, Elsewhere, files_on, plain,
 TUTORIALS = sorted((ROOT / "docs").glob("tutorial-*.md"))
 MECHANISM = ROOT / "docs" / "tutorial-mechanism.md"
 P4 = ROOT / "docs" / "tutorial-p4.md"
+# Those that compare mechanisms. A service's commands are run, with all pages', in test_commands.py.
+COMPARING = [page for page in TUTORIALS if page.stem not in ("tutorial-p4", "tutorial-service")]
 QUICK = re.compile(
     r"netfold (ask|simulate(?! sweep| --trace my_net)|schedule|mechanisms)\b|python3 -m pip install (?!--constraint)"
 )
@@ -85,7 +87,7 @@ def times(table: str) -> dict[str, list[float]]:
     return {row[0]: found for row in cells if (found := [float(time) for cell in row for time in TIME.findall(cell)])}
 
 
-@pytest.mark.parametrize("page", [page for page in TUTORIALS if page != P4], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", COMPARING, ids=lambda page: page.stem)
 def test_quick_steps_work_and_say_what_the_page_says(page: Path, tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     printed = [reader.types(command) for command in quick(page)]

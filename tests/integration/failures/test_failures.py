@@ -152,7 +152,7 @@ class Forwarder(BaseHTTPRequestHandler):
     def forward(self) -> None:
         assert isinstance(self.server, Forwarding)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        headers = {"Content-Type": "application/json"}
+        headers = {name: self.headers[name] for name in ("Authorization", "Content-Type") if name in self.headers}
         try:
             answer = httpx.request(self.command, self.server.to + self.path, content=body, headers=headers, timeout=10)
         except httpx.HTTPError as error:

@@ -46,11 +46,12 @@ def test_lines_may_come_in_parts(heard: Any) -> None:
     assert fork_server.ended == {9: 0}
 
 
+# Lines are written at once, as two processes write into one file.
 EXAMPLE = """
 import os, signal, sys
 def main():
-    print(os.environ["SAYS"], os.getpid(), sys.stdin.read(), flush=True)
-    print("error: and that", file=sys.stderr, flush=True)
+    os.write(1, f'{os.environ["SAYS"]} {os.getpid()} {sys.stdin.read()}\\n'.encode())
+    os.write(2, b"error: and that\\n")
     if os.environ["SAYS"] == "waits":
         signal.pause()
     os._exit(3)
@@ -90,7 +91,7 @@ LARGE = """
 import hashlib, os, subprocess
 def main():
     subprocess.run(["true"], check=True, env={"PATH": os.environ["PATH"]})
-    print(hashlib.sha256(os.environ["OPTIONS"].encode()).hexdigest(), flush=True)
+    os.write(1, (hashlib.sha256(os.environ["OPTIONS"].encode()).hexdigest() + "\\n").encode())
 """
 
 
