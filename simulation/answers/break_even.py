@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from simulation.answers.setup import Setup
 from simulation.errors import SimulationError
+from simulation.simulator.in_threads import in_threads
 
 WIDEST = 64.0  # factors of today's value between which it is looked for
 STEPS = 7  # halvings of that range, which leave 7 % of it
@@ -70,16 +71,20 @@ def break_even(fabric: Sequence[Corrected], hosts: Sequence[Corrected], margin: 
     """
 
     def pays(compute: float, bandwidth: float) -> bool:
-        fabric_s, hosts_s = (min(each.played_s(compute, bandwidth) for each in kind) for kind in (fabric, hosts))
-        return hosts_s >= margin * fabric_s
+        hosts_s = min(each.played_s(compute, bandwidth) for each in hosts)
+        return any(hosts_s >= margin * each.played_s(compute, bandwidth) for each in fabric)
 
     today = pays(1.0, 1.0)
-    computes = fabric[0].setup.compute_s > 0
-    return BreakEven(
-        today,
-        _crossing(lambda factor: pays(factor, 1.0), today, 1 / WIDEST if today else WIDEST) if computes else None,
-        _crossing(lambda factor: pays(1.0, factor), today, WIDEST if today else 1 / WIDEST),
-    )
+    slower, faster = (1 / WIDEST, WIDEST) if today else (WIDEST, 1 / WIDEST)
+
+    def compute() -> float | None:
+        computes = fabric[0].setup.compute_s > 0
+        return _crossing(lambda factor: pays(factor, 1.0), today, slower) if computes else None
+
+    def bandwidth() -> float | None:
+        return _crossing(lambda factor: pays(1.0, factor), today, faster)
+
+    return BreakEven(today, *in_threads(lambda find: find(), (compute, bandwidth)))
 
 
 def _crossing(pays: Callable[[float], bool], today: bool, far: float) -> float | None:

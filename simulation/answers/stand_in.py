@@ -32,6 +32,15 @@ def with_fewer(scenario: Scenario) -> Scenario:
     return _with_workers(scenario, fewer, racks, min(scenario.jobs, PROBE_JOBS))
 
 
+def roughly(scenario: Scenario, roughness: int) -> Scenario:
+    """What takes less time to play, to be searched, or compared with its like.
+
+    With a roughness of 2 nearly all times are within a percent, and with 4 within two. Pipelines are as they are: they
+    have few large messages, on several links one after the other.
+    """
+    return replace(scenario, roughness=roughness if scenario.choice.strategy.stages == 1 else 1)
+
+
 def takes_long(scenario: Scenario, longest_s: float) -> bool:
     """Whether one play takes longer than that, and smaller networks can stand for it.
 

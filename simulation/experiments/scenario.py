@@ -112,6 +112,7 @@ class Scenario:
         gpus_per_host: each of the workers is a host with so many GPUs, which sum among themselves first.
         host_rates: what hosts' cores let through; None: as much as their links.
         host_link_gb_s: of each GPU to the others of its host, in each direction, 10^9 bytes per second.
+        roughness: streams share links in so many times fewer turns.
     """
 
     subject: WorkloadSource
@@ -130,6 +131,7 @@ class Scenario:
     gpus_per_host: int = 1
     host_link_gb_s: float = float("inf")
     host_rates: HostRates | None = None
+    roughness: int = 1
 
     @property
     def choice(self) -> Choice:
@@ -146,7 +148,8 @@ class Scenario:
     @property
     def turns(self) -> int:
         """In how many turns streams share a link during the largest tensor, at most."""
-        return max(FEWEST_TURNS, min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (self.workers * self.jobs)))
+        turns = min(TURNS, TURNS * WORKERS_OF_ALL_TURNS // (self.workers * self.jobs))
+        return max(FEWEST_TURNS, turns // self.roughness)
 
     def require_counts(self) -> None:
         """Check its numbers of workers and jobs. Raises SimulationError: they are illegal."""

@@ -15,13 +15,15 @@ from hostlib.schedules.schedule import FabricUse
 from simulation.answers.answer import PAYS
 from simulation.answers.break_even import Corrected, break_even
 from simulation.answers.setup import Setup
-from simulation.answers.stand_in import extrapolated, takes_long, with_fewer
+from simulation.answers.stand_in import extrapolated, roughly, takes_long, with_fewer
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import Scenario
 from simulation.recommendation.candidate import Candidate
 from simulation.recommendation.search import LONG_S, ROUGH, Found
 from simulation.simulator.in_threads import in_threads
 
+NEAR = 1.25  # times the best of its kind; a finalist that is slower here is not played elsewhere
+ROUGHNESS = 4  # of what is played there, and of what it is compared with
 SMALL = 64  # workers; a smaller network stands for larger ones where one is played at many places
 WORKERS = tuple(1 << power for power in range(1, 11))
 SLOTS = tuple(1 << power for power in range(11))
@@ -115,7 +117,7 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """The finalists of both kinds, to be played elsewhere.
+    """The finalists of both kinds that are near the best, to be played elsewhere.
 
     Attributes:
         margin: how many times as fast the fabric must be, to pay by more than the intervals.
@@ -135,8 +137,12 @@ class Contest:
             return None
         by_name = {scenario.mechanism: scenario for scenario in found.scenarios}
         kinds = {
-            uses: tuple((each, by_name[each.name]) for each in found.finalists if each.uses_fabric is uses)
-            for uses in (True, False)
+            best.uses_fabric: tuple(
+                (each, by_name[each.name])
+                for each in found.finalists
+                if each.uses_fabric is best.uses_fabric and each.iteration_ms <= NEAR * best.iteration_ms
+            )
+            for best in (fabric, hosts)
         }
         margin = max(PAYS, fabric.high_ms / fabric.iteration_ms * hosts.iteration_ms / hosts.low_ms)
         stand_ins = tuple(map(_stood_in_for, kinds[True])), tuple(map(_stood_in_for, kinds[False]))
@@ -220,7 +226,7 @@ def _semantics(**changed: int) -> Changed:
 def _stand_in(scenario: Scenario) -> Scenario:
     """What is played for a finalist's scenario at other places."""
     fewer = scenario.workers > SMALL and scenario.network.topology is None
-    return with_fewer(scenario) if fewer else scenario
+    return roughly(with_fewer(scenario) if fewer else scenario, ROUGHNESS)
 
 
 def _stood_in_for(finalist: tuple[Candidate, Scenario]) -> Corrected:
@@ -301,7 +307,7 @@ def _played_s(scenario: Scenario) -> float:
     """Time of an iteration; infinite if it cannot be played."""
     try:
         if takes_long(scenario, LONG_S):
-            return extrapolated(scenario, ROUGH)[0].iteration_s
-        return Setup.of(scenario).played_s()
+            return extrapolated(roughly(scenario, ROUGHNESS), ROUGH)[0].iteration_s
+        return Setup.of(roughly(scenario, ROUGHNESS)).played_s()
     except (SimulationError, HostlibError):
         return float("inf")

@@ -17,7 +17,7 @@ from hostlib.strategies.strategy import registered_strategies
 from simulation.answers import perturbation
 from simulation.answers.answer import NO_TIME_S, Answer, Assumptions, answer
 from simulation.answers.setup import Setup
-from simulation.answers.stand_in import extrapolated, smaller, takes_long
+from simulation.answers.stand_in import extrapolated, roughly, smaller, takes_long
 from simulation.errors import SimulationError
 from simulation.experiments.cost import require_playable
 from simulation.experiments.scenario import Scenario
@@ -237,9 +237,9 @@ class _State:
 def _once(scenario: Scenario) -> tuple[Setup, float, float]:
     """A cell's time from one play, or from smaller networks, and how unsure that is."""
     if takes_long(scenario, SEARCHED_S):
-        result, deviation = extrapolated(scenario, ROUGH)
+        result, deviation = extrapolated(roughly(scenario, 2), ROUGH)
         return smaller(scenario), result.iteration_s, deviation
-    setup = Setup.of(scenario)
+    setup = Setup.of(roughly(scenario, 2))
     require_playable(scenario)
     jitter, played = scenario.semantics.jitter, operations(setup.job) * scenario.jobs * scenario.rounds
     if jitter and scenario.variation.is_none and played <= PLAYED_ALL:
