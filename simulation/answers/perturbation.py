@@ -23,7 +23,7 @@ RATE_SD = 0.015  # of links' rates: what headers, pauses and other traffic take
 LATENCY_SD = 0.03
 MESSAGE_NS = 300  # of a message's cost on its host, which is at least 0
 TURNAROUND_NS = 1000  # from a result to the next frame in its slot, which is at least 0
-MODEL_SD = 0.01  # of what the simulator leaves out: congestion control, summing on hosts
+MODEL_SD = 0.015  # of what the simulator leaves out: congestion control, summing on hosts; as 157 emulated cells had it
 
 QUANTILE = NormalDist().inv_cdf(0.95)  # intervals are from the 5th to the 95th percentile
 PLAYS, FEWEST_PLAYS = 16, 6
