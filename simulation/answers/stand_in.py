@@ -41,16 +41,17 @@ def roughly(scenario: Scenario, roughness: int) -> Scenario:
     return replace(scenario, roughness=roughness if scenario.choice.strategy.stages == 1 else 1)
 
 
-def takes_long(scenario: Scenario, longest_s: float) -> bool:
+def takes_long(scenario: Scenario, longest_s: float, fewest: int = FEWEST) -> bool:
     """Whether one play takes longer than that, and smaller networks can stand for it.
 
     Args:
         longest_s: estimated; infinite for never.
+        fewest: workers of the smaller of the two networks, about; the cell must have four times as many.
     """
     if longest_s == math.inf:
         return False
     plain = scenario.network.topology is None and scenario.network.declaration is None
-    if not (plain and scenario.workers >= 4 * FEWEST):
+    if not (plain and scenario.workers >= 4 * fewest):
         return False
     # Own messages break a mechanism's symmetry, so all its operations are played; a strategy's server takes turns with all.
     return scenario.choice.strategy.own_messages or cost_of(scenario).seconds > longest_s

@@ -236,7 +236,7 @@ class _State:
 
 def _once(scenario: Scenario) -> tuple[Setup, float, float]:
     """A cell's time from one play, or from smaller networks, and how unsure that is."""
-    if takes_long(scenario, SEARCHED_S):
+    if takes_long(scenario, SEARCHED_S, ROUGH):
         result, deviation = extrapolated(roughly(scenario, 2), ROUGH)
         return smaller(scenario), result.iteration_s, deviation
     setup = Setup.of(roughly(scenario, 2))
