@@ -166,7 +166,8 @@ class Schedule:
             object.__setattr__(self, "nodes", self.nodes.required(require))
             return
         for node, operations in self.nodes.items():
-            require(node, operations)
+            if operations != ():  # as most workers' are in an exchange of one with a server
+                require(node, operations)
 
     @property
     def needs_fabric(self) -> bool:

@@ -64,8 +64,8 @@ def compile_schedule(schedule: Schedule) -> Compiled:
         SimulationError: a message is never received.
     """
     workers = [worker(rank) for rank in range(schedule.world_size)]
-    names = (*workers, *(node for node in schedule.nodes if node not in set(workers)))
-    number = {name: index for index, name in enumerate(names)}
+    number = {name: index for index, name in enumerate(dict.fromkeys((*workers, *schedule.nodes)))}
+    names = tuple(number)
     lists = [schedule.nodes[name] for name in names]
     receives: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
     begin = [0]

@@ -8,7 +8,6 @@ every sum.
 
 from __future__ import annotations
 
-import inspect
 import threading
 import time
 from collections import OrderedDict
@@ -288,7 +287,7 @@ class Made:
 
 
 Programs = tuple[list[Made], list[int], int]
-KEPT, KEPT_OPERATIONS = 32, 500_000  # at most; of each
+KEPT, KEPT_OPERATIONS, KEPT_OPERATIONS_OF_ONE = 32, 500_000, 50_000  # at most; of all schedules of a job, and of one
 Value = TypeVar("Value")
 
 
@@ -316,7 +315,26 @@ class Last(Generic[Value]):
 
 _programs_of_summed = Last[Programs]()
 _one_worker = Last["Compiled | None"]()  # which represents all
+_placed = Last[tuple[Schedule, Compiled]]()  # for other sets of tensors
 _exchanges = Last[tuple[Schedule, Compiled]]()  # by the schedule's identity
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a job's ranks are in the network.
+
+    Attributes:
+        hosts: of its own, by rank; empty for the network's hosts `first + stride * r`.
+        cables: between what; empty with one switch.
+        frames: switches forward frame by frame.
+    """
+
+    hosts: tuple[int, ...]
+    first: int
+    stride: int
+    switches: tuple[str, ...]
+    cables: tuple[tuple[str, str], ...]
+    frames: bool
 
 
 def _programs(job: Job, topology: Topology, alone: bool, frames: bool, first: int = 0, stride: int = 1) -> Programs:
@@ -332,25 +350,23 @@ def _programs(job: Job, topology: Topology, alone: bool, frames: bool, first: in
     may = may and not job.hosts and len(workload.backward_ns) == 1 and len(summed) == len(workload.tensors)
     switches = tuple((cable.lower, cable.upper) for cable in topology.cables) if len(topology.switches) > 1 else ()
     tensors = tuple((tensor.bytes, tensor.turn, tensor.workers) for tensor in summed)
-    where = (job.hosts, first, stride, topology.switches, switches)
-    key = (mechanism.name, mechanism.build, job.workers, tensors, may, frames, job.reduce, where)
+    where = Where(job.hosts, first, stride, topology.switches, switches, frames)
     made, of_tensor, stand = _programs_of_summed.get(
-        key,
-        lambda: _of_summed(job, topology, may, frames, first, stride),
+        (mechanism.name, mechanism.build, job.workers, tensors, may, job.reduce, where),
+        lambda: _of_summed(job, topology, may, where),
         lambda programs: sum(len(each.compiled.ops) for each in programs[0]) <= KEPT_OPERATIONS,
     )
     own = _of_exchanges(workload)
     return [*made, *own], [*of_tensor, *range(len(made), len(made) + len(own))], stand
 
 
-def _of_summed(job: Job, topology: Topology, may: bool, frames: bool, first: int, stride: int) -> Programs:
+def _of_summed(job: Job, topology: Topology, may: bool, where: Where) -> Programs:
     """Make what _programs returns of the tensors that the mechanism sums.
 
     Args:
         may: one worker may represent all, if the schedule allows it.
     """
     workload, mechanism, build = job.workload, job.mechanism, job.mechanism.build
-    takes = {} if build is None else inspect.signature(build).parameters
     schedules: list[Schedule] = []
     groups: list[tuple[int, ...]] = []
     known: dict[Any, int] = {}
@@ -360,9 +376,10 @@ def _of_summed(job: Job, topology: Topology, may: bool, frames: bool, first: int
     for tensor in summed:
         # Schedules are lazy: making one is cheap, compiling one is not, so compile each distinct one once.
         group = tensor.workers
-        key: Any = (tensor.bytes if "size" in takes else 0, tensor.turn if "turn" in takes else 0, group)
+        workers = len(group) or job.workers
+        key: Any = (mechanism.layout(workers, tensor.bytes, tensor.turn), group)
         if key not in known:
-            schedule = mechanism.schedule(len(group) or job.workers, size=tensor.bytes, turn=tensor.turn)
+            schedule = mechanism.schedule(workers, size=tensor.bytes, turn=tensor.turn)
             like = _like(schedule, tensor.turn)
             if (like, group) not in known:
                 known[like, group] = len(schedules)
@@ -372,14 +389,8 @@ def _of_summed(job: Job, topology: Topology, may: bool, frames: bool, first: int
         of_tensor.append(known[key])
     for schedule in schedules[:1]:
         _fits(schedule, topology)
-    if len(topology.switches) > 1:
-        numbers = job.hosts or range(first, first + stride * job.workers, stride)
-        for number, (schedule, group) in enumerate(zip(schedules, groups, strict=True)):
-            ranks = group or range(job.workers)
-            hosts = {worker(place): worker(numbers[rank]) for place, rank in enumerate(ranks)}
-            schedules[number] = _spread(_finer(schedule, job) if frames else schedule, topology, hosts)
+    likes = {id(schedule): like for like, schedule in alike.items()}
     if may and (job.reduce or len(schedules[0].nodes[worker(0)]) * job.workers * len(of_tensor) > REDUCE_ABOVE):
-        likes = {id(schedule): like for like, schedule in alike.items()}
         ones = [
             _one_worker.get((mechanism.name, build, each.world_size, likes[id(each)]), partial(reduced, each))
             for each in schedules
@@ -387,12 +398,15 @@ def _of_summed(job: Job, topology: Topology, may: bool, frames: bool, first: int
         if all(ones):
             made = [Made(p, s, (), False) for p, s in zip(ones, schedules, strict=True) if p is not None]
             return made, of_tensor, job.workers
-    programs = {id(each): compile_schedule(each) for each in {id(each): each for each in schedules}.values()}
     made = []
     for schedule, group in zip(schedules, groups, strict=True):
-        program = programs[id(schedule)]
+        placed, program = _placed.get(
+            (mechanism.name, build, schedule.world_size, likes[id(schedule)], group, where),
+            partial(_place_schedule, schedule, job, topology, group, where),
+            lambda placed: len(placed[1].ops) <= KEPT_OPERATIONS_OF_ONE,
+        )
         program = in_group(program, group, job.workers) if group else program
-        made.append(Made(program, schedule, (), bool(schedule.servers)))
+        made.append(Made(program, placed, (), bool(placed.servers)))
     return made, of_tensor, 1
 
 
@@ -437,9 +451,20 @@ def _like(schedule: Schedule, turn: int) -> tuple[Any, ...]:
     return schedule.pieces, schedule.nodes[worker(0)], rank
 
 
-def _spread(schedule: Schedule, topology: Topology, hosts: dict[str, str]) -> Schedule:
-    """Replace one switch's operations by those of a tree's switches, as the fabric does."""
-    return spread(schedule, topology.tree, {name: topology.switch_of(host) for name, host in hosts.items()})
+def _place_schedule(
+    schedule: Schedule, job: Job, topology: Topology, group: tuple[int, ...], where: Where
+) -> tuple[Schedule, Compiled]:
+    """Compile a schedule. Of a tree's switches each does its part of what one switch would, as the fabric does.
+
+    Args:
+        group: the ranks that do it; empty for all.
+    """
+    if len(topology.switches) > 1:
+        numbers = where.hosts or range(where.first, where.first + where.stride * job.workers, where.stride)
+        ranks = group or range(job.workers)
+        switch_of = {worker(place): topology.switch_of(worker(numbers[rank])) for place, rank in enumerate(ranks)}
+        schedule = spread(_finer(schedule, job) if where.frames else schedule, topology.tree, switch_of)
+    return schedule, compile_schedule(schedule)
 
 
 def _finer(schedule: Schedule, job: Job) -> Schedule:

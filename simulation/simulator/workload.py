@@ -219,6 +219,7 @@ def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
     released: list[tuple[int, ...]] = [()] * len(workload.released)
     for workers in dict.fromkeys(tensor.workers for tensor in workload.tensors):
         held: list[Tensor] = []
+        held_bytes = 0
         steps = [
             (number, mine)
             for number, step in enumerate(workload.released)
@@ -226,10 +227,11 @@ def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
         ]
         for number, mine in steps:
             held += mine
-            if sum(tensor.bytes for tensor in held) >= bucket_bytes or number == steps[-1][0]:
+            held_bytes += sum(tensor.bytes for tensor in mine)
+            if held_bytes >= bucket_bytes or number == steps[-1][0]:
                 released[number] = (*released[number], len(buckets))
                 buckets.append(_together(held, len(buckets)))
-                held = []
+                held, held_bytes = [], 0
     return Workload(tuple(buckets), workload.forward_ns, workload.backward_ns, tuple(released))
 
 
