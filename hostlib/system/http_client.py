@@ -13,6 +13,7 @@ from hostlib.errors import HostlibError
 TIMEOUT_S = 10.0
 API = "/v1"
 TOKEN, AUTHORITY = "NETFOLD_CONTROLLER_TOKEN", "NETFOLD_CONTROLLER_CA"
+PRIMARY = "Netfold-Primary"  # header of a standby's refusals: the address of the primary, if there is one
 
 
 class HttpError(HostlibError):
