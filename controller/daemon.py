@@ -390,6 +390,8 @@ def _expire(service: Service, clock: LeaseClock, ended: threading.Event) -> None
                 clock.tick()
                 jobs.expire()
             logged = ""
+        except DeposedError:
+            continue  # It ends soon.
         except ControllerError as error:
             # /v1/status reports that the switch is gone; the jobs are dropped all the same.
             if str(error) != logged:

@@ -10,7 +10,7 @@ import threading
 
 from controller.errors import StateError
 from controller.http.server import Server
-from controller.http.standby import standby_app
+from controller.http.standby_app import standby_app
 from controller.primacy import BEAT_S, Primacy
 from controller.state_file import Standby
 from controller.systemd import notify

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from controller.errors import ControllerError, ElectionError, SwitchError
+from controller.errors import ControllerError, DeposedError, ElectionError, SwitchError
 from controller.http.service import Service
 from controller.switches.embedded import Switches
 from controller.switches.fleet import RECONNECT_TIMEOUT_S, SwitchFleet, SwitchState
@@ -73,6 +73,8 @@ class Supervisor:
             pause_s = PROBE_EVERY_S
             try:
                 self.look()
+            except DeposedError:
+                continue  # It ends soon.
             except ControllerError as error:
                 if not self._ended.is_set() and str(error) != logged:
                     logged = str(error)

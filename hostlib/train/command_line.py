@@ -90,7 +90,7 @@ seed_option = click.option(
 )
 controller_option = click.option(
     "--controller",
-    type=types.URL,
+    type=types.URLS,
     default=DEFAULTS["controller"],
     show_default=True,
     help="Controller that ranks join, for mechanisms that need the fabric.",
