@@ -93,7 +93,7 @@ controller_option = click.option(
     type=types.URLS,
     default=DEFAULTS["controller"],
     show_default=True,
-    help="Controller that ranks join, for mechanisms that need the fabric.",
+    help="Controller that ranks join, for mechanisms that need the fabric; or a primary and its standbys.",
 )
 
 train_options = together(
