@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -46,8 +47,10 @@ class StateStore:
         self._saved: dict[str, str] = {}
         self._incomplete = False
         with self._refusing("opened"):
-            # SQLite gives its other files the mode of this one.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            # SQLite gives its other files the mode of this one. Only a new one is opened here: to close a file takes
+            # this process's locks on it from the connections that it has.
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._database = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
             # A killed controller loses nothing; a power failure the last changes, but with them the switches' jobs.
             self._database.execute("PRAGMA journal_mode = WAL")
