@@ -16,6 +16,7 @@ from controller.http.pages import page_routes
 from controller.http.ranks import rank_routes
 from controller.http.refusals import refuse_in_one_line
 from controller.http.service import Service
+from controller.http.standby_app import PrimaryOnly
 
 DESCRIPTION = """
 Ranks join a job, send heartbeats and leave; users see what the controller does.
@@ -38,6 +39,7 @@ def create_app(service: Service) -> FastAPI:
     registry.register(FabricCollector(service))
     app.add_middleware(BodyLimit)
     app.add_middleware(RequestMetrics, registry=registry)
+    app.add_middleware(PrimaryOnly, require=lambda: service.require_primary())
     app.include_router(page_routes(service))
     app.include_router(monitoring_routes(service, registry), tags=["monitoring"])
     app.include_router(inspection_routes(service), tags=["inspection"])

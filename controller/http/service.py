@@ -36,6 +36,7 @@ class Service:
         tenant_of: whose token that is; None if it is nobody's.
         token_required: whether joining needs a tenant's token.
         operator: the token of whoever may end jobs and drain switches.
+        require_primary: raises a DeposedError if another controller is the primary.
     """
 
     version: str
@@ -51,6 +52,7 @@ class Service:
     tenant_of: Callable[[str], str | None] = lambda token: None
     token_required: bool = False
     operator: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    require_primary: Callable[[], None] = lambda: None
     _watch: JobWatch = field(init=False)
     _looking: threading.Lock = field(default_factory=threading.Lock)
     _recent: tuple[float, dict[str, Any]] | None = None

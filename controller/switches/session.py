@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -22,7 +22,7 @@ from p4runtime_sh.p4runtime import (
     parse_p4runtime_write_error,
 )
 
-from controller.errors import ElectionError, SwitchError
+from controller.errors import ElectionError, StateError, SwitchError
 from controller.jobs.switch_share import SwitchShare
 from controller.switches.program import Artifact
 from controller.switches.table_entries import Names
@@ -75,12 +75,13 @@ class Client(P4RuntimeClient):
     def handshake(self) -> None:
         """The library calls this when the stream is open; `become_primary` does what it is for."""
 
-    def become_primary(self, take_over: bool, former: int | None) -> None:
+    def become_primary(self, take_over: bool, former: int | None, require: Callable[[], None]) -> None:
         """Bid above the highest election id that the switch has seen.
 
         Args:
             take_over: also if another controller is primary.
             former: the election id of an earlier session, which may still count as open.
+            require: called before each bid; raises if this controller may not bid any more.
 
         Raises:
             ElectionError: another controller is and stays primary, or the stream was closed.
@@ -93,6 +94,7 @@ class Client(P4RuntimeClient):
         for _ in range(BIDS):
             if highest >= HIGHEST_ID:
                 raise ElectionError("has a primary with the highest election id that there is: restart the switch")
+            require()
             told = self._bid(max(highest + 1, time.time_ns()))
             if told.status.code == code_pb2.OK:
                 return
@@ -107,7 +109,8 @@ class Client(P4RuntimeClient):
         self.stream_out_q.put(request)
         reply = self.get_stream_packet("arbitration", timeout=HANDSHAKE_TIMEOUT_S)
         if reply is None:
-            raise ElectionError(f"closed the P4Runtime stream (is {self.device_id} its device id?)")
+            # Or it has as many streams as it may have; those that say nothing it ends.
+            raise ElectionError(f"closed the P4Runtime stream (is {self.device_id} its device id?)", lasting=False)
         return reply.arbitration
 
     @property
@@ -132,6 +135,7 @@ class P4RuntimeSession:
         take_over: become primary though another controller is, and replace another program.
         former: the election id of an earlier session of this controller.
         certificates: for TLS, by which both sides know each other; None speaks plain text.
+        require: called before each bid; raises a StateError if this controller may not bid any more.
 
     Attributes:
         election_id: its own.
@@ -141,6 +145,7 @@ class P4RuntimeSession:
     Raises:
         SwitchError: no switch answers at the address.
         ElectionError: another controller is primary.
+        StateError: from `require`.
     """
 
     def __init__(
@@ -151,6 +156,7 @@ class P4RuntimeSession:
         take_over: bool = False,
         former: int | None = None,
         certificates: CertificateFolder | None = None,
+        require: Callable[[], None] = lambda: None,
     ) -> None:
         self.p4rt = p4rt
         self._take_over = take_over
@@ -171,10 +177,12 @@ class P4RuntimeSession:
         logging.getLogger().addFilter(_mute)  # The library also logs what it raises.
         self._client = Client(device_id, p4rt, (0, 0), ssl_options=_ssl_options(certificates))
         try:
-            self._client.become_primary(take_over, former)
-        except ElectionError as error:
+            self._client.become_primary(take_over, former, require)
+        except (ElectionError, StateError) as error:
             self._client.tear_down()
-            raise ElectionError(f"the switch at {p4rt} {error}") from None
+            if isinstance(error, StateError):
+                raise
+            raise ElectionError(f"the switch at {p4rt} {error}", error.lasting) from None
         self.election_id = self._client.election_id[0] << 64 | self._client.election_id[1]
 
     def close(self) -> None:
