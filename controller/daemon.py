@@ -224,9 +224,8 @@ def _serve(
     network, held = _sessions(switches, connect)
     topology = switches.topology
     try:
-        # Entries that belong to no kept job must not stay: if there may be any, the program is pushed again.
         saved = store.load()
-        pushed = network.push(artifact, anew=held or not (kept and saved["clean"]))
+        pushed = network.push(artifact, anew=held or not kept)
         clock = LeaseClock(time.monotonic, AWAY_S)
         entries = RecordedEntries(network, store.begin_writes)
         tenants = Tenants(store)
@@ -243,6 +242,8 @@ def _serve(
             jobs.restore_epoch(saved["last_epoch"])
         else:
             _restore(jobs, saved, store.path)
+            if not saved["clean"]:
+                _reconcile(network, jobs, artifact)
         service = Service(
             version=netfold_version(),
             kind="embedded" if switches.processes else "external",
@@ -299,6 +300,16 @@ def _serve(
         return False
     finally:
         network.close()
+
+
+def _reconcile(network: SwitchFleet, jobs: JobTable, artifact: Artifact) -> None:
+    """Repair what an earlier controller left half done: it died while it wrote to switches."""
+    try:
+        network.reconcile(jobs.jobs.values())
+    except SwitchError as error:
+        log.warning("%s; the program is pushed again, and jobs at work are over", error)
+        network.push(artifact, anew=True)
+        jobs.abandon()
 
 
 def _sessions(switches: Switches, connect: Connector) -> tuple[SwitchFleet, bool]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -122,7 +123,8 @@ class Primacy:
             time.sleep(BEAT_S)
 
     def claim(self, http: str) -> bool:
-        """Become the primary if it is free; returns whether that was so.
+        """Become the primary if it is free; returns whether that was so. A silent one that keeps the database locked is
+        killed.
 
         Raises:
             StateError: the database cannot be written.
@@ -132,13 +134,18 @@ class Primacy:
             return False
         here = Process.of(os.getpid())
         assert here is not None
-        with self._lock, self._store.transaction() as database:
-            if any(epoch != seen for (epoch,) in database.execute("SELECT epoch FROM primacy")):
-                return False  # Another one was faster.
-            database.execute(
-                "INSERT OR REPLACE INTO primacy VALUES (1, ?, ?, ?, ?, ?)",
-                (seen + 1, here.pid, here.start_time, _boot(), http),
-            )
+        try:
+            with self._lock, self._store.transaction() as database:
+                if any(epoch != seen for (epoch,) in database.execute("SELECT epoch FROM primacy").fetchall()):
+                    return False  # Another one was faster.
+                database.execute(
+                    "INSERT OR REPLACE INTO primacy VALUES (1, ?, ?, ?, ?, ?)",
+                    (seen + 1, here.pid, here.start_time, _boot(), http),
+                )
+        except StateError as error:
+            if "database is locked" in str(error):
+                self._end_silent()
+            raise
         self.epoch = seen + 1
         self.lost.clear()
         self._ended.clear()
@@ -146,6 +153,15 @@ class Primacy:
         self._thread = threading.Thread(target=self._beat, name="primacy", daemon=True)
         self._thread.start()
         return True
+
+    def _end_silent(self) -> None:
+        """Kill a primary that was stopped within a transaction: nobody could write until it continues."""
+        holder = self.holder()
+        if holder is not None and holder.boot == _boot() and holder.process.alive and self.free():
+            log.warning(
+                "the primary (pid %d) is silent, and keeps the database locked: it is killed", holder.process.pid
+            )
+            os.kill(holder.process.pid, signal.SIGKILL)
 
     # ---- the primary ------------------------------------------------------------------------------------------
 

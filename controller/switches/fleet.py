@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +130,18 @@ class SwitchFleet:
         pushed = line.session.push(artifact, switch.address, anew, switch.mac, ways, flooded)
         line.answered_s = self.clock()
         return pushed
+
+    def reconcile(self, jobs: Iterable[Job]) -> None:
+        """Make every switch have the entries of these jobs, as far as they are ready, and no others.
+
+        Raises:
+            SwitchError: a switch refused that, or is gone; others may have been reconciled.
+        """
+        by_job = [shares(job, self.topology) for job in jobs if job.state == "ready"]
+        for switch in self.topology.switches:
+            here = [parts[switch.name] for parts in by_job if switch.name in parts]
+            ways, flooded = self.topology.forwarding(switch.name), self.topology.flooded(switch)
+            self.lines[switch.name].session.reconcile(here, switch.address, switch.mac, ways, flooded)
 
     def require_up(self) -> None:
         """Raise SwitchError naming a switch that is gone."""

@@ -24,6 +24,7 @@ from p4runtime_sh.p4runtime import (
 
 from controller.errors import ElectionError, StateError, SwitchError
 from controller.jobs.switch_share import SwitchShare
+from controller.switches.entry_comparison import difference, everything
 from controller.switches.program import Artifact
 from controller.switches.table_entries import Names
 from hostlib.protocol import constants
@@ -263,11 +264,17 @@ class P4RuntimeSession:
         except RPC_ERRORS as refused:
             raise SwitchError(f"the switch at {self.p4rt} did not take the program: {_reason(refused)}") from refused
         self.dirty = False
-        own = [self._names.fabric_address(address), self._names.fabric_mac(address, mac)]
-        hosts = [self._names.host(mac, port) for mac, port in (forwarding or {}).items()]
-        everybody = self._names.flood(flooded) if flooded else []
-        self._write(INSERT, [*own, *hosts, *everybody])
+        self._write(INSERT, self._own_entries(address, mac, forwarding or {}, flooded))
         return True
+
+    def _own_entries(
+        self, address: str, mac: int, forwarding: Mapping[str, int], flooded: Sequence[int]
+    ) -> list[p4runtime_pb2.Entity]:
+        """Those that belong to no job."""
+        names = self.names()
+        own = [names.fabric_address(address), names.fabric_mac(address, mac)]
+        hosts = [names.host(mac, port) for mac, port in forwarding.items()]
+        return [*own, *hosts, *(names.flood(flooded) if flooded else [])]
 
     def _running(self) -> bytes:
         request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
@@ -299,6 +306,30 @@ class P4RuntimeSession:
     def remove(self, shares: Sequence[SwitchShare]) -> None:
         """Delete one job's entries, those of senders first."""
         self._write(DELETE, reversed(self.names().job(shares)))
+
+    def reconcile(
+        self,
+        jobs: Iterable[Sequence[SwitchShare]],
+        address: str,
+        mac: int,
+        forwarding: Mapping[str, int],
+        flooded: Sequence[int],
+    ) -> None:
+        """Make the switch have the entries of these jobs, its own ones (see `push`), and no others.
+
+        Entries that are there stay, with the packets that they let pass meanwhile.
+
+        Raises:
+            SwitchError: the switch refused that, or is gone.
+        """
+        wanted = self._own_entries(address, mac, forwarding, flooded)
+        wanted += [entity for shares in jobs for entity in self.names().job(shares)]
+        request = p4runtime_pb2.ReadRequest(device_id=self._client.device_id)
+        request.entities.extend(everything(self.names().table_ids()))
+        delete, insert = difference(wanted, self._read(request))
+        self._write(DELETE, delete)
+        self._write(INSERT, insert)
+        self.dirty = False
 
     def _write(self, how: int, entities: Iterable[p4runtime_pb2.Entity]) -> None:
         # One update per request: the library's error iterator never ends for a batch in which an earlier update
@@ -362,13 +393,16 @@ class P4RuntimeSession:
     def _cells(self, counter: str) -> list[tuple[int, int, int]]:
         request = p4runtime_pb2.ReadRequest(device_id=self._client.device_id)
         request.entities.add().counter_entry.counter_id = self.names().counter_id(counter)
+        return [
+            (e.counter_entry.index.index, e.counter_entry.data.packet_count, e.counter_entry.data.byte_count)
+            for e in self._read(request)
+        ]
+
+    def _read(self, request: p4runtime_pb2.ReadRequest) -> list[p4runtime_pb2.Entity]:
         try:
             with self._lock:
-                return [
-                    (e.counter_entry.index.index, e.counter_entry.data.packet_count, e.counter_entry.data.byte_count)
-                    for response in self._client.stub.Read(request, timeout=READ_TIMEOUT_S)
-                    for e in response.entities
-                ]
+                responses = self._client.stub.Read(request, timeout=READ_TIMEOUT_S)
+                return [entity for response in responses for entity in response.entities]
         except RPC_ERRORS as refused:
             raise SwitchError(f"the switch at {self.p4rt} {_reason(refused)}") from refused
 

@@ -17,6 +17,7 @@ from hostlib.protocol import constants
 ADMIT, WRONG_SLOT, WRONG_OPERATION, WRONG_SOURCE, WRONG_RANK, WRONG_EPOCH = 60, 50, 40, 30, 20, 10
 Field = tuple[int, int]  # value, mask
 BROADCAST_MAC = 0xFFFF_FFFF_FFFF
+WRITTEN = ("fabric_address", "arp", "l2", "replicas", "membership")
 FLOOD_GROUP = 0x1000  # higher than every job's
 
 
@@ -42,6 +43,10 @@ class Names:
         if name not in known:
             raise ArtifactError(f"the switch's program has no {kind} {name}: it is not netfold's")
         return known[name]
+
+    def table_ids(self) -> list[int]:
+        """Of the tables that the controller writes."""
+        return [int(self._find("table", self._tables, name).preamble.id) for name in WRITTEN]
 
     def counter_id(self, name: str) -> int:
         return int(self._find("counter", self._counters, name).preamble.id)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ import numpy as np
 import pytest
 
 from controller.state_file import STATE_FILE, State
+from controller.state_store import STATE_STORE
 from hostlib._engine import Engine
 from hostlib.errors import JoinError
 from hostlib.fabric.aggregation import configure
@@ -76,6 +79,12 @@ class Controllers:
         state = State.read(self.state_dir)
         assert state is not None
         return state
+
+    def clean(self) -> bool:
+        """Whether the switches have the entries of the jobs that are recorded, and no others."""
+        with contextlib.closing(sqlite3.connect(self.state_dir / STATE_STORE)) as database:
+            ((value,),) = database.execute("SELECT value FROM facts WHERE name = 'clean'")
+        return bool(json.loads(value))
 
     def events(self) -> list[tuple[str, str]]:
         lines = (self.state_dir / "events.jsonl").read_text().splitlines()
@@ -212,6 +221,27 @@ def test_a_primary_that_was_stopped_comes_back_as_a_standby(stopped_s: float, co
     assert jobs(first) == [("meanwhile", "ready")]
     meanwhile.sum()
     meanwhile.leave()
+
+
+def test_a_primary_that_dies_while_it_writes_to_a_switch_costs_no_job(controllers: Controllers) -> None:
+    first, second = controllers.start(*SHORT), controllers.start(*SHORT)
+    before = Pair(controllers.addresses, "before")
+    switch = controllers.state().processes["switch"]
+    os.kill(switch.pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            joining = pool.submit(Pair, controllers.addresses, "half")
+            wait_until(lambda: not controllers.clean(), TAKEN_OVER_S)
+            controllers.signal(first, signal.SIGKILL)
+            os.kill(switch.pid, signal.SIGCONT)
+            half = joining.result(DEADLINE_S)
+    finally:
+        os.kill(switch.pid, signal.SIGCONT)
+    assert jobs(second) == [("before", "ready"), ("half", "ready")]
+    before.sum()
+    half.sum()
+    assert controllers.state().processes["switch"] == switch and controllers.clean()
+    assert "switch-down" not in [kind for kind, _ in controllers.events()]
 
 
 def test_a_primary_that_is_told_to_end_hands_over_and_stop_ends_both(controllers: Controllers) -> None:
