@@ -33,8 +33,8 @@ from tests.conftest import ROOT, controller, stop_fabric
 from tests.training_runs import trained
 
 SHORT = ("--elements", "64", "--ports", "4")
-SILENCE_S = 1.0  # instead of 5
-TAKEN_OVER_S = 10.0  # of which a busy machine takes most
+SILENCE_S = 3.0  # instead of 5; less, and a busy machine deposes who is only slow
+TAKEN_OVER_S = 15.0  # of which a busy machine takes most
 DEADLINE_S = 20.0
 
 
@@ -187,7 +187,7 @@ def test_a_standby_takes_over_from_a_killed_primary_while_a_job_trains(
     assert trained(*options, "--controller", second)["weights_sha256"] == result["weights_sha256"]
 
 
-@pytest.mark.parametrize("stopped_s", [4.0, pytest.param(40.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stopped_s", [6.0, pytest.param(40.0, marks=pytest.mark.slow)])
 def test_a_primary_that_was_stopped_comes_back_as_a_standby(stopped_s: float, controllers: Controllers) -> None:
     first, second = controllers.start(*SHORT), controllers.start(*SHORT)
     pair = Pair(controllers.addresses, "before")
