@@ -127,7 +127,8 @@ class SwitchFleet:
     def _push(self, switch: Switch, artifact: Artifact, anew: bool) -> bool:
         line = self.lines[switch.name]
         ways, flooded = self.topology.forwarding(switch.name), self.topology.flooded(switch)
-        pushed = line.session.push(artifact, switch.address, anew, switch.mac, ways, flooded)
+        sources = self.topology.fabric_sources(switch.name)
+        pushed = line.session.push(artifact, switch.address, anew, switch.mac, ways, flooded, sources)
         line.answered_s = self.clock()
         return pushed
 

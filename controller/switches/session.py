@@ -222,6 +222,7 @@ class P4RuntimeSession:
         mac: int = SWITCH_MAC,
         forwarding: Mapping[str, int] | None = None,
         flooded: Sequence[int] = (),
+        sources: Mapping[str, int] | None = None,
     ) -> bool:
         """Make the switch run a program, unless it already does and `anew` is false; returns whether it was pushed.
 
@@ -229,6 +230,7 @@ class P4RuntimeSession:
             address, mac: the fabric's own.
             forwarding: MAC address of a host -> port that leads there.
             flooded: ports with hosts, which may send each other ARP requests.
+            sources: fabric address of each other switch -> port that leads there.
 
         Raises:
             SwitchError: it runs another program, and this session does not take over; or it did not take the program.
@@ -256,6 +258,7 @@ class P4RuntimeSession:
             raise SwitchError(f"the switch at {self.p4rt} did not take the program: {_reason(refused)}") from refused
         self.dirty = False
         own = [self._names.fabric_address(address), self._names.fabric_mac(address, mac)]
+        own += self._names.fabric_sources(address, sources or {})
         hosts = [self._names.host(mac, port) for mac, port in (forwarding or {}).items()]
         everybody = self._names.flood(flooded) if flooded else []
         self._write(INSERT, [*own, *hosts, *everybody])
