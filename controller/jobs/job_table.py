@@ -86,6 +86,7 @@ class JobTable:
             StateError: the change could not be saved; the rank has not joined.
         """
         joining.require_legal(len(self._topology.switches))
+        self._ports.require_host(joining.address)
         self.expire()
         job = self.jobs.get(name)
         who = member_name(joining.rank)

@@ -127,7 +127,8 @@ class SwitchFleet:
     def _push(self, switch: Switch, artifact: Artifact, anew: bool) -> bool:
         line = self.lines[switch.name]
         ways, flooded = self.topology.forwarding(switch.name), self.topology.flooded(switch)
-        pushed = line.session.push(artifact, switch.address, anew, switch.mac, ways, flooded)
+        sources = self.topology.fabric_sources(switch.name)
+        pushed = line.session.push(artifact, switch.address, anew, switch.mac, ways, flooded, sources)
         line.answered_s = self.clock()
         return pushed
 
@@ -141,7 +142,8 @@ class SwitchFleet:
         for switch in self.topology.switches:
             here = [parts[switch.name] for parts in by_job if switch.name in parts]
             ways, flooded = self.topology.forwarding(switch.name), self.topology.flooded(switch)
-            self.lines[switch.name].session.reconcile(here, switch.address, switch.mac, ways, flooded)
+            sources = self.topology.fabric_sources(switch.name)
+            self.lines[switch.name].session.reconcile(here, switch.address, switch.mac, ways, flooded, sources)
 
     def require_up(self) -> None:
         """Raise SwitchError naming a switch that is gone."""

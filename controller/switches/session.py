@@ -231,6 +231,7 @@ class P4RuntimeSession:
         mac: int = SWITCH_MAC,
         forwarding: Mapping[str, int] | None = None,
         flooded: Sequence[int] = (),
+        sources: Mapping[str, int] | None = None,
     ) -> bool:
         """Make the switch run a program, unless it already does and `anew` is false; returns whether it was pushed.
 
@@ -238,6 +239,7 @@ class P4RuntimeSession:
             address, mac: the fabric's own.
             forwarding: MAC address of a host -> port that leads there.
             flooded: ports with hosts, which may send each other ARP requests.
+            sources: fabric address of each other switch -> port that leads there.
 
         Raises:
             SwitchError: it runs another program, and this session does not take over; or it did not take the program.
@@ -264,15 +266,21 @@ class P4RuntimeSession:
         except RPC_ERRORS as refused:
             raise SwitchError(f"the switch at {self.p4rt} did not take the program: {_reason(refused)}") from refused
         self.dirty = False
-        self._write(INSERT, self._own_entries(address, mac, forwarding or {}, flooded))
+        self._write(INSERT, self._own_entries(address, mac, forwarding or {}, flooded, sources or {}))
         return True
 
     def _own_entries(
-        self, address: str, mac: int, forwarding: Mapping[str, int], flooded: Sequence[int]
+        self,
+        address: str,
+        mac: int,
+        forwarding: Mapping[str, int],
+        flooded: Sequence[int],
+        sources: Mapping[str, int],
     ) -> list[p4runtime_pb2.Entity]:
         """Those that belong to no job."""
         names = self.names()
         own = [names.fabric_address(address), names.fabric_mac(address, mac)]
+        own += names.fabric_sources(address, sources)
         hosts = [names.host(mac, port) for mac, port in forwarding.items()]
         return [*own, *hosts, *(names.flood(flooded) if flooded else [])]
 
@@ -314,6 +322,7 @@ class P4RuntimeSession:
         mac: int,
         forwarding: Mapping[str, int],
         flooded: Sequence[int],
+        sources: Mapping[str, int],
     ) -> None:
         """Make the switch have the entries of these jobs, its own ones (see `push`), and no others.
 
@@ -322,7 +331,7 @@ class P4RuntimeSession:
         Raises:
             SwitchError: the switch refused that, or is gone.
         """
-        wanted = self._own_entries(address, mac, forwarding, flooded)
+        wanted = self._own_entries(address, mac, forwarding, flooded, sources)
         wanted += [entity for shares in jobs for entity in self.names().job(shares)]
         request = p4runtime_pb2.ReadRequest(device_id=self._client.device_id)
         request.entities.extend(everything(self.names().table_ids()))

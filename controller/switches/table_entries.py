@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -75,6 +75,20 @@ class Names:
     def fabric_address(self, address: str) -> p4runtime_pb2.Entity:
         """Entry that delivers packets for this IPv4 address to the fabric itself."""
         return self.entry("fabric_address", {"hdr.ipv4.dst_addr": int(IPv4Address(address))}, "to_fabric", {})
+
+    def fabric_sources(self, address: str, others: Mapping[str, int]) -> list[p4runtime_pb2.Entity]:
+        """Entries that drop what only claims to come from the fabric.
+
+        Args:
+            address: the switch's own, which nobody else sends from.
+            others: fabric address of each other switch -> the port that leads there, where alone it is heard.
+        """
+
+        def entry(source: str, action: str, params: dict[str, int]) -> p4runtime_pb2.Entity:
+            return self.entry("fabric_source", {"src_addr": int(IPv4Address(source))}, action, params)
+
+        heard = [entry(other, "only_from", {"port": port}) for other, port in others.items()]
+        return [entry(address, "from_nowhere", {}), *heard]
 
     def fabric_mac(self, address: str, mac: int) -> p4runtime_pb2.Entity:
         """Entry that answers ARP requests for this IPv4 address with this MAC."""
@@ -151,6 +165,7 @@ class Names:
             **this_rank,
             "ingress_port": (sender.port, 0x1FF),
             "src_addr": (int(IPv4Address(sender.address)), 0xFFFFFFFF),
+            "src_port": (sender.udp_port, 0xFFFF),
         }
         asked = {**source, "operation": (operation, 0xFF)}
         slots = {"slot": (share.first_slot, 0xFFFF ^ (share.slots - 1))}

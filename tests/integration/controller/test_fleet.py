@@ -22,6 +22,8 @@ from tests.integration.controller.memory_switch import Running
 
 FABRIC_ADDRESS = "10.255.255.254"
 
+OWN_ENTRIES = 3  # the fabric's address, the MAC that ARP is told for it, and that nobody sends from it
+
 
 @pytest.fixture
 def running() -> Iterator[Running]:
@@ -73,10 +75,10 @@ def test_the_program_is_pushed_once(running: Running, fabric: P4RuntimeSession) 
     artifact = load_artifact(64)
     assert fabric.push(artifact, FABRIC_ADDRESS)
     assert running.switch.config.p4_device_config == artifact.program
-    assert len(running.switch.entities) == 2  # the fabric's address, and the MAC that ARP is told for it
+    assert len(running.switch.entities) == OWN_ENTRIES
     assert fabric.program == "netfold-v1model-64"
     assert not fabric.push(artifact, FABRIC_ADDRESS)
-    assert (running.switch.pushes, len(running.switch.entities)) == (1, 2)
+    assert (running.switch.pushes, len(running.switch.entities)) == (1, OWN_ENTRIES)
     assert fabric.push(load_artifact(256), FABRIC_ADDRESS)
 
 
@@ -92,13 +94,13 @@ def test_a_later_controller_takes_over_without_a_push(
         later.remove(job)
     finally:
         later.close()
-    assert len(running.switch.entities) == 2
+    assert len(running.switch.entities) == OWN_ENTRIES
 
 
 def test_what_was_left_half_done_is_repaired(
     running: Running, fabric: P4RuntimeSession, job: list[SwitchShare]
 ) -> None:
-    own = (FABRIC_ADDRESS, SWITCH_MAC, {"02:00:00:00:00:09": 9}, [9])
+    own = (FABRIC_ADDRESS, SWITCH_MAC, {"02:00:00:00:00:09": 9}, [9], {"10.9.0.2": 4})
     fabric.push(load_artifact(64), own[0], False, *own[1:])
     fabric.install(job)
     whole = list(running.switch.entities)
