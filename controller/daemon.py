@@ -24,10 +24,12 @@ import uvicorn
 from controller.errors import ControllerError, StateError, SwitchError
 from controller.events.event_log import EventLog
 from controller.http.app import create_app
+from controller.http.punctual_protocol import PunctualProtocol
 from controller.http.service import Service
 from controller.jobs.job_table import LEASE_S, JobTable
 from controller.lease_clock import LeaseClock
 from controller.listen_address import parse_listen_address
+from controller.rates import MOST_REQUESTS
 from controller.state_file import State, create_folder, running
 from controller.state_store import RecordedEntries, StateStore
 from controller.switches.embedded import Switches, start_switches
@@ -60,6 +62,7 @@ class DaemonConfig:
         tree: number of leaves of embedded switches under one root; 0 for a single switch.
         ports: of each embedded switch with ranks on it.
         lease_s: how long a rank may give no heartbeat before its place is lost.
+        rate: requests a second of a client, and of a tenant.
         take_over: whether running switches may have another controller, or another program.
         certificates: for HTTP, and for switches that are not on this machine.
         trusted_network: whether tokens and TLS are not needed on addresses that other machines reach.
@@ -77,6 +80,7 @@ class DaemonConfig:
     duplicate: float = 0.0
     reorder: float = 0.0
     lease_s: float = LEASE_S
+    rate: int = MOST_REQUESTS
     take_over: bool = False
     certificates: CertificateFolder | None = None
     trusted_network: bool = False
@@ -191,6 +195,7 @@ def _serve(
             clock=clock,
             events=EventLog(config.state_dir, time.time),
             tenant_of=tenants.tenant_of,
+            rate=config.rate,
             token_required=not (is_local(config.http) or config.trusted_network),
         )
         took_over = f" and took over {len(jobs.jobs)} jobs" if jobs.jobs else ""
@@ -265,6 +270,8 @@ def _run_http(
     server = Server(
         uvicorn.Config(
             create_app(service),
+            http=PunctualProtocol,
+            proxy_headers=False,  # whoever is on this machine could claim to be any client
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=2,
