@@ -23,6 +23,7 @@ from controller.http.service import Service
 from controller.jobs.job_table import LEASE_S, JobTable
 from controller.lease_clock import LeaseClock
 from controller.primacy import AWAY_S, SILENCE_S, Primacy
+from controller.rates import MOST_REQUESTS
 from controller.standby import wait_for_primacy
 from controller.state_file import Standby, State, create_folder, running
 from controller.state_store import RecordedEntries, StateStore
@@ -55,6 +56,7 @@ class DaemonConfig:
         tree: number of leaves of embedded switches under one root; 0 for a single switch.
         ports: of each embedded switch with ranks on it.
         lease_s: how long a rank may give no heartbeat before its place is lost.
+        rate: requests a second of a client, and of a tenant.
         take_over: whether running switches may have another controller, or another program.
         certificates: for HTTP, and for switches that are not on this machine.
         trusted_network: whether tokens and TLS are not needed on addresses that other machines reach.
@@ -74,6 +76,7 @@ class DaemonConfig:
     duplicate: float = 0.0
     reorder: float = 0.0
     lease_s: float = LEASE_S
+    rate: int = MOST_REQUESTS
     take_over: bool = False
     certificates: CertificateFolder | None = None
     trusted_network: bool = False
@@ -255,6 +258,7 @@ def _serve(
             clock=clock,
             events=EventLog(config.state_dir, time.time, lambda: primacy.held),
             tenant_of=tenants.tenant_of,
+            rate=config.rate,
             token_required=not (is_local(config.http) or config.trusted_network),
             require_primary=primacy.require,
         )

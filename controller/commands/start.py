@@ -16,6 +16,7 @@ from controller.errors import ControllerError
 from controller.jobs.job_table import LEASE_S, SHORTEST_LEASE_S
 from controller.listen_address import parse_listen_address
 from controller.primacy import BEAT_S, SHORTEST_SILENCE_S, SILENCE_S
+from controller.rates import MOST_REQUESTS
 from controller.state_file import STATE_FILE, State, create_folder, running
 from controller.switches.program import load_artifact
 from controller.topology import Topology, single
@@ -94,6 +95,13 @@ def _racks(leaves: str) -> list[str] | None:
     default=f"{LEASE_S:g}s",
     show_default=True,
     help="How long a rank may give the controller no sign of life before its place is lost.",
+)
+@click.option(
+    "--rate",
+    type=types.N,
+    default=MOST_REQUESTS,
+    show_default=True,
+    help="Most HTTP requests a second of one client's address, and of one tenant.",
 )
 @click.option(
     "--take-over",

@@ -38,6 +38,7 @@ def rank_routes(service: Service) -> APIRouter:
         service.switches.require_up()
         with service.changing() as jobs:
             tenant = "" if jobs.owns(job, rank, token) else service.tenant(token)
+            service.require_rate(tenant)
             jobs.join(job, body.joining(rank, token, tenant))
             found, member = jobs.member(job, rank)
             return {**service.place(found, member), "token": rank_token(found, member)}
@@ -45,12 +46,14 @@ def rank_routes(service: Service) -> APIRouter:
     def polled(job: str, rank: int, token: str | None) -> dict[str, Any]:
         with service.lock:
             found, member = service.jobs.owned(job, rank, token)
+            service.require_rate(found.tenant)
             service.jobs.heartbeat(job, rank, member.position)
             return service.place(found, member)
 
     def beaten(job: str, rank: int, body: Heartbeat, token: str | None, epoch: int | None) -> dict[str, Any]:
         with service.lock:
-            service.jobs.owned(job, rank, token, epoch)
+            found, _ = service.jobs.owned(job, rank, token, epoch)
+            service.require_rate(found.tenant)
             return {"state": service.jobs.heartbeat(job, rank, body.position).state}
 
     def left(job: str, rank: int, token: str | None, epoch: int | None) -> dict[str, Any]:

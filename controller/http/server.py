@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from controller.errors import ControllerError
+from controller.http.punctual_protocol import PunctualProtocol
 from controller.listen_address import parse_listen_address
 from controller.systemd import notify
 from hostlib.system.certificate_folder import CertificateFolder
@@ -35,6 +36,8 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=PunctualProtocol,
+                proxy_headers=False,  # whoever is on this machine could claim to be any client
                 log_level="warning",
                 access_log=False,
                 timeout_graceful_shutdown=2,

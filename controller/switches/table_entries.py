@@ -17,7 +17,7 @@ from hostlib.protocol import constants
 ADMIT, WRONG_SLOT, WRONG_OPERATION, WRONG_SOURCE, WRONG_RANK, WRONG_EPOCH = 60, 50, 40, 30, 20, 10
 Field = tuple[int, int]  # value, mask
 BROADCAST_MAC = 0xFFFF_FFFF_FFFF
-WRITTEN = ("fabric_address", "arp", "l2", "replicas", "membership")
+WRITTEN = ("fabric_address", "fabric_source", "arp", "l2", "replicas", "membership")
 FLOOD_GROUP = 0x1000  # higher than every job's
 
 

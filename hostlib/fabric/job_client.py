@@ -296,7 +296,7 @@ class _Joining:
         try:
             return decoded(response)
         except RefusedError as error:
-            if error.status == 503:
+            if error.status in (429, 503):
                 raise _Again(_refused(error), error.temporary) from error
             if error.status in (403, 404) and method == "GET":
                 raise _Again(_refused(error)) from error  # That life of the job is over.

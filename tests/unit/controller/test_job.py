@@ -253,6 +253,15 @@ def test_epochs_only_grow(world: World) -> None:
     assert first < second < third
 
 
+def test_a_refused_join_uses_up_no_epoch(world: World) -> None:
+    first = world.join(0, 8, "first").epoch
+    for _ in range(3):
+        with pytest.raises(RequestError, match="job second needs 1 switch ports; free: 0"):
+            world.join(0, 1, "second")
+    world.table.end("first")
+    assert world.join(0, 1, "second").epoch == first + 1
+
+
 def test_a_restarted_controller_takes_the_jobs_over(world: World) -> None:
     world.join(0)
     world.join(1)
