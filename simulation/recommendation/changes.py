@@ -305,9 +305,10 @@ def _fabric_s(stand_in: Corrected, scenario: Scenario, changed: Changed) -> floa
 
 def _played_s(scenario: Scenario) -> float:
     """Time of an iteration; infinite if it cannot be played."""
+    rough = roughly(scenario, ROUGHNESS)
     try:
         if takes_long(scenario, LONG_S, ROUGH):
-            return extrapolated(roughly(scenario, ROUGHNESS), ROUGH)[0].iteration_s
-        return Setup.of(roughly(scenario, ROUGHNESS)).played_s()
+            return extrapolated(rough, ROUGH)[0].iteration_s
+        return Setup.of(rough).played_s()
     except (SimulationError, HostlibError):
         return float("inf")

@@ -29,6 +29,7 @@ from simulation.simulator.play import operations
 
 # Of one play, estimated: smaller networks stand for what takes longer, of finalists and of others.
 LONG_S, SEARCHED_S = 0.3, 0.1
+SEARCHED_ROUGHNESS = 2  # of a first play, on links that streams share
 MOST_OWN = 400_000  # operations of a strategy's own messages; more take seconds to play
 SAMPLE, MOST_PLANNED = 32, 256  # workers with whose number they are counted, and planned
 ROUGH = 32  # workers of the smaller of the networks that stand for a cell while it is searched
@@ -236,10 +237,11 @@ class _State:
 
 def _once(scenario: Scenario) -> tuple[Setup, float, float]:
     """A cell's time from one play, or from smaller networks, and how unsure that is."""
+    searched = roughly(scenario, SEARCHED_ROUGHNESS)
     if takes_long(scenario, SEARCHED_S, ROUGH):
-        result, deviation = extrapolated(roughly(scenario, 2), ROUGH)
+        result, deviation = extrapolated(searched, ROUGH)
         return smaller(scenario), result.iteration_s, deviation
-    setup = Setup.of(roughly(scenario, 2))
+    setup = Setup.of(searched)
     require_playable(scenario)
     jitter, played = scenario.semantics.jitter, operations(setup.job) * scenario.jobs * scenario.rounds
     if jitter and scenario.variation.is_none and played <= PLAYED_ALL:

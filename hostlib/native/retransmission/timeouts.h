@@ -49,7 +49,7 @@ public:
 
 private:
     static constexpr std::int64_t START_NS = 20 * MILLISECOND_NS, MARGIN_NS = 5 * MILLISECOND_NS;
-    static constexpr std::int64_t TAIL_MARGIN_NS = 1 * MILLISECOND_NS, LONGEST_TAIL_NS = 200 * MILLISECOND_NS;
+    static constexpr std::int64_t TAIL_MARGIN_NS = 1 * MILLISECOND_NS, LONGEST_TAIL_NS = 100 * MILLISECOND_NS;
 
     static std::int64_t estimate_ns(const RoundTrip &round_trip) {
         const std::int64_t rtt_ns = round_trip.estimate_ns();
