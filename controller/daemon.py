@@ -56,7 +56,7 @@ class DaemonConfig:
         tree: number of leaves of embedded switches under one root; 0 for a single switch.
         ports: of each embedded switch with ranks on it.
         lease_s: how long a rank may give no heartbeat before its place is lost.
-        rate: requests a second of a client, and of a tenant.
+        rate: requests a second of a client, and joins a second of a tenant.
         take_over: whether running switches may have another controller, or another program.
         certificates: for HTTP, and for switches that are not on this machine.
         trusted_network: whether tokens and TLS are not needed on addresses that other machines reach.

@@ -101,7 +101,7 @@ def _racks(leaves: str) -> list[str] | None:
     type=types.N,
     default=MOST_REQUESTS,
     show_default=True,
-    help="Most HTTP requests a second of one client's address, and of one tenant.",
+    help="Most HTTP requests a second of one address or rank, and joins of one tenant.",
 )
 @click.option(
     "--take-over",

@@ -43,7 +43,7 @@ def create_app(service: Service) -> FastAPI:
     registry = CollectorRegistry()
     registry.register(FabricCollector(service))
     app.add_middleware(BodyLimit)
-    app.add_middleware(RateLimit, rates=Rates(service.rate, time.monotonic))
+    app.add_middleware(RateLimit, service=service, rates=Rates(service.rate, time.monotonic))
     app.add_middleware(RequestMetrics, registry=registry)
     app.add_middleware(PrimaryOnly, require=lambda: service.require_primary())
     app.include_router(page_routes(service))

@@ -46,14 +46,12 @@ def rank_routes(service: Service) -> APIRouter:
     def polled(job: str, rank: int, token: str | None) -> dict[str, Any]:
         with service.lock:
             found, member = service.jobs.owned(job, rank, token)
-            service.require_rate(found.tenant)
             service.jobs.heartbeat(job, rank, member.position)
             return service.place(found, member)
 
     def beaten(job: str, rank: int, body: Heartbeat, token: str | None, epoch: int | None) -> dict[str, Any]:
         with service.lock:
-            found, _ = service.jobs.owned(job, rank, token, epoch)
-            service.require_rate(found.tenant)
+            service.jobs.owned(job, rank, token, epoch)
             return {"state": service.jobs.heartbeat(job, rank, body.position).state}
 
     def left(job: str, rank: int, token: str | None, epoch: int | None) -> dict[str, Any]:

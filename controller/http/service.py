@@ -36,7 +36,7 @@ class Service:
         events: the log of what happens.
         tenant_of: whose token that is; None if it is nobody's.
         token_required: whether joining needs a tenant's token.
-        rate: requests a second of a client, and of a tenant.
+        rate: requests a second of a client, and joins a second of a tenant.
         operator: the token of whoever may end jobs and drain switches.
         require_primary: raises a DeposedError if another controller is the primary.
     """
@@ -93,13 +93,16 @@ class Service:
         raise RequestError(403, "that is no tenant's token: controller token list shows whose there are")
 
     def require_rate(self, tenant: str) -> None:
-        """Count a request of a tenant; without tokens there are no tenants to tell apart.
+        """Count a tenant's request to join; without tokens there are no tenants to tell apart.
 
         Raises:
             RequestError: 429, it is one too many.
         """
         if tenant:
             self._rates.require(f"tenant {tenant}")
+
+    def is_operator(self, token: str) -> bool:
+        return secrets.compare_digest(token.encode(), self.operator.encode())
 
     def require_operator(self, token: str | None) -> None:
         """Check that a request comes from the operator.
@@ -109,7 +112,7 @@ class Service:
         """
         if token is None:
             raise RequestError(401, "only the operator may do this: controller drain and controller end have the token")
-        if not secrets.compare_digest(token.encode(), self.operator.encode()):
+        if not self.is_operator(token):
             raise RequestError(403, "that is not the operator's token: controller drain and controller end have it")
 
     def place(self, job: Job, rank: Rank) -> dict[str, Any]:

@@ -36,6 +36,8 @@ REQUEST_S = 30.0
 RETRY_S = 0.5
 TAKE_OVER_S = 10.0  # from a primary that dies or is stopped to its standby's first answer
 START_ONE = "start one with `controller start`, or name it with --controller"
+LEAVING_S = 3.0  # how long a rank that leaves asks a controller that is too busy for it
+TOO_MANY = 429  # the controller is asked too often: it says neither yes nor no
 LEAVE_S = 0.5  # how long a cancelled join waits until its place has been given up
 
 
@@ -157,7 +159,7 @@ class FabricSession:
         """Whether the controller still has this place; true if no controller that knows answers."""
         try:
             answer = self._ask("GET")
-            if is_standby(answer):
+            if answer.status_code == TOO_MANY or is_standby(answer):
                 return True
             return answer.status_code == 200 and answer.json().get("epoch") == self.place.epoch
         except (httpx.HTTPError, ValueError):
@@ -166,8 +168,10 @@ class FabricSession:
     def leave(self) -> None:
         """Give up the place, if the controller answers."""
         self._ended.set()
+        give_up = time.monotonic() + LEAVING_S
         with contextlib.suppress(httpx.HTTPError):
-            self._ask("DELETE", params=self._epoch)
+            while self._ask("DELETE", params=self._epoch).status_code == TOO_MANY and time.monotonic() < give_up:
+                time.sleep(RETRY_S)
 
 
 def join(
@@ -296,7 +300,7 @@ class _Joining:
         try:
             return decoded(response)
         except RefusedError as error:
-            if error.status in (429, 503):
+            if error.status in (TOO_MANY, 503):
                 raise _Again(_refused(error), error.temporary) from error
             if error.status in (403, 404) and method == "GET":
                 raise _Again(_refused(error)) from error  # That life of the job is over.

@@ -14,6 +14,9 @@ from starlette.types import Receive, Scope, Send
 
 from controller.http import punctual_protocol
 from controller.http.punctual_protocol import PunctualProtocol
+from hostlib.fabric.job_client import join
+from hostlib.system.http_client import bearer
+from hostlib.system.interfaces import unused_udp_ports
 from tests.conftest import Fabric
 
 SOON_S = 0.5
@@ -76,9 +79,35 @@ def test_a_client_that_asks_too_often_is_told_to_wait(start_fabric: Callable[...
     fabric = start_fabric("--ports", "1", "--rate", "10")
     detail = "127.0.0.1 sends more than 10 requests a second: try again in 1 s"
     with httpx.Client(base_url=fabric.http, headers={"X-Forwarded-For": "192.0.2.1"}, timeout=15) as client:
-        give_up = time.monotonic() + 30
-        while (reply := client.get("/v1")).status_code == 200:
-            assert time.monotonic() < give_up
+        reply = _flooded(client)
         assert (reply.status_code, reply.json()) == (429, {"detail": detail})
         time.sleep(float(reply.headers["Retry-After"]))
         assert client.get("/v1").status_code == 200
+
+
+def test_a_flood_from_a_ranks_own_host_does_not_end_its_job(start_fabric: Callable[..., Fabric]) -> None:
+    """Everybody on loopback is one client; who has a rank's token is another one."""
+    fabric = start_fabric("--ports", "1", "--rate", "10")
+    session = join(fabric.http, "demo", 0, 1, "127.0.0.1", unused_udp_ports("127.0.0.1", 1), 30, lambda: 7)
+    place = f"/v1/jobs/demo/ranks/{session.place.rank}"
+    with httpx.Client(base_url=fabric.http, timeout=15) as stranger:
+        for _ in range(3):
+            assert _flooded(stranger).status_code == 429
+            assert session.alive()
+            own = stranger.post(f"{place}/heartbeat", json={"position": 7}, headers=bearer(session.token))
+            assert own.status_code == 200
+            forged = stranger.post(f"{place}/heartbeat", json={"position": 7}, headers=bearer("0" * 64))
+            assert forged.status_code == 429
+        _flooded(stranger)
+        session.leave()
+        time.sleep(1.1)
+        assert stranger.get("/v1/jobs").json()["jobs"] == []
+
+
+def _flooded(client: httpx.Client) -> httpx.Response:
+    """The first refusal; the refused second lasts for a while yet."""
+    give_up = time.monotonic() + 30
+    time.sleep(1 - time.monotonic() % 1)
+    while (reply := client.get("/v1")).status_code == 200:
+        assert time.monotonic() < give_up
+    return reply

@@ -193,16 +193,28 @@ def test_a_tenant_that_asks_too_often_is_told_to_wait_and_others_are_not() -> No
     rates.require("tenant blue")
 
 
-def test_all_requests_of_a_tenants_ranks_count(api: Api, tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_proves_who_it_is_counts_as_a_client_of_its_own(
+    api: Api, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counted: list[str] = []
     monkeypatch.setattr(Rates, "require", lambda rates, who: counted.append(who))
     api.service.token_required, api.service.tenant_of = True, tenants.tenant_of
     path, body = "/v1/jobs/demo/ranks/0", {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000]}
     own = api.answer("POST", path, body, tenants.create("blue", Quota())).json()["token"]
+    assert counted == ["127.0.0.1", "tenant blue"]
+    counted.clear()
     assert api.answer("GET", path, None, own).status_code == 200
     assert api.answer("POST", f"{path}/heartbeat", {"position": 1}, own).status_code == 200
-    assert counted.count("tenant blue") == 3
-    assert len(counted) == 6, "the client counts, too"
+    assert counted == ["rank 0 of job demo"] * 2
+    counted.clear()
+    assert api.answer("DELETE", "/v1/jobs/nobodys", None, api.service.operator).status_code == 404
+    assert counted == ["the operator"]
+    counted.clear()
+    for wrong in (None, "", own[:-1], "a" * 64):
+        assert api.answer("POST", f"{path}/heartbeat", {"position": 1}, wrong).status_code in (401, 403)
+    assert api.answer("POST", "/v1/jobs/demo/ranks/1/heartbeat", {"position": 1}, own).status_code == 404
+    assert api.answer("POST", "/v1/jobs/demo/server/heartbeat", {"position": 1}, own).status_code == 404
+    assert set(counted) == {"127.0.0.1"}
 
 
 # ---- bodies ----
