@@ -96,6 +96,8 @@ class FakeFabric:
         self.counts: Counter[str] = Counter()
         # For a test to look at every contribution that arrives, and to change or drop (None) it.
         self.tap: Callable[[bytes, End], bytes | None] = lambda data, source: data
+        # For a test to set: how long a packet waits in a queue, by direction (upwards) and host.
+        self.queued_s: Callable[[bool, End], float] | None = None
         self._jobs: dict[tuple[int, int], tuple[Pool, ...]] = {}
         self._sets: dict[tuple[int, int], Set] = {}
         self._random = random.Random(seed)
@@ -150,6 +152,11 @@ class FakeFabric:
 
     def _carry(self, upwards: bool, data: bytes, end: End) -> None:
         faults, draw = self.up if upwards else self.down, self._random.random
+        if self.queued_s is not None:
+            self._number += 1
+            due = time.monotonic() + self.queued_s(upwards, end)
+            heapq.heappush(self._held, (due, self._number, upwards, data, end))
+            return
         if not faults.any:
             self._deliver(upwards, data, end)
             return

@@ -63,7 +63,7 @@ void Lane::submit(std::unique_ptr<Part> part) {
         next_position_ += 1 + part->chunks;
         if (!busy_) {
             busy_ = true;
-            shown_heard_ns_ = heard_ns_ = now_ns();
+            shown_heard_ns_ = heard_ns_ = came_ns_ = now_ns();
         }
         incoming_.push_back(std::move(part));
     }
@@ -204,15 +204,15 @@ void Lane::resend(Slot &slot, std::size_t index) {
     transmit(slot, index);
 }
 
-// While results arrive, a timeout counts from the latest one (RFC 6298, 5.3): a packet that waits in a queue behind
-// many others takes several times the shortest round trip, but is not lost.
+// While results arrive, be it a second time, a timeout counts from the latest one (RFC 6298, 5.3): a packet that waits
+// in a queue behind many others takes several times the shortest round trip, but is not lost.
 void Lane::send_again(std::int64_t now) {
     next_due_ns_ = now + LONGEST_WAIT_NS;
     bool again = false;
     for (std::size_t index = 0; index < slots_.size(); index++) {
         Slot &slot = slots_[index];
         if (!slot.open) continue;
-        slot.due_ns = std::max(slot.due_ns, heard_ns_ + slot.timeout_ns);
+        slot.due_ns = std::max(slot.due_ns, came_ns_ + slot.timeout_ns);
         if (slot.due_ns <= now) {
             slot.timeout_ns = timeouts_.next_ns(round_trip_, slot.timeout_ns);
             resend(slot, index);
@@ -372,6 +372,9 @@ void Lane::handle(int i, std::int64_t now) {
     Slot &slot = slots_[index];
     if (!slot.open || header.generation != generation_of(slot.position)) {
         stats_.duplicates++;
+        // They fill the queue that a result waits in. Else what was sent again too soon would have more sent again.
+        came_ns_ = now;
+        tail_due_ns_ = std::max(tail_due_ns_, now + tail_timeout_ns_);
         if (slot.probed_ns > 0 && header.generation == generation_of(slot.kept_position)) {
             measure(now - slot.probed_ns, now);
             slot.probed_ns = ANSWERED;
@@ -393,7 +396,7 @@ void Lane::handle(int i, std::int64_t now) {
         if (!slot.resent) measure(now - slot.sent_ns, now);
         if (!slot.resent || slot.asked) overtaking_ns_ = slot.sent_ns;
     }
-    heard_ns_ = now;
+    heard_ns_ = came_ns_ = now;
     tail_timeout_ns_ = timeouts_.first_tail_ns(round_trip_);
     tail_due_ns_ = now + tail_timeout_ns_;
     finish(index, packet + layout::HEADER_BYTES, *next_code);

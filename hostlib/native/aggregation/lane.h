@@ -131,7 +131,8 @@ private:
     std::vector<std::shared_ptr<Operation>> finished_;  // parts that are done but not yet announced
     RoundTrip round_trip_;
     Timeouts timeouts_{LONGEST_LANE_TIMEOUT_NS};
-    std::int64_t next_due_ns_ = 0, heard_ns_ = 0;
+    std::int64_t next_due_ns_ = 0;
+    std::int64_t heard_ns_ = 0, came_ns_ = 0;  // when the last result came; when one did that may have come before
     std::int64_t tail_due_ns_ = 0, tail_timeout_ns_ = 0;  // without a result until then, the lowest is asked for
     std::int64_t overtaking_ns_ = 0;                      // send time of the latest packet whose result has arrived
     Stats stats_;
