@@ -18,8 +18,8 @@ SIOCETHTOOL, ETHTOOL_GGSO, ETHTOOL_GGRO = 0x8946, 0x23, 0x2B
 ARPHRD_ETHER = 1
 IFREQ_BYTES = 40
 MOST_ADDRESSES = 1024
-# UDP ports that can be told before their process starts. Linux gives those above to whoever asks for any port: nobody
-# gets one of these by chance meanwhile.
+# UDP ports that can be told before their process starts. As Linux comes, it gives those above to whoever asks for any
+# port; only who chooses from these, too, may take one meanwhile.
 CHOSEN_FROM = range(20000, 32768)
 TRIES = 1000
 

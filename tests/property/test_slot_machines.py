@@ -32,7 +32,7 @@ BUDGET = settings(
     suppress_health_check=SLOW,
 )
 # Only whether they are found counts: no time for shrinking, nothing to remember.
-HUNT = settings(BUDGET, max_examples=400, phases=[Phase.generate], database=None, print_blob=False)
+HUNT = settings(BUDGET, max_examples=2000, phases=[Phase.generate], database=None, print_blob=False)
 
 
 def drive(machine: type[SlotMachine], budget: settings) -> None:

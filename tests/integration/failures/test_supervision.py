@@ -127,7 +127,7 @@ def test_killed_switches_come_back_into_their_tree(start_fabric: Callable[..., F
         sum_in_a_new_job(fabric, "before", stack)
         for switch in ("leaf0", "root"):
             os.kill(pid_of(fabric, switch), signal.SIGKILL)
-        status = wait_until(fabric, 10, lambda status: status["up"] and sum(restarts(status)) >= 2)
+        status = wait_until(fabric, 30, lambda status: status["up"] and sum(restarts(status)) >= 2)
         assert (restarts(status), status["jobs"]) == ([1, 1, 0], [])
         sum_in_a_new_job(fabric, "after", stack)
         root, *leaves = fabric.status()["switches"]
