@@ -1,34 +1,31 @@
-"""The controller process: switches, P4Runtime sessions, jobs and HTTP server."""
+"""The controller process: as a standby it waits; as the primary it has switches, P4Runtime sessions, jobs, an HTTP server."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
-import resource
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import uvicorn
-
-from controller.errors import ControllerError, StateError, SwitchError
+from controller.errors import ControllerError, DeposedError, ElectionError, StateError, SwitchError
 from controller.events.event_log import EventLog
 from controller.http.app import create_app
+from controller.http.server import Server, listen, url_of
 from controller.http.service import Service
 from controller.jobs.job_table import LEASE_S, JobTable
 from controller.lease_clock import LeaseClock
-from controller.listen_address import parse_listen_address
-from controller.state_file import State, create_folder, running
+from controller.primacy import AWAY_S, SILENCE_S, Primacy
+from controller.rates import MOST_REQUESTS
+from controller.standby import wait_for_primacy
+from controller.state_file import Standby, State, create_folder, running
 from controller.state_store import RecordedEntries, StateStore
 from controller.switches.embedded import Switches, start_switches
 from controller.switches.fleet import SwitchFleet
@@ -45,8 +42,7 @@ from hostlib.system.interrupts import interrupt_on
 from hostlib.system.process import Process
 
 EXPIRE_EVERY_S = 0.5
-MOST_FILES, OWN_FILES = 8192, 512
-AWAY_S = 1.0  # after no look at the leases for this long, ranks may not have been heard
+HELD_S, HELD_RETRY_S = 7.0, 0.5  # a switch ends streams that say nothing after 5 s
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +56,12 @@ class DaemonConfig:
         tree: number of leaves of embedded switches under one root; 0 for a single switch.
         ports: of each embedded switch with ranks on it.
         lease_s: how long a rank may give no heartbeat before its place is lost.
+        rate: requests a second of a client, and joins a second of a tenant.
         take_over: whether running switches may have another controller, or another program.
         certificates: for HTTP, and for switches that are not on this machine.
         trusted_network: whether tokens and TLS are not needed on addresses that other machines reach.
+        standby: whether to wait, if the state directory has a primary already, until it is gone.
+        silence_s: how long the primary may show no sign of life.
     """
 
     http: str
@@ -77,9 +76,12 @@ class DaemonConfig:
     duplicate: float = 0.0
     reorder: float = 0.0
     lease_s: float = LEASE_S
+    rate: int = MOST_REQUESTS
     take_over: bool = False
     certificates: CertificateFolder | None = None
     trusted_network: bool = False
+    standby: bool = False
+    silence_s: float = SILENCE_S
 
 
 def netfold_version() -> str:
@@ -90,51 +92,112 @@ def netfold_version() -> str:
 
 
 def run_controller(config: DaemonConfig, announce: Callable[[State], None] = lambda state: None) -> None:
-    """Run until SIGTERM or SIGINT, then also stop the switches that it started.
+    """Run until SIGTERM or SIGINT, then also stop the switches that it started, unless a standby takes them over.
+
+    A primary that another controller has deposed, because it was stopped for too long, waits as a standby from then on.
 
     Args:
         announce: called once everything listens.
 
     Raises:
-        ControllerError: it could not start; nothing is left running.
+        ControllerError: it could not start; nothing is left running that was not there before.
     """
     # Until uvicorn takes over, a signal unwinds whatever has been started so far.
     interrupt_on(signal.SIGTERM, signal.SIGINT)
     os.umask(0o077)  # jobs' secrets, and who uses the fabric, are nobody else's business
-    with _sole(config.state_dir):
-        _run(config, announce)
+    create_folder(config.state_dir)
+    with contextlib.closing(Primacy(config.state_dir, config.silence_s)) as primacy:
+        if not config.standby:
+            _require_alone(config, primacy)
+        elif (earlier := State.read(config.state_dir)) is not None and earlier.controller.alive:
+            _require_same_fabric(config, earlier)
+        with contextlib.closing(listen(config.http)) as listener:
+            _take_turns(config, listener, primacy, announce)
 
 
-@contextmanager
-def _sole(state_dir: Path) -> Iterator[None]:
-    """Lock the state directory, so that it has one controller even if two start at the same moment."""
-    create_folder(state_dir)
-    with (state_dir / "controller.lock").open("w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise running(State.read(state_dir)) from None
-        yield
-
-
-def _run(config: DaemonConfig, announce: Callable[[State], None]) -> None:
+def _require_alone(config: DaemonConfig, primacy: Primacy) -> None:
+    """Check that the state directory has no other controller: two would be a mistake."""
+    primacy.require_free()
     earlier = State.read(config.state_dir)
     if earlier is not None and earlier.controller.alive:
-        raise running(earlier)
+        raise running(earlier.controller.pid, earlier.http)
+
+
+def _take_turns(
+    config: DaemonConfig, listener: socket.socket, primacy: Primacy, announce: Callable[[State], None]
+) -> None:
+    """Be the primary, or a standby, until told to end."""
+    http, told = url_of(listener, config.certificates), threading.Event()
+    if not primacy.claim(http):
+        holder = primacy.holder()
+        if not config.standby:
+            raise running(holder.process.pid, holder.http) if holder is not None else StateError("it is just starting")
+        if not wait_for_primacy(primacy, listener, config.certificates, http, told):
+            return
+    patient = config.standby
+    while True:
+        try:
+            if _run(config, listener, primacy, patient, told, announce):
+                return
+            log.warning("another controller is the primary; waiting as its standby")
+        except DeposedError as error:
+            log.warning("%s", error)
+        except SwitchError as error:
+            if not patient or State.read(config.state_dir) is None:
+                raise
+            log.warning("cannot take the fabric over: %s; trying again", error)
+        primacy.release()
+        if not wait_for_primacy(primacy, listener, config.certificates, http, told):
+            return
+        patient = True
+
+
+def _run(
+    config: DaemonConfig,
+    listener: socket.socket,
+    primacy: Primacy,
+    patient: bool,
+    told: threading.Event,
+    announce: Callable[[State], None],
+) -> bool:
+    """Be the primary; returns whether it was told to end, and has not lost the primacy.
+
+    Args:
+        patient: leave what an earlier controller left as it is, if it cannot be taken over.
+        told: set when a signal tells it to end.
+
+    Raises:
+        ControllerError: it could not start.
+    """
+    earlier = State.read(config.state_dir)
     _require_same_blocks(config, earlier)
     artifact = load_artifact(config.elements)
-    with (
-        contextlib.closing(_listen(config.http)) as listener,
-        contextlib.closing(StateStore(config.state_dir)) as store,
-    ):
+    with contextlib.closing(StateStore(config.state_dir, primacy.epoch)) as store:
         switches, kept = _switches(config, earlier)
+        left = kept and patient
         try:
-            _serve(config, artifact, listener, store, switches, kept, announce)
+            left = _serve(config, artifact, listener, store, primacy, switches, kept, told, announce)
         finally:
-            switches.stop()
-            State.forget(config.state_dir)
-            with contextlib.suppress(StateError):  # What it says will not be believed: its switches are gone.
-                store.forget_jobs()
+            if not left and primacy.held:
+                switches.stop()
+                State.forget(config.state_dir)
+                with contextlib.suppress(StateError):  # What it says will not be believed: its switches are gone.
+                    store.forget_jobs()
+    return primacy.held
+
+
+def _require_same_fabric(config: DaemonConfig, earlier: State) -> None:
+    """Check that a standby could go on where its primary ends.
+
+    Raises:
+        StateError: it has other switches, or another number of elements.
+    """
+    _require_same_blocks(config, earlier)
+    if config.topology != (None if earlier.processes else earlier.topology):
+        raise StateError(
+            f"the primary of {config.state_dir} has other switches: a standby needs the same options as its primary, "
+            "but for --http"
+        )
 
 
 def _require_same_blocks(config: DaemonConfig, earlier: State | None) -> None:
@@ -153,17 +216,19 @@ def _serve(
     artifact: Artifact,
     listener: socket.socket,
     store: StateStore,
+    primacy: Primacy,
     switches: Switches,
     kept: bool,
+    told: threading.Event,
     announce: Callable[[State], None],
-) -> None:
+) -> bool:
+    """Be the primary until told to end, or deposed; returns whether another controller has, or takes, the switches."""
+    connect = Connector(bool(switches.processes), config.take_over, config.certificates, primacy)
+    network, held = _sessions(switches, connect)
     topology = switches.topology
-    connect = Connector(bool(switches.processes), config.take_over, config.certificates)
-    network = SwitchFleet(topology, connect, time.monotonic)
     try:
-        # Entries that belong to no kept job must not stay: if there may be any, the program is pushed again.
         saved = store.load()
-        pushed = network.push(artifact, anew=not (kept and saved["clean"]))
+        pushed = network.push(artifact, anew=held or not kept)
         clock = LeaseClock(time.monotonic, AWAY_S)
         entries = RecordedEntries(network, store.begin_writes)
         tenants = Tenants(store)
@@ -180,6 +245,8 @@ def _serve(
             jobs.restore_epoch(saved["last_epoch"])
         else:
             _restore(jobs, saved, store.path)
+            if not saved["clean"]:
+                _reconcile(network, jobs, artifact)
         service = Service(
             version=netfold_version(),
             kind="embedded" if switches.processes else "external",
@@ -189,9 +256,11 @@ def _serve(
             switches=network,
             endpoints=topology.endpoints,
             clock=clock,
-            events=EventLog(config.state_dir, time.time),
+            events=EventLog(config.state_dir, time.time, lambda: primacy.held),
             tenant_of=tenants.tenant_of,
+            rate=config.rate,
             token_required=not (is_local(config.http) or config.trusted_network),
+            require_primary=primacy.require,
         )
         took_over = f" and took over {len(jobs.jobs)} jobs" if jobs.jobs else ""
         service.events.append("controller-started", f"the controller {service.version} started{took_over}")
@@ -203,10 +272,11 @@ def _serve(
         announced: list[State] = []
 
         def record() -> None:
+            primacy.require()
             processes, embedded = dict(switches.processes), dict(switches.embedded)
             state = State(
                 here,
-                _url(listener, config.certificates),
+                url_of(listener, config.certificates),
                 switches.topology,
                 processes,
                 log,
@@ -221,36 +291,83 @@ def _serve(
                 announce(state)
                 notify(f"READY=1\nSTATUS=at {state.http}")
 
-        supervisor = Supervisor(switches, network, artifact, service, record)
-        _run_http(listener, config.certificates, service, clock, supervisor, record)
+        supervisor = Supervisor(switches, network, artifact, service, record, primacy.require)
+        _run_http(listener, config.certificates, service, clock, supervisor, primacy, told, record)
+        if not primacy.held:
+            return True
+        if Standby.all(config.state_dir):
+            service.events.append("controller-stopped", "the controller was stopped; a standby takes over")
+            return True
         with contextlib.suppress(SwitchError, StateError), service.changing("the controller was stopped"):
             jobs.end_all()
         service.events.append("controller-stopped", "the controller was stopped")
+        return False
     finally:
         network.close()
+
+
+def _reconcile(network: SwitchFleet, jobs: JobTable, artifact: Artifact) -> None:
+    """Repair what an earlier controller left half done: it died while it wrote to switches."""
+    try:
+        network.reconcile(jobs.jobs.values())
+    except SwitchError as error:
+        log.warning("%s; the program is pushed again, and jobs at work are over", error)
+        network.push(artifact, anew=True)
+        jobs.abandon()
+
+
+def _sessions(switches: Switches, connect: Connector) -> tuple[SwitchFleet, bool]:
+    """Sessions with all switches, and whether embedded ones had to be restarted, because a stranger held one.
+
+    Raises:
+        SwitchError: a switch cannot be had.
+    """
+    give_up = time.monotonic() + HELD_S
+    while True:
+        try:
+            return SwitchFleet(switches.topology, connect, time.monotonic), False
+        except ElectionError as error:
+            if not switches.processes:
+                raise
+            if error.lasting or time.monotonic() > give_up:
+                log.warning("%s; the switches are restarted", error)
+                break
+        time.sleep(HELD_RETRY_S)
+    for name in list(switches.processes):
+        switches.restart(name, threading.Event())
+    return SwitchFleet(switches.topology, connect, time.monotonic), True
 
 
 class Connector:
     """Opens sessions with switches.
 
     Args:
-        certificates: for switches that other machines reach.
         own: whether the controller started them: others have no business there.
         take_over: whether the first session may end another controller's.
+        certificates: for switches that other machines reach.
+        primacy: only the primary may bid; and what an earlier primary won is its to take.
     """
 
-    def __init__(self, own: bool, take_over: bool, certificates: CertificateFolder | None) -> None:
+    def __init__(self, own: bool, take_over: bool, certificates: CertificateFolder | None, primacy: Primacy) -> None:
         self._certificates = certificates
         self._own = own
         self._take_over = take_over
-        self._former: dict[str, int] = {}
+        self._primacy = primacy
+        self._connected: set[str] = set()
 
     def __call__(self, switch: Switch, patience_s: float | None) -> P4RuntimeSession:
-        former = self._former.get(switch.name)
-        take_over = self._own or (self._take_over and former is None)
+        take_over = self._own or (self._take_over and switch.name not in self._connected)
         certificates = None if is_local(switch.p4rt) else self._certificates
-        session = P4RuntimeSession(switch.p4rt, switch.device_id, patience_s, take_over, former, certificates)
-        self._former[switch.name] = session.election_id
+        former = self._primacy.former(switch.name)
+        session = P4RuntimeSession(
+            switch.p4rt, switch.device_id, patience_s, take_over, former, certificates, self._primacy.require
+        )
+        self._connected.add(switch.name)
+        try:
+            self._primacy.won(switch.name, session.election_id)
+        except StateError as error:
+            # Only a later primary would miss it, and only at a switch that is not this one's own.
+            log.warning("%s", error)
         return session
 
 
@@ -260,59 +377,22 @@ def _run_http(
     service: Service,
     clock: LeaseClock,
     supervisor: Supervisor,
+    primacy: Primacy,
+    told: threading.Event,
     record: Callable[[], None],
 ) -> None:
-    server = Server(
-        uvicorn.Config(
-            create_app(service),
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=2,
-            limit_concurrency=_most_connections(),
-            ssl_certfile=None if certificates is None else certificates.server.certificate,
-            ssl_keyfile=None if certificates is None else certificates.server.key,
-        )
-    )
-    server.ending = service.events.closed
-    # A signal counts from here on, before uvicorn takes over; and uvicorn raises it again when it is done, but the
-    # cleanup below still has to run.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, server.handle_exit)
+    server = Server(create_app(service), certificates, service.events.closed, told)
+    server.take_signals()
     ended = threading.Event()
     threading.Thread(target=_expire, args=(service, clock, ended), name="leases", daemon=True).start()
     record()
     supervisor.start()
     try:
-        server.run(sockets=[listener])
+        primacy.when_lost(server.end)
+        server.serve_on(listener)
     finally:
         ended.set()
         supervisor.stop()
-
-
-class Server(uvicorn.Server):
-    """A server that says so when it begins to end: it waits for its answers to end, and streams would not."""
-
-    ending: threading.Event
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if not self.ending.is_set():
-            self.ending.set()
-            notify("STOPPING=1")
-        super().handle_exit(sig, frame)
-
-
-def _most_connections() -> int:
-    """Connections to the HTTP server: as many as there may be, beside what the controller itself has open."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    return max(files - OWN_FILES, OWN_FILES)
-
-
-def _url(listener: socket.socket, certificates: CertificateFolder | None) -> str:
-    address, port = listener.getsockname()
-    own = "127.0.0.1" if address == "0.0.0.0" else address
-    return f"{'http' if certificates is None else 'https'}://{own}:{port}"
 
 
 def _expire(service: Service, clock: LeaseClock, ended: threading.Event) -> None:
@@ -321,9 +401,12 @@ def _expire(service: Service, clock: LeaseClock, ended: threading.Event) -> None
     while not ended.wait(EXPIRE_EVERY_S):
         try:
             with service.changing() as jobs:
+                service.require_primary()
                 clock.tick()
                 jobs.expire()
             logged = ""
+        except DeposedError:
+            continue  # It ends soon.
         except ControllerError as error:
             # /v1/status reports that the switch is gone; the jobs are dropped all the same.
             if str(error) != logged:
@@ -331,22 +414,6 @@ def _expire(service: Service, clock: LeaseClock, ended: threading.Event) -> None
                 log.warning("%s; trying again", logged)
         except Exception:
             log.exception("looking at the leases failed; trying again")
-
-
-def _listen(http: str) -> socket.socket:
-    address, port = parse_listen_address(http)
-    # With the protocol named: asyncio sets TCP_NODELAY only then, and answers would wait 40 ms for acknowledgements.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((address, port))
-        listener.listen(1024)
-    except OSError as error:
-        listener.close()
-        raise ControllerError(
-            f"cannot listen on {http}: {error.strerror}; choose another with --http (port 0 takes any)"
-        ) from error
-    return listener
 
 
 def _restore(jobs: JobTable, saved: dict[str, Any], path: Path) -> None:

@@ -7,6 +7,7 @@ ControllerError         (status: the HTTP code that the API answers with)
 ├── RequestError        a rank's request was refused
 │   └── ShortError      the fabric, or a quota, has no room for a job now
 └── StateError          a command does not fit what is running, or the state cannot be read or written
+    └── DeposedError    another controller of the same state is the primary
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ class SwitchError(ControllerError):
 
 
 class ElectionError(SwitchError):
-    """A switch whose primary is another controller, or that lets this one have no stream."""
+    """A switch whose primary is another controller, or that lets this one have no stream.
+
+    Attributes:
+        lasting: whether trying again is of no use.
+    """
+
+    def __init__(self, message: str, lasting: bool = True) -> None:
+        super().__init__(message)
+        self.lasting = lasting
 
 
 class RequestError(ControllerError):
@@ -56,3 +65,16 @@ class StateError(ControllerError):
     """A command that does not fit what is running, or state that cannot be read or written."""
 
     status = 503
+
+
+class DeposedError(StateError):
+    """Another controller of the same state directory is the primary.
+
+    Attributes:
+        primary: its address; empty if nobody is.
+    """
+
+    def __init__(self, primary: str) -> None:
+        which = f"the primary is {primary}" if primary else "there is no primary at the moment, try again"
+        super().__init__(f"this controller is a standby: {which}")
+        self.primary = primary

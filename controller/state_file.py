@@ -122,9 +122,47 @@ def create_folder(directory: Path) -> None:
         ) from error
 
 
-def running(state: State | None) -> StateError:
+def running(pid: int, http: str) -> StateError:
     """The error for starting a controller while one is running."""
-    which = f"pid {state.controller.pid}, {state.http}" if state is not None else "it is just starting"
     return StateError(
-        f"a controller is running already ({which}); stop it with controller stop, or choose another --state-dir"
+        f"a controller is running already (pid {pid}, {http}); stop it with controller stop, start a standby with "
+        "--standby, or choose another --state-dir"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """A controller that waits to become the primary, as in a file of its own."""
+
+    process: Process
+    http: str
+
+    def write(self, directory: Path) -> None:
+        """Raises StateError: it cannot be written."""
+        described = {"pid": self.process.pid, "start_time": self.process.start_time, "http": self.http}
+        try:
+            write_whole(self._path(directory), described, private=True)
+        except OSError as error:
+            raise StateError(f"{self._path(directory)} cannot be written: {error.strerror or error}") from error
+
+    def forget(self, directory: Path) -> None:
+        self._path(directory).unlink(missing_ok=True)
+
+    def _path(self, directory: Path) -> Path:
+        return directory / f"standby-{self.process.pid}.json"
+
+    @classmethod
+    def all(cls, directory: Path) -> list[Standby]:
+        """Those that are there; files of dead ones are removed."""
+        found = []
+        for path in sorted(directory.glob("standby-*.json")):
+            try:
+                fields = parse_json(read_text(path))
+                each = cls(Process(fields["pid"], fields["start_time"]), fields["http"])
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # It has just gone.
+            if each.process.alive:
+                found.append(each)
+            else:
+                path.unlink(missing_ok=True)
+        return found

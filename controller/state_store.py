@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from controller.errors import StateError
+from controller.errors import DeposedError, StateError
 from controller.jobs.job import Job, JobEntries
 
 STATE_STORE = "state.db"
@@ -21,6 +22,10 @@ CREATE TABLE IF NOT EXISTS jobs (name TEXT PRIMARY KEY, described TEXT NOT NULL)
 CREATE TABLE IF NOT EXISTS tokens (
     id TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL, quota TEXT NOT NULL, created_s REAL NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS primacy (
+    only INTEGER PRIMARY KEY CHECK (only = 1), epoch INTEGER NOT NULL, pid INTEGER, start_time INTEGER, boot TEXT, http TEXT
+);
+CREATE TABLE IF NOT EXISTS elections (switch TEXT PRIMARY KEY, id TEXT NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -29,17 +34,23 @@ class StateStore:
 
     Facts are last_epoch, drained, and clean: whether the switches have the entries of these jobs and no others.
 
+    Args:
+        epoch: of the primacy that each change needs (controller/primacy.py); None for changes that others may make.
+
     Raises:
         StateError: it cannot be opened, or is damaged.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, epoch: int | None = None) -> None:
         self.path = folder / STATE_STORE
+        self._epoch = epoch
         self._saved: dict[str, str] = {}
         self._incomplete = False
         with self._refusing("opened"):
-            # SQLite gives its other files the mode of this one.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            # SQLite gives its other files the mode of this one. Only a new one is opened here: to close a file takes
+            # this process's locks on it from the connections that it has.
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._database = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
             # A killed controller loses nothing; a power failure the last changes, but with them the switches' jobs.
             self._database.execute("PRAGMA journal_mode = WAL")
@@ -64,16 +75,25 @@ class StateStore:
 
         Raises:
             StateError: the file cannot be written.
+            DeposedError: another controller has become the primary.
         """
         with self._refusing("written"):
             self._database.execute("BEGIN IMMEDIATE")
             try:
+                self._require_primacy()
                 yield self._database
                 self._database.execute("COMMIT")
             except BaseException:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
+
+    def _require_primacy(self) -> None:
+        if self._epoch is None:
+            return
+        (epoch, http), *_ = self._database.execute("SELECT epoch, http FROM primacy").fetchall() or [(0, "")]
+        if epoch != self._epoch:
+            raise DeposedError(http)
 
     def read(self, query: str, *values: object) -> list[Any]:
         """Rows of a query.
@@ -108,10 +128,13 @@ class StateStore:
         Raises:
             StateError: the file cannot be written.
         """
-        if not self._incomplete:
-            with self.transaction() as database:
-                _write_facts(database, {"clean": False})
-            self._incomplete = True
+        if self._incomplete:
+            with self._refusing("read"):
+                self._require_primacy()
+            return
+        with self.transaction() as database:
+            _write_facts(database, {"clean": False})
+        self._incomplete = True
 
     def load(self) -> dict[str, Any]:
         """What an earlier controller saved: last_epoch, drained, clean, jobs.

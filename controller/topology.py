@@ -130,6 +130,10 @@ class Topology:
         child = self.tree.towards(name, there)
         return self.switch(name).uplink if child is None else self.switch(child).downlink
 
+    def fabric_sources(self, name: str) -> dict[str, int]:
+        """Fabric address of each other switch -> the port of this switch that leads there."""
+        return {other.address: self.towards(name, other.name) for other in self.switches if other.name != name}
+
     def flooded(self, switch: Switch) -> list[int]:
         """Ports of a switch for flooding: those with cables to hosts, or to switches that lead to hosts."""
         if not any(each.hosts for each in self.switches):

@@ -227,7 +227,8 @@ def session(
 
     Args:
         mechanism: as `ring` or `inagg+mcast`, with options after colons: see `mechanisms`.
-        controller: URL of the controller, for mechanisms that need the fabric.
+        controller: URL of the controller, for mechanisms that need the fabric; or, separated by commas, those of a
+            primary and its standbys.
         deadline_s: seconds without progress after which a rank reports which ranks are missing.
         patience_s: seconds without a result after which the switch counts as dead, while all ranks wait for it.
         silence_s: seconds without a sign of life after which a rank counts as missing.

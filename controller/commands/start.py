@@ -15,6 +15,8 @@ from controller.commands.state_dir import state_dir_option
 from controller.errors import ControllerError
 from controller.jobs.job_table import LEASE_S, SHORTEST_LEASE_S
 from controller.listen_address import parse_listen_address
+from controller.primacy import BEAT_S, SHORTEST_SILENCE_S, SILENCE_S
+from controller.rates import MOST_REQUESTS
 from controller.state_file import STATE_FILE, State, create_folder, running
 from controller.switches.program import load_artifact
 from controller.topology import Topology, single
@@ -95,6 +97,13 @@ def _racks(leaves: str) -> list[str] | None:
     help="How long a rank may give the controller no sign of life before its place is lost.",
 )
 @click.option(
+    "--rate",
+    type=types.N,
+    default=MOST_REQUESTS,
+    show_default=True,
+    help="Most HTTP requests a second of one address or rank, and joins of one tenant.",
+)
+@click.option(
     "--take-over",
     is_flag=True,
     help="Take running switches from another controller, and replace another program.",
@@ -108,6 +117,19 @@ def _racks(leaves: str) -> list[str] | None:
     "--trusted-network",
     is_flag=True,
     help="Speak without tokens and TLS also on such addresses, as in an emulated network that nobody else reaches.",
+)
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="If the state folder has a controller, wait and take over when it dies. Needs --foreground.",
+)
+@click.option(
+    "--primary-silence",
+    "silence_s",
+    type=types.TIME,
+    default=f"{SILENCE_S:g}s",
+    show_default=True,
+    help="How long the controller that is waited for may show no sign of life.",
 )
 @faults("--loss", "--duplicate", "--reorder")
 @click.option("--seed", type=types.SEED, default=0, show_default=True, help="Seed of the faults.")
@@ -140,6 +162,9 @@ def start(
     """
     _require_legal(p4rt, switch_ports, topology, fabric_address)
     _require_lease(options["lease_s"])
+    _require_silence(options["silence_s"])
+    if options["standby"] and not foreground:
+        raise ControllerError("--standby needs --foreground, or controller run: a service manager keeps it")
     parse_listen_address(options["http"])
     load_artifact(options["elements"])
     switches = _running_switches(p4rt, switch_ports, device_id, topology, fabric_address)
@@ -193,6 +218,15 @@ def _require_lease(lease_s: float) -> None:
         )
 
 
+def _require_silence(silence_s: float) -> None:
+    """Check that a primary's silence outlasts a busy moment. Raises ControllerError."""
+    if not SHORTEST_SILENCE_S <= silence_s < math.inf:
+        raise ControllerError(
+            f"--primary-silence must be at least {SHORTEST_SILENCE_S:g} s and finite, as a primary gives a sign of "
+            f"life every {BEAT_S:g} s, not {silence_s:g} s"
+        )
+
+
 def _require_trust(http: str, switches: Topology | None, folder: Path | None, trusted_network: bool) -> None:
     """Check that whatever other machines reach speaks TLS.
 
@@ -237,7 +271,7 @@ def _start_in_background(state_dir: Path, as_json: bool) -> None:
     """
     earlier = State.read(state_dir)
     if earlier is not None and earlier.controller.alive:
-        raise running(earlier)
+        raise running(earlier.controller.pid, earlier.http)
     create_folder(state_dir)
     log = state_dir / "controller.log"
     options = sys.argv[sys.argv.index("start") + 1 :]

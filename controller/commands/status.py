@@ -11,6 +11,7 @@ from rich.table import Table
 
 from controller.commands.running_controller import ask, print_json, running_state
 from controller.commands.state_dir import state_dir_option
+from controller.state_file import Standby
 from hostlib.system.command import Command, json_option
 from hostlib.text.output import output
 
@@ -22,7 +23,8 @@ def status(as_json: bool, state_dir: Path) -> None:
     """Show the state of the controller, its switches and its jobs."""
     state = running_state(state_dir)
     described = ask(state_dir, "/status")
-    described = {"http": state.http, "pid": state.controller.pid, **described}
+    standbys = [{"http": each.http, "pid": each.process.pid} for each in Standby.all(state_dir)]
+    described = {"http": state.http, "pid": state.controller.pid, "standbys": standbys, **described}
     if as_json:
         print_json(described)
         return
@@ -32,6 +34,8 @@ def status(as_json: bool, state_dir: Path) -> None:
 def _print_status(described: dict[str, Any]) -> None:
     console = output()
     console.print(f"controller {described['http']} (pid {described['pid']}), version {described['version']}")
+    for standby in described["standbys"]:
+        console.print(f"standby at {standby['http']} (pid {standby['pid']})")
     for switch in described["switches"]:
         console.print(
             f"{switch['name']:<10} {described['kind']}, {switch['program']}, P4Runtime {switch['p4rt']}, "

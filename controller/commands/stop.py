@@ -10,7 +10,7 @@ import click
 
 from controller.commands.state_dir import state_dir_option
 from controller.errors import StateError
-from controller.state_file import State
+from controller.state_file import Standby, State
 from controller.state_store import STATE_STORE, StateStore
 from hostlib.system.command import Command, json_option
 
@@ -19,13 +19,18 @@ from hostlib.system.command import Command, json_option
 @state_dir_option
 @json_option
 def stop(state_dir: Path, as_json: bool) -> None:
-    """Stop the controller and the switches it started, also if the controller itself has died."""
+    """Stop the controller, its standbys, and the switches it started, also if the controller itself has died."""
+    # Standbys first: they would take over.
+    standbys = {f"standby at {each.http}": each.process for each in Standby.all(state_dir)}
+    alive = {name: process.pid for name, process in standbys.items()}
+    for process in standbys.values():
+        process.stop()
     state = State.read(state_dir)
-    if state is None:
+    if state is None and not alive:
         raise StateError("no controller is running")
     # The controller takes its switches with it; what was alive is what was stopped.
-    living = {"controller": state.controller, **state.processes}
-    alive = {name: process.pid for name, process in living.items() if process.alive}
+    living = {} if state is None else {"controller": state.controller, **state.processes}
+    alive |= {name: process.pid for name, process in living.items() if process.alive}
     for process in living.values():
         process.stop()
     State.forget(state_dir)

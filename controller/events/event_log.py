@@ -71,13 +71,17 @@ class EventLog:
     Args:
         folder: of events.jsonl and history.jsonl, which are read first; None keeps nothing.
         now: seconds since 1970.
+        may_write: whether the files are still this process's.
 
     Attributes:
         closed: set when the controller ends, and readers that wait for events should go.
     """
 
-    def __init__(self, folder: Path | None, now: Callable[[], float]) -> None:
+    def __init__(
+        self, folder: Path | None, now: Callable[[], float], may_write: Callable[[], bool] = lambda: True
+    ) -> None:
         self.now = now
+        self._may_write = may_write
         self.closed = threading.Event()
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -109,7 +113,8 @@ class EventLog:
         self.counts[kind] += 1
         event = Event(self._last_id, round(self.now(), 3), kind, text, job, rank, switch)
         self._events.append(event)
-        self._events_file.append({key: value for key, value in asdict(event).items() if value is not None})
+        if self._may_write():
+            self._events_file.append({key: value for key, value in asdict(event).items() if value is not None})
 
     def refused(self, text: str, job: str | None, rank: int | None) -> None:
         """Record a refused join, unless there are too many of them."""
@@ -128,7 +133,8 @@ class EventLog:
     def ended(self, job: EndedJob) -> None:
         with self._lock:
             self._ended.append(job)
-            self._history_file.append(asdict(job))
+            if self._may_write():
+                self._history_file.append(asdict(job))
 
     def after(self, number: int, most: int) -> list[Event]:
         """The first events after one, oldest first."""

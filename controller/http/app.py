@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
@@ -14,8 +16,11 @@ from controller.http.monitoring import monitoring_routes
 from controller.http.operation import operation_routes
 from controller.http.pages import page_routes
 from controller.http.ranks import rank_routes
-from controller.http.refusals import refuse_in_one_line
+from controller.http.rate_limit import RateLimit
+from controller.http.refusals import refusals, refuse_in_one_line
 from controller.http.service import Service
+from controller.http.standby_app import PrimaryOnly
+from controller.rates import Rates
 
 DESCRIPTION = """
 Ranks join a job, send heartbeats and leave; users see what the controller does.
@@ -32,12 +37,15 @@ def create_app(service: Service) -> FastAPI:
         title="netfold controller",
         version=service.version,
         description=DESCRIPTION,
+        responses=refusals(429),
     )
     refuse_in_one_line(app, service.events.refused)
     registry = CollectorRegistry()
     registry.register(FabricCollector(service))
     app.add_middleware(BodyLimit)
+    app.add_middleware(RateLimit, service=service, rates=Rates(service.rate, time.monotonic))
     app.add_middleware(RequestMetrics, registry=registry)
+    app.add_middleware(PrimaryOnly, require=lambda: service.require_primary())
     app.include_router(page_routes(service))
     app.include_router(monitoring_routes(service, registry), tags=["monitoring"])
     app.include_router(inspection_routes(service), tags=["inspection"])

@@ -51,7 +51,7 @@ def event_routes(service: Service) -> APIRouter:
         "dependencies": [Depends(counted)],
         # A refusal is no stream, but of the route's type if FastAPI describes it.
         "responses": {
-            code: {**refusal, "model": None, "content": REFUSED} for code, refusal in refusals(422, 503).items()
+            code: {**refusal, "model": None, "content": REFUSED} for code, refusal in refusals(422, 429, 503).items()
         },
     }
 

@@ -38,6 +38,7 @@ def rank_routes(service: Service) -> APIRouter:
         service.switches.require_up()
         with service.changing() as jobs:
             tenant = "" if jobs.owns(job, rank, token) else service.tenant(token)
+            service.require_rate(tenant)
             jobs.join(job, body.joining(rank, token, tenant))
             found, member = jobs.member(job, rank)
             return {**service.place(found, member), "token": rank_token(found, member)}

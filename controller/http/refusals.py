@@ -25,6 +25,7 @@ WHY = {
     409: "It contradicts what others of the job have said.",
     413: "The body is too large.",
     422: "The request is malformed or impossible; the detail says what is legal.",
+    429: "The client, or its tenant, sends too many requests: try again later.",
     503: "The fabric is full, or a switch is down: try again later.",
 }
 

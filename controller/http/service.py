@@ -16,6 +16,7 @@ from controller.events.event_log import EventLog
 from controller.events.job_watch import JobWatch
 from controller.jobs.job import Job, Rank
 from controller.jobs.job_table import JobTable
+from controller.rates import MOST_REQUESTS, Rates
 
 
 class SwitchStatus(Protocol):
@@ -35,7 +36,9 @@ class Service:
         events: the log of what happens.
         tenant_of: whose token that is; None if it is nobody's.
         token_required: whether joining needs a tenant's token.
+        rate: requests a second of a client, and joins a second of a tenant.
         operator: the token of whoever may end jobs and drain switches.
+        require_primary: raises a DeposedError if another controller is the primary.
     """
 
     version: str
@@ -50,13 +53,17 @@ class Service:
     events: EventLog = field(default_factory=lambda: EventLog(None, time.time))
     tenant_of: Callable[[str], str | None] = lambda token: None
     token_required: bool = False
+    rate: int = MOST_REQUESTS
     operator: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    require_primary: Callable[[], None] = lambda: None
     _watch: JobWatch = field(init=False)
+    _rates: Rates = field(init=False)
     _looking: threading.Lock = field(default_factory=threading.Lock)
     _recent: tuple[float, dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         self._watch = JobWatch(self.events)
+        self._rates = Rates(self.rate, time.monotonic)
         self._watch.adopt(self.jobs.jobs.values())
 
     @contextmanager
@@ -85,6 +92,18 @@ class Service:
             raise RequestError(401, "joining needs a tenant's token, in NETFOLD_CONTROLLER_TOKEN: ask the operator")
         raise RequestError(403, "that is no tenant's token: controller token list shows whose there are")
 
+    def require_rate(self, tenant: str) -> None:
+        """Count a tenant's request to join; without tokens there are no tenants to tell apart.
+
+        Raises:
+            RequestError: 429, it is one too many.
+        """
+        if tenant:
+            self._rates.require(f"tenant {tenant}")
+
+    def is_operator(self, token: str) -> bool:
+        return secrets.compare_digest(token.encode(), self.operator.encode())
+
     def require_operator(self, token: str | None) -> None:
         """Check that a request comes from the operator.
 
@@ -93,7 +112,7 @@ class Service:
         """
         if token is None:
             raise RequestError(401, "only the operator may do this: controller drain and controller end have the token")
-        if not secrets.compare_digest(token.encode(), self.operator.encode()):
+        if not self.is_operator(token):
             raise RequestError(403, "that is not the operator's token: controller drain and controller end have it")
 
     def place(self, job: Job, rank: Rank) -> dict[str, Any]:

@@ -86,6 +86,7 @@ class JobTable:
             StateError: the change could not be saved; the rank has not joined.
         """
         joining.require_legal(len(self._topology.switches))
+        self._ports.require_host(joining.address)
         self.expire()
         job = self.jobs.get(name)
         who = member_name(joining.rank)
@@ -180,9 +181,17 @@ class JobTable:
     def _create(self, name: str, joining: Joining) -> Job:
         """A new job with all that it needs, or in the queue."""
         self._ports.require_port(joining, joining.policy == "shared" or joining.rank == constants.RANK_ALL)
-        self._last_epoch = max(self._last_epoch + 1, int(self._now()))
-        epoch = self._last_epoch & 0xFFFFFFFF
-        job = Job(name, 0, epoch, joining.world_size, joining.policy, [], joining.slots, len(joining.udp_ports))
+        last_epoch = max(self._last_epoch + 1, int(self._now()))
+        job = Job(
+            name,
+            0,
+            last_epoch & 0xFFFFFFFF,
+            joining.world_size,
+            joining.policy,
+            [],
+            joining.slots,
+            len(joining.udp_ports),
+        )
         job.tenant, job.priority = joining.tenant, joining.priority
         try:
             ahead = [other for other in self.queue if other.priority >= job.priority]
@@ -194,7 +203,7 @@ class JobTable:
                 raise
             self._last_ticket += 1
             job.state, job.ticket = "queued", self._last_ticket
-        self.jobs[name] = job
+        self.jobs[name], self._last_epoch = job, last_epoch
         return job
 
     def _reserve(self, job: Job) -> None:

@@ -34,6 +34,16 @@ class SwitchPorts:
         depth = len(self._topology.path(switch))
         return -depth, [s.name for s in self._topology.switches].index(switch)
 
+    def require_host(self, address: str) -> None:
+        """Check that an address may be a host's: switches drop what hosts send from the fabric's own.
+
+        Raises:
+            RequestError: 422.
+        """
+        switch = next((switch for switch in self._topology.switches if switch.address == address), None)
+        if switch is not None:
+            raise RequestError(422, f"{address} is the address of {switch.name}: join with the host's own")
+
     def keep(self, job: Job) -> None:
         """Keep ports for all members of a new job.
 

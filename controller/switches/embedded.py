@@ -16,13 +16,15 @@ from controller.jobs.switch_share import HOSTS_PER_SWITCH
 from controller.state_file import Embedded
 from controller.topology import Switch, Topology
 from hostlib.protocol import constants
+from hostlib.system.interfaces import unused_udp_ports
 from hostlib.system.process import Process, StartError, start_and_wait_ready
 
 START_TIMEOUT_S = 60.0
 LARGEST_TREE = 16
 UPLINK, FIRST_DOWNLINK = 100, 101
 IDLE_S = 60
-ANYWHERE = "127.0.0.1:0"
+HERE = "127.0.0.1"
+ANYWHERE = f"{HERE}:0"
 
 
 @dataclass(slots=True)
@@ -84,16 +86,27 @@ class Switches:
         return {port: f"{end},{others[port]}" for port, end in own.items()}
 
     def _start_all(self, wanted: list[Switch], ended: threading.Event) -> None:
-        """Start all switches on free ports, parents first, because a leaf needs the address of its parent's end of the
-        wire.
+        """Start all switches on free ports, parents first.
+
+        Both ends of a wire are chosen beforehand: neither end believes anybody else.
+
+        Raises:
+            SwitchError: a switch did not start, or there are too few unused ports.
         """
+        leaves = [switch for switch in wanted if switch.parent is not None]
+        try:
+            chosen = iter(unused_udp_ports(HERE, 2 * len(leaves)))
+        except OSError as error:
+            raise SwitchError(f"no UDP ports for the wires between switches: {error}") from error
+        wires: dict[str, dict[int, str]] = {switch.name: {} for switch in wanted}
+        for leaf in leaves:
+            upper, lower = (f"{HERE}:{next(chosen)}" for _ in range(2))
+            wires[leaf.parent or ""][leaf.downlink] = f"{upper},{lower}"
+            wires[leaf.name][leaf.uplink] = f"{lower},{upper}"
         started: dict[str, Switch] = {}
         for switch in wanted:
-            wires = {child.downlink: ANYWHERE for child in wanted if child.parent == switch.name}
-            if switch.parent is not None:
-                wires[switch.uplink] = f"{ANYWHERE},{self.embedded[switch.parent].wires[switch.downlink]}"
             anywhere = replace(switch, p4rt=ANYWHERE, ports=dict.fromkeys(switch.ports, ANYWHERE))
-            started[switch.name] = self._start(anywhere, wires, ended)
+            started[switch.name] = self._start(anywhere, wires[switch.name], ended)
         self.topology = Topology(tuple(started.values()))
         self.changed()
 

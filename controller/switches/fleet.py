@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,9 +127,23 @@ class SwitchFleet:
     def _push(self, switch: Switch, artifact: Artifact, anew: bool) -> bool:
         line = self.lines[switch.name]
         ways, flooded = self.topology.forwarding(switch.name), self.topology.flooded(switch)
-        pushed = line.session.push(artifact, switch.address, anew, switch.mac, ways, flooded)
+        sources = self.topology.fabric_sources(switch.name)
+        pushed = line.session.push(artifact, switch.address, anew, switch.mac, ways, flooded, sources)
         line.answered_s = self.clock()
         return pushed
+
+    def reconcile(self, jobs: Iterable[Job]) -> None:
+        """Make every switch have the entries of these jobs, as far as they are ready, and no others.
+
+        Raises:
+            SwitchError: a switch refused that, or is gone; others may have been reconciled.
+        """
+        by_job = [shares(job, self.topology) for job in jobs if job.state == "ready"]
+        for switch in self.topology.switches:
+            here = [parts[switch.name] for parts in by_job if switch.name in parts]
+            ways, flooded = self.topology.forwarding(switch.name), self.topology.flooded(switch)
+            sources = self.topology.fabric_sources(switch.name)
+            self.lines[switch.name].session.reconcile(here, switch.address, switch.mac, ways, flooded, sources)
 
     def require_up(self) -> None:
         """Raise SwitchError naming a switch that is gone."""

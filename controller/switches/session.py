@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -22,8 +22,9 @@ from p4runtime_sh.p4runtime import (
     parse_p4runtime_write_error,
 )
 
-from controller.errors import ElectionError, SwitchError
+from controller.errors import ElectionError, StateError, SwitchError
 from controller.jobs.switch_share import SwitchShare
+from controller.switches.entry_comparison import difference, everything
 from controller.switches.program import Artifact
 from controller.switches.table_entries import Names
 from hostlib.protocol import constants
@@ -75,12 +76,13 @@ class Client(P4RuntimeClient):
     def handshake(self) -> None:
         """The library calls this when the stream is open; `become_primary` does what it is for."""
 
-    def become_primary(self, take_over: bool, former: int | None) -> None:
+    def become_primary(self, take_over: bool, former: int | None, require: Callable[[], None]) -> None:
         """Bid above the highest election id that the switch has seen.
 
         Args:
             take_over: also if another controller is primary.
             former: the election id of an earlier session, which may still count as open.
+            require: called before each bid; raises if this controller may not bid any more.
 
         Raises:
             ElectionError: another controller is and stays primary, or the stream was closed.
@@ -93,6 +95,7 @@ class Client(P4RuntimeClient):
         for _ in range(BIDS):
             if highest >= HIGHEST_ID:
                 raise ElectionError("has a primary with the highest election id that there is: restart the switch")
+            require()
             told = self._bid(max(highest + 1, time.time_ns()))
             if told.status.code == code_pb2.OK:
                 return
@@ -107,7 +110,8 @@ class Client(P4RuntimeClient):
         self.stream_out_q.put(request)
         reply = self.get_stream_packet("arbitration", timeout=HANDSHAKE_TIMEOUT_S)
         if reply is None:
-            raise ElectionError(f"closed the P4Runtime stream (is {self.device_id} its device id?)")
+            # Or it has as many streams as it may have; those that say nothing it ends.
+            raise ElectionError(f"closed the P4Runtime stream (is {self.device_id} its device id?)", lasting=False)
         return reply.arbitration
 
     @property
@@ -132,6 +136,7 @@ class P4RuntimeSession:
         take_over: become primary though another controller is, and replace another program.
         former: the election id of an earlier session of this controller.
         certificates: for TLS, by which both sides know each other; None speaks plain text.
+        require: called before each bid; raises a StateError if this controller may not bid any more.
 
     Attributes:
         election_id: its own.
@@ -141,6 +146,7 @@ class P4RuntimeSession:
     Raises:
         SwitchError: no switch answers at the address.
         ElectionError: another controller is primary.
+        StateError: from `require`.
     """
 
     def __init__(
@@ -151,6 +157,7 @@ class P4RuntimeSession:
         take_over: bool = False,
         former: int | None = None,
         certificates: CertificateFolder | None = None,
+        require: Callable[[], None] = lambda: None,
     ) -> None:
         self.p4rt = p4rt
         self._take_over = take_over
@@ -171,10 +178,12 @@ class P4RuntimeSession:
         logging.getLogger().addFilter(_mute)  # The library also logs what it raises.
         self._client = Client(device_id, p4rt, (0, 0), ssl_options=_ssl_options(certificates))
         try:
-            self._client.become_primary(take_over, former)
-        except ElectionError as error:
+            self._client.become_primary(take_over, former, require)
+        except (ElectionError, StateError) as error:
             self._client.tear_down()
-            raise ElectionError(f"the switch at {p4rt} {error}") from None
+            if isinstance(error, StateError):
+                raise
+            raise ElectionError(f"the switch at {p4rt} {error}", error.lasting) from None
         self.election_id = self._client.election_id[0] << 64 | self._client.election_id[1]
 
     def close(self) -> None:
@@ -222,6 +231,7 @@ class P4RuntimeSession:
         mac: int = SWITCH_MAC,
         forwarding: Mapping[str, int] | None = None,
         flooded: Sequence[int] = (),
+        sources: Mapping[str, int] | None = None,
     ) -> bool:
         """Make the switch run a program, unless it already does and `anew` is false; returns whether it was pushed.
 
@@ -229,6 +239,7 @@ class P4RuntimeSession:
             address, mac: the fabric's own.
             forwarding: MAC address of a host -> port that leads there.
             flooded: ports with hosts, which may send each other ARP requests.
+            sources: fabric address of each other switch -> port that leads there.
 
         Raises:
             SwitchError: it runs another program, and this session does not take over; or it did not take the program.
@@ -255,11 +266,23 @@ class P4RuntimeSession:
         except RPC_ERRORS as refused:
             raise SwitchError(f"the switch at {self.p4rt} did not take the program: {_reason(refused)}") from refused
         self.dirty = False
-        own = [self._names.fabric_address(address), self._names.fabric_mac(address, mac)]
-        hosts = [self._names.host(mac, port) for mac, port in (forwarding or {}).items()]
-        everybody = self._names.flood(flooded) if flooded else []
-        self._write(INSERT, [*own, *hosts, *everybody])
+        self._write(INSERT, self._own_entries(address, mac, forwarding or {}, flooded, sources or {}))
         return True
+
+    def _own_entries(
+        self,
+        address: str,
+        mac: int,
+        forwarding: Mapping[str, int],
+        flooded: Sequence[int],
+        sources: Mapping[str, int],
+    ) -> list[p4runtime_pb2.Entity]:
+        """Those that belong to no job."""
+        names = self.names()
+        own = [names.fabric_address(address), names.fabric_mac(address, mac)]
+        own += names.fabric_sources(address, sources)
+        hosts = [names.host(mac, port) for mac, port in forwarding.items()]
+        return [*own, *hosts, *(names.flood(flooded) if flooded else [])]
 
     def _running(self) -> bytes:
         request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
@@ -291,6 +314,31 @@ class P4RuntimeSession:
     def remove(self, shares: Sequence[SwitchShare]) -> None:
         """Delete one job's entries, those of senders first."""
         self._write(DELETE, reversed(self.names().job(shares)))
+
+    def reconcile(
+        self,
+        jobs: Iterable[Sequence[SwitchShare]],
+        address: str,
+        mac: int,
+        forwarding: Mapping[str, int],
+        flooded: Sequence[int],
+        sources: Mapping[str, int],
+    ) -> None:
+        """Make the switch have the entries of these jobs, its own ones (see `push`), and no others.
+
+        Entries that are there stay, with the packets that they let pass meanwhile.
+
+        Raises:
+            SwitchError: the switch refused that, or is gone.
+        """
+        wanted = self._own_entries(address, mac, forwarding, flooded, sources)
+        wanted += [entity for shares in jobs for entity in self.names().job(shares)]
+        request = p4runtime_pb2.ReadRequest(device_id=self._client.device_id)
+        request.entities.extend(everything(self.names().table_ids()))
+        delete, insert = difference(wanted, self._read(request))
+        self._write(DELETE, delete)
+        self._write(INSERT, insert)
+        self.dirty = False
 
     def _write(self, how: int, entities: Iterable[p4runtime_pb2.Entity]) -> None:
         # One update per request: the library's error iterator never ends for a batch in which an earlier update
@@ -354,13 +402,16 @@ class P4RuntimeSession:
     def _cells(self, counter: str) -> list[tuple[int, int, int]]:
         request = p4runtime_pb2.ReadRequest(device_id=self._client.device_id)
         request.entities.add().counter_entry.counter_id = self.names().counter_id(counter)
+        return [
+            (e.counter_entry.index.index, e.counter_entry.data.packet_count, e.counter_entry.data.byte_count)
+            for e in self._read(request)
+        ]
+
+    def _read(self, request: p4runtime_pb2.ReadRequest) -> list[p4runtime_pb2.Entity]:
         try:
             with self._lock:
-                return [
-                    (e.counter_entry.index.index, e.counter_entry.data.packet_count, e.counter_entry.data.byte_count)
-                    for response in self._client.stub.Read(request, timeout=READ_TIMEOUT_S)
-                    for e in response.entities
-                ]
+                responses = self._client.stub.Read(request, timeout=READ_TIMEOUT_S)
+                return [entity for response in responses for entity in response.entities]
         except RPC_ERRORS as refused:
             raise SwitchError(f"the switch at {self.p4rt} {_reason(refused)}") from refused
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from controller.errors import ControllerError, ElectionError, SwitchError
+from controller.errors import ControllerError, DeposedError, ElectionError, SwitchError
 from controller.http.service import Service
 from controller.switches.embedded import Switches
 from controller.switches.fleet import RECONNECT_TIMEOUT_S, SwitchFleet, SwitchState
@@ -33,6 +33,7 @@ class Supervisor:
         network: the sessions. No other thread opens, closes or pushes while this one runs.
         service: its lock is held to end jobs and to publish changes, never while waiting for a switch.
         changed: called when a process was started.
+        require: called before it acts; raises a StateError if this controller may not act any more.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class Supervisor:
         artifact: Artifact,
         service: Service,
         changed: Callable[[], None],
+        require: Callable[[], None] = lambda: None,
     ) -> None:
         self._switches = switches
+        self._require = require
         self._network = network
         self._artifact = artifact
         self._service = service
@@ -70,6 +73,8 @@ class Supervisor:
             pause_s = PROBE_EVERY_S
             try:
                 self.look()
+            except DeposedError:
+                continue  # It ends soon.
             except ControllerError as error:
                 if not self._ended.is_set() and str(error) != logged:
                     logged = str(error)
@@ -85,7 +90,9 @@ class Supervisor:
 
         Raises:
             SwitchError: it cannot be recovered yet.
+            StateError: another controller is the primary.
         """
+        self._require()
         self._network.probe()
         for name, line in self._network.lines.items():
             lost = self._dead(name, line) or not line.session.up
@@ -155,6 +162,7 @@ class Supervisor:
             self._restart(name, line)
 
     def _restart(self, name: str, line: SwitchState) -> None:
+        self._require_going_on()
         before = self._switches.topology
         self._switches.restart(name, self._ended)
         if self._switches.topology != before:
@@ -167,3 +175,4 @@ class Supervisor:
     def _require_going_on(self) -> None:
         if self._ended.is_set():
             raise SwitchError("the controller is ending")
+        self._require()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -17,6 +17,7 @@ from hostlib.protocol import constants
 ADMIT, WRONG_SLOT, WRONG_OPERATION, WRONG_SOURCE, WRONG_RANK, WRONG_EPOCH = 60, 50, 40, 30, 20, 10
 Field = tuple[int, int]  # value, mask
 BROADCAST_MAC = 0xFFFF_FFFF_FFFF
+WRITTEN = ("fabric_address", "fabric_source", "arp", "l2", "replicas", "membership")
 FLOOD_GROUP = 0x1000  # higher than every job's
 
 
@@ -42,6 +43,10 @@ class Names:
         if name not in known:
             raise ArtifactError(f"the switch's program has no {kind} {name}: it is not netfold's")
         return known[name]
+
+    def table_ids(self) -> list[int]:
+        """Of the tables that the controller writes."""
+        return [int(self._find("table", self._tables, name).preamble.id) for name in WRITTEN]
 
     def counter_id(self, name: str) -> int:
         return int(self._find("counter", self._counters, name).preamble.id)
@@ -70,6 +75,20 @@ class Names:
     def fabric_address(self, address: str) -> p4runtime_pb2.Entity:
         """Entry that delivers packets for this IPv4 address to the fabric itself."""
         return self.entry("fabric_address", {"hdr.ipv4.dst_addr": int(IPv4Address(address))}, "to_fabric", {})
+
+    def fabric_sources(self, address: str, others: Mapping[str, int]) -> list[p4runtime_pb2.Entity]:
+        """Entries that drop what only claims to come from the fabric.
+
+        Args:
+            address: the switch's own, which nobody else sends from.
+            others: fabric address of each other switch -> the port that leads there, where alone it is heard.
+        """
+
+        def entry(source: str, action: str, params: dict[str, int]) -> p4runtime_pb2.Entity:
+            return self.entry("fabric_source", {"src_addr": int(IPv4Address(source))}, action, params)
+
+        heard = [entry(other, "only_from", {"port": port}) for other, port in others.items()]
+        return [entry(address, "from_nowhere", {}), *heard]
 
     def fabric_mac(self, address: str, mac: int) -> p4runtime_pb2.Entity:
         """Entry that answers ARP requests for this IPv4 address with this MAC."""
@@ -146,6 +165,7 @@ class Names:
             **this_rank,
             "ingress_port": (sender.port, 0x1FF),
             "src_addr": (int(IPv4Address(sender.address)), 0xFFFFFFFF),
+            "src_port": (sender.udp_port, 0xFFFF),
         }
         asked = {**source, "operation": (operation, 0xFF)}
         slots = {"slot": (share.first_slot, 0xFFFF ^ (share.slots - 1))}

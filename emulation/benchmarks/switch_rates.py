@@ -57,6 +57,7 @@ PAYLOAD_AT = HEADERS + layout.HEADER_BYTES
 RANKS = 4  # between interfaces
 # A switch has to buffer what is in flight: each is measured with the window that suits it.
 WINDOWS = (8, 24, 64, 128)
+ALL_WINDOWS = 256  # slots for all of them, a power of two
 AGAIN_S = 0.05
 SLICE_S = 0.2  # packets per call of C code; Ctrl-C is handled between calls
 REPETITIONS = 7
@@ -149,8 +150,8 @@ def _members(count: int) -> tuple[Member, ...]:
     )
 
 
-def _share(members: tuple[Member, ...]) -> SwitchShare:
-    return SwitchShare(job_id=1, epoch=1, first_slot=0, slots=SLOTS, group=1, members=members)
+def _share(members: tuple[Member, ...], slots: int = SLOTS) -> SwitchShare:
+    return SwitchShare(job_id=1, epoch=1, first_slot=0, slots=slots, group=1, members=members)
 
 
 def _load(elements: int, share: SwitchShare) -> Pipeline:
@@ -197,20 +198,20 @@ class Contributions:
     total: bytes
 
     @classmethod
-    def of(cls, share: SwitchShare, elements: int, slots: int, generation: int) -> Contributions:
+    def of(cls, share: SwitchShare, elements: int, slots: range) -> Contributions:
         draw = np.random.default_rng(1)
         vectors = draw.integers(-(2**24), 2**24, (len(share.members), elements), dtype=np.int32)
         total = vectors.sum(axis=0, dtype=np.int32)
         words = check_words(SECRET, len(share.members), elements)
         frames, checks = [], []
-        for slot in range(slots):
-            at = Header(job=share.job_id, epoch=share.epoch, generation=generation, slot=slot, element_count=elements)
+        for slot in slots:
+            at = Header(job=share.job_id, epoch=share.epoch, slot=slot, element_count=elements)
             checks.append(0)
             for member, vector in zip(share.members, vectors, strict=True):
                 header = replace(at, rank=member.rank, check=words.word(at, vector, [member.rank]))
                 checks[-1] += header.check
                 frames.append(np.frombuffer(_frame(share, member, header, vector.astype(">i4").tobytes()), np.uint8))
-        stacked = np.stack(frames).reshape(slots, len(share.members), -1).transpose(1, 0, 2)
+        stacked = np.stack(frames).reshape(len(slots), len(share.members), -1).transpose(1, 0, 2)
         all_checks = np.tile(np.array(checks, np.uint32), (len(share.members), 1))
         return cls(np.ascontiguousarray(stacked), all_checks, total.astype(">i4").tobytes())
 
@@ -227,7 +228,7 @@ def in_process(elements: int, seconds: float) -> tuple[float, float]:
     share = _share(_members(2))
     pipeline = _load(elements, share)
     try:
-        first = Contributions.of(share, elements, SLOTS, generation=0)
+        first = Contributions.of(share, elements, range(SLOTS))
         # In the order of arrival from a network: the ranks of one slot one after the other.
         frames = np.ascontiguousarray(first.frames.transpose(1, 0, 2)).reshape(2 * SLOTS, -1)
         ports = [member.port for _ in range(SLOTS) for member in share.members]
@@ -278,7 +279,7 @@ def between_interfaces(
     Raises:
         BenchError: no namespace could be made, or results were wrong or missing.
     """
-    share = _share(_members(RANKS))
+    share = _share(_members(RANKS), ALL_WINDOWS)
     with ExitStack() as stack:
         space = stack.enter_context(veths(RANKS, "bench"))
         stack.enter_context(switch(space, elements, share))
@@ -296,8 +297,9 @@ def between_interfaces(
 def _generate(
     library: ctypes.CDLL, share: SwitchShare, elements: int, attempt: int, window: int, seconds: float
 ) -> float:
-    # Later generations than the previous attempt's, which may have left slots half full.
-    sent = Contributions.of(share, elements, window, generation=1 + (attempt << 26))
+    # Other slots than the previous attempts', which may have left theirs half full.
+    first = sum(WINDOWS[:attempt])
+    sent = Contributions.of(share, elements, range(first, first + window))
     generator = _Generator(
         len(share.members),
         window,

@@ -33,7 +33,7 @@ run_options = together(
         help="Command that runs HOST COMMAND on a real host; needs --hosts.",
     ),
     click.option(
-        "--controller", type=types.URL, default="", help="Controller of the real hosts' fabric; needs --hosts."
+        "--controller", type=types.URLS, default="", help="Controller of the real hosts' fabric; needs --hosts."
     ),
     click.option(
         "--predictor",

@@ -39,13 +39,11 @@ class Started:
     Attributes:
         ports: port -> ADDRESS:PORT where a host on it reaches the fabric; empty for network interfaces, where the
             switch's own address serves.
-        wires: port to another switch -> ADDRESS:PORT of this end.
     """
 
     p4rt: str
     device_id: int
     ports: Mapping[int, str] = field(default_factory=dict)
-    wires: Mapping[int, str] = field(default_factory=dict)
 
 
 def mac(topology: Topology, host: str) -> str:

@@ -166,7 +166,7 @@ class TofinoModelSwitch(P4Switch):
         model, driver = TOFINO
         sde = os.environ.get("SDE_INSTALL") or str(Path(shutil.which(driver) or "/usr/bin").parent.parent)
         ready = folder / f"{self.name}.json"
-        ready.write_text(json.dumps({"p4rt": MODEL_P4RT, "device_id": 0, "ports": {}, "wires": {}}))
+        ready.write_text(json.dumps({"p4rt": MODEL_P4RT, "device_id": 0, "ports": {}}))
         processes.start(f"{self.name}.model", [model, "--p4-target-config", str(self.conf), "-f", str(ports)], ready)
         command = [driver, "--install-dir", sde, "--conf-file", str(self.conf), "--background"]
         return processes.start(self.name, [*command, "--p4rt-server", MODEL_P4RT], ready)

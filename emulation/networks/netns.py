@@ -52,7 +52,7 @@ def namespaces(topology: Topology, record: CleanupRecord) -> Iterator[PreparedNe
         SwitchProcesses(record, space),
         hosts,
         CONTROL.gateway,
-        start_all(topology, lambda switch, started: _ports(topology, switch)),
+        start_all(topology, lambda switch: _ports(topology, switch)),
         lambda do: inside(space, do),
     )
 

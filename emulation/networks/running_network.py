@@ -157,13 +157,13 @@ def at_work(topology: Topology, prepared: PreparedNetwork, kind: SwitchKind, see
 
 def start_all(
     topology: Topology,
-    ports: Callable[[str, Mapping[str, Started]], Sequence[Port]],
+    ports: Callable[[str], Sequence[Port]],
     options: Callable[[str], Sequence[str]] = lambda switch: (),
 ) -> Callable[[SwitchProcesses, SwitchKind, int], dict[str, Started]]:
     """Return a function that starts a topology's switches, parents first.
 
     Args:
-        ports: of a switch, given the running switches above it.
+        ports: of a switch.
         options: further options of an embedded switch.
     """
 
@@ -171,7 +171,7 @@ def start_all(
         there: dict[str, Started] = {}
         for names in topology.tree.levels():  # switches of one level start at the same time
             starting = [
-                start_switch(processes, name, kind, ports(name, there), own_seed(topology, name, seed), options(name))
+                start_switch(processes, name, kind, ports(name), own_seed(topology, name, seed), options(name))
                 for name in names
             ]
             there |= {name: started(switch) for name, switch in zip(names, starting, strict=True)}

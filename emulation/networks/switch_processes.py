@@ -147,8 +147,8 @@ def started(switch: Starting) -> Started:
     described = ready(switch)
     if not described:
         return Started(f"unix:{switch.ready}", 1)
-    ports, wires = ({int(n): str(end) for n, end in described[which].items()} for which in ("ports", "wires"))
-    return Started(described["p4rt"], described["device_id"], ports, wires)
+    ports = {int(n): str(end) for n, end in described["ports"].items()}
+    return Started(described["p4rt"], described["device_id"], ports)
 
 
 def start_switch(

@@ -38,6 +38,7 @@ PORT_STATS = (
     "oversized",
     "missed",  # arrived faster than they were read; interfaces only
     "link_down",  # number of times that the interface went down
+    "strangers",  # datagrams on a wire that were not from its other end: dropped
 )
 # Losses of the program itself.
 LOSSES = (

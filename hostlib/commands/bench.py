@@ -76,7 +76,7 @@ def _place(old: str) -> list[str] | None:
 @click.option("--delay", type=types.TIME.typed(), help="Delay of each link of the embedded switch [default: none].")
 @faults("--loss", "--duplicate", "--reorder", "--corrupt")
 @click.option("--seed", type=types.SEED, default=0, show_default=True, help="Seed of the data and of the faults.")
-@click.option("--controller", type=types.URL, help="Controller of a running fabric [default: start one if needed].")
+@click.option("--controller", type=types.URLS, help="Controller of a running fabric [default: start one if needed].")
 @click.option(
     "--deadline",
     "deadline_s",

@@ -20,7 +20,7 @@ PATIENCE_S = 15.0  # three heartbeats
 @click.command(cls=Command, renamed={"--patience": "--deadline"})
 @click.option(
     "--controller",
-    type=types.URL,
+    type=types.URLS,
     default=DEFAULTS.controller,
     show_default=True,
     help="Controller of the fabric to check.",

@@ -15,7 +15,18 @@ from urllib.parse import quote
 import httpx
 
 from hostlib.errors import JoinError
-from hostlib.system.http_client import API, HttpError, RefusedError, bearer, decoded, get, tenant_token, verification
+from hostlib.system.http_client import (
+    API,
+    ControllerAddresses,
+    HttpError,
+    RefusedError,
+    bearer,
+    decoded,
+    get,
+    is_standby,
+    tenant_token,
+    verification,
+)
 from hostlib.system.interfaces import mac_of
 
 DEFAULT_CONTROLLER = "http://127.0.0.1:9339"
@@ -23,7 +34,10 @@ POLL_S = 0.05
 HEARTBEAT_S = 5.0
 REQUEST_S = 30.0
 RETRY_S = 0.5
+TAKE_OVER_S = 10.0  # from a primary that dies or is stopped to its standby's first answer
 START_ONE = "start one with `controller start`, or name it with --controller"
+LEAVING_S = 3.0  # how long a rank that leaves asks a controller that is too busy for it
+TOO_MANY = 429  # the controller is asked too often: it says neither yes nor no
 LEAVE_S = 0.5  # how long a cancelled join waits until its place has been given up
 
 
@@ -105,16 +119,21 @@ class Place:
 class FabricSession:
     """A rank's or server's membership in one job, kept alive by a thread. Training continues if the controller dies.
 
+    Args:
+        path: of the membership in the controllers' API.
+
     Attributes:
         token: proves who it is; a process that comes back in its place joins with it.
     """
 
-    def __init__(self, url: str, place: Place, token: str, position: Callable[[], int]) -> None:
+    def __init__(
+        self, controllers: ControllerAddresses, path: str, place: Place, token: str, position: Callable[[], int]
+    ) -> None:
         self.place = place
         self.token = token
         self._headers = bearer(token)
-        self._url = url
-        self._verify = verification(url)
+        self._controllers, self._path = controllers, path
+        self._verify = verification(controllers.strictest)
         # Another session may have joined a later life of the same job.
         self._epoch = {"epoch": place.epoch}
         self._position = position
@@ -127,20 +146,21 @@ class FabricSession:
             with contextlib.suppress(httpx.HTTPError):
                 # 404 if the job is over because a switch was restarted; a user of the fabric notices that by itself.
                 beat = {"position": self._position()}
-                where = f"{self._url}/heartbeat"
-                httpx.post(
-                    where,
-                    json=beat,
-                    params=self._epoch,
-                    headers=self._headers,
-                    timeout=HEARTBEAT_S,
-                    verify=self._verify,
-                )
+                self._ask("POST", "/heartbeat", json=beat, params=self._epoch)
+
+    def _ask(self, method: str, below: str = "", **more: Any) -> httpx.Response:
+        def send(url: str) -> httpx.Response:
+            where = url + self._path + below
+            return httpx.request(method, where, headers=self._headers, timeout=HEARTBEAT_S, verify=self._verify, **more)
+
+        return self._controllers.ask(send)
 
     def alive(self) -> bool:
-        """Whether the controller still has this place; true if the controller does not answer."""
+        """Whether the controller still has this place; true if no controller that knows answers."""
         try:
-            answer = httpx.get(self._url, headers=self._headers, timeout=HEARTBEAT_S, verify=self._verify)
+            answer = self._ask("GET")
+            if answer.status_code == TOO_MANY or is_standby(answer):
+                return True
             return answer.status_code == 200 and answer.json().get("epoch") == self.place.epoch
         except (httpx.HTTPError, ValueError):
             return True
@@ -148,8 +168,10 @@ class FabricSession:
     def leave(self) -> None:
         """Give up the place, if the controller answers."""
         self._ended.set()
+        give_up = time.monotonic() + LEAVING_S
         with contextlib.suppress(httpx.HTTPError):
-            httpx.delete(self._url, params=self._epoch, headers=self._headers, timeout=HEARTBEAT_S, verify=self._verify)
+            while self._ask("DELETE", params=self._epoch).status_code == TOO_MANY and time.monotonic() < give_up:
+                time.sleep(RETRY_S)
 
 
 def join(
@@ -170,6 +192,7 @@ def join(
     """Join a job and wait until every rank has joined.
 
     Args:
+        controller: URL; or those of a primary and its standbys, separated by commas.
         rank: None for the job's server.
         address, udp_ports: source of this rank's packets; a slot pool for each port.
         position: returns the rank's position in its stream, for heartbeats.
@@ -182,7 +205,7 @@ def join(
     Raises:
         JoinError: no controller answers, it refused, the others did not join in time, or `cancelled` was set.
     """
-    controller = controller.rstrip("/")
+    controllers = ControllerAddresses(controller)
     body: dict[str, Any] = {"world_size": world_size, "address": address, "udp_ports": list(udp_ports)}
     body["nonce"] = secrets.token_hex(16)
     mac = mac_of(address)
@@ -193,9 +216,9 @@ def join(
     if policy is not None:
         body["policy"] = policy
     stopped = cancelled or threading.Event()
-    joining = _Joining(controller, job, rank, body, time.monotonic() + deadline_s, deadline_s, stopped, patient, token)
+    joining = _Joining(controllers, job, rank, body, time.monotonic() + deadline_s, deadline_s, stopped, patient, token)
     answer = joining.place() if cancelled is None else _unless(cancelled, joining)
-    return FabricSession(joining.url, Place.of_json(answer), answer["token"], position)
+    return FabricSession(controllers, joining.path, Place.of_json(answer), answer["token"], position)
 
 
 class _Again(Exception):
@@ -211,7 +234,7 @@ class _Again(Exception):
 class _Joining:
     """State of one call of `join`: its request, and its deadline."""
 
-    controller: str
+    controllers: ControllerAddresses
     job: str
     rank: int | None
     body: dict[str, Any]
@@ -222,9 +245,9 @@ class _Joining:
     token: str | None
 
     @property
-    def url(self) -> str:
+    def path(self) -> str:
         member = "server" if self.rank is None else f"ranks/{self.rank}"
-        return f"{self.controller}{API}/jobs/{quote(self.job, safe='')}/{member}"
+        return f"{API}/jobs/{quote(self.job, safe='')}/{member}"
 
     @property
     def who(self) -> str:
@@ -232,9 +255,9 @@ class _Joining:
 
     def place(self) -> dict[str, Any]:
         """The controller's answer once all ranks have joined, with this rank's token."""
-        patience_s = max(1.0, min(self.deadline_s, REQUEST_S))
+        patience_s = self.controllers.patience_s(max(1.0, min(self.deadline_s, REQUEST_S)))
         try:
-            verify = verification(self.url)
+            verify = verification(self.controllers.strictest)
         except HttpError as error:
             raise JoinError(str(error)) from error
         with httpx.Client(timeout=patience_s, verify=verify) as client:
@@ -268,15 +291,16 @@ class _Joining:
     def _ask(self, client: httpx.Client, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request. Raises _Again, from a JoinError, for errors that may be temporary."""
         try:
-            response = client.request(method, self.url, json=body)
+            response = self.controllers.ask(lambda url: client.request(method, url + self.path, json=body))
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise _nobody(self.controller, error) from error
+            raise _nobody(self.controllers, error) from error
         except httpx.HTTPError as error:
-            raise _Again(_nobody(self.controller, error)) from error
+            # One of several may be about to take over.
+            raise _Again(_nobody(self.controllers, error), self.controllers.several) from error
         try:
             return decoded(response)
         except RefusedError as error:
-            if error.status == 503:
+            if error.status in (TOO_MANY, 503):
                 raise _Again(_refused(error), error.temporary) from error
             if error.status in (403, 404) and method == "GET":
                 raise _Again(_refused(error)) from error  # That life of the job is over.
@@ -292,7 +316,7 @@ class _Joining:
 
     def _leave(self, client: httpx.Client) -> None:
         with contextlib.suppress(httpx.HTTPError):
-            client.delete(self.url)
+            self.controllers.ask(lambda url: client.delete(url + self.path))
 
 
 def _unless(cancelled: threading.Event, joining: _Joining) -> dict[str, Any]:
@@ -317,19 +341,27 @@ def _unless(cancelled: threading.Event, joining: _Joining) -> dict[str, Any]:
 def require_controller(controller: str) -> None:
     """Fail early if no controller answers. Cheap for the controller: all ranks of a job ask at once.
 
+    Args:
+        controller: see `join`; one of several may be about to take over.
+
     Raises:
         JoinError: see `join`.
     """
-    try:
-        get(controller, "")
-    except RefusedError as error:
-        raise _refused(error) from error
-    except HttpError as error:
-        raise JoinError(f"{error}: {START_ONE}") from error
+    give_up = time.monotonic() + TAKE_OVER_S * ControllerAddresses(controller).several
+    while True:
+        try:
+            get(controller, "")
+            return
+        except HttpError as error:
+            if time.monotonic() + RETRY_S > give_up:
+                if isinstance(error, RefusedError):
+                    raise _refused(error) from error
+                raise JoinError(f"{error}: {START_ONE}") from error
+        time.sleep(RETRY_S)
 
 
-def _nobody(controller: str, error: Exception) -> JoinError:
-    return JoinError(f"no controller answers at {controller} ({error}): {START_ONE}")
+def _nobody(controllers: ControllerAddresses, error: Exception) -> JoinError:
+    return JoinError(f"no controller answers at {controllers} ({error}): {START_ONE}")
 
 
 def _refused(error: RefusedError) -> JoinError:

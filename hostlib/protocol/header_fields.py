@@ -24,12 +24,3 @@ class HeaderFields:
     flags: int = 0
     next_exponent: int = 0
     check: int = 0
-
-    def position_check(self) -> int:
-        """The header's part of the check word, not reduced; a sum over n ranks holds it n times."""
-        return (
-            constants.CHECK_SLOT * self.slot
-            + constants.CHECK_GENERATION * self.generation
-            + constants.CHECK_EXPONENT * self.exponent
-            + constants.CHECK_EPOCH * self.epoch
-        )

@@ -1,9 +1,11 @@
-"""This machine's network interfaces: addresses, MTU and offloads."""
+"""This machine's network interfaces: addresses, MTU and offloads; and which UDP ports are unused."""
 
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
+import random
 import socket
 import struct
 from ipaddress import IPv4Address
@@ -16,6 +18,10 @@ SIOCETHTOOL, ETHTOOL_GGSO, ETHTOOL_GGRO = 0x8946, 0x23, 0x2B
 ARPHRD_ETHER = 1
 IFREQ_BYTES = 40
 MOST_ADDRESSES = 1024
+# UDP ports that can be told before their process starts. As Linux comes, it gives those above to whoever asks for any
+# port; only who chooses from these, too, may take one meanwhile.
+CHOSEN_FROM = range(20000, 32768)
+TRIES = 1000
 
 
 def mac_of(address: str) -> str | None:
@@ -71,3 +77,31 @@ def offload(interface: str, command: int) -> bool | None:
         except OSError:
             return None
     return bool(asked[1])
+
+
+def unused_udp_ports(address: str, count: int) -> list[int]:
+    """Choose different UDP ports that nobody has bound.
+
+    Raises:
+        OSError: `address` is not this machine's, or too few ports are unused.
+    """
+    chosen: list[int] = []
+    tried = random.SystemRandom().sample(CHOSEN_FROM, TRIES)
+    while len(chosen) < count:
+        if not tried:
+            raise OSError(f"{address} has no {count} unused UDP ports in {CHOSEN_FROM.start}..{CHOSEN_FROM.stop - 1}")
+        port = tried.pop()
+        if _unused(address, port):
+            chosen.append(port)
+    return chosen
+
+
+def _unused(address: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+    return True

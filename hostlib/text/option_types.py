@@ -316,6 +316,7 @@ ADDRESS_PORT = Value(
     )
 )
 URL = Value(Words("URL", "the address of a controller's HTTP API", "http://ADDRESS:PORT", ("http://127.0.0.1:9339",)))
+URLS = URL.listed()  # of a primary and its standbys
 PORT = Value(
     Words(
         "N=WHERE[,NAME=VALUE...]",

@@ -90,10 +90,10 @@ seed_option = click.option(
 )
 controller_option = click.option(
     "--controller",
-    type=types.URL,
+    type=types.URLS,
     default=DEFAULTS["controller"],
     show_default=True,
-    help="Controller that ranks join, for mechanisms that need the fabric.",
+    help="Controller that ranks join, for mechanisms that need the fabric; or a primary and its standbys.",
 )
 
 train_options = together(

@@ -1,5 +1,6 @@
-// The wire format: declared here and nowhere else. p4/generate.py makes hostlib/layout.py, hostlib/native/layout.h
-// and docs/protocol.md's diagram and tables from this file; a test fails when they differ.
+// The wire format: declared here and nowhere else. p4/generate.py makes hostlib/protocol/constants.py and
+// header_fields.py, hostlib/native/wire/layout.h and header.h, and docs/protocol.md's diagram and tables from this file;
+// a test fails when they differ.
 //
 // One packet = Ethernet / IPv4 / UDP / netfold_t / ELEMENTS x int32, all in network byte order.
 #ifndef NETFOLD_PROTOCOL_P4
@@ -30,16 +31,12 @@ header netfold_t {
     bit<16> element_count;   // always ELEMENTS: a build speaks one size
     bit<16> exponent;        // code of the block that is carried; 0 in a chunk
     bit<16> flags;
-    bit<32> next_exponent;   // code of the block this slot carries next, twice: damage shows as unequal halves
+    bit<32> next_exponent;   // word of the code of the block this slot carries next: a larger code's is larger
     bit<32> check;           // linear in the elements and in slot, generation, exponent, epoch: sums as they sum
 }
 
-// Check word, mod 2^32: sum over i of (2i + 1) * element_i, plus these times the header fields. All odd, so that no
-// single flipped bit can cancel.
-const bit<32> CHECK_SLOT       = 0x9e3779b1;
-const bit<32> CHECK_GENERATION = 0x85ebca77;
-const bit<32> CHECK_EXPONENT   = 0xc2b2ae3d;
-const bit<32> CHECK_EPOCH      = 0x27d4eb2f;
+// Check words and next exponents are numbers to the switch, which adds the ones and takes the largest of the others.
+// What they mean follows from a secret of the job's members (docs/protocol.md, docs/adr/0019).
 
 // Exponent codes: 0 is a block of zeros; e + EXPONENT_BIAS says max |x| < 2^e; the highest marks NaN or Inf inside.
 const bit<16> EXPONENT_ZERO    = 0;
@@ -66,7 +63,7 @@ const bit<8> DROP_OPERATION  = 20;      // unknown, or not for this sender to as
 const bit<8> DROP_JOB        = 21;      // no such job
 const bit<8> DROP_EPOCH      = 22;      // an ended (or future) life of the job
 const bit<8> DROP_RANK       = 23;      // no such rank in the job
-const bit<8> DROP_SOURCE     = 24;      // not the port or the source address of that rank
+const bit<8> DROP_SOURCE     = 24;      // not the port, the source address or the UDP port of that rank
 const bit<8> DROP_SLOT       = 25;      // outside the job's slots
 const bit<8> DROP_STALE      = 26;      // an older generation than the slot's
 const bit<8> DROP_DUPLICATE  = 27;      // already there, slot not finished
@@ -78,5 +75,7 @@ const bit<8> DROP_PARSER     = 32;      // not even Ethernet, ARP, IPv4 or UDP
 const bit<8> DROP_REFLECTED  = 33;      // a flooded frame on its way back to the port it came from (egress)
 const bit<8> DROP_NO_REPLICA = 34;      // a result for a replica that no entry describes (egress)
 const bit<8> DROP_OPTIONS    = 35;      // IPv4 options, which are not routed
+const bit<8> DROP_FORGED     = 36;      // from an address of the fabric, on a port where the fabric does not speak
+const bit<8> DROP_FUTURE     = 37;      // a generation that is newer than the slot's next
 
 #endif

@@ -22,6 +22,7 @@
 #endif
 #define PORTS 512            // every value of a 9-bit port
 #define REPLICAS 1024        // receivers of results, over all jobs
+#define FABRIC_SOURCES 1024  // switches of the fabric
 #define EVENT_CELLS 64       // cells of the event counters
 #define CREDIT 255           // collisions in a row that a shared slot's owner survives
 

@@ -84,7 +84,9 @@ control Forwarding(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
             }
         }
         // A UDP datagram to port 4793 of a host may hold anything.
-        if (from_parser.parser_err != 0 && !hdr.udp.isValid()) {
+        if (hdr.ipv4.isValid() && meta.detour != 0) {
+            drop(DROP_FORGED);
+        } else if (from_parser.parser_err != 0 && !hdr.udp.isValid()) {
             drop(DROP_PARSER);
         } else if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST) {
             if (!arp.apply().hit) {

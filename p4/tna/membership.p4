@@ -111,6 +111,7 @@ control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         key = {
             intrinsic.ingress_port : ternary @name("ingress_port");
             hdr.ipv4.src_addr      : ternary @name("src_addr");
+            hdr.udp.src_port       : ternary @name("src_port");
             hdr.netfold.operation  : ternary @name("operation");
             hdr.netfold.job        : ternary @name("job");
             hdr.netfold.epoch      : ternary @name("epoch");

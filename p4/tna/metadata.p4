@@ -42,6 +42,7 @@ struct ingress_headers_t {
 struct ingress_metadata_t {
     bit<1>    checksum_error;
     bit<1>    to_fabric;     // by its address
+    PortId_t  detour;        // 0 unless it is from a fabric's address, and came in where that fabric is not
     bit<1>    routed;        // to the router's MAC, or IP multicast
     role_t    role;
     verdict_t verdict;
@@ -58,7 +59,8 @@ struct ingress_metadata_t {
     bit<16>   up_udp_port;
     bit<8>    up_operation;
     bit<16>   up_rank;
-    bit<1>    fresh;         // from the positions: another epoch or a newer generation
+    bit<1>    fresh;         // from the positions: another epoch or the set's next generation
+    bit<1>    newer;         // it is not fresh because it is newer than that
     bit<4>    claim;         // from the positions of a shared slot: which of its comparisons held
     bit<1>    started;       // the set starts afresh with this packet
     bit<32>   seen;          // the set's bitmap before this packet; 0: another generation

@@ -42,18 +42,29 @@ control ingress(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         size = 64;
     }
 
+    // A switch of the fabric is heard where its cable is; this one's own address never comes in.
+    action only_from(bit<9> port) { meta.detour = intrinsic.ingress_port ^ port; }
+    action from_nowhere() { meta.detour = 0x1ff; }
+    @name(".fabric_source") table fabric_source {
+        key = { hdr.ipv4.src_addr : exact @name("src_addr"); }
+        actions = { only_from; from_nowhere; NoAction; }
+        const default_action = NoAction();
+        size = FABRIC_SOURCES;
+    }
+
     // Flat, because tables after a join wait for the last one of each branch.
     apply {
         hdr.bridge.setValid();
         hdr.bridge.kind = KIND_PASSING;
         hdr.bridge.ingress_port = intrinsic.ingress_port;
-        // Looked up side by side: the address decides whether membership's answer counts.
+        // Looked up side by side: the addresses decide whether membership's answer counts.
         fabric_address.apply();
+        fabric_source.apply();
         if (meta.role == ROLE_NONE) {
             membership.apply(hdr, meta, intrinsic, from_parser);
         }
         if (meta.role == ROLE_HARVEST
-            || (meta.to_fabric == 1 && hdr.udp.isValid() && hdr.udp.dst_port == NETFOLD_UDP_PORT)) {
+            || (meta.to_fabric == 1 && meta.detour == 0 && hdr.udp.isValid() && hdr.udp.dst_port == NETFOLD_UDP_PORT)) {
             slot.apply(hdr, meta);
             result.apply(hdr, meta, intrinsic, deparser_metadata, manager);
             vector.apply(hdr, meta);

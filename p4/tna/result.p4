@@ -21,6 +21,7 @@ control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
             meta.role              : exact;
             meta.claim             : ternary;
             meta.fresh             : ternary;
+            meta.newer             : ternary;
             meta.started           : ternary;
             meta.seen              : ternary;
             meta.hit               : ternary;
@@ -30,37 +31,40 @@ control Result(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         actions = { decide; NoAction; }
         const default_action = NoAction();
         const entries = {
-            (ROLE_DOWN, _, _, _, 0, _, _, _): decide(VERDICT_DROP, DROP_UNASKED);
-            (ROLE_DOWN, _, _, _, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_DOWN);
-            (ROLE_RELAY, _, _, _, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_RELAYED);
-            (ROLE_CHUNK, _, _, 1, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_CHUNK);
-            (ROLE_CHUNK, _, _, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_STALE);
-            (ROLE_CHUNK, _, _, 0, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
-            (ROLE_NACK, _, _, _, DONE, _, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
-            (ROLE_NACK, _, _, _, _, _, _, _): decide(VERDICT_UP, EVENT_NACK_UP);
+            (ROLE_DOWN, _, _, _, _, 0, _, _, _): decide(VERDICT_DROP, DROP_UNASKED);
+            (ROLE_DOWN, _, _, _, _, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_DOWN);
+            (ROLE_RELAY, _, _, _, _, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_RELAYED);
+            (ROLE_CHUNK, _, _, _, 1, _, _, _, _): decide(VERDICT_COMPLETE, EVENT_CHUNK);
+            (ROLE_CHUNK, _, _, 1, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_FUTURE);
+            (ROLE_CHUNK, _, _, _, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_STALE);
+            (ROLE_CHUNK, _, _, _, 0, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+            (ROLE_NACK, _, _, _, _, DONE, _, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
+            (ROLE_NACK, _, _, _, _, _, _, _, _): decide(VERDICT_UP, EVENT_NACK_UP);
             // Another's shared slot, or another generation in this job's own.
-            (ROLE_SHARED, HELD_NEITHER, _, _, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
-            (ROLE_SHARED, _, 1, _, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
-            (ROLE_SHARED, _, _, 0, 0, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
-            (ROLE_CONTRIBUTE, _, _, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_STALE);
-            (ROLE_UP, _, _, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_STALE);
-            (ROLE_UP, _, _, _, DONE, _, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
+            (ROLE_SHARED, HELD_NEITHER, _, _, _, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
+            (ROLE_SHARED, _, 1, _, _, _, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
+            (ROLE_SHARED, _, _, _, 0, 0, _, _, _): decide(VERDICT_UP, EVENT_COLLISION);
+            (ROLE_CONTRIBUTE, _, _, 1, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_FUTURE);
+            (ROLE_CONTRIBUTE, _, _, _, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_STALE);
+            (ROLE_UP, _, _, 1, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_FUTURE);
+            (ROLE_UP, _, _, _, 0, 0, _, _, _): decide(VERDICT_DROP, DROP_STALE);
+            (ROLE_UP, _, _, _, _, DONE, _, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
             // Not in the set yet ...
-            (ROLE_CONTRIBUTE, _, _, _, _, 0, ALL_THERE, _): decide(VERDICT_COMPLETE, EVENT_COMPLETED);
-            (ROLE_UP, _, _, _, _, 0, ALL_THERE, _): decide(VERDICT_UP, EVENT_SENT_UP);
-            (ROLE_SHARED, _, _, _, _, 0, ALL_THERE, _): decide(VERDICT_UP, EVENT_SENT_UP);
-            (ROLE_CONTRIBUTE, _, _, _, _, 0, _, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
-            (ROLE_UP, _, _, _, _, 0, _, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
-            (ROLE_SHARED, _, _, _, _, 0, _, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
+            (ROLE_CONTRIBUTE, _, _, _, _, _, 0, ALL_THERE, _): decide(VERDICT_COMPLETE, EVENT_COMPLETED);
+            (ROLE_UP, _, _, _, _, _, 0, ALL_THERE, _): decide(VERDICT_UP, EVENT_SENT_UP);
+            (ROLE_SHARED, _, _, _, _, _, 0, ALL_THERE, _): decide(VERDICT_UP, EVENT_SENT_UP);
+            (ROLE_CONTRIBUTE, _, _, _, _, _, 0, _, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
+            (ROLE_UP, _, _, _, _, _, 0, _, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
+            (ROLE_SHARED, _, _, _, _, _, 0, _, _): decide(VERDICT_ABSORBED, EVENT_ABSORBED);
             // ... or again.
-            (ROLE_CONTRIBUTE, _, _, _, ALL_THERE, _, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
-            (ROLE_UP, _, _, _, ALL_THERE, _, _, _): decide(VERDICT_UP, EVENT_UP_AGAIN);
-            (ROLE_SHARED, _, _, _, ALL_THERE, _, _, _): decide(VERDICT_UP, EVENT_UP_AGAIN);
+            (ROLE_CONTRIBUTE, _, _, _, _, ALL_THERE, _, _, _): decide(VERDICT_ANSWER, EVENT_ANSWERED);
+            (ROLE_UP, _, _, _, _, ALL_THERE, _, _, _): decide(VERDICT_UP, EVENT_UP_AGAIN);
+            (ROLE_SHARED, _, _, _, _, ALL_THERE, _, _, _): decide(VERDICT_UP, EVENT_UP_AGAIN);
             // The others may have their result, and this set be a late packet's claim: only the server knows.
-            (ROLE_SHARED, _, _, _, _, _, _, 1): decide(VERDICT_UP, EVENT_COLLISION);
-            (ROLE_CONTRIBUTE, _, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
-            (ROLE_UP, _, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
-            (ROLE_SHARED, _, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+            (ROLE_SHARED, _, _, _, _, _, _, _, 1): decide(VERDICT_UP, EVENT_COLLISION);
+            (ROLE_CONTRIBUTE, _, _, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+            (ROLE_UP, _, _, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
+            (ROLE_SHARED, _, _, _, _, _, _, _, _): decide(VERDICT_DROP, DROP_DUPLICATE);
         }
         size = 64;
     }

@@ -1,7 +1,7 @@
-// The state of one slot's set (rules 2, 4 and 5), in two register pairs, because a stateful action compares at most
-// twice. `positions` says whether the set starts afresh, `bitmaps` who was there before: 0 for another generation,
-// which is unambiguous, since a started set is never empty. The position of a shared slot's set is its gate: see
-// sharing.p4.
+// The state of one slot's set (rules 2, 4 and 5), in two register pairs and a register, because a stateful action
+// compares at most twice. `positions` says whether the set starts afresh, `bitmaps` who was there before: 0 for another
+// generation, which is unambiguous, since a started set is never empty. `latest` tells a future generation from a stale
+// one. The position of a shared slot's set is its gate: see sharing.p4.
 struct position_t {
     bit<32> generation;      // of a shared slot: collisions
     bit<32> epoch;           // of a shared slot: owner
@@ -16,13 +16,14 @@ struct ranks_t {
 control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
     Register<position_t, index_t>(SLOT_SETS, {CREDIT, 0}) positions;
     Register<ranks_t, index_t>(SLOT_SETS) bitmaps;
+    Register<bit<32>, index_t>(SLOT_SETS) latest;
     Hash<index_t>(HashAlgorithm_t.IDENTITY) place;
 
-    // A contribution or chunk. Serial number arithmetic (RFC 1982) in the signed form.
+    // A contribution or chunk. Every other generation is the other set's.
     RegisterAction<position_t, index_t, bit<1>>(positions) advancing = {
         void apply(inout position_t set, out bit<1> fresh) {
             fresh = 0;
-            if (set.epoch != hdr.netfold.epoch || (int<32>) (hdr.netfold.generation - set.generation) > 0) {
+            if (set.epoch != hdr.netfold.epoch || hdr.netfold.generation - set.generation == 2) {
                 fresh = 1;
                 set.generation = hdr.netfold.generation;
                 set.epoch = hdr.netfold.epoch;
@@ -125,6 +126,38 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
         }
     };
 
+    // Serial number arithmetic (RFC 1982) in the signed form.
+    RegisterAction<bit<32>, index_t, bit<1>>(latest) keeping = {
+        void apply(inout bit<32> generation) { generation = hdr.netfold.generation; }
+    };
+    RegisterAction<bit<32>, index_t, bit<1>>(latest) comparing = {
+        void apply(inout bit<32> generation, out bit<1> newer) {
+            newer = 0;
+            if ((int<32>) (hdr.netfold.generation - generation) > 0) {
+                newer = 1;
+            }
+        }
+    };
+    action keep()    { keeping.execute(AT); }
+    action compare() { meta.newer = comparing.execute(AT); }
+    table order {
+        key = {
+            meta.role  : exact;
+            meta.fresh : exact;
+        }
+        actions = { keep; compare; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (ROLE_CONTRIBUTE, 1): keep();
+            (ROLE_UP, 1): keep();
+            (ROLE_CHUNK, 1): keep();
+            (ROLE_CONTRIBUTE, 0): compare();
+            (ROLE_UP, 0): compare();
+            (ROLE_CHUNK, 0): compare();
+        }
+        size = 16;
+    }
+
     action start()  { starting.execute(AT); meta.started = 1; }
     action join()   { meta.seen = joining.execute(AT); }
     action finish() { meta.seen = finishing.execute(AT); }
@@ -163,5 +196,6 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
             drop();
         }
         bitmap.apply();
+        order.apply();
     }
 }

@@ -1,5 +1,5 @@
-// The next block's exponent: the set keeps the maximum over the ranks. Both halves are equal in every undamaged
-// packet, so the maximum of the doubled codes is the doubled maximum.
+// The next block's exponent: the set keeps the maximum over the ranks. Words are ordered as the codes they stand for,
+// so the largest word is that of the largest code.
 control Exponent(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(SLOT_SETS) exponents;
 

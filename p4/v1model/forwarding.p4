@@ -61,7 +61,9 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_me
 
     apply {
         // A UDP datagram to port 4793 of a host may hold anything.
-        if (standard_metadata.parser_error != error.NoError && !hdr.udp.isValid()) {
+        if (meta.forged) {
+            drop(DROP_FORGED);
+        } else if (standard_metadata.parser_error != error.NoError && !hdr.udp.isValid()) {
             drop(DROP_PARSER);
         } else if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST && arp.apply().hit) {
             meta.verdict = VERDICT_FORWARD;

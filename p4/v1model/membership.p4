@@ -1,5 +1,5 @@
-// Who may send what (rule 1): a packet whose port, address, operation, job, epoch, rank and slot are not exactly what
-// the controller installed is dropped. The reason comes from the entry that matched: under a sender's full entry the
+// Who may send what (rule 1): a packet whose port, address, UDP port, operation, job, epoch, rank and slot are not
+// exactly what the controller installed is dropped. The reason comes from the entry that matched: under a sender's full entry the
 // controller installs wider ones of lower priority, each refusing with the reason that the fields it leaves out give.
 control Membership(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     action refuse(bit<8> reason) {
@@ -68,6 +68,7 @@ control Membership(inout headers_t hdr, inout metadata_t meta, inout standard_me
         key = {
             standard_metadata.ingress_port : ternary @name("ingress_port");
             hdr.ipv4.src_addr              : ternary @name("src_addr");
+            hdr.udp.src_port               : ternary @name("src_port");
             hdr.netfold.operation          : ternary @name("operation");
             hdr.netfold.job                : ternary @name("job");
             hdr.netfold.epoch              : ternary @name("epoch");

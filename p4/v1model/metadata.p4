@@ -12,6 +12,7 @@ const seen_t DONE = 1 << 32;            // the stored values came from above
 
 struct metadata_t {
     bool      for_fabric;
+    bool      forged;        // from the fabric's address, and not from the fabric
     bool      rewritten;     // the IPv4 header: its checksum is made anew
     role_t    role;
     verdict_t verdict;

@@ -36,6 +36,16 @@ control ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         size = 64;
     }
 
+    // A switch of the fabric is heard where its cable is; this one's own address never comes in.
+    action only_from(bit<9> port) { meta.forged = standard_metadata.ingress_port != port; }
+    action from_nowhere() { meta.forged = true; }
+    @name(".fabric_source") table fabric_source {
+        key = { hdr.ipv4.src_addr : exact @name("src_addr"); }
+        actions = { only_from; from_nowhere; NoAction; }
+        const default_action = NoAction();
+        size = FABRIC_SOURCES;
+    }
+
     apply {
         meta.role = ROLE_NONE;
         meta.verdict = VERDICT_FORWARD;
@@ -43,11 +53,13 @@ control ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         meta.offset = 0;
         meta.claimed = false;
         meta.for_fabric = false;
+        meta.forged = false;
         meta.rewritten = false;
         if (hdr.ipv4.isValid()) {
             fabric_address.apply();
+            fabric_source.apply();
         }
-        if (meta.for_fabric && hdr.udp.isValid() && hdr.udp.dst_port == NETFOLD_UDP_PORT) {
+        if (!meta.forged && meta.for_fabric && hdr.udp.isValid() && hdr.udp.dst_port == NETFOLD_UDP_PORT) {
             membership.apply(hdr, meta, standard_metadata);
             if (meta.role != ROLE_NONE) {
                 // The index is masked here, whatever the membership entries say.

@@ -1,7 +1,7 @@
-// The state of one slot's set: epoch, generation and bitmap (rules 2, 4 and 5). A newer generation or another epoch
-// (of a shared slot: a claim) starts the set afresh: nothing is ever cleared beforehand. The bitmap is also the set's
-// state: some ranks' bits are `partial`, all of them are finished or `sent-up`, as the job's entries say, and DONE is
-// `done`.
+// The state of one slot's set: epoch, generation and bitmap (rules 2, 4 and 5). The set's next generation or another
+// epoch (of a shared slot: a claim) starts the set afresh: nothing is ever cleared beforehand. The bitmap is also the
+// set's state: some ranks' bits are `partial`, all of them are finished or `sent-up`, as the job's entries say, and DONE
+// is `done`.
 control Slot(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(SLOT_SETS) epochs;
     register<bit<32>>(SLOT_SETS) generations;
@@ -28,10 +28,10 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
         bitmaps.read(seen, meta.set);
 
         // Serial number arithmetic (RFC 1982), in the signed form: the unsigned one compiles into something else on
-        // Tofino, and the two programs should read alike.
+        // Tofino, and the two programs should read alike. Every other generation is the other set's.
         int<32> ahead = (int<32>) (hdr.netfold.generation - generation);
         bool equal = epoch == hdr.netfold.epoch && ahead == 0;
-        bool fresh = epoch != hdr.netfold.epoch || ahead > 0;
+        bool fresh = epoch != hdr.netfold.epoch || ahead == 2;
         if (meta.role == ROLE_SHARED) {
             // The owner's set is its own in every generation, but only a claim starts it.
             equal = !meta.claimed && ahead == 0;
@@ -60,6 +60,8 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
                 meta.verdict = VERDICT_UP;
                 meta.event = EVENT_COLLISION;
                 meta.up_operation = OPERATION_CONTRIBUTION;
+            } else if (ahead > 0) {
+                drop(DROP_FUTURE);
             } else {
                 drop(DROP_STALE);
             }

@@ -50,7 +50,7 @@ class DamagedSwitch(FakeFabric):
     """
 
     def __init__(self, rate: float, seed: int) -> None:
-        self._program = ProgramSwitch(0, FABRIC_ADDRESS, {})
+        self._program = ProgramSwitch(0, FABRIC_ADDRESS, {}, {})
         self._dataplane = self._program._pipeline.dataplane
         registers = self._program._pipeline.program.registers
         self._registers = {name.rpartition(".")[2]: register for name, register in registers.items()}

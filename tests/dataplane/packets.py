@@ -21,7 +21,16 @@ from hostlib.protocol import constants
 from hostlib.protocol.header import Header
 from tests.checks import checks
 from tests.dataplane.scapy_layer import Netfold
-from tests.dataplane.target import DELETE, FABRIC, INSERT, SWITCH_MAC, Frames, Target
+from tests.dataplane.target import (
+    DELETE,
+    FABRIC,
+    INSERT,
+    NEIGHBOUR,
+    NEIGHBOUR_PORT,
+    SWITCH_MAC,
+    Frames,
+    Target,
+)
 
 ABOVE_PORT, ABOVE_ADDRESS, ABOVE_MAC = 9, "10.0.9.9", 0x0200_0009_0909
 PARENT = Upstream("parent", ABOVE_PORT, ABOVE_MAC, ABOVE_ADDRESS, constants.NETFOLD_UDP_PORT, 0x8002)
@@ -142,7 +151,8 @@ class Bench:
     _jobs: list[list[p4rt.Entity]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._fabric = [self.target.names.fabric_address(FABRIC)]
+        names = self.target.names
+        self._fabric = [names.fabric_address(FABRIC), *names.fabric_sources(FABRIC, {NEIGHBOUR: NEIGHBOUR_PORT})]
         self.target.write(INSERT, self._fabric)
 
     def reset(self) -> None:

@@ -37,7 +37,7 @@ from tests.prerequisites import missing
 
 Frames = list[tuple[int, bytes]]
 PORTS = range(1, 11)
-FABRIC = "10.255.255.254"
+FABRIC, NEIGHBOUR, NEIGHBOUR_PORT = "10.255.255.254", "10.255.255.253", 8  # this switch's address, and another's
 SWITCH_MAC = "02:00:00:00:00:01"
 COUNTERS = ("events", "egress_events")
 PORT_COUNTERS = ("port_in", "port_out")

@@ -52,6 +52,9 @@ def test_a_chunk_goes_to_everybody_once(bench: Bench, above: Upstream) -> None:
     later = packet(job, above, vector(bench.elements, 2), generation=2)
     bench.expect(above.port, later, copies(later, job), "chunk", replica=3)
     bench.expect(above.port, chunk, [], "stale")
+    bench.expect(above.port, packet(job, above, vector(bench.elements, 3), generation=6), [], "future")
+    following = packet(job, above, vector(bench.elements, 3), generation=4)
+    bench.expect(above.port, following, copies(following, job), "chunk", replica=3)
 
 
 def test_a_nack_is_answered_from_the_store(bench: Bench, above: Upstream) -> None:

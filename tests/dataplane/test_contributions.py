@@ -110,7 +110,7 @@ def test_two_sets_lie_side_by_side(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "generations", [(0, 2, 4), (0x7FFFFFFE, 0x80000000), (0xFFFFFFFE, 0, 2), (0x7FFFFFFF, 0xFFFFFFFD, 1)]
+    "generations", [(0, 2, 4), (0x7FFFFFFE, 0x80000000), (0xFFFFFFFE, 0, 2), (0xFFFFFFFD, 0xFFFFFFFF, 1)]
 )
 def test_generations_are_serial_numbers(bench: Bench, generations: tuple[int, ...]) -> None:
     """Also across 2^31 and 2^32; what was newer makes what was before stale."""
@@ -123,6 +123,24 @@ def test_generations_are_serial_numbers(bench: Bench, generations: tuple[int, ..
         bench.expect(only.port, made, [result(made, only, [ones])], "completed", replica=1)
     stale = packet(job, only, np.ones(bench.elements, np.int32), generation=generations[-1] - 2 & 0xFFFFFFFF)
     bench.expect(only.port, stale, [], "stale")
+
+
+@pytest.mark.parametrize("last", [0, 1, 0x7FFFFFFE, 0xFFFFFFFC])
+def test_only_a_sets_next_generation_starts_it_afresh(bench: Bench, last: int) -> None:
+    """However far ahead a packet is: the slot goes on where it was."""
+    job = share(1)
+    bench.install(job)
+    (only,) = job.members
+    own = vector(bench.elements, 1)
+    made = packet(job, only, own, generation=last)
+    bench.expect(only.port, made, [result(made, only, [own])], "completed", replica=1)
+    for ahead, reason in ((4, "future"), (6, "future"), (0x7FFFFFFE, "future"), (0x80000002, "stale")):
+        far = packet(job, only, vector(bench.elements, 2), generation=last + ahead & 0xFFFFFFFF)
+        bench.expect(only.port, far, [], reason)
+    bench.expect(only.port, made, [result(made, only, [own])], "answered")
+    following = packet(job, only, vector(bench.elements, 3), generation=last + 2 & 0xFFFFFFFF)
+    leaves = [result(following, only, [vector(bench.elements, 3)])]
+    bench.expect(only.port, following, leaves, "completed", replica=1)
 
 
 def test_a_new_epoch_needs_no_clearing(bench: Bench) -> None:

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scapy.layers.inet import IP
+from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.l2 import Ether
+from scapy.packet import Raw
 
 from controller.jobs.switch_share import Member, SwitchShare, Upstream
 from hostlib.protocol import constants
 from tests.dataplane.packets import PARENT, SERVER, Bench, Made, mac, packet, share, total, vector
+from tests.dataplane.scapy_layer import Netfold
+from tests.dataplane.target import FABRIC, NEIGHBOUR, NEIGHBOUR_PORT, SWITCH_MAC
 from tests.dataplane.test_chunks import repair
 from tests.dataplane.test_contributions import result
 from tests.dataplane.test_hierarchy import copies, rank_up, sum_up
@@ -41,6 +44,8 @@ WRONG_FIELDS = {
     "slot after": ({"slot": 128}, "slot"),
     "slot far": ({"slot": 0xFFFF}, "slot"),
     "stale": ({"generation": 0xFFFFFFFE}, "stale"),
+    "the next but one": ({"generation": 4}, "future"),
+    "far ahead": ({"generation": 0x7FFFFFFE}, "future"),
 }
 
 
@@ -94,7 +99,81 @@ def test_a_spoofed_address_and_a_wrong_port(bench: Bench, half: SwitchShare) -> 
     bench.expect(first.port, replace(bad, source=(mac(first.mac), "10.0.1.77", first.udp_port)), [], "source")
     bench.expect(second.port, bad, [], "source")
     bench.expect(9, packet(half, second, vector(bench.elements, 5)), [], "source")
+    for udp_port in (0, first.udp_port + 1, second.udp_port, constants.NETFOLD_UDP_PORT, 0xFFFF):
+        bench.expect(first.port, replace(bad, source=(*bad.source[:2], udp_port)), [], "source")
     finish(bench, half)
+
+
+# ---- who speaks as the fabric -------------------------------------------------------------------------------------
+
+SAID = {
+    "a result": UDP(sport=constants.NETFOLD_UDP_PORT, dport=5001) / Raw(bytes(100)),
+    "to the protocol's port": UDP(sport=constants.NETFOLD_UDP_PORT, dport=constants.NETFOLD_UDP_PORT) / Raw(bytes(9)),
+    "any datagram": UDP(sport=1, dport=53) / Raw(b"x"),
+    "not UDP": ICMP(),
+}
+
+
+@pytest.fixture
+def hosts(bench: Bench) -> tuple[Bench, str]:
+    """A switch that forwards frames to a host on port 2."""
+    victim = 0x0200_0001_0002
+    bench.install_entities([bench.target.names.entry("l2", {"dst_mac": victim}, "l2_forward", {"port": 2})])
+    return bench, mac(victim)
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_no_port_speaks_as_the_fabric(hosts: tuple[Bench, str], said: str) -> None:
+    """To other hosts it would only be forwarded."""
+    bench, victim = hosts
+    for address in (FABRIC, NEIGHBOUR):
+        forged = Ether(src=SWITCH_MAC, dst=victim) / IP(src=address, dst="10.0.1.2") / SAID[said]
+        for port in (1, 2, 3):
+            bench.expect(port, bytes(forged), [], "forged")
+    honest = bytes(Ether(src=SWITCH_MAC, dst=victim) / IP(src="10.0.1.1", dst="10.0.1.2") / SAID[said])
+    bench.expect(1, honest, [(2, honest)])
+
+
+def test_another_switch_is_heard_where_its_cable_is(hosts: tuple[Bench, str]) -> None:
+    bench, victim = hosts
+    passing = bytes(Ether(src=SWITCH_MAC, dst=victim) / IP(src=NEIGHBOUR, dst="10.0.1.2") / SAID["a result"])
+    bench.expect(NEIGHBOUR_PORT, passing, [(2, passing)])
+    own = bytes(Ether(src=SWITCH_MAC, dst=victim) / IP(src=FABRIC, dst="10.0.1.2") / SAID["a result"])
+    bench.expect(NEIGHBOUR_PORT, own, [], "forged")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"flags": "MF"}, {"frag": 185}, {"options": b"\x01" * 4}, {"chksum": 1}, {"ttl": 0}]
+)
+def test_what_is_wrong_with_it_besides_does_not_help_a_forgery(
+    hosts: tuple[Bench, str], fields: dict[str, Any]
+) -> None:
+    bench, victim = hosts
+    forged = Ether(src=SWITCH_MAC, dst=victim) / IP(src=FABRIC, dst="10.0.1.2", **fields) / SAID["a result"]
+    bench.expect(1, bytes(forged), [], "forged")
+
+
+@pytest.mark.parametrize("address", [FABRIC, NEIGHBOUR])
+def test_what_claims_to_be_the_fabrics_gets_into_no_sum(bench: Bench, half: SwitchShare, address: str) -> None:
+    first, second = half.members
+    bad = packet(half, second, vector(bench.elements, 5))
+    for port in (first.port, second.port):
+        forged = replace(bad, source=(SWITCH_MAC, address, constants.NETFOLD_UDP_PORT))
+        bench.expect(port, forged, [], "forged")
+    finish(bench, half)
+
+
+def test_a_leaf_is_heard_from_below_and_from_nowhere_else(bench: Bench) -> None:
+    """At its parent it is a rank like others, with the address of a switch."""
+    leaf = Member(0x8001, NEIGHBOUR_PORT, 0x0200_0000_0001, NEIGHBOUR, constants.NETFOLD_UDP_PORT, 1022)
+    job = share(1, members=(leaf,))
+    bench.install(job)
+    own = vector(bench.elements, 1)
+    made = packet(job, leaf, own)
+    bench.expect(1, made, [], "forged")
+    bench.expect(NEIGHBOUR_PORT, replace(made, source=(*made.source[:2], 5000)), [], "source")
+    ((port, answer),) = bench.answers(NEIGHBOUR_PORT, made)
+    assert port == NEIGHBOUR_PORT and np.array_equal(answer[Netfold].elements, own)
 
 
 def test_a_nack_where_there_are_no_chunks(bench: Bench, half: SwitchShare) -> None:
@@ -225,7 +304,7 @@ def wrong_packets(
     packets = [
         (sender.port, packet(job, sender, vector(elements, 5), **fields), reason)
         for name, (fields, reason) in WRONG_FIELDS.items()
-        if name != "stale" and "from a rank" not in name and fields.get("rank") not in known
+        if "generation" not in fields and "from a rank" not in name and fields.get("rank") not in known
     ]
     packets += [
         (sender.port, packet(job, sender, vector(elements, 5), operation=operation), "operation")
@@ -236,6 +315,8 @@ def wrong_packets(
         (sender.port, packet(job, sender, vector(elements, 5), rank=other.rank), "source"),
         (other.port, good, "source"),
         (sender.port, replace(good, source=(mac(sender.mac), "10.0.1.77", sender.udp_port)), "source"),
+        (sender.port, replace(good, source=(mac(sender.mac), sender.address, sender.udp_port ^ 1)), "source"),
+        (sender.port, replace(good, source=(mac(sender.mac), FABRIC, sender.udp_port)), "forged"),
     ]
     return packets
 

@@ -205,8 +205,14 @@ class Tree:
             own = tuple(replace(m, rank=m.rank + (leaf - 1) * ranks) for m in members(ranks))
             up = Upstream("parent", ROOT_PORT, 0x0200_0000_0001, FABRIC, constants.NETFOLD_UDP_PORT, 0x8000 + leaf)
             self.shares.append(share(1, members=own, above=up, **job))
-        for switch, address, each in zip(self.switches, self.addresses, self.shares, strict=True):
-            switch.write(INSERT, [switch.names.fabric_address(address), *switch.names.job([each])])
+        for number, (switch, address, each) in enumerate(zip(self.switches, self.addresses, self.shares, strict=True)):
+            others = {
+                other: there if number == 0 else ROOT_PORT
+                for there, other in enumerate(self.addresses)
+                if other != address
+            }
+            own = [switch.names.fabric_address(address), *switch.names.fabric_sources(address, others)]
+            switch.write(INSERT, [*own, *switch.names.job([each])])
 
     def member(self, rank: int) -> tuple[int, Member]:
         """A rank's switch, and what that knows of it."""

@@ -6,8 +6,8 @@ The same seed gives the same packets, as long as the switch answers the same.
 from __future__ import annotations
 
 import random
-from collections import deque
-from dataclasses import dataclass, replace
+from collections import Counter, deque
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from p4.v1 import p4runtime_pb2 as p4rt
@@ -20,7 +20,7 @@ from controller.switches.table_entries import Names
 from hostlib.protocol import constants
 from hostlib.protocol.header import Header
 from tests.dataplane.packets import PARENT, SERVER, Made, ends, packet, share
-from tests.dataplane.target import FABRIC, PORTS, SWITCH_MAC, Frames
+from tests.dataplane.target import FABRIC, NEIGHBOUR, NEIGHBOUR_PORT, PORTS, SWITCH_MAC, Frames
 
 SLOTS = 64  # of every pool
 HOSTS, ROUTER, EVERYBODY = [f"02:00:00:01:00:{n:02x}" for n in range(1, 6)], "02:00:00:0a:0b:0c", "ff:ff:ff:ff:ff:ff"
@@ -81,6 +81,7 @@ def forwarding(names: Names) -> list[p4rt.Entity]:
     macs = {"src_mac": number(ROUTER), "dst_mac": number(HOSTS[1])}
     return [
         names.fabric_address(FABRIC),
+        *names.fabric_sources(FABRIC, {NEIGHBOUR: NEIGHBOUR_PORT}),
         flood,
         names.entry("arp", {"target_address": 0x0AFFFFFE}, "answer_arp", {"mac": number(SWITCH_MAC)}),
         *(
@@ -99,25 +100,40 @@ def forwarding(names: Names) -> list[p4rt.Entity]:
 
 @dataclass
 class Pool:
-    """A share, and where its ranks are in their streams."""
+    """A share, and where its ranks are in their streams.
+
+    Attributes:
+        first_generation: of all slots.
+        ahead: by slot: how many generations have passed.
+        begun: (slot, generations that had passed) of what a right packet was for. No generation is skipped.
+    """
 
     share: SwitchShare
-    generation: int
+    first_generation: int
     slot: int = 0
     turn: int = 0
+    ahead: Counter[int] = field(default_factory=Counter)
+    begun: set[tuple[int, int]] = field(default_factory=set)
 
     def advance(self, draw: random.Random) -> None:
         """Now and then the stream goes on, so that most sums have time to get complete."""
         if draw.random() < 0.4 / len(self.share.members):
             self.slot = draw.choice((0, 1, SLOTS - 1))
-            self.generation = (self.generation + draw.choice((0, 1, 1))) & 0xFFFFFFFF
+            if (self.slot, self.ahead[self.slot]) in self.begun:
+                self.ahead[self.slot] += draw.choice((0, 1, 1))
 
     def place(self, draw: random.Random) -> dict[str, int]:
         """Mostly where the stream is, sometimes around it."""
-        slot, generation = self.slot, self.generation
+        slot, beside = self.slot, 0
         if draw.random() < 0.2:
-            slot, generation = draw.choice((0, 1, SLOTS - 1)), generation + draw.choice((1, -1, 2, -2))
+            slot, beside = draw.choice((0, 1, SLOTS - 1)), draw.choice((1, -1, 2, -2, 4))
+        generation = self.first_generation + self.ahead[slot] + beside
         return {"slot": self.share.first_slot + slot, "generation": generation & 0xFFFFFFFF}
+
+    def begin(self, header: Header) -> None:
+        """A packet that may begin a set is under way."""
+        ahead = (header.generation - self.first_generation) & 0xFFFFFFFF
+        self.begun.add((header.slot - self.share.first_slot, ahead))
 
     def member(self, draw: random.Random) -> Member:
         """Mostly one after the other."""
@@ -189,12 +205,20 @@ class Traffic:
         """A rank's own."""
         pool = self._pool()
         member = pool.member(self.draw)
-        return member.port, self._packet(pool, member).frame()
+        made = self._packet(pool, member)
+        if made.header.operation == constants.OPERATION_CONTRIBUTION:
+            pool.begin(made.header)
+        return member.port, made.frame()
 
     def _from_above(self) -> tuple[int, bytes]:
         pool = self._pool()
         above = pool.share.above
-        return self._turn() if above is None else (above.port, self._packet(pool, above).frame())
+        if above is None:
+            return self._turn()
+        made = self._packet(pool, above)
+        if made.header.operation == constants.OPERATION_CHUNK:
+            pool.begin(made.header)
+        return above.port, made.frame()
 
     def _answer(self) -> tuple[int, bytes]:
         """What a parent or server says to what went up, sometimes."""
@@ -230,7 +254,8 @@ class Traffic:
                 fields[name] = draw.choice(EDGES[16])
         made = self._packet(pool, sender, **fields)
         if draw.random() < 0.2:
-            made = replace(made, source=(made.source[0], draw.choice(("10.0.1.1", "10.0.2.9", "1.2.3.4")), 5000))
+            addresses = ("10.0.1.1", "10.0.2.9", "1.2.3.4", FABRIC, NEIGHBOUR)
+            made = replace(made, source=(made.source[0], draw.choice(addresses), 5000))
         port = draw.choice(PORTS[:-1]) if draw.random() < 0.2 else sender.port
         return port, replace(made, ttl=draw.choice((0, 1, 2, 64, 255))).frame()
 
@@ -269,7 +294,8 @@ class Traffic:
             frame = bytes(ether / arp)
         else:
             addresses = ("10.1.9.9", "10.1.2.9", "10.1.2.200", "10.9.9.9", "239.1.1.7", "239.2.1.1", FABRIC)
-            ip = IP(src="10.0.1.1", dst=draw.choice(addresses), ttl=draw.choice((0, 1, 2, 64, 255)))
+            source_address = draw.choice(("10.0.1.1",) * 8 + (FABRIC, NEIGHBOUR))
+            ip = IP(src=source_address, dst=draw.choice(addresses), ttl=draw.choice((0, 1, 2, 64, 255)))
             if draw.random() < 0.1:
                 ip.chksum = draw.getrandbits(16)
             if draw.random() < 0.1:

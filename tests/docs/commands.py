@@ -73,6 +73,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"netfold suite run .*--hosts .*": Elsewhere("needs hosts; tests/process/emulation/test_suite.py has two on one machine"),
     r"(sudo )?(systemctl|cp) .*": Elsewhere("needs systemd; tests/process/controller/test_systemd.py has it check the unit"),
     r"controller events --follow": Elsewhere("does not end; tests/integration/commands/test_controller_commands.py follows"),
+    r"controller run .*standby.*&": [Smaller("$", " timeout 60 sh -c 'until controller status | grep -q standby; do sleep 0.2; done'")],
     r"controller run .*&": [Smaller("$", f" {UNTIL_THERE}")],
     r"controller end .*": Elsewhere("needs a job; tests/integration/commands/test_controller_commands.py has one"),
     # What would take long.

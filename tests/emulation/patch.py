@@ -58,7 +58,7 @@ def patched(ports: Sequence[OpenPort], destination: Endpoint | None = None) -> I
         pipeline.dataplane.close()
 
 
-def host(**options: int) -> socket.socket:
+def host(bind: tuple[str, int] = ("127.0.0.1", 0), **options: int) -> socket.socket:
     """A UDP socket of a host, with kernel timestamps; options of SOL_UDP by name."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
@@ -66,7 +66,7 @@ def host(**options: int) -> socket.socket:
     for name, value in options.items():
         made.setsockopt(socket.IPPROTO_UDP, {"segment": UDP_SEGMENT, "gro": UDP_GRO}[name], value)
     made.settimeout(PATIENCE_S)
-    made.bind(("127.0.0.1", 0))
+    made.bind(bind)
     return made
 
 

@@ -76,13 +76,13 @@ def test_without_root_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_frames_of_the_ranks() -> None:
     share = switch_rates._share(switch_rates._members(2))
-    made = switch_rates.Contributions.of(share, 64, slots=3, generation=5)
+    made = switch_rates.Contributions.of(share, 64, range(5, 8))
     assert made.frames.shape == (2, 3, switch_rates.PAYLOAD_AT + 256)
     assert made.checks.shape == (2, 3)
     second = made.frames[1, 2].tobytes()
     assert second[6:12] == udp_host_mac(2).to_bytes(6, "big")
-    assert int.from_bytes(second[switch_rates._at("generation") :][:4], "big") == 5
-    assert int.from_bytes(second[switch_rates._at("slot") :][:2], "big") == 2
+    assert int.from_bytes(second[switch_rates._at("generation") :][:4], "big") == 0
+    assert int.from_bytes(second[switch_rates._at("slot") :][:2], "big") == 7
 
 
 @pytest.mark.root

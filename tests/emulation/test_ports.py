@@ -24,6 +24,7 @@ from emulation.switch.ports.port_spec import Endpoint, Faults, PortSpec, Shape
 from emulation.switch.ports.registry import parse_port
 from emulation.switch.ports.udp import UdpSocket
 from emulation.switch.ports.wire import Wire
+from hostlib.system.interfaces import CHOSEN_FROM, TRIES, unused_udp_ports
 from hostlib.system.network_namespace import inside, veths
 from hostlib.system.process import Starting
 from tests.conftest import ROOT
@@ -142,6 +143,82 @@ def test_frames_on_wires() -> None:
         sent = [frame(2, n, 200) for n in range(40)]
         first.sendto(b"".join(sent), ports[0].socket.getsockname())
         assert [data for _, data in receive(second, len(sent))] == sent
+
+
+def test_a_wire_takes_frames_from_its_other_end_alone() -> None:
+    """A stranger's datagrams, empty or not, neither get in nor turn the wire round to him."""
+    with ExitStack() as stack:
+        first, second, stranger = (stack.enter_context(host()) for _ in range(3))
+        ends = [Wire(ANY, Endpoint(*end.getsockname())) for end in (first, second)]
+        ports = _opened(stack, *(PortSpec(n, end) for n, end in enumerate(ends, 1)))
+        assert [receive(end, 1)[0][1] for end in (first, second)] == [b"", b""]
+        dataplane = stack.enter_context(patched(ports))
+        for port in ports:
+            for data in (b"", frame(1), frame(2)):
+                stranger.sendto(data, port.socket.getsockname())
+        for port in (1, 2):
+            counted = stats(dataplane, port, strangers=3)
+            assert (counted["strangers"], counted["packets_in"], counted["packets_out"]) == (3, 0, 0)
+        for sender, port, receiver in ((first, 0, second), (second, 1, first)):
+            sent = frame(2 - port, 7)
+            sender.sendto(sent, ports[port].socket.getsockname())
+            assert receive(receiver, 1)[0][1] == sent
+        stranger.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stranger.recv(1)
+
+
+def test_a_wire_that_is_told_no_other_end_keeps_the_first() -> None:
+    """Also when another program takes it over."""
+    with ExitStack() as stack:
+        first, second, stranger = (stack.enter_context(host()) for _ in range(3))
+        ports = _opened(stack, PortSpec(1, Wire(ANY)), PortSpec(2, Wire(ANY, Endpoint(*second.getsockname()))))
+        receive(second, 1)
+        ask, answer = ports[0].socket.getsockname(), ports[1].socket.getsockname()
+        with patched(ports) as dataplane:
+            second.sendto(frame(1), answer)
+            stats(dataplane, 1, send_failed=1)  # nobody is there yet
+            first.sendto(b"", ask)
+            stranger.sendto(b"", ask)
+            assert stats(dataplane, 1, strangers=1)["strangers"] == 1
+            second.sendto(frame(1, 5), answer)
+            assert number(receive(first, 1)[0][1]) == 5
+        with patched(ports) as dataplane:
+            stranger.sendto(frame(2), ask)
+            assert stats(dataplane, 1, strangers=1)["packets_in"] == 0
+            second.sendto(frame(1, 6), answer)
+            assert number(receive(first, 1)[0][1]) == 6
+
+
+def test_a_wire_believes_an_address_with_a_port() -> None:
+    """The same port of another address, or another port, is a stranger; who comes back to both is the other end."""
+    with ExitStack() as stack:
+        (port,) = _opened(stack, PortSpec(1, Wire(ANY, Endpoint("127.0.0.1", unused_udp_ports("127.0.0.1", 1)[0]))))
+        wire = port.socket.getsockname()
+        other_end = port.spec.place.peer
+        dataplane = stack.enter_context(patched([port]))
+        dropped = 0
+        for restart in range(1, 3):
+            for address, number_ in (("127.0.0.2", other_end.port), ("127.0.0.1", 0)):
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+                    stranger.bind((address, number_))
+                    stranger.sendto(frame(1), wire)
+                dropped += 1
+                assert stats(dataplane, 1, strangers=dropped)["packets_in"] == restart - 1
+            with host((other_end.address, other_end.port)) as peer:
+                peer.sendto(frame(1, restart), wire)
+                assert number(receive(peer, 1)[0][1]) == restart
+        assert stats(dataplane, 1)["strangers"] == dropped == 4
+
+
+def test_ports_for_processes_to_come_are_different_and_unused() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", unused_udp_ports("127.0.0.1", 1)[0]))
+        taken = other.getsockname()[1]
+        chosen = unused_udp_ports("127.0.0.1", 200)
+        assert len({*chosen, taken}) == 201 and all(port in CHOSEN_FROM for port in chosen)
+    with pytest.raises(OSError, match=r"127\.0\.0\.1 has no 1001 unused UDP ports in 20000\.\.32767"):
+        unused_udp_ports("127.0.0.1", TRIES + 1)
 
 
 def test_what_is_not_udp_cannot_leave_a_udp_port() -> None:

@@ -189,9 +189,24 @@ def test_generations_restart_the_set_and_old_ones_are_stale(job: Job) -> None:
     assert job.drops() == {"stale": 1}
 
 
+def test_a_packet_from_the_future_stops_nobody(job: Job) -> None:
+    first = job.members[0]
+    ones = np.ones(first.place["elements"], np.int32)
+    first.send(first.header(), ones)
+    for generation in (4, 0x10000, 0x7FFFFFFE):
+        first.send(first.header(generation=generation), 100 * ones)
+    job.wait_for("absorbed", 1)
+    for generation in (0, 2):
+        for member in job.members[1 if generation == 0 else 0 :]:
+            member.send(member.header(generation=generation), ones)
+        for member in job.members:
+            assert np.array_equal(member.receive()[1], 3 * ones)
+    assert job.drops() == {"future": 3}
+
+
 def test_generations_wrap_as_serial_numbers(job: Job) -> None:
     ones = np.ones(job.members[0].place["elements"], np.int32)
-    for generation in (0x7FFFFFFE, 0xFFFFFFFC, 0):
+    for generation in (0xFFFFFFFC, 0xFFFFFFFE, 0):
         for member in job.members:
             member.send(member.header(generation=generation), ones)
         for member in job.members:
@@ -227,10 +242,13 @@ def test_a_spoofed_address_and_a_wrong_port_are_dropped(job: Job) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as spoofer:
         spoofer.bind(("127.0.0.2", 0))
         first.send(first.header(), ones, through=spoofer)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as neighbour:
+        neighbour.bind(("127.0.0.1", 0))  # another process of rank 0's host
+        first.send(first.header(), ones, through=neighbour)
     fabric = second.place["fabric"]
     first.send(first.header(), ones, to=(fabric["address"], fabric["port"]))  # rank 0 through rank 1's port
     assert first.hears_nothing()
-    assert job.drops() == {"source": 2}
+    assert job.drops() == {"source": 3}
 
 
 @pytest.mark.parametrize("length", [1, HEADER - 1, HEADER, HEADER + 4, HEADER + 4 * 63 + 3])

@@ -225,6 +225,8 @@ class FakeFabric:
         ahead = 1 if held is None or held.epoch != epoch else (generation - held.generation) & 0xFFFFFFFF
         if ahead >= 1 << 31:
             return "stale"
+        if ahead > 2:
+            return "future"
         if held is None or ahead:
             held = self._sets[key] = Set(epoch, generation, {rank}, words.astype(np.uint32), check, next_exponent)
         elif rank in held.seen:

@@ -122,6 +122,11 @@ def checks_of(epoch: int, ranks: int) -> Checks:
     return Checks(hashlib.sha256(struct.pack(">I", epoch)).digest()[:16], ranks)
 
 
+def with_source_port(data: bytes, udp_port: int) -> bytes:
+    """The frame from another UDP port."""
+    return data[:34] + udp_port.to_bytes(2, "big") + data[36:]
+
+
 def with_flipped_bits(data: bytes, bits: Iterable[int]) -> bytes:
     """The frame with some bits of its payload the other way round."""
     flipped = bytearray(data)

@@ -41,8 +41,10 @@ class SlotMachine(RuleBasedStateMachine):
             raise ValueError("begin() comes first")
         return self.network
 
-    def _switch(self, number: int, address: str, hosts: dict[int, int]) -> Switch:
-        return Twin(number, address, hosts) if self.fault is None else ModelSwitch(address, hosts, self.fault)
+    def _switch(self, number: int, address: str, others: dict[str, int], hosts: dict[int, int]) -> Switch:
+        if self.fault is None:
+            return Twin(number, address, others, hosts)
+        return ModelSwitch(address, others, hosts, self.fault)
 
     @initialize(data=DATA)
     def begin(self, data: st.DataObject) -> None:
@@ -134,9 +136,19 @@ class SlotMachine(RuleBasedStateMachine):
         self.net.damage(self._index(data), bits)
 
     @precondition(lambda self: self.net.flying)
-    @rule(data=DATA, port=st.integers(1, UP_PORT))
-    def forge(self, data: st.DataObject, port: int) -> None:
-        self.net.forge(self._index(data), port)
+    @rule(data=DATA, port=st.integers(1, UP_PORT), udp_port=st.sampled_from([0, 0, 1, 0x8000]))
+    def forge(self, data: st.DataObject, port: int, udp_port: int) -> None:
+        self.net.forge(self._index(data), port, udp_port)
+
+    @precondition(lambda self: self.net.flying)
+    @rule(data=DATA, port=st.integers(1, UP_PORT - 1))
+    def speak_as_fabric(self, data: st.DataObject, port: int) -> None:
+        self.net.speak_as_fabric(self._index(data), port)
+
+    @precondition(lambda self: self.kind != "shared" and self.net.flying)
+    @rule(data=DATA, ahead=st.integers(2**10, 2**29))
+    def hurry(self, data: st.DataObject, ahead: int) -> None:
+        self.net.hurry(self._index(data), ahead)
 
     @rule(seed=SEEDS, steps=st.integers(1, 200))
     def storm(self, seed: int, steps: int) -> None:

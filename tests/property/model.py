@@ -28,6 +28,7 @@ class Fault(enum.Enum):
     IGNORES_GENERATIONS = "any generation of the set's epoch is the set's"
     IGNORES_EPOCHS = "an old epoch's values are summed with a new one's"
     ACCEPTS_STALE = "an older generation starts the set afresh"
+    ACCEPTS_FUTURE = "any newer generation starts the set afresh, not only the next"
     ANSWERS_WITH_QUESTION = "a duplicate is answered with its own values"
     ACCEPTS_UNASKED = "any result from above is stored and passed on"
     NEVER_ANSWERS = "duplicates for finished slots are dropped"
@@ -40,7 +41,9 @@ class Fault(enum.Enum):
     ANSWERS_NACK_WITH_ANY = "a NACK gets whatever chunk is stored"
     FORGETS_REPLICA = "a group's last member gets nothing"
     DROPS_SILENTLY = "duplicates are dropped without a count"
-    ADMITS_ANY_SOURCE = "port and address are not looked at"
+    ADMITS_ANY_SOURCE = "port, address and UDP port are not looked at"
+    ADMITS_ANY_UDP_PORT = "the UDP port alone is not looked at"
+    FORWARDS_FORGERIES = "what a host sends in the fabric's name is only switched"
     ADMITS_ENDED_JOBS = "a job's entries outlive it"
 
 
@@ -73,11 +76,13 @@ class ModelSwitch:
 
     Args:
         address: of the fabric, here.
+        others: fabric address of each other switch -> the port that leads there.
         hosts: MAC -> port, for what is only passing by.
     """
 
-    def __init__(self, address: str, hosts: dict[int, int], fault: Fault | None = None) -> None:
+    def __init__(self, address: str, others: dict[str, int], hosts: dict[int, int], fault: Fault | None = None) -> None:
         self._address, self._hosts, self._fault = int(IPv4Address(address)), hosts, fault
+        self._heard_at = {self._address: -1} | {int(IPv4Address(other)): port for other, port in others.items()}
         self._shares: list[SwitchShare] = []
         self._sets: dict[tuple[int, int], Set] = {}
 
@@ -90,6 +95,8 @@ class ModelSwitch:
 
     def process(self, port: int, data: bytes) -> Outcome:
         arrived = parsed(data)
+        if self._heard_at.get(arrived.source.address, port) != port and self._fault is not Fault.FORWARDS_FORGERIES:
+            return Outcome((constants.DROP_FORGED,))
         if arrived.destination.address != self._address:
             known = self._hosts.get(arrived.destination.mac)
             return Outcome((constants.DROP_NO_ROUTE,)) if known is None else Outcome((), ((known, data),))
@@ -130,8 +137,13 @@ class ModelSwitch:
         if not found:
             return constants.DROP_RANK
         if self._fault is not Fault.ADMITS_ANY_SOURCE:
-            at = (port, arrived.source.address)
-            found = [(share, each) for share, each in found if (each.port, int(IPv4Address(each.address))) == at]
+            source = arrived.source
+            found = [
+                (share, each)
+                for share, each in found
+                if (each.port, int(IPv4Address(each.address))) == (port, source.address)
+                and (each.udp_port == source.udp_port or self._fault is Fault.ADMITS_ANY_UDP_PORT)
+            ]
         if not found:
             return constants.DROP_SOURCE
         found = [(share, each) for share, each in found if _operation(share, each) == header.operation]
@@ -148,16 +160,18 @@ class ModelSwitch:
         header = arrived.header
         ahead = self._ahead(header, stored)
         same_epoch = stored.epoch == header.epoch or self._fault in (Fault.IGNORES_EPOCHS, Fault.IGNORES_OWNERS)
-        equal, fresh = same_epoch and ahead == 0, not same_epoch or ahead > 0
+        equal, fresh = same_epoch and ahead == 0, not same_epoch or ahead == 2
         if self._fault is Fault.ACCEPTS_STALE:
-            fresh = not equal
+            fresh = fresh or ahead < 0
+        if self._fault is Fault.ACCEPTS_FUTURE:
+            fresh = fresh or ahead > 0
         if share.policy == "shared" and self._fault is not Fault.IGNORES_OWNERS:
             gate = self._gate(header, stored)
             if gate == "collision" or (gate == "owner" and ahead != 0):
                 return self._collision(share, arrived)
             equal, fresh = gate == "owner", gate == "claim"
         if not equal and not fresh:
-            return Outcome((constants.DROP_STALE,))
+            return Outcome((constants.DROP_STALE if ahead < 0 else constants.DROP_FUTURE,))
         bit, full = 1 << share.members.index(sender), (1 << len(share.members)) - 1
         if equal and stored.seen & bit and self._fault not in (Fault.ADDS_DUPLICATES, Fault.VOUCHES_FOR_DUPLICATES):
             return self._duplicate(share, sender, arrived, stored, full)
@@ -225,9 +239,11 @@ class ModelSwitch:
 
     def _chunk(self, share: SwitchShare, arrived: Datagram, stored: Set) -> Outcome:
         header = arrived.header
-        if stored.epoch == header.epoch and self._ahead(header, stored) <= 0:
-            older = self._ahead(header, stored) < 0
-            return Outcome((constants.DROP_STALE if older else constants.DROP_DUPLICATE,))
+        ahead = self._ahead(header, stored)
+        future = ahead > 2 and self._fault is not Fault.ACCEPTS_FUTURE
+        if stored.epoch == header.epoch and (ahead <= 0 or future):
+            late = constants.DROP_STALE if ahead < 0 else constants.DROP_DUPLICATE
+            return Outcome((constants.DROP_FUTURE if future else late,))
         self._store(arrived, stored, seen=0)
         return self._to_group(share, arrived, header.operation, constants.EVENT_CHUNK)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.jobs.switch_share import Member, SwitchShare, Upstream
 from hostlib.protocol import constants
-from tests.property.frame import Datagram, End, parsed, with_flipped_bits
+from tests.property.frame import Datagram, End, frame, parsed, with_flipped_bits, with_source_port
 from tests.property.job import ChunkHost, ChunkServer, Host, Job, Server, server_above
 from tests.property.model import Outcome, end_of
 from tests.property.switch import Switch, Violation
@@ -29,13 +29,17 @@ SETTLING_PACKETS = 50_000
 _TO_GROUP = {constants.EVENT_COMPLETED, constants.EVENT_DOWN, constants.EVENT_RELAYED, constants.EVENT_CHUNK}
 # A slot without owners gets to these once in each generation: whatever is repeated, nothing is multicast twice.
 _ONCE = {constants.EVENT_COMPLETED, constants.EVENT_SENT_UP, constants.EVENT_DOWN, constants.EVENT_CHUNK}
+# What a set has begun with, and what may advance it.
+_STARTS = {constants.EVENT_ABSORBED, constants.EVENT_COMPLETED, constants.EVENT_SENT_UP, constants.EVENT_CHUNK}
+_ADVANCES = {constants.OPERATION_CONTRIBUTION, constants.OPERATION_CHUNK}
 _NOWHERE = {constants.EVENT_ABSORBED, *constants.DROPS.values()}
 _DROPS = frozenset(constants.DROPS.values())
 # Nobody can detect a flipped bit in these: a contribution's next exponent may hide under another rank's larger one (its
 # own sender then waits forever).
 _NEXT_EXPONENT_BITS = range(8 * 24, 8 * 28)
 
-MakeSwitch = Callable[[int, str, dict[int, int]], Switch]  # number, fabric address, hosts by MAC
+# Number, fabric address, those of the other switches with the ports to them, and ports of hosts by MAC.
+MakeSwitch = Callable[[int, str, dict[str, int], dict[int, int]], Switch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class Flying:
 
     Attributes:
         to: name of a switch; "" for what is at a port's other end.
-        forged: not from who it says.
+        forged: not from who it says, or not what that one would say.
         damaged: once is enough.
     """
 
@@ -113,9 +117,18 @@ class Network:
         for seat in range(shape.seats):
             for name, member in self._members(seat).values():
                 hosts[name][member.mac] = member.port
-        self.switches = {name: make_switch(n, f"10.255.255.{n + 1}", hosts[name]) for n, name in enumerate(self.names)}
+        self._started: set[tuple[str, int, int, int]] = set()  # switch, epoch, slot, set
+        self.switches = {
+            name: make_switch(n, _where(self.fabric[name])[1], self._others(name), hosts[name])
+            for n, name in enumerate(self.names)
+        }
         self._owners: dict[int, tuple[int, Job]] = {}  # by epoch: seat and job
         self.seats = [self._begin(seat, seat + 1, 0) for seat in range(shape.seats)]
+
+    def _others(self, name: str) -> dict[str, int]:
+        """Fabric address of each other switch, and the port of this one that leads there."""
+        others = ((other, n) for n, other in enumerate(self.names) if other != name)
+        return {_where(self.fabric[other])[1]: n if name == "top" else UP_PORT for other, n in others}
 
     # ---- lives ------------------------------------------------------------------------------------------------------
 
@@ -241,12 +254,39 @@ class Network:
         job.spoiled = True
         return True
 
-    def forge(self, index: int, port: int) -> None:
-        """A copy of a packet comes in by another port than its sender's."""
+    def forge(self, index: int, port: int, udp_port: int) -> None:
+        """A copy of a packet comes in by another port than its sender's, or from another UDP port (which differs in the
+        bits of `udp_port`).
+        """
         flying = self.flying[index]
-        known = flying.to and not flying.forged and port != flying.port
+        known = flying.to and not flying.forged and (port != flying.port or udp_port)
         if known and self._for_fabric(flying.to, parsed(flying.frame)):
-            self.flying.append(Flying(flying.to, port, flying.frame, forged=True, damaged=flying.damaged))
+            data = with_source_port(flying.frame, parsed(flying.frame).source.udp_port ^ udp_port)
+            self.flying.append(Flying(flying.to, port, data, forged=True, damaged=flying.damaged))
+
+    def speak_as_fabric(self, index: int, port: int) -> None:
+        """A host sends another one a copy of what the fabric has said to that one, who would believe it."""
+        flying = self.flying[index]
+        if flying.to or flying.port == UP_PORT:
+            return
+        destination = parsed(flying.frame).destination
+        places = [place for seat in self.seats for place in seat.job.ranks.values()]
+        (name,) = {at for at, member in places if end_of(member) == destination}
+        if not (self.shape.leaves and name == "top"):
+            self.flying.append(Flying(name, port, flying.frame, forged=True, damaged=True))
+
+    def hurry(self, index: int, ahead: int) -> None:
+        """A copy of a packet for a slot that is at work is many generations ahead."""
+        flying = self.flying[index]
+        if not flying.to or flying.forged or flying.damaged:
+            return
+        arrived = parsed(flying.frame)
+        header = arrived.header
+        known = (flying.to, header.epoch, header.slot, header.generation & 1) in self._started
+        if known and self._for_fabric(flying.to, arrived) and header.operation in _ADVANCES:
+            later = replace(header, generation=(header.generation + 2 * ahead) & 0xFFFFFFFF)
+            data = frame(arrived.source, arrived.destination, later, arrived.words)
+            self.flying.append(Flying(flying.to, flying.port, data, forged=True, damaged=True))
 
     def hammer(self, index: int, times: int) -> None:
         """A packet arrives again and again; what the first copies made is lost."""
@@ -279,6 +319,11 @@ class Network:
         """Exactly one event, and what that says leaves; nothing of an ended job or of a stranger gets in."""
         what = f"{arrived.header} to {flying.to} by port {flying.port} became {outcome.events}"
         left = [port for port, _ in outcome.left]
+        if arrived.source == self.fabric[flying.to]:
+            self.counts[constants.DROP_FORGED] += 1
+            if outcome.events != (constants.DROP_FORGED,) or left:
+                raise Violation(f"{what}, and was said in the fabric's name")
+            return
         if not self._for_fabric(flying.to, arrived):
             self.counts[-1] += 1
             if outcome.events or len(left) != 1:
@@ -298,6 +343,9 @@ class Network:
             if reached in self._reached:
                 raise Violation(f"{what}, for the second time")
             self._reached.add(reached)
+        if event in _STARTS:
+            header = arrived.header
+            self._started.add((flying.to, header.epoch, header.slot, header.generation & 1))
         if event in _NOWHERE:
             expected: list[int] = []
         elif job is None:

@@ -54,10 +54,11 @@ class ProgramSwitch:
     Args:
         number: which of the loaded programs; the switch that had it before must not be used any more.
         address: of the fabric, here.
+        others: fabric address of each other switch -> the port that leads there.
         hosts: MAC -> port, for what is only passing by.
     """
 
-    def __init__(self, number: int, address: str, hosts: dict[int, int]) -> None:
+    def __init__(self, number: int, address: str, others: dict[str, int], hosts: dict[int, int]) -> None:
         self._pipeline = _pipeline(number)
         if number in _running:
             _running[number]._clear()
@@ -66,7 +67,7 @@ class ProgramSwitch:
         self._pipeline.dataplane.close()
         self._pipeline.dataplane = Dataplane(_library(self._pipeline), self._pipeline.program)
         self._names = Names(self._pipeline.config.p4info)
-        self._own = [self._names.fabric_address(address)]
+        self._own = [self._names.fabric_address(address), *self._names.fabric_sources(address, others)]
         self._own += [self._names.entry("l2", {"dst_mac": m}, "l2_forward", {"port": p}) for m, p in hosts.items()]
         self._write(p4rt.Update.INSERT, self._own)
         self._installed: dict[int, list[p4rt.Entity]] = {}
@@ -118,8 +119,9 @@ class Twin:
         Wrong: from process(), when they differ.
     """
 
-    def __init__(self, number: int, address: str, hosts: dict[int, int]) -> None:
-        self._program, self._model = ProgramSwitch(number, address, hosts), ModelSwitch(address, hosts)
+    def __init__(self, number: int, address: str, others: dict[str, int], hosts: dict[int, int]) -> None:
+        self._program = ProgramSwitch(number, address, others, hosts)
+        self._model = ModelSwitch(address, others, hosts)
 
     def install(self, share: SwitchShare) -> None:
         self._program.install(share)

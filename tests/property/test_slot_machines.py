@@ -32,7 +32,7 @@ BUDGET = settings(
     suppress_health_check=SLOW,
 )
 # Only whether they are found counts: no time for shrinking, nothing to remember.
-HUNT = settings(BUDGET, max_examples=400, phases=[Phase.generate], database=None, print_blob=False)
+HUNT = settings(BUDGET, max_examples=2000, phases=[Phase.generate], database=None, print_blob=False)
 
 
 def drive(machine: type[SlotMachine], budget: settings) -> None:
@@ -55,6 +55,7 @@ def test_the_sum_or_nothing(machine: type[SlotMachine]) -> None:
         (OneSwitch, Fault.IGNORES_GENERATIONS),
         (OneSwitch, Fault.IGNORES_EPOCHS),
         (OneSwitch, Fault.ACCEPTS_STALE),
+        (OneSwitch, Fault.ACCEPTS_FUTURE),
         (OneSwitch, Fault.ANSWERS_WITH_QUESTION),
         (OneSwitch, Fault.NEVER_ANSWERS),
         (OneSwitch, Fault.LAST_EXPONENT),
@@ -63,6 +64,8 @@ def test_the_sum_or_nothing(machine: type[SlotMachine]) -> None:
         (OneSwitch, Fault.FORGETS_REPLICA),
         (OneSwitch, Fault.DROPS_SILENTLY),
         (OneSwitch, Fault.ADMITS_ANY_SOURCE),
+        (OneSwitch, Fault.ADMITS_ANY_UDP_PORT),
+        (OneSwitch, Fault.FORWARDS_FORGERIES),
         (OneSwitch, Fault.ADMITS_ENDED_JOBS),
         (Tree, Fault.ACCEPTS_UNASKED),
         (Tree, Fault.NEVER_SENDS_UP_AGAIN),
@@ -71,6 +74,7 @@ def test_the_sum_or_nothing(machine: type[SlotMachine]) -> None:
         (Shared, Fault.IGNORES_OWNERS),
         (Shared, Fault.LOSES_COLLISIONS),
         (Chunks, Fault.ANSWERS_NACK_WITH_ANY),
+        (Chunks, Fault.ACCEPTS_FUTURE),
     ],
     ids=lambda each: each.name.lower() if isinstance(each, Fault) else each.__name__,
 )

@@ -66,7 +66,7 @@ def test_an_index_has_every_page_of_its_folder(index: str, folder: str) -> None:
 
 # What users write themselves, and other people's.
 NOT_OURS = {
-    "jobs.toml", "controller.toml",
+    "jobs.toml", "controller.toml", "standby.toml",
     "my_models.py", "my_training.py", "kill_switch.py", "contribute.py", "rules.py",
     "counters.py", "script.py", "network.toml", "experiment.toml",
     "my-mechanisms/chain.py", "my-mechanisms/pyproject.toml", "simple_switch.cpp", "tna.p4",

@@ -77,7 +77,8 @@ void nf_port_stats(uint32_t number, uint64_t *out) {
                       p->send_failed,
                       p->oversized,
                       p->missed,
-                      p->link_down};
+                      p->link_down,
+                      p->strangers};
     memcpy(out, all, sizeof all);
 }
 

@@ -41,7 +41,7 @@ static void send_all(void) {
 static void incoming(port_t *p, const uint8_t *frame, uint32_t bytes) {
     generator_t *g = generator;
     if (bytes != g->bytes || frame[OPERATION_AT] != OPERATION_RESULT) return;
-    uint32_t slot = load16(frame + SLOT_AT);
+    uint32_t slot = (uint32_t)load16(frame + SLOT_AT) - load16(g->frames + SLOT_AT);  // from the first of the window
     if (slot >= g->slots) return;
     uint32_t at = p->number * g->slots + slot;
     uint8_t *own = g->frames + (size_t)at * g->bytes;

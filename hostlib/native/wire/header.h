@@ -57,14 +57,4 @@ inline bool read_header(const std::uint8_t *p, Header &h) {
     return true;
 }
 
-// The header's part of the check word; a sum over n ranks holds it n times.
-inline std::uint32_t position_check(const Header &h) {
-    std::uint32_t check = 0;
-    check += layout::CHECK_SLOT * h.slot;
-    check += layout::CHECK_GENERATION * h.generation;
-    check += layout::CHECK_EXPONENT * h.exponent;
-    check += layout::CHECK_EPOCH * h.epoch;
-    return check;
-}
-
 }  // namespace netfold

@@ -16,10 +16,6 @@ inline constexpr std::uint8_t OPERATION_CHUNK = 4;
 inline constexpr std::uint8_t OPERATION_NACK = 5;
 inline constexpr std::uint16_t FLAG_AGAIN = 1;
 inline constexpr std::uint16_t RANK_ALL = 65535;
-inline constexpr std::uint32_t CHECK_SLOT = 0x9e3779b1;
-inline constexpr std::uint32_t CHECK_GENERATION = 0x85ebca77;
-inline constexpr std::uint32_t CHECK_EXPONENT = 0xc2b2ae3d;
-inline constexpr std::uint32_t CHECK_EPOCH = 0x27d4eb2f;
 inline constexpr std::uint16_t EXPONENT_ZERO = 0;
 inline constexpr std::uint16_t EXPONENT_BIAS = 200;
 inline constexpr std::uint16_t EXPONENT_SPECIAL = 65535;
@@ -54,6 +50,8 @@ inline constexpr std::uint8_t DROP_PARSER = 32;
 inline constexpr std::uint8_t DROP_REFLECTED = 33;
 inline constexpr std::uint8_t DROP_NO_REPLICA = 34;
 inline constexpr std::uint8_t DROP_OPTIONS = 35;
+inline constexpr std::uint8_t DROP_FORGED = 36;
+inline constexpr std::uint8_t DROP_FUTURE = 37;
 
 // Byte offsets of the header's fields.
 inline constexpr std::size_t OFFSET_MAGIC = 0;

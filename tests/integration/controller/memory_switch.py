@@ -106,6 +106,15 @@ class MemorySwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
     def Read(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         response = p4runtime_pb2.ReadResponse()
         for asked in request.entities:
+            kind = asked.WhichOneof("entity")
+            if kind != "counter_entry":
+                for entity in map(p4runtime_pb2.Entity.FromString, self.entities):
+                    if (
+                        entity.WhichOneof("entity") == kind
+                        and entity.table_entry.table_id == asked.table_entry.table_id
+                    ):
+                        response.entities.append(entity)
+                continue
             for index, (packets, size) in self.cells.get(asked.counter_entry.counter_id, {}).items():
                 entry = response.entities.add().counter_entry
                 entry.counter_id = asked.counter_entry.counter_id

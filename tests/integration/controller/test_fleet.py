@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -16,9 +17,12 @@ from controller.jobs.switch_share import Member, SwitchShare
 from controller.switches.program import load_artifact
 from controller.switches.session import P4RuntimeSession
 from hostlib.protocol import constants
+from hostlib.protocol.addresses import SWITCH_MAC
 from tests.integration.controller.memory_switch import Running
 
 FABRIC_ADDRESS = "10.255.255.254"
+
+OWN_ENTRIES = 3  # the fabric's address, the MAC that ARP is told for it, and that nobody sends from it
 
 
 @pytest.fixture
@@ -71,10 +75,10 @@ def test_the_program_is_pushed_once(running: Running, fabric: P4RuntimeSession) 
     artifact = load_artifact(64)
     assert fabric.push(artifact, FABRIC_ADDRESS)
     assert running.switch.config.p4_device_config == artifact.program
-    assert len(running.switch.entities) == 2  # the fabric's address, and the MAC that ARP is told for it
+    assert len(running.switch.entities) == OWN_ENTRIES
     assert fabric.program == "netfold-v1model-64"
     assert not fabric.push(artifact, FABRIC_ADDRESS)
-    assert (running.switch.pushes, len(running.switch.entities)) == (1, 2)
+    assert (running.switch.pushes, len(running.switch.entities)) == (1, OWN_ENTRIES)
     assert fabric.push(load_artifact(256), FABRIC_ADDRESS)
 
 
@@ -90,7 +94,34 @@ def test_a_later_controller_takes_over_without_a_push(
         later.remove(job)
     finally:
         later.close()
-    assert len(running.switch.entities) == 2
+    assert len(running.switch.entities) == OWN_ENTRIES
+
+
+def test_what_was_left_half_done_is_repaired(
+    running: Running, fabric: P4RuntimeSession, job: list[SwitchShare]
+) -> None:
+    own = (FABRIC_ADDRESS, SWITCH_MAC, {"02:00:00:00:00:09": 9}, [9], {"10.9.0.2": 4})
+    fabric.push(load_artifact(64), own[0], False, *own[1:])
+    fabric.install(job)
+    whole = list(running.switch.entities)
+    fabric.install([replace(job[0], job_id=2, epoch=100, group=2, members=tuple(
+        replace(member, replica=3 + member.rank) for member in job[0].members
+    ))])  # fmt: skip
+    # A job whose removal had begun, one whose had ended but for some entries, and own entries that went with it.
+    half = running.switch.entities
+    gone = whole[1::3]
+    running.switch.entities = [entity for number, entity in enumerate(half) if number % 2 and entity not in gone]
+    assert set(whole) - set(running.switch.entities) and set(running.switch.entities) - set(whole)
+    fabric.dirty = True
+    fabric.reconcile([job], *own)
+    assert (sorted(running.switch.entities), running.switch.pushes, fabric.dirty) == (sorted(whole), 1, False)
+    writes = list(running.switch.entities)
+    fabric.reconcile([job], *own)
+    assert running.switch.entities == writes, "what is there is left alone"
+    running.switch.entities.pop()
+    running.switch.refuse_write = 0
+    with pytest.raises(SwitchError, match="refused a write: the table is full"):
+        fabric.reconcile([job], *own)
 
 
 def test_another_controllers_switch_is_not_taken_unless_told_so(running: Running, fabric: P4RuntimeSession) -> None:

@@ -65,7 +65,7 @@ def test_two_jobs_train_and_the_page_counts_what_the_switch_counts(
         page.wait_for("document.querySelectorAll('#slots span[title]').length === 2")
         assert [row[1:5] for row in rows(page, "#jobs")] == [["ready", "sum", "2/2", "128"]] * 2
         # Rates, while packets flow.
-        page.wait_for("/[1-9].*bit/.test(document.querySelector('[data-switch] td.in').innerText)")
+        page.wait_for("/[1-9].*bit/.test(document.querySelector('[data-switch] td.in')?.innerText)")
         page.wait_for("before.events.completed > 1000")
     finally:
         for child in training:

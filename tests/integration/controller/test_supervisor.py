@@ -24,7 +24,7 @@ from controller.topology import Switch, Topology
 from hostlib.protocol import constants
 from tests.integration.controller.memory_switch import Running
 
-OWN_ENTRIES = 2
+OWN_ENTRIES = 5  # each switch's address and MAC, and where its own and the others' addresses are heard
 
 
 @dataclass

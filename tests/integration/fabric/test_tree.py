@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -86,6 +88,36 @@ def test_a_two_level_tree_sums_exactly_under_loss_on_every_link(start_fabric: Ca
         # A slot loses nothing with 0.95 ^ 16 = 0.44; everybody waits for it and asks again, a few times in a row.
         assert 0.05 < retransmits < 6
     assert sum(stat["damaged"] for stat in stats) == 0
+
+
+def test_strangers_do_not_turn_a_wire_round(start_fabric: Callable[..., Fabric]) -> None:
+    """Nor when a switch was started again: its wires' ends are those that its neighbours believe."""
+    fabric = start_fabric("--racks", "2", "--ports", "1", "--elements", str(ELEMENTS))
+
+    def attacked_sum(job: str) -> None:
+        ends = [end for switch in fabric.state["embedded"].values() for end in switch["wires"].values()]
+        assert len(ends) == 4
+        with ExitStack() as stack:
+            stranger = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            stranger.bind(("127.0.0.1", 0))
+            ranks = join_all(fabric, job, 2, stack)
+            for end in ends:
+                address, port = end.split(":")
+                for data in (b"", bytes(100)):
+                    stranger.sendto(data, (address, int(port)))
+            for got in reduce_all(ranks, [np.full(5000, rank + 1, np.int32) for rank in range(2)]):
+                assert np.array_equal(got, np.full(5000, 3, np.int32))
+            stranger.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                stranger.recv(1)
+
+    attacked_sum("before")
+    os.kill(fabric.state["processes"]["root"]["pid"], signal.SIGKILL)
+    give_up = time.monotonic() + DEADLINE_S
+    while not (root := fabric.status()["switches"][0])["up"] or root["restarts"] == 0:
+        assert time.monotonic() < give_up, root
+        time.sleep(0.1)
+    attacked_sum("after")
 
 
 def test_ranks_that_fit_under_one_leaf_do_not_use_the_root(start_fabric: Callable[..., Fabric]) -> None:

@@ -25,10 +25,11 @@ from hostlib._engine import Engine
 from hostlib.fabric.aggregation import configure
 from hostlib.fabric.job_client import FabricSession, join
 from hostlib.system.process import start_and_wait_ready
-from tests.conftest import ROOT, Fabric, controller
+from tests.conftest import ROOT, Fabric, controller, running_fabric
 
 DEADLINE_S = 20.0
 ELEMENTS = ("--elements", "64")
+RECOVERED_S = 10.0
 
 
 def sum_in_a_new_job(fabric: Fabric, job: str, stack: ExitStack) -> list[FabricSession]:
@@ -126,7 +127,7 @@ def test_killed_switches_come_back_into_their_tree(start_fabric: Callable[..., F
         sum_in_a_new_job(fabric, "before", stack)
         for switch in ("leaf0", "root"):
             os.kill(pid_of(fabric, switch), signal.SIGKILL)
-        status = wait_until(fabric, 10, lambda status: status["up"] and sum(restarts(status)) >= 2)
+        status = wait_until(fabric, 30, lambda status: status["up"] and sum(restarts(status)) >= 2)
         assert (restarts(status), status["jobs"]) == ([1, 1, 0], [])
         sum_in_a_new_job(fabric, "after", stack)
         root, *leaves = fabric.status()["switches"]
@@ -261,3 +262,35 @@ def test_idle_streams_keep_no_controller_out(start_fabric: Callable[..., Fabric]
         with strangers(p4rt, 1, 2**100), ExitStack() as stack:
             wait_until(fabric, 10, lambda status: status["up"])
             sum_in_a_new_job(fabric, "after", stack)
+
+
+def kill_controller(fabric: Fabric) -> str:
+    """The P4Runtime address of its switch, which lives on."""
+    p4rt = str(fabric.status()["switches"][0]["p4rt"])
+    os.kill(fabric.state["pid"], signal.SIGKILL)
+    return p4rt
+
+
+def test_a_kept_switch_that_a_stranger_holds_for_good_is_restarted(start_fabric: Callable[..., Fabric]) -> None:
+    fabric = start_fabric(*ELEMENTS)
+    pid = pid_of(fabric, "switch")
+    began = time.monotonic()
+    with strangers(kill_controller(fabric), 1, 2**128 - 1), running_fabric(fabric.state_dir, *ELEMENTS) as again:
+        assert time.monotonic() - began < RECOVERED_S
+        assert pid_of(again, "switch") != pid and again.status()["up"]
+        with ExitStack() as stack:
+            sum_in_a_new_job(again, "after", stack)
+
+
+def test_a_kept_switch_full_of_idle_streams_is_taken_over_with_its_jobs(start_fabric: Callable[..., Fabric]) -> None:
+    fabric = start_fabric(*ELEMENTS)
+    pid = pid_of(fabric, "switch")
+    with ExitStack() as stack:
+        sum_in_a_new_job(fabric, "before", stack)
+        stack.enter_context(strangers(kill_controller(fabric), 30, None))
+        began = time.monotonic()
+        again = stack.enter_context(running_fabric(fabric.state_dir, *ELEMENTS))
+        assert time.monotonic() - began < RECOVERED_S
+        assert pid_of(again, "switch") == pid
+        assert [job["name"] for job in again.status()["jobs"]] == ["before"]
+        sum_in_a_new_job(again, "after", stack)

@@ -204,7 +204,7 @@ def test_an_http_port_in_use_starts_nothing(tmp_path: Path) -> None:
         http = f"127.0.0.1:{taken.getsockname()[1]}"
         line = one_line(controller("start", "--http", http, "--state-dir", tmp_path))
     assert f"cannot listen on {http}: Address already in use" in line
-    assert {path.name for path in tmp_path.iterdir()} == {"controller.log", "controller.lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {"controller.log", "state.db"}
 
 
 @pytest.mark.parametrize(

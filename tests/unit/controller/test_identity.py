@@ -16,6 +16,7 @@ from controller.http.body_limit import MOST_BYTES
 from controller.jobs.job import Job, Joining
 from controller.jobs.quota import Quota
 from controller.jobs.rank_token import rank_token
+from controller.rates import Rates
 from controller.state_store import StateStore
 from controller.tenants import Tenants
 from tests.unit.controller.memory_api import Api, memory_api
@@ -178,6 +179,42 @@ def test_where_a_tenants_token_is_needed_nobody_joins_without(api: Api, tenants:
     )
     assert api.answer("POST", path, body, own).status_code == 200, "who comes back shows the rank's token"
     assert api.answer("GET", path, None, blue).status_code == 403, "a tenant is no rank"
+
+
+def test_a_tenant_that_asks_too_often_is_told_to_wait_and_others_are_not() -> None:
+    clock = iter([5.0, 5.1, 5.9, 5.9, 6.0])
+    rates = Rates(2, lambda: next(clock))
+    rates.require("tenant blue")
+    rates.require("tenant blue")
+    with pytest.raises(RequestError, match="tenant blue sends more than 2 requests a second") as refused:
+        rates.require("tenant blue")
+    assert (refused.value.status, refused.value.retry_after_s) == (429, 1)
+    rates.require("tenant green")
+    rates.require("tenant blue")
+
+
+def test_who_proves_who_it_is_counts_as_a_client_of_its_own(
+    api: Api, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    monkeypatch.setattr(Rates, "require", lambda rates, who: counted.append(who))
+    api.service.token_required, api.service.tenant_of = True, tenants.tenant_of
+    path, body = "/v1/jobs/demo/ranks/0", {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000]}
+    own = api.answer("POST", path, body, tenants.create("blue", Quota())).json()["token"]
+    assert counted == ["127.0.0.1", "tenant blue"]
+    counted.clear()
+    assert api.answer("GET", path, None, own).status_code == 200
+    assert api.answer("POST", f"{path}/heartbeat", {"position": 1}, own).status_code == 200
+    assert counted == ["rank 0 of job demo"] * 2
+    counted.clear()
+    assert api.answer("DELETE", "/v1/jobs/nobodys", None, api.service.operator).status_code == 404
+    assert counted == ["the operator"]
+    counted.clear()
+    for wrong in (None, "", own[:-1], "a" * 64):
+        assert api.answer("POST", f"{path}/heartbeat", {"position": 1}, wrong).status_code in (401, 403)
+    assert api.answer("POST", "/v1/jobs/demo/ranks/1/heartbeat", {"position": 1}, own).status_code == 404
+    assert api.answer("POST", "/v1/jobs/demo/server/heartbeat", {"position": 1}, own).status_code == 404
+    assert set(counted) == {"127.0.0.1"}
 
 
 # ---- bodies ----

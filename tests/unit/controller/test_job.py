@@ -253,6 +253,15 @@ def test_epochs_only_grow(world: World) -> None:
     assert first < second < third
 
 
+def test_a_refused_join_uses_up_no_epoch(world: World) -> None:
+    first = world.join(0, 8, "first").epoch
+    for _ in range(3):
+        with pytest.raises(RequestError, match="job second needs 1 switch ports; free: 0"):
+            world.join(0, 1, "second")
+    world.table.end("first")
+    assert world.join(0, 1, "second").epoch == first + 1
+
+
 def test_a_restarted_controller_takes_the_jobs_over(world: World) -> None:
     world.join(0)
     world.join(1)
@@ -526,6 +535,23 @@ def test_every_switch_knows_the_way_to_every_host() -> None:
     for name, ports in ways.items():
         assert topology.forwarding(name) == dict(zip(macs, ports, strict=True))
     assert below.forwarding(root.name) == {}, "without MAC addresses there is nothing to know"
+
+
+def test_nobody_joins_with_the_address_of_a_switch() -> None:
+    world = World(topology=tree(2))
+    for switch in world.table._topology.switches:
+        with pytest.raises(RequestError, match=f"is the address of {switch.name}: join with the host's own"):
+            world.table.join("demo", Joining(0, 1, switch.address, (5000,)))
+    assert world.table.jobs == {}
+
+
+def test_every_switch_knows_where_the_others_are_heard() -> None:
+    below = tree(2)
+    root, first, second = below.switches
+    downwards = {first.address: first.downlink, second.address: second.downlink}
+    assert below.fabric_sources(root.name) == downwards
+    assert below.fabric_sources(first.name) == {root.address: first.uplink, second.address: first.uplink}
+    assert single("127.0.0.1:2", 1, "10.255.255.254", {1: ""}).fabric_sources("switch") == {}
 
 
 @pytest.mark.parametrize(

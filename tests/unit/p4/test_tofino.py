@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 P4 = ROOT / "p4"
 ELEMENTS = (32, 64)
 # What the controller writes and reads, on any target.
-TABLES = ("membership", "fabric_address", "replicas", "arp", "l2", "router_mac", "ipv4")
+TABLES = ("membership", "fabric_address", "fabric_source", "replicas", "arp", "l2", "router_mac", "ipv4")
 COUNTERS = ("events", "egress_events", "port_in", "port_out")
 
 

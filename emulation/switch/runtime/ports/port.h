@@ -34,8 +34,9 @@ struct port {
     fault_t in, out;
     shaper_t shaper;
     uint64_t packets_in, packets_out, bytes_in, bytes_out, not_udp, send_failed, oversized, missed, link_down;
-    uint32_t queued;  // frames waiting in tx
-    uint8_t *tx;      // they lie there one behind the other; TX_BYTES
+    uint64_t strangers;  // datagrams that are not from the other end
+    uint32_t queued;     // frames waiting in tx
+    uint8_t *tx;         // they lie there one behind the other; TX_BYTES
     uint32_t tx_at[BATCH + 1];
 };
 

@@ -1,0 +1,47 @@
+"""Connections whose requests must come in time.
+
+uvicorn ends a connection that is idle after an answer, but waits for ever for a first request, or for the rest of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+REQUEST_S = 10.0  # from the connection, or a request's first byte, to its last byte
+
+
+class PunctualProtocol(H11Protocol):
+    """HTTP/1.1 of uvicorn, with a limit to how long a request may take to arrive."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        """Let the time run while a request, or the rest of one, is to come."""
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) or self.transport.is_closing():
+            self._forget()
+        elif self._late is None:
+            self._late = self.loop.call_later(REQUEST_S, self._give_up)
+
+    def _forget(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _give_up(self) -> None:
+        self._late = None
+        self.transport.close()
