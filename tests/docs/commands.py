@@ -107,6 +107,8 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"emulation bench.*": [Smaller("--duration 5s", ""), Smaller("$", " --duration 100ms")],
     r"emulation switch .*wire:.*": [Smaller("$", " --exit-when-idle 0.5")],
     r"emulation switch .*": [Smaller("$", " --exit-when-idle 0.5")],
+    r"python -m tests\.chaos\.comings .*": [Smaller(r"--jobs \d+ --minutes \d+", "--jobs 5 --minutes 0.2")],
+    r"python -m tests\.chaos\.crowd .*": [Smaller(r"--seconds \d+", "--seconds 1 --connections 50 --mebibytes 1")],
     r"python -m tests\.chaos\.run .*": [Smaller(r"--runs \d+", "--runs 1")],
     r"hostlib train .*--chrome-traces .*": [Smaller("resnet18", "lenet")],
     r"hostlib train .*--iterations.*": [Smaller(r"--iterations \d+", "--iterations 2"), Smaller(r"\w+:/data/\w+", "synthetic")],
