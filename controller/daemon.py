@@ -24,7 +24,8 @@ from controller.jobs.job_table import LEASE_S, JobTable
 from controller.lease_clock import LeaseClock
 from controller.primacy import AWAY_S, SILENCE_S, Primacy
 from controller.rates import MOST_REQUESTS
-from controller.standby import wait_for_primacy
+from controller.repeated_warning import RepeatedWarning
+from controller.standby import hand_over, wait_for_primacy
 from controller.state_file import Standby, State, create_folder, running
 from controller.state_store import RecordedEntries, StateStore
 from controller.switches.embedded import Switches, start_switches
@@ -41,7 +42,7 @@ from hostlib.system.certificate_folder import CertificateFolder, is_local
 from hostlib.system.interrupts import interrupt_on
 from hostlib.system.process import Process
 
-EXPIRE_EVERY_S = 0.5
+EXPIRE_EVERY_S, LAST_LOOK_S = 0.5, 5.0
 HELD_S, HELD_RETRY_S = 7.0, 0.5  # a switch ends streams that say nothing after 5 s
 
 log = logging.getLogger(__name__)
@@ -112,7 +113,13 @@ def run_controller(config: DaemonConfig, announce: Callable[[State], None] = lam
         elif (earlier := State.read(config.state_dir)) is not None and earlier.controller.alive:
             _require_same_fabric(config, earlier)
         with contextlib.closing(listen(config.http)) as listener:
-            _take_turns(config, listener, primacy, announce)
+            try:
+                _take_turns(config, listener, primacy, announce)
+            except KeyboardInterrupt:
+                if config.standby:
+                    _end_unserved(config, primacy, url_of(listener, config.certificates))
+                raise
+            _end_unserved(config, primacy, url_of(listener, config.certificates))
 
 
 def _require_alone(config: DaemonConfig, primacy: Primacy) -> None:
@@ -142,7 +149,7 @@ def _take_turns(
             log.warning("another controller is the primary; waiting as its standby")
         except DeposedError as error:
             log.warning("%s", error)
-        except SwitchError as error:
+        except (SwitchError, StateError) as error:
             if not patient or State.read(config.state_dir) is None:
                 raise
             log.warning("cannot take the fabric over: %s; trying again", error)
@@ -150,6 +157,16 @@ def _take_turns(
         if not wait_for_primacy(primacy, listener, config.certificates, http, told):
             return
         patient = True
+
+
+def _end_unserved(config: DaemonConfig, primacy: Primacy, http: str) -> None:
+    """End as a primary that was told to before it served: a standby takes what earlier ones left, or it ends, too."""
+    if not primacy.held or (earlier := State.read(config.state_dir)) is None:
+        return
+    if not hand_over(primacy, http, config.silence_s):
+        for process in earlier.processes.values():
+            process.stop()
+        State.forget(config.state_dir)
 
 
 def _run(
@@ -160,7 +177,7 @@ def _run(
     told: threading.Event,
     announce: Callable[[State], None],
 ) -> bool:
-    """Be the primary; returns whether it was told to end, and has not lost the primacy.
+    """Be the primary; returns whether it was told to end, or else has lost the primacy.
 
     Args:
         patient: leave what an earlier controller left as it is, if it cannot be taken over.
@@ -183,7 +200,7 @@ def _run(
                 State.forget(config.state_dir)
                 with contextlib.suppress(StateError):  # What it says will not be believed: its switches are gone.
                     store.forget_jobs()
-    return primacy.held
+    return told.is_set()
 
 
 def _require_same_fabric(config: DaemonConfig, earlier: State) -> None:
@@ -267,25 +284,24 @@ def _serve(
         jobs.changed()
         here = Process.of(os.getpid())
         assert here is not None
-        log = str(config.state_dir / "controller.log")
-
         announced: list[State] = []
 
         def record() -> None:
-            primacy.require()
             processes, embedded = dict(switches.processes), dict(switches.embedded)
             state = State(
                 here,
                 url_of(listener, config.certificates),
                 switches.topology,
                 processes,
-                log,
+                str(config.state_dir / "controller.log"),
                 embedded,
                 artifact.elements,
                 service.operator,
                 None if config.certificates is None else str(config.certificates.authority.absolute()),
             )
-            state.write(config.state_dir)
+            # One that is stopped here and comes back would write over what its successor has written.
+            with primacy.fenced():
+                state.write(config.state_dir)
             if not announced:
                 announced.append(state)
                 announce(state)
@@ -297,7 +313,10 @@ def _serve(
             return True
         if Standby.all(config.state_dir):
             service.events.append("controller-stopped", "the controller was stopped; a standby takes over")
-            return True
+            if hand_over(primacy, url_of(listener, config.certificates), config.silence_s):
+                return True
+            log.warning("no standby took over")
+            store.epoch = primacy.epoch
         with contextlib.suppress(SwitchError, StateError), service.changing("the controller was stopped"):
             jobs.end_all()
         service.events.append("controller-stopped", "the controller was stopped")
@@ -384,8 +403,9 @@ def _run_http(
     server = Server(create_app(service), certificates, service.events.closed, told)
     server.take_signals()
     ended = threading.Event()
-    threading.Thread(target=_expire, args=(service, clock, ended), name="leases", daemon=True).start()
     record()
+    leases = threading.Thread(target=_expire, args=(service, clock, ended), name="leases", daemon=True)
+    leases.start()
     supervisor.start()
     try:
         primacy.when_lost(server.end)
@@ -393,25 +413,24 @@ def _run_http(
     finally:
         ended.set()
         supervisor.stop()
+        leases.join(LAST_LOOK_S)
 
 
 def _expire(service: Service, clock: LeaseClock, ended: threading.Event) -> None:
     """Look at the leases again and again. Whatever goes wrong, it goes on: leases would last for ever."""
-    logged = ""
+    warning = RepeatedWarning(log)
     while not ended.wait(EXPIRE_EVERY_S):
         try:
             with service.changing() as jobs:
                 service.require_primary()
                 clock.tick()
                 jobs.expire()
-            logged = ""
+            warning.over()
         except DeposedError:
             continue  # It ends soon.
         except ControllerError as error:
             # /v1/status reports that the switch is gone; the jobs are dropped all the same.
-            if str(error) != logged:
-                logged = str(error)
-                log.warning("%s; trying again", logged)
+            warning(error)
         except Exception:
             log.exception("looking at the leases failed; trying again")
 

@@ -13,13 +13,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from controller.errors import DeposedError, StateError
 from controller.lease_clock import LeaseClock
+from controller.repeated_warning import RepeatedWarning
 from controller.state_file import running
 from controller.state_store import StateStore
 from hostlib.system.process import Process
@@ -46,6 +48,15 @@ class Holder:
     boot: str
     http: str
 
+    @property
+    def here(self) -> bool:
+        """Whether its process is one of this boot, where it can be told from others."""
+        return self.boot == _boot()
+
+    @property
+    def dead(self) -> bool:
+        return self.here and not self.process.alive
+
 
 class Primacy:
     """This process's part in it. Threads may share it.
@@ -68,8 +79,9 @@ class Primacy:
         self.epoch = 0
         self.lost = threading.Event()
         self._silence_s = silence_s
-        self._store = StateStore(folder)
-        self._lock = threading.Lock()
+        # Two connections: one that waits for another process's change does not keep the other from reading.
+        self._store, self._reading = StateStore(folder), threading.Lock()
+        self._changes, self._changing = StateStore(folder), threading.Lock()
         self._path = folder / TOUCHED
         self._clock = LeaseClock(clock, AWAY_S)
         self._sign: tuple[int, int] = (0, 0)
@@ -82,6 +94,7 @@ class Primacy:
         """Give it up, if it is this process's."""
         self.release()
         self._store.close()
+        self._changes.close()
 
     # ---- who waits --------------------------------------------------------------------------------------------
 
@@ -102,7 +115,7 @@ class Primacy:
         """
         self._clock.tick()
         holder = self.holder()
-        if holder is None or (holder.boot == _boot() and not holder.process.alive):
+        if holder is None or holder.dead:
             return True
         sign = (holder.epoch, self._touched())
         if sign != self._sign:
@@ -118,7 +131,7 @@ class Primacy:
         first = self._touched()
         while not self.free():
             holder = self.holder()
-            if holder is not None and (holder.boot == _boot() or self._touched() != first):
+            if holder is not None and (holder.here or self._touched() != first):
                 raise running(holder.process.pid, holder.http)
             time.sleep(BEAT_S)
 
@@ -135,7 +148,7 @@ class Primacy:
         here = Process.of(os.getpid())
         assert here is not None
         try:
-            with self._lock, self._store.transaction() as database:
+            with self._changing, self._changes.transaction() as database:
                 if any(epoch != seen for (epoch,) in database.execute("SELECT epoch FROM primacy").fetchall()):
                     return False  # Another one was faster.
                 database.execute(
@@ -157,7 +170,7 @@ class Primacy:
     def _end_silent(self) -> None:
         """Kill a primary that was stopped within a transaction: nobody could write until it continues."""
         holder = self.holder()
-        if holder is not None and holder.boot == _boot() and holder.process.alive and self.free():
+        if holder is not None and holder.here and holder.process.alive and self.free():
             log.warning(
                 "the primary (pid %d) is silent, and keeps the database locked: it is killed", holder.process.pid
             )
@@ -173,8 +186,28 @@ class Primacy:
             StateError: the database cannot be read.
         """
         if self._epoch() != self.epoch:
-            holder = self.holder()
-            raise DeposedError("" if holder is None else holder.http)
+            raise DeposedError(self.primary())
+
+    def primary(self) -> str:
+        """The address of whoever is primary; empty if nobody is.
+
+        Raises:
+            StateError: the database cannot be read.
+        """
+        holder = self.holder()
+        return "" if holder is None else holder.http
+
+    @contextmanager
+    def fenced(self) -> Iterator[None]:
+        """Nobody else becomes the primary within the block, which is to be short.
+
+        Raises:
+            DeposedError: somebody else is already.
+            StateError: the database cannot be written.
+        """
+        with self._changing, self._changes.transaction():
+            self.require()
+            yield
 
     @property
     def held(self) -> bool:
@@ -199,13 +232,13 @@ class Primacy:
         self._thread.join()
         self._thread, self._when_lost = None, lambda: None
         try:
-            with self._lock, self._store.transaction() as database:
+            with self._changing, self._changes.transaction() as database:
                 database.execute("UPDATE primacy SET pid = NULL, http = '' WHERE epoch = ?", (self.epoch,))
         except StateError as error:
             log.warning("%s; others notice only that this process is gone", error)
 
     def _beat(self) -> None:
-        logged = ""
+        warning = RepeatedWarning(log)
         while not self._ended.wait(BEAT_S):
             try:
                 if self._epoch() != self.epoch:
@@ -213,11 +246,9 @@ class Primacy:
                     self._when_lost()
                     return
                 self._touch()
-                logged = ""
+                warning.over()
             except StateError as error:
-                if str(error) != logged:
-                    logged = str(error)
-                    log.warning("%s; trying again", logged)
+                warning(error)
 
     # ---- elections at switches --------------------------------------------------------------------------------
 
@@ -235,13 +266,13 @@ class Primacy:
         Raises:
             StateError: the database cannot be written.
         """
-        with self._lock, self._store.transaction() as database:
+        with self._changing, self._changes.transaction() as database:
             database.execute("INSERT OR REPLACE INTO elections VALUES (?, ?)", (switch, str(election_id)))
 
     # ---- both files -------------------------------------------------------------------------------------------
 
     def _read(self, query: str, *values: object) -> list[Any]:
-        with self._lock:
+        with self._reading:
             return self._store.read(query, *values)
 
     def _epoch(self) -> int:

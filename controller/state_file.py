@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from controller.errors import ControllerError, StateError
 from controller.topology import Topology
@@ -49,7 +50,8 @@ class State:
     authority: str | None = None
 
     def write(self, directory: Path) -> None:
-        write_whole(
+        """Raises StateError: it cannot be written."""
+        _write(
             directory / STATE_FILE,
             {
                 "pid": self.controller.pid,
@@ -63,7 +65,6 @@ class State:
                 "operator": self.operator,
                 "authority": self.authority,
             },
-            private=True,
         )
 
     @classmethod
@@ -108,6 +109,13 @@ def _embedded(options: list[str], wires: dict[str, str]) -> Embedded:
     return Embedded(options, {int(port): end for port, end in wires.items()})
 
 
+def _write(path: Path, described: dict[str, Any]) -> None:
+    try:
+        write_whole(path, described, private=True)
+    except OSError as error:
+        raise StateError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
 def create_folder(directory: Path) -> None:
     """Create the folder of a controller's state.
 
@@ -140,10 +148,7 @@ class Standby:
     def write(self, directory: Path) -> None:
         """Raises StateError: it cannot be written."""
         described = {"pid": self.process.pid, "start_time": self.process.start_time, "http": self.http}
-        try:
-            write_whole(self._path(directory), described, private=True)
-        except OSError as error:
-            raise StateError(f"{self._path(directory)} cannot be written: {error.strerror or error}") from error
+        _write(self._path(directory), described)
 
     def forget(self, directory: Path) -> None:
         self._path(directory).unlink(missing_ok=True)

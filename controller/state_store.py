@@ -34,7 +34,7 @@ class StateStore:
 
     Facts are last_epoch, drained, and clean: whether the switches have the entries of these jobs and no others.
 
-    Args:
+    Attributes:
         epoch: of the primacy that each change needs (controller/primacy.py); None for changes that others may make.
 
     Raises:
@@ -43,7 +43,7 @@ class StateStore:
 
     def __init__(self, folder: Path, epoch: int | None = None) -> None:
         self.path = folder / STATE_STORE
-        self._epoch = epoch
+        self.epoch = epoch
         self._saved: dict[str, str] = {}
         self._incomplete = False
         with self._refusing("opened"):
@@ -89,10 +89,10 @@ class StateStore:
                 raise
 
     def _require_primacy(self) -> None:
-        if self._epoch is None:
+        if self.epoch is None:
             return
         (epoch, http), *_ = self._database.execute("SELECT epoch, http FROM primacy").fetchall() or [(0, "")]
-        if epoch != self._epoch:
+        if epoch != self.epoch:
             raise DeposedError(http)
 
     def read(self, query: str, *values: object) -> list[Any]:

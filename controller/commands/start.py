@@ -161,8 +161,9 @@ def start(
         controller stop
     """
     _require_legal(p4rt, switch_ports, topology, fabric_address)
-    _require_lease(options["lease_s"])
-    _require_silence(options["silence_s"])
+    _require_at_least("--lease", options["lease_s"], SHORTEST_LEASE_S, "ranks give a sign of life every 5 s")
+    beats = f"a primary gives a sign of life every {BEAT_S:g} s"
+    _require_at_least("--primary-silence", options["silence_s"], SHORTEST_SILENCE_S, beats)
     if options["standby"] and not foreground:
         raise ControllerError("--standby needs --foreground, or controller run: a service manager keeps it")
     parse_listen_address(options["http"])
@@ -209,22 +210,10 @@ def _require_legal(switch: str | None, switch_ports: Path | None, topology: Path
         ) from None
 
 
-def _require_lease(lease_s: float) -> None:
-    """Check that a lease outlasts lost heartbeats. Raises ControllerError."""
-    if not SHORTEST_LEASE_S <= lease_s < math.inf:
-        raise ControllerError(
-            f"--lease must be at least {SHORTEST_LEASE_S:g} s and finite, as ranks give a sign of life every 5 s, "
-            f"not {lease_s:g} s"
-        )
-
-
-def _require_silence(silence_s: float) -> None:
-    """Check that a primary's silence outlasts a busy moment. Raises ControllerError."""
-    if not SHORTEST_SILENCE_S <= silence_s < math.inf:
-        raise ControllerError(
-            f"--primary-silence must be at least {SHORTEST_SILENCE_S:g} s and finite, as a primary gives a sign of "
-            f"life every {BEAT_S:g} s, not {silence_s:g} s"
-        )
+def _require_at_least(option: str, seconds: float, shortest_s: float, because: str) -> None:
+    """Check that a time outlasts lost signs of life, and busy moments. Raises ControllerError."""
+    if not shortest_s <= seconds < math.inf:
+        raise ControllerError(f"{option} must be at least {shortest_s:g} s and finite, as {because}, not {seconds:g} s")
 
 
 def _require_trust(http: str, switches: Topology | None, folder: Path | None, trusted_network: bool) -> None:

@@ -1,16 +1,27 @@
 """Connections whose requests must come in time.
 
-uvicorn ends a connection that is idle after an answer, but waits for ever for a first request, or for the rest of one.
+uvicorn ends a connection that is idle after an answer, but waits for ever for a first request, or for the rest of one;
+and asyncio waits a minute for a TLS handshake.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0  # from the connection, or a request's first byte, to its last byte
+
+
+class PunctualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose servers give a TLS handshake as long as a request. uvicorn has no option for that."""
+
+    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = REQUEST_S
+        return await super().create_server(*args, **options)
 
 
 class PunctualProtocol(H11Protocol):
@@ -25,6 +36,11 @@ class PunctualProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.timeout_keep_alive_task is None:  # The next request has begun, with bytes that came before the answer.
+            self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from controller.errors import ControllerError
-from controller.http.punctual_protocol import PunctualProtocol
+from controller.http.punctual_protocol import PunctualLoop, PunctualProtocol
 from controller.listen_address import parse_listen_address
 from controller.systemd import notify
 from hostlib.system.certificate_folder import CertificateFolder
@@ -37,6 +37,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=PunctualProtocol,
+                loop=f"{PunctualLoop.__module__}:{PunctualLoop.__name__}",
                 proxy_headers=False,  # whoever is on this machine could claim to be any client
                 log_level="warning",
                 access_log=False,

@@ -32,7 +32,7 @@ def standby_app(primary: Callable[[], str]) -> Starlette:
         return _refusal(DeposedError(await run_in_threadpool(primary)))
 
     async def unreadable(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 503)
+        return _refusal(DeposedError(""), str(error))  # It is a standby all the same: another one may be asked.
 
     routes = [Route("/health", health), Route("/{path:path}", refused, methods=METHODS)]
     return Starlette(routes=routes, exception_handlers={ControllerError: unreadable})
@@ -56,6 +56,6 @@ class PrimaryOnly:
         await app(scope, receive, send)
 
 
-def _refusal(error: DeposedError) -> JSONResponse:
+def _refusal(error: DeposedError, detail: str = "") -> JSONResponse:
     headers = {PRIMARY: error.primary, "Retry-After": str(RETRY_AFTER_S)}
-    return JSONResponse({"detail": str(error)}, error.status, headers)
+    return JSONResponse({"detail": detail or str(error)}, error.status, headers)

@@ -126,11 +126,19 @@ class SwitchFleet:
 
     def _push(self, switch: Switch, artifact: Artifact, anew: bool) -> bool:
         line = self.lines[switch.name]
-        ways, flooded = self.topology.forwarding(switch.name), self.topology.flooded(switch)
-        sources = self.topology.fabric_sources(switch.name)
-        pushed = line.session.push(artifact, switch.address, anew, switch.mac, ways, flooded, sources)
+        pushed = line.session.push(artifact, anew=anew, **self._own(switch))
         line.answered_s = self.clock()
         return pushed
+
+    def _own(self, switch: Switch) -> dict[str, Any]:
+        """What a switch is told of itself and its surroundings: see P4RuntimeSession.push."""
+        return {
+            "address": switch.address,
+            "mac": switch.mac,
+            "forwarding": self.topology.forwarding(switch.name),
+            "flooded": self.topology.flooded(switch),
+            "sources": self.topology.fabric_sources(switch.name),
+        }
 
     def reconcile(self, jobs: Iterable[Job]) -> None:
         """Make every switch have the entries of these jobs, as far as they are ready, and no others.
@@ -141,9 +149,7 @@ class SwitchFleet:
         by_job = [shares(job, self.topology) for job in jobs if job.state == "ready"]
         for switch in self.topology.switches:
             here = [parts[switch.name] for parts in by_job if switch.name in parts]
-            ways, flooded = self.topology.forwarding(switch.name), self.topology.flooded(switch)
-            sources = self.topology.fabric_sources(switch.name)
-            self.lines[switch.name].session.reconcile(here, switch.address, switch.mac, ways, flooded, sources)
+            self.lines[switch.name].session.reconcile(here, **self._own(switch))
 
     def require_up(self) -> None:
         """Raise SwitchError naming a switch that is gone."""

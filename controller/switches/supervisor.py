@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from controller.errors import ControllerError, DeposedError, ElectionError, SwitchError
 from controller.http.service import Service
+from controller.repeated_warning import RepeatedWarning
 from controller.switches.embedded import Switches
 from controller.switches.fleet import RECONNECT_TIMEOUT_S, SwitchFleet, SwitchState
 from controller.switches.program import Artifact
@@ -67,7 +68,7 @@ class Supervisor:
             self._thread.join(0.1)
 
     def _run(self) -> None:
-        logged = ""
+        warning = RepeatedWarning(log)
         pause_s = PROBE_EVERY_S
         while not self._ended.wait(pause_s):
             pause_s = PROBE_EVERY_S
@@ -76,9 +77,8 @@ class Supervisor:
             except DeposedError:
                 continue  # It ends soon.
             except ControllerError as error:
-                if not self._ended.is_set() and str(error) != logged:
-                    logged = str(error)
-                    log.warning("%s; trying again", logged)
+                if not self._ended.is_set():
+                    warning(error)
                 pause_s = RETRY_EVERY_S
             except Exception:
                 # Catch everything: an unsupervised fabric would be worse.

@@ -36,7 +36,7 @@ REQUEST_S = 30.0
 RETRY_S = 0.5
 TAKE_OVER_S = 10.0  # from a primary that dies or is stopped to its standby's first answer
 START_ONE = "start one with `controller start`, or name it with --controller"
-LEAVING_S = 3.0  # how long a rank that leaves asks a controller that is too busy for it
+LEAVING_S = 3.0  # how long a rank that leaves asks a controller that is too busy for it, or several that none answers
 TOO_MANY = 429  # the controller is asked too often: it says neither yes nor no
 LEAVE_S = 0.5  # how long a cancelled join waits until its place has been given up
 
@@ -166,12 +166,19 @@ class FabricSession:
             return True
 
     def leave(self) -> None:
-        """Give up the place, if the controller answers."""
+        """Give up the place, if the controller answers. One of several may be about to take over: they are asked again."""
         self._ended.set()
         give_up = time.monotonic() + LEAVING_S
-        with contextlib.suppress(httpx.HTTPError):
-            while self._ask("DELETE", params=self._epoch).status_code == TOO_MANY and time.monotonic() < give_up:
-                time.sleep(RETRY_S)
+        while not self._left() and time.monotonic() < give_up:
+            time.sleep(RETRY_S)
+
+    def _left(self) -> bool:
+        """Whether there is nothing more to ask for: a controller has answered, or the only one does not."""
+        try:
+            answer = self._ask("DELETE", params=self._epoch)
+        except httpx.HTTPError:
+            return not self._controllers.several
+        return answer.status_code != TOO_MANY and not is_standby(answer)
 
 
 def join(

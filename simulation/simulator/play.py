@@ -399,12 +399,17 @@ def _of_summed(job: Job, topology: Topology, may: bool, where: Where) -> Program
             made = [Made(p, s, (), False) for p, s in zip(ones, schedules, strict=True) if p is not None]
             return made, of_tensor, job.workers
     made = []
+    compiled: dict[Any, tuple[Schedule, Compiled]] = {}  # also what is too large to be kept for another job
     for schedule, group in zip(schedules, groups, strict=True):
-        placed, program = _placed.get(
-            (mechanism.name, build, schedule.world_size, likes[id(schedule)], group, where),
-            partial(_place_schedule, schedule, job, topology, group, where),
-            lambda placed: len(placed[1].ops) <= KEPT_OPERATIONS_OF_ONE,
-        )
+        place = (group, where) if len(topology.switches) > 1 else None
+        key = (mechanism.name, build, schedule.world_size, likes[id(schedule)], place)
+        if key not in compiled:
+            compiled[key] = _placed.get(
+                key,
+                partial(_place_schedule, schedule, job, topology, group, where),
+                lambda placed: len(placed[1].ops) <= KEPT_OPERATIONS_OF_ONE,
+            )
+        placed, program = compiled[key]
         program = in_group(program, group, job.workers) if group else program
         made.append(Made(program, placed, (), bool(placed.servers)))
     return made, of_tensor, 1
@@ -464,7 +469,7 @@ def _place_schedule(
         ranks = group or range(job.workers)
         switch_of = {worker(place): topology.switch_of(worker(numbers[rank])) for place, rank in enumerate(ranks)}
         schedule = spread(_finer(schedule, job) if where.frames else schedule, topology.tree, switch_of)
-    return schedule, compile_schedule(schedule)
+    return _with_program(schedule)
 
 
 def _finer(schedule: Schedule, job: Job) -> Schedule:

@@ -79,7 +79,7 @@ def test_a_client_that_asks_too_often_is_told_to_wait(start_fabric: Callable[...
     fabric = start_fabric("--ports", "1", "--rate", "10")
     detail = "127.0.0.1 sends more than 10 requests a second: try again in 1 s"
     with httpx.Client(base_url=fabric.http, headers={"X-Forwarded-For": "192.0.2.1"}, timeout=15) as client:
-        reply = _flooded(client)
+        reply, _ = _flooded(client)
         assert (reply.status_code, reply.json()) == (429, {"detail": detail})
         time.sleep(float(reply.headers["Retry-After"]))
         assert client.get("/v1").status_code == 200
@@ -89,25 +89,39 @@ def test_a_flood_from_a_ranks_own_host_does_not_end_its_job(start_fabric: Callab
     """Everybody on loopback is one client; who has a rank's token is another one."""
     fabric = start_fabric("--ports", "1", "--rate", "10")
     session = join(fabric.http, "demo", 0, 1, "127.0.0.1", unused_udp_ports("127.0.0.1", 1), 30, lambda: 7)
-    place = f"/v1/jobs/demo/ranks/{session.place.rank}"
+    beat = f"/v1/jobs/demo/ranks/{session.place.rank}/heartbeat"
     with httpx.Client(base_url=fabric.http, timeout=15) as stranger:
+
+        def beats(token: str) -> int:
+            return stranger.post(beat, json={"position": 7}, headers=bearer(token)).status_code
+
         for _ in range(3):
-            assert _flooded(stranger).status_code == 429
-            assert session.alive()
-            own = stranger.post(f"{place}/heartbeat", json={"position": 7}, headers=bearer(session.token))
-            assert own.status_code == 200
-            forged = stranger.post(f"{place}/heartbeat", json={"position": 7}, headers=bearer("0" * 64))
-            assert forged.status_code in (403, 429), "429 while the second of the flood lasts"
+            assert _while_flooded(stranger, session.alive) is True
+            assert _while_flooded(stranger, lambda: beats(session.token)) == 200
+            assert _while_flooded(stranger, lambda: beats("0" * 64)) == 429
         _flooded(stranger)
         session.leave()
         time.sleep(1.1)
         assert stranger.get("/v1/jobs").json()["jobs"] == []
 
 
-def _flooded(client: httpx.Client) -> httpx.Response:
-    """The first refusal; the refused second lasts for a while yet."""
+def _while_flooded(client: httpx.Client, ask: Callable[[], int]) -> int:
+    """What is answered in a second in which the client has been refused; a busy machine needs more than one try."""
+    give_up = time.monotonic() + 60
+    while True:
+        _, second = _flooded(client)
+        answer = ask()
+        if int(time.monotonic()) == second:
+            return answer
+        assert time.monotonic() < give_up
+
+
+def _flooded(client: httpx.Client) -> tuple[httpx.Response, int]:
+    """The first refusal, and its second by the clock that this machine's processes share."""
     give_up = time.monotonic() + 30
     time.sleep(1 - time.monotonic() % 1)
-    while (reply := client.get("/v1")).status_code == 200:
+    while True:
+        second = int(time.monotonic())
+        if (reply := client.get("/v1")).status_code != 200:
+            return reply, second
         assert time.monotonic() < give_up
-    return reply
