@@ -19,4 +19,5 @@ def main() -> None:
 
 def run() -> None:
     """Entry point: errors of netfold become one line and exit code 1."""
-    end_with(lambda: main(standalone_mode=False), ControllerError)
+    # At once: gRPC's threads may still wait for a switch whose session an interrupt has ended.
+    end_with(lambda: main(standalone_mode=False), ControllerError, at_once=True)

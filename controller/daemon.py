@@ -39,7 +39,7 @@ from controller.topology import Switch, Topology
 from hostlib.protocol import constants
 from hostlib.protocol.addresses import FABRIC_ADDRESS
 from hostlib.system.certificate_folder import CertificateFolder, is_local
-from hostlib.system.interrupts import interrupt_on
+from hostlib.system.interrupts import came, interrupt_on
 from hostlib.system.process import Process
 
 EXPIRE_EVERY_S, LAST_LOOK_S = 0.5, 5.0
@@ -402,6 +402,8 @@ def _run_http(
 ) -> None:
     server = Server(create_app(service), certificates, service.events.closed, told)
     server.take_signals()
+    if came():
+        raise KeyboardInterrupt  # again: a library that was interrupted, or Python itself, may have swallowed it
     ended = threading.Event()
     record()
     leases = threading.Thread(target=_expire, args=(service, clock, ended), name="leases", daemon=True)

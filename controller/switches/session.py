@@ -22,7 +22,7 @@ from p4runtime_sh.p4runtime import (
     parse_p4runtime_write_error,
 )
 
-from controller.errors import ElectionError, StateError, SwitchError
+from controller.errors import ElectionError, SwitchError
 from controller.jobs.switch_share import SwitchShare
 from controller.switches.entry_comparison import difference, everything
 from controller.switches.program import Artifact
@@ -179,11 +179,11 @@ class P4RuntimeSession:
         self._client = Client(device_id, p4rt, (0, 0), ssl_options=_ssl_options(certificates))
         try:
             self._client.become_primary(take_over, former, require)
-        except (ElectionError, StateError) as error:
-            self._client.tear_down()
-            if isinstance(error, StateError):
-                raise
-            raise ElectionError(f"the switch at {p4rt} {error}", error.lasting) from None
+        except BaseException as error:
+            self._client.tear_down()  # Otherwise gRPC waits for the stream's end when this process ends.
+            if isinstance(error, ElectionError):
+                raise ElectionError(f"the switch at {p4rt} {error}", error.lasting) from None
+            raise
         self.election_id = self._client.election_id[0] << 64 | self._client.election_id[1]
 
     def close(self) -> None:

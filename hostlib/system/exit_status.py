@@ -33,22 +33,23 @@ def end_with(
     Raises:
         SystemExit: the command failed and `at_once` is false.
     """
-    code = 0
     try:
         command()
         sys.stdout.flush()
     except BaseException as error:
-        found = INTERRUPTED if interrupts.came() else _exit_code(error, errors)
-        if found is None:
+        code = INTERRUPTED if interrupts.came() else _exit_code(error, errors)
+        if code is None:
             raise
-        if found == INTERRUPTED:
+        if code == INTERRUPTED:
             _say("interrupted", "interrupted")
-        code = found
-    if code and (at_once() if callable(at_once) else at_once):
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError):  # the reader is gone
-                stream.flush()
-        os._exit(code)
+        # While the error keeps what it has interrupted: gRPC waits for a call to end before that may be freed.
+        if code and (at_once() if callable(at_once) else at_once):
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError):  # the reader is gone
+                    stream.flush()
+            os._exit(code)
+    else:
+        return
     if code:
         raise SystemExit(code)
 
