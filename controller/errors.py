@@ -14,9 +14,15 @@ from __future__ import annotations
 
 
 class ControllerError(Exception):
-    """An error whose message is one line that says what is wrong and what is legal."""
+    """An error whose message is one line that says what is wrong and what is legal.
+
+    Attributes:
+        status: the HTTP code of a request that it refuses.
+        retry_after_s: when the same request may succeed, if that is known.
+    """
 
     status = 500
+    retry_after_s: int | None = None
 
 
 class ArtifactError(ControllerError):
@@ -42,11 +48,7 @@ class ElectionError(SwitchError):
 
 
 class RequestError(ControllerError):
-    """A refused request.
-
-    Attributes:
-        retry_after_s: when the same request may succeed, if that is known.
-    """
+    """A refused request."""
 
     def __init__(self, status: int, message: str, retry_after_s: int | None = None) -> None:
         super().__init__(message)
@@ -73,6 +75,8 @@ class DeposedError(StateError):
     Attributes:
         primary: its address; empty if nobody is.
     """
+
+    retry_after_s = 1
 
     def __init__(self, primary: str) -> None:
         which = f"the primary is {primary}" if primary else "there is no primary at the moment, try again"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from controller.errors import RequestError
 
-MOST_REQUESTS = 1000  # 50 ranks that wait for others ask so often
+MOST_REQUESTS = 1000  # of ranks that wait behind one address, 50 ask so often before they have tokens
 
 
 class Rates:

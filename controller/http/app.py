@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
@@ -20,7 +18,6 @@ from controller.http.rate_limit import RateLimit
 from controller.http.refusals import refusals, refuse_in_one_line
 from controller.http.service import Service
 from controller.http.standby_app import PrimaryOnly
-from controller.rates import Rates
 
 DESCRIPTION = """
 Ranks join a job, send heartbeats and leave; users see what the controller does.
@@ -43,7 +40,7 @@ def create_app(service: Service) -> FastAPI:
     registry = CollectorRegistry()
     registry.register(FabricCollector(service))
     app.add_middleware(BodyLimit)
-    app.add_middleware(RateLimit, service=service, rates=Rates(service.rate, time.monotonic))
+    app.add_middleware(RateLimit, service=service)
     app.add_middleware(RequestMetrics, registry=registry)
     app.add_middleware(PrimaryOnly, require=lambda: service.require_primary())
     app.include_router(page_routes(service))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.errors import RequestError
+from controller.http.refusals import refusal
 from controller.http.service import Service
 from controller.jobs.job import member_name
-from controller.rates import Rates
 from hostlib.protocol import constants
 
 _MEMBER = re.compile(r"/v1/jobs/([^/]+)/(?:ranks/([0-9]{1,5})|server)(?:/heartbeat)?")
@@ -24,18 +23,16 @@ class RateLimit:
     own, so that nobody at the same address can keep their heartbeats and commands out.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, rates: Rates) -> None:
+    def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
-        self._rates = rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope.get("client"):
             try:
-                self._rates.require(self._client(scope))
+                self._service.rates.require(self._client(scope))
             except RequestError as error:
-                headers = {"Retry-After": str(error.retry_after_s)}
-                await JSONResponse({"detail": str(error)}, error.status, headers)(scope, receive, send)
+                await refusal(error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

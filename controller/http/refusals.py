@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from controller.errors import ControllerError, RequestError
+from controller.errors import ControllerError
 from controller.http.answers import Refusal
 from controller.jobs.job import member_name
 from hostlib.protocol import constants
@@ -35,6 +35,19 @@ def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": Refusal, "description": WHY[code]} for code in sorted(codes)}
 
 
+def refusal(error: ControllerError, detail: str = "", **headers: str) -> JSONResponse:
+    """The answer that says an error, as Refusal describes it.
+
+    Args:
+        detail: instead of the error's own words.
+    """
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    return JSONResponse({"detail": detail or str(error)}, error.status, headers)
+
+
 def refuse_in_one_line(app: FastAPI, refused_join: Callable[[str, str | None, int | None], None]) -> None:
     """Give every refusal of an application the body of Refusal.
 
@@ -42,21 +55,22 @@ def refuse_in_one_line(app: FastAPI, refused_join: Callable[[str, str | None, in
         refused_join: called with what to record of each refused join: a sentence, the job, and the rank.
     """
 
-    def answer(request: Request, code: int, detail: str, headers: Any = None) -> JSONResponse:
+    def record(request: Request, detail: str) -> None:
         if getattr(request.scope.get("route"), "name", "") in JOINS:
             job, rank = request.path_params.get("job"), str(request.path_params.get("rank", constants.RANK_ALL))
             number = int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 6 else None
             host = request.client.host if request.client else "a host"
             who = member_name(number) if number is not None else "a rank"
             refused_join(f"{who} of job {job} at {host} was refused: {detail}", job, number)
+
+    def answer(request: Request, code: int, detail: str, headers: Any = None) -> JSONResponse:
+        record(request, detail)
         return JSONResponse({"detail": detail}, code, headers)
 
     @app.exception_handler(ControllerError)
     def refused(request: Request, error: ControllerError) -> JSONResponse:
-        headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
-        if isinstance(error, RequestError) and error.retry_after_s is not None:
-            headers["Retry-After"] = str(error.retry_after_s)
-        return answer(request, error.status, str(error), headers)
+        record(request, str(error))
+        return refusal(error)
 
     @app.exception_handler(RequestValidationError)
     def malformed(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -36,7 +36,7 @@ class Service:
         events: the log of what happens.
         tenant_of: whose token that is; None if it is nobody's.
         token_required: whether joining needs a tenant's token.
-        rate: requests a second of a client, and joins a second of a tenant.
+        rate: requests a second of a client, and joins a second of a tenant; `rates` counts them.
         operator: the token of whoever may end jobs and drain switches.
         require_primary: raises a DeposedError if another controller is the primary.
     """
@@ -56,14 +56,14 @@ class Service:
     rate: int = MOST_REQUESTS
     operator: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     require_primary: Callable[[], None] = lambda: None
+    rates: Rates = field(init=False)
     _watch: JobWatch = field(init=False)
-    _rates: Rates = field(init=False)
     _looking: threading.Lock = field(default_factory=threading.Lock)
     _recent: tuple[float, dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         self._watch = JobWatch(self.events)
-        self._rates = Rates(self.rate, time.monotonic)
+        self.rates = Rates(self.rate, time.monotonic)
         self._watch.adopt(self.jobs.jobs.values())
 
     @contextmanager
@@ -99,7 +99,7 @@ class Service:
             RequestError: 429, it is one too many.
         """
         if tenant:
-            self._rates.require(f"tenant {tenant}")
+            self.rates.require(f"tenant {tenant}")
 
     def is_operator(self, token: str) -> bool:
         return secrets.compare_digest(token.encode(), self.operator.encode())

@@ -12,9 +12,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.errors import ControllerError, DeposedError, StateError
+from controller.http.refusals import refusal
 from hostlib.system.http_client import PRIMARY
 
-RETRY_AFTER_S = 1
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -57,5 +57,4 @@ class PrimaryOnly:
 
 
 def _refusal(error: DeposedError, detail: str = "") -> JSONResponse:
-    headers = {PRIMARY: error.primary, "Retry-After": str(RETRY_AFTER_S)}
-    return JSONResponse({"detail": detail or str(error)}, error.status, headers)
+    return refusal(error, detail, **{PRIMARY: error.primary})
