@@ -184,7 +184,7 @@ def changes(contest: Contest, tflops: float | None) -> list[Change]:
         plan = there.hosts if found.pays else there.fabric
         made.append(Change(what, of, now, now * factor, "above" if upwards else "below", not found.pays, plan))
     gpus = scenario.gpus_per_host
-    if scenario.network.topology is None and scenario.variation.is_none:
+    if scenario.network.topology is None and not scenario.network.host_links and scenario.variation.is_none:
         counts = [count for count in WORKERS if count > 1 and count >= scenario.network.racks]
         made += _steps(
             contest,
