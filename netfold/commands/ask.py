@@ -200,7 +200,7 @@ def _search(asked: Asked, wanted: SearchOptions, plot: Path | None, as_json: boo
     if plot is not None and found.answer is not None:
         draw(found.answer, title, plot)
     if report is not None:
-        write_page(found, title, cell.network.bandwidth_bits_s, value, report)
+        write_page(found, title, cell, value, report)
     if as_json:
         of_mix = {} if value is None else {"mix": value.as_json()}
         click.echo(json.dumps({**found.as_json(), **of_mix}, indent=2))
