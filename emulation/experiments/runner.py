@@ -339,7 +339,7 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
     random = lossy or experiment.training is not None
     found = bottleneck(measured, dilation, random)
     why = None if found is None else found.why
-    if found is not None and experiment.training is not None:
+    if found is not None and experiment.training is not None and measured.lack is not None:
         why = f"{found.why.rpartition(': ')[0]}: real training needs real hosts (--hosts)"
     dilated = replace(experiment, replay=replace(experiment.replay, dilation=dilation))
     simulated = predictor.of_cell(dilated, cell, interval=True)

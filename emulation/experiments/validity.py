@@ -71,6 +71,9 @@ def bottleneck(measured: Measured, dilation: float, random: bool = False) -> Bot
         step = min(MOST_STEP, max(LEAST_STEP, worst.times / COMFORTABLE))
         enough = math.ceil(dilation * step)
         lack = measured.lack
+        if lack is None:  # real hosts, of which nothing is dilated
+            remedy = ": --controller names a faster fabric's" if worst.cause is Cause.BUSY else ""
+            return Bottleneck(worst.cause, f"{worst.what}{remedy}", None)
         if worst.cause is not Cause.BUSY and lack is not None and lack.others > OTHERS and lack.others > lack.own:
             first = "" if os.sched_getscheduler(0) == os.SCHED_RR else "--real-time or "
             why = (

@@ -93,6 +93,9 @@ def test_what_is_random_may_differ_and_so_may_real_hosts() -> None:
     assert bottleneck(on_hosts, 1) is None
     late = bottleneck(replace(on_hosts, latest=0.03), 1)
     assert late is not None and late.cause is Cause.LATE
+    assert (late.why, late.dilation) == ("workers woke up late, by 3.0% of an iteration", None)
+    busy = bottleneck(replace(on_hosts, cpu={"switch": 0.97}), 1)
+    assert busy is not None and busy.why == "switch was 97% busy: --controller names a faster fabric's"
 
 
 def test_a_suggested_dilation_is_at_most_four_times_as_much() -> None:
