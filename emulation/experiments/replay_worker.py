@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from emulation.experiments.packet_counts import PacketCounts
 from emulation.experiments.replayed_exchanges import Exchanges, serve_exchanges
 from emulation.experiments.worker_options import DONE, MEASURED, WARM_UP, ReplayOptions
 from hostlib.collectives.bootstrap import join_group
@@ -28,10 +29,8 @@ from hostlib.collectives.serve import serve
 from hostlib.errors import HostlibError, RunError
 from hostlib.launch.fork_server import say
 from hostlib.launch.launcher import OPTIONS_VARIABLE
-from hostlib.schedules.schedule import FabricUse
 from hostlib.strategies.strategy import choose
 from hostlib.system.process import write_whole
-from hostlib.system.tcp_counters import tcp_retransmits, tcp_segments
 from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import MulticastTransport, Transport
@@ -49,9 +48,7 @@ class WorkerReport:
         late_ns: total delay of its wake-ups over the measured iterations.
         latest_ns: the longest such delay in each of them.
         spans: of the last iteration: (kind, name, begin, end).
-        packets: sent or received, whichever were more, during the measured iterations: of the slot protocol if it is used,
-            else TCP's with payload. 0 if retransmits are no share of them: receivers of multicasts count NACKs, which they also
-            send while a source has nothing for them yet.
+        packets: in the busier direction, during the measured iterations (PacketCounts.busier).
         retransmits: sent during them.
         link_sent, link_received: bytes on Gloo's interface during them, if the interface is known.
         mismatches: elements that differ from the average.
@@ -111,7 +108,6 @@ class Worker:
     ) -> None:
         self.options, self.collective, self.report = options, collective, WorkerReport(rank)
         self.exchanges, self._members = exchanges, members
-        self._asks = choose(options.mechanism).mechanism.fabric_use is FabricUse.MULTICAST
         self._latest_ns = 0
         self.tensors = [torch.full((count,), float(members.index(rank) + 1)) for count in options.elements]
 
@@ -181,8 +177,8 @@ class Worker:
         self.report = WorkerReport(self.report.rank, start_ns=barrier.at(MEASURED))
         before, carried = self._packets(here), carried_bytes()
         self.report.ends_ns = self._iterations(self.report.start_ns, self.options.iterations)
-        sent, received, again = (now - then for now, then in zip(self._packets(here), before, strict=True))
-        self.report.packets, self.report.retransmits = 0 if self._asks else max(sent, received), again
+        packets = self._packets(here) - before
+        self.report.packets, self.report.retransmits = packets.busier(self.options.mechanism), packets.again
         if carried is not None and (end := carried_bytes()) is not None:
             self.report.link_sent, self.report.link_received = end[0] - carried[0], end[1] - carried[1]
         barrier.at(DONE)
@@ -203,12 +199,8 @@ class Worker:
             self.report.latest_ns.append(self._latest_ns)
         return ends
 
-    def _packets(self, here: LaunchEnvironment) -> tuple[int, int, int]:
-        """Sent and received so far, and sent again."""
-        engine = self.collective.stats()
-        if engine is not None:
-            return engine["packets_sent"], engine["packets_received"], engine["retransmits"]
-        return *tcp_segments(leave_out_port=here.port), tcp_retransmits(leave_out_port=here.port)
+    def _packets(self, here: LaunchEnvironment) -> PacketCounts:
+        return PacketCounts.of(self.collective.stats(), here.port)
 
 
 def carried_bytes() -> tuple[int, int] | None:
