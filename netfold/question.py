@@ -16,14 +16,20 @@ from simulation.answers.assumptions import (
     of_computing,
     of_cores,
     of_hosts,
+    of_links,
     of_network,
     of_pipelines,
 )
 from simulation.answers.question import cells_of, compare, names_of
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import Scenario
+from simulation.experiments.single_iteration import hosts_of
 from simulation.models.architectures import BUILDERS
+from simulation.models.measured_links import MeasuredLinks
 from simulation.predictors.calibration import Calibration
+
+# What --links measured, or what it has no place for, in the order of the help.
+SAID_BY_LINKS = ("bandwidth", "latency", "racks", "oversubscription", "spines", "topology")
 
 
 def ask(
@@ -68,6 +74,7 @@ def ask(
     iterations: int | None = None,
     jitter: float = 0.0,
     stragglers: Mapping[int, float] | None = None,
+    links: str | Path | None = None,
     calibration: str | Path | None = None,
     seed: int = 1,
 ) -> Answer:
@@ -78,6 +85,8 @@ def ask(
     Args:
         model: a model that `netfold ask` knows; None if `trace` or `size` is given.
         mechanisms: those to compare, or a list in a text, as `ring,ps`; all that have a schedule if there are none.
+        links: path of what `hostlib bench --probe --output FILE` measured between each two of the hosts, in place of
+            `bandwidth` and `latency`; None if these say it.
         calibration: path of a calibration (docs/predictors.md): intervals follow from measured times;
             None: from what the simulator is assumed not to know.
         seed: of the perturbations from which intervals follow, and of jitter.
@@ -103,7 +112,7 @@ class Asked:
 
     Attributes:
         model, trace, size: of which one is given.
-        options: those of simulation/commands/options.py by name, and `calibration`.
+        options: those of simulation/commands/options.py by name, `links` and `calibration`.
         given: names of those that differ from their defaults.
     """
 
@@ -120,13 +129,39 @@ class Asked:
         path = self.options["calibration"]
         return None if path is None else Calibration.read(Path(path))
 
+    @property
+    def measured(self) -> MeasuredLinks | None:
+        """The hosts' links, if they were measured.
+
+        Raises:
+            SimulationError: another option says what links are, or other hosts were measured.
+            HostlibError: the file cannot be read, or is something else.
+        """
+        path = self.options["links"]
+        if path is None:
+            return None
+        if said := [f"--{name}" for name in SAID_BY_LINKS if name in self.given]:
+            raise SimulationError(
+                f"{', '.join(said)}: --links has what was measured between hosts, which are played on one switch; "
+                "leave one of both out"
+            )
+        return MeasuredLinks.read(Path(path), hosts_of(self.options["workers"], self.options["gpus_per_host"]))
+
+    @property
+    def rate_text(self) -> str:
+        """Of hosts' links, as titles have it."""
+        return self.bandwidth if self.options["links"] is None else "measured"
+
     def cells(self) -> tuple[list[Scenario], str]:
         """The cell of each mechanism, and the name of their subject. Raises SimulationError, HostlibError: see ask."""
         options = dict(self.options)
         mechanisms = options.pop("mechanisms")
         names = names_of([mechanisms] if isinstance(mechanisms, str) else mechanisms)
         workers, jobs, apart = (options.pop(name) for name in ("workers", "jobs", "apart"))
-        return cells_of(names, self.model, self.trace, self.size, workers, self.bandwidth, options, jobs, apart)
+        del options["links"]
+        return cells_of(
+            names, self.model, self.trace, self.size, workers, self.bandwidth, options, jobs, apart, self.measured
+        )
 
     def assumptions(self, cells: Sequence[Scenario], calibration: Calibration | None) -> dict[str, Mapping[str, Any]]:
         """What cells rest on that differ in their plans alone, each with its source."""
@@ -137,6 +172,7 @@ class Asked:
             **of_hosts(cell, options["host_link"], given),
             **of_cores(cell, options["host_costs"], given),
             **of_network(cell, self.bandwidth, options["latency"], given),
+            **of_links(self.measured),
             **of_calibration(calibration, options["calibration"]),
         }
 

@@ -62,6 +62,7 @@ def recommend(
     trace: str | Path | None = None,
     examples: int | None = None,
     epochs: int = 1,
+    links: str | Path | None = None,
     calibration: str | Path | None = None,
     seed: int = 1,
 ) -> Recommendation:
@@ -73,7 +74,7 @@ def recommend(
         cluster: None for four workers.
         trace: path of a trace file.
         examples: of the data set, for the time and cost of `epochs`.
-        calibration: see netfold.ask.
+        links, calibration: see netfold.ask.
         seed: of intervals.
 
     Returns:
@@ -94,6 +95,7 @@ def recommend(
         "model": model,
         "trace": trace,
         "batch": batch,
+        "links": links,
         "calibration": calibration,
         "seed": seed,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hostlib.errors import RunError
 from hostlib.system.user_file import is_writable
 from netfold.job_mix import MixValue
 from simulation.answers.answer_table import milliseconds
+from simulation.experiments.scenario import Scenario
 from simulation.recommendation.changes import Map, Place
 from simulation.recommendation.recommendation import Recommendation, change_text, duration, gigabytes, three_digits, use
 from simulation.recommendation.recommendation_table import FITS, shown
@@ -35,11 +37,11 @@ def require_writable(path: Path) -> None:
         raise RunError(f"--report: {path} cannot be written: its folder does not exist or is not writable")
 
 
-def write_page(found: Recommendation, title: str, bandwidth_bits_s: float, mix: MixValue | None, path: Path) -> None:
+def write_page(found: Recommendation, title: str, cell: Scenario, mix: MixValue | None, path: Path) -> None:
     """Write the page, which holds all it shows.
 
     Args:
-        bandwidth_bits_s: of the cell.
+        cell: of which it is.
 
     Raises:
         RunError: the file cannot be written.
@@ -59,7 +61,7 @@ def write_page(found: Recommendation, title: str, bandwidth_bits_s: float, mix: 
     text = environment.get_template("recommendation_page.html").render(
         found=found,
         title=title,
-        today_bits_s=bandwidth_bits_s,
+        today_bits_s=cell.network.bandwidth_bits_s,
         mix=mix,
         style=Markup(style),
         chosen=None if found.recommended is None else use(found.recommended),
@@ -67,9 +69,8 @@ def write_page(found: Recommendation, title: str, bandwidth_bits_s: float, mix: 
         longest_ms=max((each.high_ms for each in rows if each.finalist), default=1.0),
         fits=FITS,
         changes=[change_text(each) for each in found.changes],
-        map_rows=[] if found.map is None else _map_rows(found.map, found.tflops),
+        maps=[] if found.map is None else _maps(found.map, found.tflops, cell.workers * cell.gpus_per_host),
         rates=[] if found.map is None else [three_digits(each / 1e9) for each in found.map.bandwidths_bits_s],
-        speed_unit="times today's" if found.tflops is None else "TFLOP/s",
     )
     try:
         path.write_text(text, encoding="utf-8")
@@ -84,23 +85,45 @@ def _breakable(name: str) -> Any:
     return Markup(re.sub(r"([/:+])", r"\1<wbr>", str(escape(name))))
 
 
-def _map_rows(of: Map, tflops: float | None) -> list[dict[str, Any]]:
-    return [
-        {
-            "label": three_digits(speed if tflops is None else speed * tflops),
-            "today": speed == 1,
-            "places": [
-                {
-                    "of": place,
-                    "kind": "fabric" if place.pays else "hosts" if place.speedup < 1 else "alike",
-                    "share": _share(place),
-                    "best": place.fabric if place.pays else place.hosts,
-                }
-                for place in places
-            ],
-        }
+def _maps(of: Map, tflops: float | None, workers: int) -> list[dict[str, Any]]:
+    """By the GPU's speed, and by the number of workers where others can be played."""
+    speeds = [
+        _row(three_digits(speed if tflops is None else speed * tflops), speed == 1, places)
         for speed, places in zip(of.speeds, of.places, strict=True)
     ]
+    counts = [
+        _row(f"{count:,}", count == workers, places) for count, places in zip(of.workers, of.by_workers, strict=True)
+    ]
+    unit = "times today's" if tflops is None else "TFLOP/s"
+    made = [
+        {
+            "id": "map",
+            "what": "GPU speed",
+            "by": "the speed that training achieves on a GPU",
+            "unit": unit,
+            "rows": speeds,
+        }
+    ]
+    if len(counts) > 1:
+        by = "the number of workers, each with its own batch"
+        made.append({"id": "map-workers", "what": "number of workers", "by": by, "unit": "workers", "rows": counts})
+    return made
+
+
+def _row(label: str, today: bool, places: Sequence[Place]) -> dict[str, Any]:
+    return {
+        "label": label,
+        "today": today,
+        "places": [
+            {
+                "of": place,
+                "kind": "fabric" if place.pays else "hosts" if place.speedup < 1 else "alike",
+                "share": _share(place),
+                "best": place.fabric if place.pays else place.hosts,
+            }
+            for place in places
+        ],
+    }
 
 
 def _share(place: Place) -> int:

@@ -61,6 +61,7 @@ def run_experiment(
     hostfile: Path | None,
     launcher: str,
     controller: str,
+    switch_at: str,
     predictor: str,
     real_time: bool,
     only_list: bool,
@@ -114,7 +115,7 @@ def run_experiment(
         chosen = [each.miniature() for each in chosen]
     if hostfile is not None and real_time:
         raise click.UsageError("--real-time is for virtual hosts: leave it out, or --hosts")
-    real = real_hosts_of(hostfile, launcher, controller)
+    real = real_hosts_of(hostfile, launcher, controller, switch_at)
     output = output or folder or Path("build") / chosen[0].folder
     options = RunOptions(output, NetworkKind(how), SwitchKind(switch), dilation, auto_dilate, only, real, predictor)
     progress = RunProgress(Console(stderr=True, highlight=False), times=not miniature, predictor=predictor)
@@ -129,7 +130,7 @@ def run_experiment(
         else:
             print_cells(run)
         return
-    require_installed("torch", *(() if real else CONTROLLER))
+    require_installed("torch", *(() if real is not None and not switch_at else CONTROLLER))
     if real_time:
         go_first()
     with progress.of(run):

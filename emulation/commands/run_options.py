@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,12 @@ run_options = together(
         "--controller", type=types.URLS, default="", help="Controller of the real hosts' fabric; needs --hosts."
     ),
     click.option(
+        "--switch-at",
+        type=types.TEXT,
+        default="",
+        help="Run a switch and its controller on this machine, which the real hosts reach at this address of it; needs --hosts.",
+    ),
+    click.option(
         "--predictor",
         type=types.NAME,
         default=DEFAULT_PREDICTOR,
@@ -45,20 +52,27 @@ run_options = together(
 )
 
 
-def real_hosts_of(hostfile: Path | None, launcher: str, controller: str) -> RealHosts | None:
+def real_hosts_of(hostfile: Path | None, launcher: str, controller: str, switch_at: str) -> RealHosts | None:
     """The hosts that the options name; None for virtual ones.
 
     Raises:
-        click.UsageError: an option needs hosts, or the launcher is empty.
+        click.UsageError: an option needs hosts, the launcher is empty, or the address is none.
         EmulationError: the hostfile cannot be read, or is malformed.
     """
     from emulation.experiments.real_hosts import RealHosts, read_hostfile
 
-    if hostfile is None and (controller or launcher != SSH):
-        raise click.UsageError("--launcher and --controller are of real hosts: they need --hosts")
+    if hostfile is None and (controller or switch_at or launcher != SSH):
+        raise click.UsageError("--launcher, --controller and --switch-at are of real hosts: they need --hosts")
+    if controller and switch_at:
+        raise click.UsageError("--switch-at runs a switch here, and --controller names another fabric's: give one")
+    if switch_at:
+        try:
+            IPv4Address(switch_at)
+        except ValueError:
+            raise click.UsageError(f"--switch-at {switch_at!r} is not an IPv4 address of this machine") from None
     if not launcher.strip():
         raise click.UsageError(f"--launcher is a command, such as {SSH}")
-    return None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller)
+    return None if hostfile is None else RealHosts(read_hostfile(hostfile), launcher, controller, switch_at)
 
 
 def require_dilation(dilation: float | None) -> None:

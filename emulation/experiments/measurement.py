@@ -129,6 +129,7 @@ class Measured:
         latest: the worst worker's longest delay of a wake-up in each iteration, as a share of the time.
         lack: see Usage.
         peak_memory_bytes: of a worker's process that trained, the largest; None if none did.
+        again: retransmits of a worker over its packets in the busier direction, on the worker where that is most.
     """
 
     iterations_ms: list[float]
@@ -140,6 +141,7 @@ class Measured:
     latest: float = 0.0
     lack: Lack | None = None
     peak_memory_bytes: int | None = None
+    again: float = 0.0
 
     @property
     def iteration_ms(self) -> float:
@@ -184,6 +186,7 @@ def measured(
         max(sum(report["latest_ns"]) for report in reports) / slowest[-1],
         usage.lack,
         max(report["peak_bytes"] for report in reports) or None,
+        max(report["retransmits"] / report["packets"] if report["packets"] else 0.0 for report in reports),
     )
 
 

@@ -22,8 +22,10 @@ from typing import IO, Any
 from emulation.errors import EmulationError
 from emulation.experiments.cell import process_options
 from emulation.experiments.measurement import Measured, Usage, measured
+from emulation.networks.switch_here import SwitchHere, switch_here
 from hostlib.errors import from_json
 from hostlib.launch.launcher import OPTIONS_VARIABLE
+from hostlib.mechanisms.mechanism import registered
 from hostlib.schedules.schedule import server, worker
 from hostlib.strategies.strategy import Choice, choose
 from hostlib.system.process import dying_with_us, stop
@@ -34,6 +36,7 @@ SSH = "ssh -o BatchMode=yes"
 PORT = 29531  # of torchrun's store, on the first host
 END_S = 10.0
 LOOK_S = 0.2
+SHARE_OF_S = 1.0  # of which a switch's share of a core is taken
 ONE_OF = re.compile(r"[\w.:-]+")
 
 
@@ -59,11 +62,14 @@ class RealHosts:
     Attributes:
         launcher: the command that runs `HOST COMMAND`, as ssh does.
         controller: of the fabric, for mechanisms that need one.
+        switch_at: an address of this machine, where hosts reach a switch that runs here for each cell that needs one, in
+            place of a fabric of their own.
     """
 
     hosts: tuple[RealHost, ...]
     launcher: str = SSH
     controller: str = ""
+    switch_at: str = ""
 
 
 def read_hostfile(path: Path) -> tuple[RealHost, ...]:
@@ -110,16 +116,71 @@ def measure_on(real: RealHosts, experiment: Experiment, cell: Cell) -> Measured:
         raise EmulationError(f"{cell.name}: real hosts have no jobs, loss or delay to be set; leave those cells out")
     if needed > len(real.hosts):
         raise EmulationError(f"{cell.name} needs {needed} hosts, with its servers; there are {len(real.hosts)}")
-    if choice.needs_fabric and not real.controller:
-        raise EmulationError(f"{cell.name} needs a fabric: name its --controller")
-    with _ranks(real, experiment, cell, _placed(real.hosts, cell.workers, choice)) as ranks:
-        reports = _reports(ranks)[: cell.workers]
+    if choice.needs_fabric and not real.controller and not real.switch_at:
+        without = ", ".join(name for name, each in registered().items() if not each.needs_fabric)
+        raise EmulationError(
+            f"{cell.name} needs a switch that sums or multicasts: --switch-at ADDRESS runs one on this machine, --controller "
+            f"URL names a fabric's; without, {without} are legal"
+        )
+    cpu = {}
+    with _fabric(real, needed if choice.needs_fabric else 0, experiment.seed) as (controller, switch):
+        placed = _placed(real.hosts, cell.workers, choice)
+        with _ranks(real, experiment, cell, placed, controller) as ranks:
+            busiest = Busiest(switch)
+            reports = _reports(ranks, busiest)[: cell.workers]
+            if switch is not None:
+                cpu["switch"] = busiest.share
     links = {
         f"worker{report['rank']}": (report["link_sent"], report["link_received"])
         for report in reports
         if report["link_sent"] is not None
     }
-    return measured(experiment, 1.0, reports, Usage(links, {}))
+    return measured(experiment, 1.0, reports, Usage(links, cpu))
+
+
+@contextmanager
+def _fabric(real: RealHosts, hosts: int, seed: int) -> Iterator[tuple[str, SwitchHere | None]]:
+    """The URL of the controller of a cell's fabric, and its switch if that runs here.
+
+    Args:
+        hosts: that use it; 0 if none does.
+    """
+    if not (hosts and real.switch_at):
+        yield real.controller, None
+        return
+    with switch_here(real.switch_at, hosts, seed) as switch:
+        yield switch.controller, switch
+
+
+@dataclass(slots=True)
+class Busiest:
+    """The largest share of a core that a switch used for some time, which its clients' start does not thin out.
+
+    Attributes:
+        share: so far.
+    """
+
+    switch: SwitchHere | None
+    share: float = 0.0
+    _since: tuple[float, float] | None = None
+
+    def look(self) -> None:
+        """Take note of the time since the last look that was long enough ago.
+
+        Raises:
+            EmulationError: the switch died.
+        """
+        if self.switch is None:
+            return
+        if not self.switch.alive:
+            raise EmulationError("the switch died; run the experiment again to go on")
+        now = time.monotonic(), self.switch.cpu_s()
+        if self._since is not None:
+            wall_s, cpu_s = now[0] - self._since[0], now[1] - self._since[1]
+            if wall_s < SHARE_OF_S:
+                return
+            self.share = max(self.share, cpu_s / wall_s)
+        self._since = now
 
 
 def _placed(hosts: tuple[RealHost, ...], workers: int, choice: Choice) -> list[RealHost]:
@@ -149,12 +210,14 @@ class Rank:
 
 
 @contextmanager
-def _ranks(real: RealHosts, experiment: Experiment, cell: Cell, hosts: list[RealHost]) -> Iterator[list[Rank]]:
+def _ranks(
+    real: RealHosts, experiment: Experiment, cell: Cell, hosts: list[RealHost], controller: str
+) -> Iterator[list[Rank]]:
     ranks: list[Rank] = []
     with ExitStack() as files:
         try:
             for number, host in enumerate(hosts):
-                module, options = process_options(experiment, cell, 1.0, number, real.controller, host.address, "")
+                module, options = process_options(experiment, cell, 1.0, number, controller, host.address, "")
                 what = _command(hosts, number, module, options)
                 command = [*dying_with_us(), *shlex.split(real.launcher), host.address, what]
                 output, errors = (files.enter_context(TemporaryFile("w+")) for _ in range(2))
@@ -180,8 +243,9 @@ def _command(hosts: list[RealHost], number: int, module: str, options: str) -> s
     return shlex.join(torchrun)
 
 
-def _reports(ranks: list[Rank]) -> list[dict[str, Any]]:
+def _reports(ranks: list[Rank], busiest: Busiest) -> list[dict[str, Any]]:
     while any(rank.process.poll() is None for rank in ranks):
+        busiest.look()
         failed = next((rank for rank in ranks if rank.process.poll() not in (None, 0)), None)
         if failed is not None:
             break

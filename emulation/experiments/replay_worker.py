@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from emulation.experiments.packet_counts import PacketCounts
 from emulation.experiments.replayed_exchanges import Exchanges, serve_exchanges
 from emulation.experiments.worker_options import DONE, MEASURED, WARM_UP, ReplayOptions
 from hostlib.collectives.bootstrap import join_group
@@ -30,7 +31,6 @@ from hostlib.launch.fork_server import say
 from hostlib.launch.launcher import OPTIONS_VARIABLE
 from hostlib.strategies.strategy import choose
 from hostlib.system.process import write_whole
-from hostlib.system.tcp_counters import tcp_retransmits
 from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import MulticastTransport, Transport
@@ -48,7 +48,8 @@ class WorkerReport:
         late_ns: total delay of its wake-ups over the measured iterations.
         latest_ns: the longest such delay in each of them.
         spans: of the last iteration: (kind, name, begin, end).
-        retransmits: during the measured iterations.
+        packets: in the busier direction, during the measured iterations (PacketCounts.busier).
+        retransmits: sent during them.
         link_sent, link_received: bytes on Gloo's interface during them, if the interface is known.
         mismatches: elements that differ from the average.
         peak_bytes: of this process's resident memory, if it trained; 0 if it did not.
@@ -60,6 +61,7 @@ class WorkerReport:
     late_ns: int = 0
     latest_ns: list[int] = field(default_factory=list)
     spans: list[tuple[str, str, int, int]] = field(default_factory=list)
+    packets: int = 0
     retransmits: int = 0
     link_sent: int | None = None
     link_received: int | None = None
@@ -173,9 +175,10 @@ class Worker:
         """
         self._iterations(barrier.at(WARM_UP), self.options.warm_up)
         self.report = WorkerReport(self.report.rank, start_ns=barrier.at(MEASURED))
-        before, carried = self._retransmits(here), carried_bytes()
+        before, carried = self._packets(here), carried_bytes()
         self.report.ends_ns = self._iterations(self.report.start_ns, self.options.iterations)
-        self.report.retransmits = self._retransmits(here) - before
+        packets = self._packets(here) - before
+        self.report.packets, self.report.retransmits = packets.busier(self.options.mechanism), packets.again
         if carried is not None and (end := carried_bytes()) is not None:
             self.report.link_sent, self.report.link_received = end[0] - carried[0], end[1] - carried[1]
         barrier.at(DONE)
@@ -196,9 +199,8 @@ class Worker:
             self.report.latest_ns.append(self._latest_ns)
         return ends
 
-    def _retransmits(self, here: LaunchEnvironment) -> int:
-        engine = self.collective.stats()
-        return engine["retransmits"] if engine is not None else tcp_retransmits(leave_out_port=here.port)
+    def _packets(self, here: LaunchEnvironment) -> PacketCounts:
+        return PacketCounts.of(self.collective.stats(), here.port)
 
 
 def carried_bytes() -> tuple[int, int] | None:

@@ -32,6 +32,7 @@ from hostlib.strategies.strategy import choose
 from hostlib.system.machine import cpu_name, memory_gib
 from hostlib.system.process import write_whole
 from hostlib.text import units
+from hostlib.topology.topology import QUEUE_FRAMES
 from hostlib.train import local
 from hostlib.train.options import TrainOptions
 from simulation.experiments.experiment_file import Cell, Experiment, require_slots
@@ -335,11 +336,12 @@ class ExperimentRun:
 
 def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measured, predictor: PredictorSpec) -> Row:
     """A line of results.json; `simulated_ms` is the predictor's time."""
-    lossy = any(cable.loss for cable in experiment.declared(cell).cables)
-    random = lossy or experiment.training is not None
-    found = bottleneck(measured, dilation, random)
+    cables = experiment.declared(cell).cables
+    random = any(cable.loss for cable in cables) or experiment.training is not None
+    drops = any(cable.loss or cable.queue < QUEUE_FRAMES for cable in cables)
+    found = bottleneck(measured, dilation, random, drops)
     why = None if found is None else found.why
-    if found is not None and experiment.training is not None:
+    if found is not None and experiment.training is not None and measured.lack is not None:
         why = f"{found.why.rpartition(': ')[0]}: real training needs real hosts (--hosts)"
     dilated = replace(experiment, replay=replace(experiment.replay, dilation=dilation))
     simulated = predictor.of_cell(dilated, cell, interval=True)
@@ -365,6 +367,7 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
         "enough_dilation": None if found is None or experiment.training is not None else found.dilation,
         "bytes_per_node": {name: link for name, link in measured.links.items() if name[-1].isdigit()},
         "retransmits": measured.retransmits,
+        "again": round(measured.again, 5),
         "cpu": {name: round(share, 3) for name, share in measured.cpu.items()},
         "late": round(measured.late, 5),
         "latest": round(measured.latest, 5),

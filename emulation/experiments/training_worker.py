@@ -13,6 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from emulation.experiments.packet_counts import PacketCounts
 from emulation.experiments.replay_worker import Barrier, WorkerReport, leave
 from emulation.experiments.worker_options import DONE, MEASURED, WARM_UP, TrainingOptions
 from hostlib.errors import RunError
@@ -38,16 +39,24 @@ def train_measured(training: TrainingOptions, here: LaunchEnvironment) -> Worker
     store = dist.TCPStore(here.host, here.port, is_master=False, timeout=patience, wait_for_workers=False)
     barrier = Barrier(store, here.rank, None if training.result else workers)
     report = WorkerReport(here.rank)
+    begun = done = PacketCounts()
 
     def saw(event: dict[str, Any]) -> None:
+        nonlocal begun, done
         if event["event"] == "step" and event["step"] == training.warm_up:
+            begun = PacketCounts.of(None, here.port)
             report.start_ns = barrier.at(MEASURED)
         elif event["event"] == "step" and event["step"] > training.warm_up:
             report.ends_ns.append(time.monotonic_ns())
+            done = PacketCounts.of(None, here.port)
 
     barrier.at(WARM_UP)
     result = train(options, here, saw)
     report.peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # An engine's counters are of the whole run, warm-up included.
+    engine = result["engine"][here.rank]
+    packets = done - begun if engine is None else PacketCounts.of(engine, here.port)
+    report.packets, report.retransmits = packets.busier(options.mechanism), packets.again
     barrier.at(DONE)
     if len(set(result["weights_sha256"])) != 1:
         raise RunError("ranks ended with different weights")

@@ -16,6 +16,7 @@ RANK_WAITED, SWITCH_WAITED = 0.15, 0.2  # of the time, without a core
 LATE = 0.0025  # of an iteration, its latest wake-up: times were too long by about seven times that
 LATE_ON_HOSTS = 0.02  # nothing else is late there
 BUSY = 0.9  # of a core, a switch by itself; of all cores, the cell
+AGAIN = 0.01  # of a worker's packets: its link carries them twice, so it takes at least as much longer
 DISAGREE = 0.05  # slowest less fastest iteration, relative to the median
 OTHERS = 0.2  # of all cores: above that, something else is a cause
 COMFORTABLE = 0.6  # of a limit, that a suggested dilation leaves
@@ -29,6 +30,7 @@ class Cause(Enum):
     BUSY = "busy"  # the cell by itself was more than this machine can do
     WAITED = "waited"  # its processes waited for a core
     LATE = "late"  # its workers woke up too late
+    AGAIN = "again"  # packets were sent again, though none was to be lost
     LOAD = "load"  # its processes waited or were late, and something else used the cores
     ITERATIONS = "iterations"  # its iterations differ, though nothing was lacked
 
@@ -59,11 +61,12 @@ class _Exceeded:
     times: float
 
 
-def bottleneck(measured: Measured, dilation: float, random: bool = False) -> Bottleneck | None:
+def bottleneck(measured: Measured, dilation: float, random: bool = False, drops: bool = False) -> Bottleneck | None:
     """The part of this machine that was too slow for a cell, if any.
 
     Args:
         random: iterations differ by themselves: links lose frames at random, or models are really trained.
+        drops: links drop frames, as they were told: at random, or by queues that are shorter than usual.
     """
     exceeded = [each for each in _shares(measured) if each.times > 1]
     if exceeded:
@@ -71,6 +74,9 @@ def bottleneck(measured: Measured, dilation: float, random: bool = False) -> Bot
         step = min(MOST_STEP, max(LEAST_STEP, worst.times / COMFORTABLE))
         enough = math.ceil(dilation * step)
         lack = measured.lack
+        if lack is None:  # real hosts, of which nothing is dilated
+            remedy = ": --controller names a faster fabric's" if worst.cause is Cause.BUSY else ""
+            return Bottleneck(worst.cause, f"{worst.what}{remedy}", None)
         if worst.cause is not Cause.BUSY and lack is not None and lack.others > OTHERS and lack.others > lack.own:
             first = "" if os.sched_getscheduler(0) == os.SCHED_RR else "--real-time or "
             why = (
@@ -79,6 +85,13 @@ def bottleneck(measured: Measured, dilation: float, random: bool = False) -> Bot
             )
             return Bottleneck(Cause.LOAD, why, enough)
         return Bottleneck(worst.cause, f"{worst.what}: run again with --dilation {enough}", enough)
+    if measured.again > AGAIN and not drops and measured.lack is not None:  # what real networks drop is theirs
+        enough = math.ceil(dilation * LEAST_STEP)
+        why = (
+            f"a worker sent {measured.again:.1%} of its packets again, though no link loses any and it lacked nothing: run "
+            f"again with --dilation {enough}"
+        )
+        return Bottleneck(Cause.AGAIN, why, enough)
     differ = measured.spread_ms / measured.iteration_ms
     if differ > DISAGREE and not random and measured.lack is not None:
         again = f", and {measured.retransmits:,} packets were sent again" if measured.retransmits else ""

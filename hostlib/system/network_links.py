@@ -20,6 +20,7 @@ MTU = 1500
 FRAME_BYTES = 14 + MTU
 QUEUE_BYTES = 1 << 20  # queue length at each end of a link
 BURST_S, BURST_FRAMES = 0.001, 10  # burst size of a shaped link, the larger of both
+MOST_BYTES_S = 2**32 - 1  # struct tc_ratespec
 UNSEGMENTED = 65535  # the most segments of one packet that a veth passes on unsplit
 SIOCETHTOOL, ETHTOOL_STXCSUM = 0x8946, 0x17
 Returned = TypeVar("Returned")
@@ -108,11 +109,16 @@ def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_bytes: int = QUE
     """Limit an interface's rate and queue with a token bucket, tc-tbf(8).
 
     Raises:
-        HostlibError: the rate is less than a byte per second.
+        HostlibError: the rate is less than a byte per second, or more than tc-tbf has a number for.
     """
     rate = round(rate_bits_s / 8)
     if rate < 1:
         raise HostlibError(f"a rate of {rate_bits_s} bit/s is less than a byte per second")
+    if rate > MOST_BYTES_S:
+        raise HostlibError(
+            f"a link of {rate_bits_s / 1e9:g} Gbit/s cannot be emulated: at most {8 * MOST_BYTES_S / 1e9:.4g} Gbit/s are "
+            "legal; a larger --dilation makes links slower"
+        )
     burst = max(round(rate * BURST_S), BURST_FRAMES * FRAME_BYTES)
     kernel.tc("add", "tbf", index_of(kernel, name), rate=rate, burst=burst, limit=queue_bytes + burst)
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# struct tcp_info of linux/tcp.h: tcpi_total_retrans, 32 bits; tcpi_bytes_received, tcpi_bytes_sent (which includes
-# retransmissions) and, after it, tcpi_bytes_retrans, all 64 bits. Not tcpi_bytes_acked: an acknowledgement may be 40 ms
-# late.
-RETRANSMITS_OFFSET, BYTES_RECEIVED_OFFSET, BYTES_SENT_OFFSET = 100, 128, 200
+# struct tcp_info of linux/tcp.h: tcpi_total_retrans, tcpi_data_segs_in and, after it, tcpi_data_segs_out (which includes
+# retransmissions), 32 bits; tcpi_bytes_received, tcpi_bytes_sent (which includes them, too) and, after it,
+# tcpi_bytes_retrans, all 64 bits. Not tcpi_bytes_acked: an acknowledgement may be 40 ms late.
+RETRANSMITS_OFFSET, SEGMENTS_OFFSET, BYTES_RECEIVED_OFFSET, BYTES_SENT_OFFSET = 100, 152, 128, 200
 TCP_INFO_BYTES = 216
 
 
@@ -46,6 +46,12 @@ def tcp_bytes(leave_out_port: int) -> ByteCounts:
 def tcp_retransmits(leave_out_port: int) -> int:
     """Segments that those connections retransmitted."""
     return sum(struct.unpack_from("=I", info, RETRANSMITS_OFFSET)[0] for info in _tcp_infos(leave_out_port))
+
+
+def tcp_segments(leave_out_port: int) -> tuple[int, int]:
+    """Segments with payload that those connections sent, retransmissions included, and received."""
+    counts = [struct.unpack_from("=II", info, SEGMENTS_OFFSET) for info in _tcp_infos(leave_out_port)]
+    return sum(sent for _, sent in counts), sum(received for received, _ in counts)
 
 
 def _tcp_infos(leave_out_port: int) -> Iterator[bytes]:

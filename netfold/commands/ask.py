@@ -84,6 +84,11 @@ search_options = together(
 @network_options
 @job_options
 @click.option(
+    "--links",
+    type=types.ANY_FILE,
+    help="Links between hosts as `hostlib bench --probe --output FILE` measured them, in place of --bandwidth and --latency.",
+)
+@click.option(
     "--calibration",
     type=types.ANY_FILE,
     help="Take intervals from measured times: a file that `netfold simulate calibrate --json` printed.",
@@ -114,6 +119,7 @@ def ask(
         netfold ask --model resnet50 --workers 16 --bandwidth 25gbit
         netfold ask --model vgg16 --workers 64 --bandwidth 100gbit --racks 4 --oversubscription 3 --tflops 60
         netfold ask --model resnet50 --workers 32 --bandwidth 10gbit --plot answer.svg
+        netfold ask --model resnet50 --workers 4 --links links.json
         netfold ask --search --model gpt2 --gpu a100 --workers 64 --bandwidth 100gbit --report page.html
     """
     context = click.get_current_context()
@@ -132,7 +138,7 @@ def ask(
         _search(asked, SearchOptions(**of_search), plot, as_json)
         return
     found, cells, what = question(asked)
-    title = title_of(what, cells[0], bandwidth)
+    title = title_of(what, cells[0], asked.rate_text)
     if plot is not None:
         draw(found, title, plot)
     if as_json:
@@ -161,6 +167,10 @@ def _search(asked: Asked, wanted: SearchOptions, plot: Path | None, as_json: boo
     if price is not None and examples is None and mix is None:
         raise SimulationError("--price needs --examples, the size of the data set, or --mix")
     of_run = Wanted(examples, wanted.epochs, price)
+    if mix is not None and asked.options["links"] is not None:
+        raise SimulationError(
+            "--links is of one job's hosts, and the jobs of --mix have hosts of their own; leave one out"
+        )
     if report is not None:
         require_writable(report)
     tell = _teller()
@@ -186,11 +196,11 @@ def _search(asked: Asked, wanted: SearchOptions, plot: Path | None, as_json: boo
         times = profiled(asked.model, asked.options, wanted.profiled_on)
         asked = replace(asked, options={**asked.options, **times}, given={*asked.given, *times})
     found, cell, what = recommendation(asked, of_run, wanted.gpu_memory, tell)
-    title = title_of(what, cell, asked.bandwidth)
+    title = title_of(what, cell, asked.rate_text)
     if plot is not None and found.answer is not None:
         draw(found.answer, title, plot)
     if report is not None:
-        write_page(found, title, cell.network.bandwidth_bits_s, value, report)
+        write_page(found, title, cell, value, report)
     if as_json:
         of_mix = {} if value is None else {"mix": value.as_json()}
         click.echo(json.dumps({**found.as_json(), **of_mix}, indent=2))

@@ -110,6 +110,7 @@ def run_suite(
     hostfile: Path | None,
     launcher: str,
     controller: str,
+    switch_at: str,
     predictor: str,
     only_list: bool,
     as_json: bool,
@@ -127,6 +128,7 @@ def run_suite(
         sudo netfold suite run --way replay --datasets mnist --networks resnet18 --frameworks ring,inagg+mcast
         netfold suite run --way train --datasets mnist --networks resnet18 --frameworks sequential,ring --workers 2 --batch 8
         netfold suite run --way train --hosts hostfile --frameworks sequential,ring --workers 2
+        netfold suite run --way train --hosts hostfile --switch-at 10.0.0.9 --frameworks ring,inagg+mcast --workers 2
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -139,7 +141,7 @@ def run_suite(
     from emulation.suite.suite_tables import listed_cells, print_cells, print_results
 
     interrupt_on(signal.SIGTERM)
-    real = real_hosts_of(hostfile, launcher, controller)
+    real = real_hosts_of(hostfile, launcher, controller, switch_at)
     if hostfile is not None and way == "simulate":
         raise click.UsageError("--hosts needs --way replay or train")
     if (dilation or auto_dilate) and way != "replay":
@@ -178,7 +180,7 @@ def run_suite(
         with PlainProgress("simulating", len(run.cells), len(run.cells) - len(run.left), console) as advance:
             rows = run.go(lambda event: advance())
     else:
-        require_installed("torch", *(() if real else CONTROLLER))
+        require_installed("torch", *(() if real is not None and not switch_at else CONTROLLER))
         progress = RunProgress(console, predictor=predictor)
         with progress.of(run):
             rows = run.go(progress.report)

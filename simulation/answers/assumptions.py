@@ -13,6 +13,7 @@ from simulation.answers.answer import Assumptions
 from simulation.experiments.scenario import PAPERS, Scenario
 from simulation.models.compute import BACKWARD_SHARE
 from simulation.models.host_links import find_host_link
+from simulation.models.measured_links import MEASURED_BY, MeasuredLinks
 from simulation.predictors.calibration import Calibration
 
 DEFAULT = "default"
@@ -82,6 +83,19 @@ def of_network(scenario: Scenario, bandwidth: str, latency: str, given: Collecti
     )
     found["intervals"] = _assumed(widths, "measured against emulation, docs/measurements/simulator-accuracy.md")
     return found
+
+
+def of_links(measured: MeasuredLinks | None) -> Assumptions:
+    """Of hosts' links, if they were measured; in place of what of_network says."""
+    if measured is None:
+        return {}
+    source = f"{measured.path}, {MEASURED_BY}"
+    narrow = measured.narrow_text
+    return {
+        "bandwidth": _assumed(measured.bandwidth_text, source),
+        "latency": _assumed(measured.latency_text, source),
+        **({} if narrow is None else {"slow pairs": _assumed(narrow, source)}),
+    }
 
 
 def of_calibration(calibration: Calibration | None, file: object) -> Assumptions:

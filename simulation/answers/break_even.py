@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulation.answers.setup import Setup
 from simulation.errors import SimulationError
@@ -24,27 +24,38 @@ class Corrected:
 
     setup: Setup
     exposed: float
-    _known: dict[float, float] = field(default_factory=dict, compare=False, repr=False)
+    # Of the stand-in: its computing and its exposed communication, by both factors. Cells of one stand-in share it.
+    _known: dict[tuple[float, float], tuple[float, float]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def to(cls, iteration_s: float, setup: Setup, played_s: float) -> Corrected:
         """A stand-in that takes `played_s`, for a cell that takes `iteration_s`."""
-        least = setup.compute_s
-        return cls(setup, max(0.0, iteration_s - least) / (played_s - least) if played_s > least else 1.0)
+        return cls(setup, 1.0, {(1.0, 1.0): _parts(setup, played_s)}).standing_for(iteration_s)
+
+    def standing_for(self, iteration_s: float) -> Corrected:
+        """The same stand-in, for another cell: what was played of it is not played again."""
+        least, exposed = self._parts(1.0, 1.0)
+        return replace(self, exposed=max(0.0, iteration_s - least) / exposed if exposed else 1.0)
 
     def played_s(self, compute: float, bandwidth: float) -> float:
         """The cell's time with other speeds, by their factors."""
         if not self.setup.is_proportional:
-            return self._played_s(compute, bandwidth)
-        ratio = float(f"{compute / bandwidth:.12g}")
-        if ratio not in self._known:
-            self._known[ratio] = self._played_s(ratio, 1.0)
-        return self._known[ratio] / bandwidth
+            least, exposed = self._parts(compute, bandwidth)
+            return least + self.exposed * exposed
+        least, exposed = self._parts(float(f"{compute / bandwidth:.12g}"), 1.0)
+        return (least + self.exposed * exposed) / bandwidth
 
-    def _played_s(self, compute: float, bandwidth: float) -> float:
-        other = self.setup.computing(1 / compute).rates(bandwidth, bandwidth)
-        least = other.compute_s
-        return least + self.exposed * max(0.0, other.played_s() - least)
+    def _parts(self, compute: float, bandwidth: float) -> tuple[float, float]:
+        at = compute, bandwidth
+        if at not in self._known:
+            other = self.setup.computing(1 / compute).rates(bandwidth, bandwidth)
+            self._known[at] = _parts(other, other.played_s())
+        return self._known[at]
+
+
+def _parts(setup: Setup, played_s: float) -> tuple[float, float]:
+    """Computing and exposed communication of what takes so long."""
+    return setup.compute_s, max(0.0, played_s - setup.compute_s)
 
 
 @dataclass(frozen=True, slots=True)

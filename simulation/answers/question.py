@@ -15,6 +15,7 @@ from simulation.errors import SimulationError
 from simulation.experiments.cost import cost_of
 from simulation.experiments.scenario import Scenario
 from simulation.experiments.single_iteration import network_of, read_host_rates, scenario_of, semantics_of, subject_of
+from simulation.models.measured_links import MeasuredLinks
 from simulation.predictors.calibration import Calibration
 
 LONG_S = 3.0  # estimated; from here on, progress is shown
@@ -42,11 +43,13 @@ def cells_of(
     options: dict[str, Any],
     jobs: int = 1,
     apart: bool = False,
+    links: MeasuredLinks | None = None,
 ) -> tuple[list[Scenario], str]:
     """The cell of each mechanism, and the name of their subject.
 
     Args:
         options: those of simulation/commands/options.py by name.
+        links: of the hosts, in place of the bandwidth and the latency.
 
     Raises:
         SimulationError, HostlibError: one is impossible.
@@ -54,6 +57,8 @@ def cells_of(
     options = dict(options)
     network = network_of(bandwidth, options)
     semantics = semantics_of(network, options)
+    if links is not None:
+        network = links.on(network, semantics.framing if semantics.headers else None)
     options["host_rates"] = read_host_rates(options)
     subject, what = subject_of(model, trace, size, options)
     cells = [scenario_of(subject, name, workers, network, semantics, options, jobs, apart) for name in mechanisms]

@@ -50,7 +50,7 @@ def cost_of(scenario: Scenario) -> Cost:
     tensors, largest = _tensors(scenario)
     whole = 2 * per_worker * workers  # switches and servers have about as many as workers
     network = scenario.network
-    plain = network.topology is None and network.declaration is None and network.racks == 1
+    plain = network.topology is None and network.declaration is None and network.racks == 1 and not network.host_links
     alone = plain and scenario.jobs == 1 and scenario.variation.is_none
     compiled = per_worker if symmetric and alone and whole * tensors > 2 * REDUCE_ABOVE else whole
     parts = 1.0

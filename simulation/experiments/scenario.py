@@ -16,13 +16,12 @@ from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.schedules.schedule import FabricUse, is_host, worker
 from hostlib.strategies.strategy import DEFAULT_STRATEGY, Choice, choose
 from hostlib.topology.builtin.leaf_spine import leaf_spine
-from hostlib.topology.builtin.star import star
 from hostlib.topology.topology import Topology
 from simulation.errors import NetworkError, SimulationError
 from simulation.models.host_rates import HostRates
 from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.loss import RETRANSMISSION_TIMEOUT_NS, rounds, tcp_window
-from simulation.simulator.network import Network, declared_topology
+from simulation.simulator.network import Network, declared_topology, star_of
 from simulation.simulator.play import Job, Order, Played, operations, play, slots_of
 from simulation.simulator.workload import Variation, Workload, in_parts, of_plan
 
@@ -213,7 +212,7 @@ class Scenario:
             raise NetworkError(f"racks must be in 1..{workers}, the number of workers' hosts, not {network.racks}")
         rate_bits_s, delay_ns = network.bandwidth_bits_s, network.latency_ns / 2
         if network.racks == 1:
-            return star(workers, servers, rate_bits_s, delay_ns)
+            return star_of(network, workers, servers)
         return leaf_spine(workers, network.racks, servers, rate_bits_s, network.oversubscription, delay_ns)
 
     def made(self) -> tuple[Network, Job]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import product
 from typing import Any
@@ -26,6 +26,7 @@ NEAR = 1.25  # times the best of its kind; a finalist that is slower here is not
 ROUGHNESS = 4  # of what is played there, and of what it is compared with
 SMALL = 64  # workers; a smaller network stands for larger ones where one is played at many places
 WORKERS = tuple(1 << power for power in range(1, 11))
+MAP_WORKERS = (4, 16, 64, 256, 1024)
 SLOTS = tuple(1 << power for power in range(11))
 BANDWIDTHS_GBIT = (1, 10, 25, 50, 100, 200, 400, 800)
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -95,23 +96,29 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Which mechanism is fastest, by bandwidth and computing speed.
+    """Which mechanism is fastest, by bandwidth and computing speed, and by bandwidth and number of workers.
 
     Attributes:
         bandwidths_bits_s: of the columns.
         speeds: of the rows: factors of the GPU's speed.
         places: by row and column.
+        workers: of the rows of `by_workers`; none where the network is of so many hosts.
+        by_workers: by row and column, at today's speed.
     """
 
     bandwidths_bits_s: tuple[float, ...]
     speeds: tuple[float, ...]
     places: tuple[tuple[Place, ...], ...]
+    workers: tuple[int, ...] = ()
+    by_workers: tuple[tuple[Place, ...], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
             "bandwidths_bits_s": list(self.bandwidths_bits_s),
             "speeds": list(self.speeds),
             "places": [[each.as_json() for each in row] for row in self.places],
+            "workers": list(self.workers),
+            "by_workers": [[each.as_json() for each in row] for row in self.by_workers],
         }
 
 
@@ -128,6 +135,7 @@ class Contest:
     hosts: tuple[tuple[Candidate, Scenario], ...]
     margin: float
     stand_ins: tuple[tuple[Corrected, ...], tuple[Corrected, ...]]
+    _with_workers: dict[int, tuple[list[float], list[float]]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, found: Found) -> Contest | None:
@@ -151,6 +159,24 @@ class Contest:
     @property
     def scenario(self) -> Scenario:
         return self.fabric[0][1]
+
+    @property
+    def least_hosts(self) -> int | None:
+        """Of workers, with which its network can be played; None if only with as many as it has."""
+        network = self.scenario.network
+        fixed = network.topology is not None or network.host_links or not self.scenario.variation.is_none
+        return None if fixed else max(2, network.racks)
+
+    def with_workers(self, hosts: int) -> tuple[list[float], list[float]]:
+        """Times of the finalists of both kinds with another number of hosts; infinite where they cannot be played."""
+        if hosts == self.scenario.workers:
+            fabric_s, hosts_s = ([each.iteration_ms / 1e3 for each, _ in kind] for kind in (self.fabric, self.hosts))
+            return fabric_s, hosts_s
+        if hosts not in self._with_workers:
+            cells = [replace(scenario, workers=hosts) for _, scenario in (*self.fabric, *self.hosts)]
+            times_s = in_threads(_played_s, cells)
+            self._with_workers[hosts] = times_s[: len(self.fabric)], times_s[len(self.fabric) :]
+        return self._with_workers[hosts]
 
     def place(self, fabric_s: Sequence[float], hosts_s: Sequence[float]) -> Place:
         """Compare times of the finalists of both kinds."""
@@ -184,21 +210,28 @@ def changes(contest: Contest, tflops: float | None) -> list[Change]:
         plan = there.hosts if found.pays else there.fabric
         made.append(Change(what, of, now, now * factor, "above" if upwards else "below", not found.pays, plan))
     gpus = scenario.gpus_per_host
-    if scenario.network.topology is None and scenario.variation.is_none:
-        counts = [count for count in WORKERS if count > 1 and count >= scenario.network.racks]
-        made += _steps(
-            contest,
-            "workers",
-            scenario.workers * gpus,
-            [(count * gpus, partial(_with_workers, count)) for count in counts],
-        )
-    if scenario.semantics.slots:
-        own = scenario.semantics.slots
-        values = [(count, _semantics(slots=count)) for count in SLOTS]
-        made += _steps(contest, "slots", own, values, fabric_only=True, more_helps=True)
+    if contest.least_hosts is not None:
+        counts = [count * gpus for count in WORKERS if count >= contest.least_hosts]
+
+        def with_workers(count: int) -> Place | None:
+            fabric_s, hosts_s = contest.with_workers(count // gpus)
+            return None if min(hosts_s) == float("inf") else contest.place(fabric_s, hosts_s)
+
+        made += _steps(contest, "workers", scenario.workers * gpus, counts, with_workers)
+    hosts_today_s = [each.iteration_ms / 1e3 for each, _ in contest.hosts]
+
+    def with_semantics(name: str, value: int) -> Place:
+        def changed(each: Scenario) -> Scenario:
+            return replace(each, semantics=replace(each.semantics, **{name: value}))  # type: ignore[arg-type]
+
+        fabric = zip(contest.stand_ins[0], contest.fabric, strict=True)
+        return contest.place([_fabric_s(each, cell, changed) for each, (_, cell) in fabric], hosts_today_s)
+
+    if own := scenario.semantics.slots:
+        made += _steps(contest, "slots", own, SLOTS, partial(with_semantics, "slots"), more_helps=True)
     if scenario.semantics.headers:
-        values = [(count, _semantics(elements=count)) for count in sorted(LEGAL_ELEMENTS)]
-        made += _steps(contest, "elements", scenario.semantics.elements, values, fabric_only=True)
+        own = scenario.semantics.elements
+        made += _steps(contest, "elements", own, sorted(LEGAL_ELEMENTS), partial(with_semantics, "elements"))
     return made
 
 
@@ -209,18 +242,58 @@ def speed_map(contest: Contest) -> Map:
     speeds = SPEEDS if contest.stand_ins[0][0].setup.compute_s else (1.0,)
     places = in_threads(lambda at: _at(contest, at[0], at[1] / own), product(speeds, bandwidths))
     rows = tuple(tuple(places[at : at + len(bandwidths)]) for at in range(0, len(places), len(bandwidths)))
-    return Map(tuple(bandwidths), tuple(speeds), rows)
+    by_workers = _by_workers(contest, [each / own for each in bandwidths])
+    gpus = contest.scenario.gpus_per_host
+    workers = tuple(hosts * gpus for hosts in by_workers)
+    return Map(tuple(bandwidths), tuple(speeds), rows, workers, tuple(by_workers.values()))
+
+
+def _by_workers(contest: Contest, bandwidths: Sequence[float]) -> dict[int, tuple[Place, ...]]:
+    """Who wins with other numbers of hosts, at so many times today's bandwidth."""
+    least = contest.least_hosts
+    if least is None:
+        return {}
+    made = {}
+    for hosts in sorted({*(each for each in MAP_WORKERS if each >= least), contest.scenario.workers}):
+        fabric_s, hosts_s = contest.with_workers(hosts)
+        if float("inf") in (min(fabric_s), min(hosts_s)):
+            continue
+        cells = [cell for _, cell in (*contest.fabric, *contest.hosts)]
+        today = [*contest.stand_ins[0], *contest.stand_ins[1]]
+        stand_ins = in_threads(partial(_stood_in_with, hosts), zip(cells, today, (*fabric_s, *hosts_s), strict=True))
+        kinds = stand_ins[: len(fabric_s)], stand_ins[len(fabric_s) :]
+
+        made[hosts] = tuple(in_threads(partial(_place_with, contest, *kinds), bandwidths))
+    return made
+
+
+def _stood_in_with(hosts: int, finalist: tuple[Scenario, Corrected, float]) -> Corrected | None:
+    """What is played for a finalist with another number of hosts; None if it cannot be.
+
+    Args:
+        finalist: its cell, what is played for it today, and its time with so many hosts.
+    """
+    scenario, today, time_s = finalist
+    if time_s == float("inf"):
+        return None
+    here, there = (_stand_in(replace(scenario, workers=each)) for each in (scenario.workers, hosts))
+    if here == there:
+        return today.standing_for(time_s)
+    setup = Setup.of(there)
+    return Corrected.to(time_s, setup, setup.played_s())
+
+
+def _place_with(
+    contest: Contest, fabric: Sequence[Corrected | None], hosts: Sequence[Corrected | None], bandwidth: float
+) -> Place:
+    """Who wins at so many times today's bandwidth."""
+    times = [
+        [float("inf") if each is None else each.played_s(1.0, bandwidth) for each in kind] for kind in (fabric, hosts)
+    ]
+    return contest.place(*times)
 
 
 Changed = Callable[[Scenario], Scenario]
-
-
-def _with_workers(count: int, scenario: Scenario) -> Scenario:
-    return replace(scenario, workers=count)
-
-
-def _semantics(**changed: int) -> Changed:
-    return lambda each: replace(each, semantics=replace(each.semantics, **changed))  # type: ignore[arg-type]
 
 
 def _stand_in(scenario: Scenario) -> Scenario:
@@ -245,38 +318,27 @@ def _steps(
     contest: Contest,
     what: str,
     now: int,
-    values: Iterable[tuple[int, Changed]],
-    fabric_only: bool = False,
+    values: Sequence[int],
+    place_at: Callable[[int], Place | None],
     more_helps: bool = False,
 ) -> list[Change]:
     """The nearest values on both sides of today's at which the fabric pays if it does not today, or the reverse.
 
     Args:
-        values: with what they change of a scenario, in ascending order.
-        fabric_only: the hosts' mechanisms stay as they are.
+        values: in ascending order.
+        place_at: who wins with one; None if nothing can be played.
         more_helps: the higher the value, the faster the fabric; so one side is enough, and halving it finds the value.
     """
-    hosts_today_s = [each.iteration_ms / 1e3 for each, _ in contest.hosts]
-    today = contest.place([each.iteration_ms / 1e3 for each, _ in contest.fabric], hosts_today_s).pays
-    values = list(values)
+    today = contest.place(*contest.with_workers(contest.scenario.workers)).pays
+    there = cache(place_at)
 
-    @cache
-    def there(changed: Changed) -> Place | None:
-        if fabric_only:
-            fabric = zip(contest.stand_ins[0], contest.fabric, strict=True)
-            return contest.place([_fabric_s(each, cell, changed) for each, (_, cell) in fabric], hosts_today_s)
-        cells = [changed(scenario) for _, scenario in (*contest.fabric, *contest.hosts)]
-        times_s = in_threads(_played_s, cells)
-        fabric_s, hosts_s = times_s[: len(contest.fabric)], times_s[len(contest.fabric) :]
-        return None if min(hosts_s) == float("inf") else contest.place(fabric_s, hosts_s)
-
-    def differs(value: tuple[int, Changed]) -> bool:
-        place = there(value[1])
+    def differs(value: int) -> bool:
+        place = there(value)
         return place is not None and place.pays is not today
 
     made = []
-    above = [each for each in values if each[0] > now]
-    below = [each for each in reversed(values) if each[0] < now]
+    above = [each for each in values if each > now]
+    below = [each for each in reversed(values) if each < now]
     for side, ordered in (("above", above), ("below", below)):
         if more_helps and today is (side == "above"):
             continue
@@ -285,8 +347,8 @@ def _steps(
         else:
             first = next((number for number, each in enumerate(ordered) if differs(each)), len(ordered))
         if first < len(ordered):
-            value, changed = ordered[first]
-            place = there(changed)
+            value = ordered[first]
+            place = there(value)
             assert place is not None, "it differs"
             plan = place.fabric if place.pays else place.hosts
             made.append(Change(what, what, now, value, side, place.pays, plan))

@@ -30,6 +30,18 @@ PS_PER_NS = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class HostLink:
+    """A worker's cable, where each has its own.
+
+    Attributes:
+        delay_ns: one way; a message between two hosts has both hosts' delays.
+    """
+
+    rate_bits_s: float
+    delay_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """A network between hosts.
 
@@ -50,6 +62,7 @@ class Network:
             whole messages.
         window_bytes: of a stream of such parts: that are under way without an acknowledgement, at most. 0 for any number.
         timeout_ns: after which such a stream sends the last frame of a message again, if that is lost.
+        host_links: of worker 0, 1, ... of a star, in place of bandwidth and latency; jobs apart have the same ones each.
         topology: replaces star and racks: any tree, with its cables' rates and delays.
         declaration: a table [topology], which is declared with as many hosts as are played; replaces star and racks, too.
         efficiency: share of values in a cable's traffic.
@@ -74,6 +87,7 @@ class Network:
     turn_bytes: int = 0
     window_bytes: int = 0
     timeout_ns: int = 0
+    host_links: tuple[HostLink, ...] = ()
     topology: Topology | None = None
     declaration: Mapping[str, Any] | None = None
     efficiency: float = 1.0
@@ -249,8 +263,28 @@ def topology_of(network: Network, workers: int, servers: int) -> Topology:
         return declared_topology(network, workers, servers)
     if network.racks > workers:
         raise NetworkError(f"racks must be in 1..{workers}, the number of workers' hosts, not {network.racks}")
-    flat = star(workers, servers, network.bandwidth_bits_s, network.latency_ns / 2)
+    flat = star_of(network, workers, servers)
     return flat if network.racks == 1 else _with_racks(flat, network)
+
+
+def star_of(network: Network, workers: int, servers: int) -> Topology:
+    """A network's hosts on one switch.
+
+    Raises:
+        NetworkError: workers' cables are given, and there are more or fewer workers.
+    """
+    flat = star(workers, servers, network.bandwidth_bits_s, network.latency_ns / 2)
+    links = network.host_links
+    if not links:
+        return flat
+    if workers % len(links):
+        raise NetworkError(f"links of {len(links)} hosts are known, and not of {workers}")
+    own = (links[number % len(links)] for number in range(workers))
+    cables = [
+        replace(cable, rate_bits_s=link.rate_bits_s, delay_ns=link.delay_ns)
+        for cable, link in zip(flat.cables, own, strict=False)
+    ]
+    return replace(flat, cables=(*cables, *flat.cables[workers:]))
 
 
 def declared_topology(network: Network, workers: int, servers: int) -> Topology:

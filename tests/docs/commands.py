@@ -92,6 +92,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"netfold switch .*": [Smaller("$", " --exit-when-idle 0.5")],
     r"netfold train .*": [Smaller("( --iterations 20)?$", " --iterations 2")],
     r"netfold ask --search": Elsewhere("names the command; a model is missing"),
+    r"netfold ask --search .*--links .*": Elsewhere("needs links that were measured; docs/bench.md measures some and asks"),
     r"netfold ask --search --mix .*": Elsewhere("tests/unit/netfold/test_recommend.py has such a file"),
     r"emulation run fabric-vs-host( --real-time)?( --miniature)?": [
         Smaller("( --real-time)?( --miniature)?$", " --miniature --only inception3-ring-")

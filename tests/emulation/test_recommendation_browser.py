@@ -27,9 +27,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_is_rendered_without_a_word(page: Path) -> None:
     dom, console = browse(page, "--dump-dom")
     assert console == []
-    for heading in ("What would change the answer", "Bandwidth and GPU speed", "Plans", "Assumptions"):
+    for heading in (
+        "What would change the answer",
+        "Bandwidth and GPU speed",
+        "Bandwidth and number of workers",
+        "Plans",
+        "Assumptions",
+    ):
         assert f"<h2>{heading}</h2>" in dom
-    assert len(re.findall(r'class="[a-z]+ today"', dom)) == 1
+    assert len(re.findall(r'class="[a-z]+ today"', dom)) == 2  # one in each map
 
 
 def test_nothing_sticks_out_on_a_phone(page: Path) -> None:

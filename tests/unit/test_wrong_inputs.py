@@ -235,7 +235,11 @@ WRONG = [
     ("netfold suite run --way replay --dilation 0.5", "--dilation must be at least 1, not 0.5", 2),
     ("netfold suite run --hosts {files}/h_twice", "--hosts needs --way replay or train", 2),
     ("netfold suite run --way train --hosts {files}/h_unkey", "{files}/h_unkey, line 1: 'foo=1' is not one of", 1),
-    ("netfold suite run --controller http://a:1", "--launcher and --controller are of real hosts: they need", 2),
+    (
+        "netfold suite run --controller http://a:1",
+        "--launcher, --controller and --switch-at are of real hosts: they need",
+        2,
+    ),
     ("netfold suite run --predictor x", "unknown predictor 'x'; legal are", 1),
     ("netfold suite run --output {files}", "{files} holds other things than a suite: name another", 1),
     ("netfold suite report {files}/folder", "{files}/folder has no suite.json: it is not the directory of a suite", 1),
@@ -1187,7 +1191,11 @@ WRONG = [
         "unknown predictor 'x'; legal are gpipe, horovod,",
         1,
     ),
-    ('emulation run fabric-vs-host --launcher "" --output {files}/out', "--launcher and --controller are of real", 2),
+    (
+        'emulation run fabric-vs-host --launcher "" --output {files}/out',
+        "--launcher, --controller and --switch-at are of real",
+        2,
+    ),
     (
         "emulation run fabric-vs-host --hosts {files}/nothere --output {files}/out",
         "{files}/nothere cannot be read: No such",

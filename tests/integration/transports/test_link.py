@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 
-from hostlib.system.tcp_counters import ByteCounts, tcp_bytes
+from hostlib.system.tcp_counters import ByteCounts, tcp_bytes, tcp_segments
 
 NOBODYS_PORT = 1
 
@@ -27,3 +27,19 @@ def test_bytes_count_when_they_are_sent_and_when_they_are_here() -> None:
             # Both ends are this process's.
             assert tcp_bytes(NOBODYS_PORT) - before == ByteCounts(1_000_012, 1_000_012)
             assert tcp_bytes(port) == before
+
+
+def test_segments_with_payload_are_counted() -> None:
+    """Of one connection, both ends of which are this process's; the listening socket has none."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        near = socket.create_connection(listening.getsockname())
+        far, _ = listening.accept()
+    with near, far:
+        before = tcp_segments(leave_out_port=0)
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(7):
+            near.sendall(b"x")
+            assert far.recv(1) == b"x"
+        after = tcp_segments(leave_out_port=0)
+        assert (after[0] - before[0], after[1] - before[1]) == (7, 7)
+        assert tcp_segments(leave_out_port=near.getpeername()[1]) == (0, 0)

@@ -78,6 +78,47 @@ def test_the_map_agrees_with_the_answer(printed: dict) -> None:  # type: ignore[
     assert today["hosts_ms"] == pytest.approx(by_name["ring"])
 
 
+def test_the_map_by_workers_agrees_with_the_answer_and_the_changes(printed: dict) -> None:  # type: ignore[type-arg]
+    map_ = printed["map"]
+    assert map_["workers"] == [4, 16, 64, 256, 1024] and len(map_["by_workers"]) == 5
+    assert all(len(row) == len(map_["bandwidths_bits_s"]) for row in map_["by_workers"])
+    now = map_["bandwidths_bits_s"].index(1e9)
+    own = map_["by_workers"][0]
+    assert own == map_["places"][map_["speeds"].index(1.0)]
+    # A hundred times the bandwidth leaves less to gain, with every number of workers.
+    for row in map_["by_workers"]:
+        assert row[now]["fabric_ms"] > row[-1]["fabric_ms"] and row[now]["speedup"] >= row[-1]["speedup"] - 0.01
+    # A ring of more workers has more to pass on than a switch, which sums once.
+    gains = [row[now]["speedup"] for row in map_["by_workers"]]
+    assert gains == sorted(gains)
+    for change in printed["changes"]:
+        if change["what"] == "workers" and change["at"] in map_["workers"]:
+            assert map_["by_workers"][map_["workers"].index(change["at"])][now]["fabric_pays"] is change["fabric_pays"]
+
+
+def test_a_place_of_the_map_is_a_question_of_its_own() -> None:
+    """With another number of workers and another bandwidth, asked anew."""
+    found = json.loads(CliRunner().invoke(main, [*WORDS, "--tflops", "1", "--bucket", "25MiB", "--json"]).stdout)["map"]
+    place = found["by_workers"][found["workers"].index(16)][found["bandwidths_bits_s"].index(10e9)]
+    asked = netfold.ask("lenet", 16, "10gbit", mechanisms=["ring", "inagg+mcast"], tflops=1.0, bucket="25MiB")
+    times = {row.mechanism: row.iteration_ms for row in asked.rows}
+    assert place["fabric_ms"] == pytest.approx(times["inagg+mcast"], rel=0.05)
+    assert place["hosts_ms"] == pytest.approx(times["ring"], rel=0.05)
+
+
+def test_there_is_no_map_by_workers_of_given_hosts() -> None:
+    found = json.loads(CliRunner().invoke(main, [*WORDS, "--straggler", "1=2", "--json"]).stdout)["map"]
+    assert found["places"] and found["workers"] == found["by_workers"] == []
+
+
+def test_a_row_with_which_nothing_can_be_played_is_left_out() -> None:
+    """Eight slots are for 16 workers' streams at most."""
+    found = json.loads(
+        CliRunner().invoke(main, [*WORDS[:8], "--mechanism", "ring,ring+mcast", "--slots", "8", "--json"]).stdout
+    )
+    assert found["map"]["workers"] == [4, 16]
+
+
 def test_python_gives_the_same() -> None:
     of_command = json.loads(CliRunner().invoke(main, [*WORDS[:8], "--json"]).stdout)
     found = netfold.recommend("lenet", cluster=netfold.Cluster(workers=4, bandwidth="1gbit"))
@@ -113,7 +154,7 @@ def test_the_page_holds_what_was_found(tmp_path: Path) -> None:
     answer = done.stdout.splitlines()[0]
     assert answer in text.replace("&#39;", "'") and f"report: {page}" in done.stdout
     assert not re.search(r"https?://", text)
-    for section in ("changes", "map", "plans", "mix", "assumptions"):
+    for section in ("changes", "map", "map-workers", "plans", "mix", "assumptions"):
         assert f'<section id="{section}">' in text
 
 

@@ -182,7 +182,8 @@ def test_a_cell_that_fails_has_a_row_and_the_others_run(tmp_path: Path) -> None:
     rows = run.go(events.append)
     why = {row["framework"]: row["failed"] for row in rows}
     assert "needs 3 hosts, with its servers" in why["ps"]
-    assert "needs a fabric: name its --controller" in why["inagg+mcast"]
+    assert "--switch-at ADDRESS runs one on this machine, --controller URL names a fabric's" in why["inagg+mcast"]
+    assert "without, butterfly, " in why["inagg+mcast"] and why["inagg+mcast"].endswith("tree are legal")
     assert [event["event"] for event in events if event["event"] != "cell"] == ["failed"] * 2
     assert len(run.left) == 2  # they are tried again
 

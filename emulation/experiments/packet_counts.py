@@ -1,0 +1,42 @@
+"""What a worker sent, received and sent again: packets of the slot protocol if it is used, else TCP's with payload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hostlib.schedules.schedule import FabricUse
+from hostlib.strategies.strategy import choose
+from hostlib.system.tcp_counters import tcp_retransmits, tcp_segments
+
+
+@dataclass(frozen=True, slots=True)
+class PacketCounts:
+    """So far, or between two times."""
+
+    sent: int = 0
+    received: int = 0
+    again: int = 0
+
+    @classmethod
+    def of(cls, engine: Mapping[str, int] | None, port: int) -> PacketCounts:
+        """So far.
+
+        Args:
+            engine: the packet engine's counters; None without one.
+            port: of the torch store, whose connections do not count.
+        """
+        if engine is not None:
+            return cls(engine["packets_sent"], engine["packets_received"], engine["retransmits"])
+        return cls(*tcp_segments(leave_out_port=port), tcp_retransmits(leave_out_port=port))
+
+    def __sub__(self, other: PacketCounts) -> PacketCounts:
+        return PacketCounts(self.sent - other.sent, self.received - other.received, self.again - other.again)
+
+    def busier(self, mechanism: str) -> int:
+        """Packets in the busier direction, of which those sent again are a share.
+
+        0 if they are none: receivers of multicasts count NACKs, which they also send while a source has nothing for them yet.
+        """
+        asks = choose(mechanism).mechanism.fabric_use is FabricUse.MULTICAST
+        return 0 if asks else max(self.sent, self.received)
