@@ -4,6 +4,7 @@
 # make p4         compile the P4 programs (or, without p4c, verify the committed ones)
 # make lint       ruff, mypy, clang-format
 # make tidy       clang-tidy
+# make test-torch  torch's own distributed tests on the backend, and scripts of Lightning, accelerate and Trainer
 # make claims     PASS or FAIL for the numbers of README and docs, of results files and of tables simulated again
 # make docs       the pages of docs/ as a site: build/site/index.html
 # make wheels     an sdist, and wheels for the Pythons that are here: build/dist
@@ -19,7 +20,7 @@ TIMED := tests/integration tests/chaos tests/emulation tests/docs
 DEALT := --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 
-.PHONY: demo test test-all p4 lint tidy claims docs wheels install clean
+.PHONY: demo test test-all test-torch p4 lint tidy claims docs wheels install clean
 .DEFAULT_GOAL := install
 
 install: $(STAMP)
@@ -54,6 +55,10 @@ test: CHOSEN := -m "not slow"
 test test-all: $(STAMP)
 	$(DRAWN) $(BIN)/python -m pytest $(COMPUTING) $(CHOSEN) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
 	$(DRAWN) $(BIN)/python -m pytest $(TIMED) $(CHOSEN) --numprocesses $(WORKERS) $(DEALT) $(PYTEST_FLAGS) || [ $$? -eq 5 ]
+
+test-torch: $(STAMP)
+	@PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check accelerate expecttest lightning transformers
+	@$(BIN)/python -m tests.torch_suite
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

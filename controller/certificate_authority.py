@@ -83,7 +83,7 @@ def _builder(name: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days:
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))  # other machines' clocks
+        .not_valid_before(now - timedelta(days=1))  # other machines' clocks, and one that is set back
         .not_valid_after(now + timedelta(days=days))
     )
 

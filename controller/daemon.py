@@ -26,7 +26,7 @@ from controller.primacy import AWAY_S, SILENCE_S, Primacy
 from controller.rates import MOST_REQUESTS
 from controller.repeated_warning import RepeatedWarning
 from controller.standby import hand_over, wait_for_primacy
-from controller.state_file import Standby, State, create_folder, running
+from controller.state_file import Standby, State, create_folder, is_full, running
 from controller.state_store import RecordedEntries, StateStore
 from controller.switches.embedded import Switches, start_switches
 from controller.switches.fleet import SwitchFleet
@@ -278,6 +278,7 @@ def _serve(
             rate=config.rate,
             token_required=not (is_local(config.http) or config.trusted_network),
             require_primary=primacy.require,
+            disk_full=lambda: is_full(config.state_dir),
         )
         took_over = f" and took over {len(jobs.jobs)} jobs" if jobs.jobs else ""
         service.events.append("controller-started", f"the controller {service.version} started{took_over}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,12 @@ def create_folder(directory: Path) -> None:
         raise StateError(
             f"the state folder {directory} cannot be created: {error.strerror}; choose another with --state-dir"
         ) from error
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk with a folder has not one block left for this user."""
+    space = os.statvfs(folder)
+    return (space.f_bfree if os.geteuid() == 0 else space.f_bavail) == 0
 
 
 def running(pid: int, http: str) -> StateError:

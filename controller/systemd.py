@@ -12,12 +12,29 @@ from pathlib import Path
 UNIT = Path(__file__).with_name("netfold-controller.service")
 
 
-def unit(config: Path) -> str:
-    """The unit file of a controller with this configuration, of the Python that runs now."""
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+CERTIFICATE_FILES = ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")
+
+
+def unit(config: Path, certificates: Path | None = None) -> str:
+    """The unit file of a controller with this configuration, of the Python that runs now.
+
+    Args:
+        certificates: folder of those that the configuration names. Its keys are their owner's alone, and the service has
+            a user of its own: systemd reads them for it (systemd.exec(5), LoadCredential).
+    """
     command = [sys.executable, "-m", "controller", "run", "--config", str(config.absolute())]
     # systemd expands % and $ in commands.
     line = shlex.join(command).replace("%", "%%").replace("$", "$$")
-    return UNIT.read_text().replace("{command}", line)
+    folder = None if certificates is None else str(certificates.absolute()).replace("%", "%%")
+    loaded = "" if folder is None else "".join(f"LoadCredential={name}:{folder}/{name}\n" for name in CERTIFICATE_FILES)
+    return UNIT.read_text().replace("{command}", line).replace("{credentials}\n", loaded)
+
+
+def credentials() -> Path | None:
+    """The folder in which systemd has put the certificates that the unit names; None if it names none."""
+    folder = Path(os.environ.get(CREDENTIALS, ""))
+    return folder if folder.is_absolute() and (folder / CERTIFICATE_FILES[0]).is_file() else None
 
 
 def notify(message: str) -> None:

@@ -13,7 +13,19 @@ from hostlib.protocol.addresses import SWITCH_MAC
 from hostlib.system.user_file import parse_json, read_text
 from hostlib.topology.switch_tree import SwitchTree
 
+MOST_PORT = 0x1FF
 LEAF_RANK = 0x8000  # Switch i of a topology has rank LEAF_RANK + i at its parent, above every worker's.
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An end of a cable: a port of a switch."""
+
+    switch: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"port {self.port} of {self.switch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,8 @@ class Switch:
         hosts: port number -> IPv4 address of the host that is plugged in there; a rank with that address gets that
             port. Ports without an entry are available to any rank.
         macs: port number -> MAC address of that host. The switches forward everything for that address to it.
+        cpu_port: the port that P4Runtime's packets leave and come in by; None where there is none. Cables between
+            switches that have one are checked.
         parent: name of the switch above; with `uplink`, this switch's port to it, and `downlink`, its port to here.
     """
 
@@ -40,6 +54,7 @@ class Switch:
     mac: int = SWITCH_MAC
     hosts: dict[int, str] = field(default_factory=dict)
     macs: dict[int, str] = field(default_factory=dict)
+    cpu_port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +85,12 @@ class Topology:
             ends = [(switch.name, port) for port in switch.ports]
             if switch.parent is not None:
                 ends += [(switch.name, switch.uplink), (switch.parent, switch.downlink)]
+            if switch.cpu_port is not None:
+                if not 1 <= switch.cpu_port <= MOST_PORT:
+                    raise ControllerError(
+                        f"topology: cpu_port {switch.cpu_port} of {switch.name} is not in 1..{MOST_PORT}"
+                    )
+                ends.append((switch.name, switch.cpu_port))
             for end in ends:
                 if end in used:
                     raise ControllerError(f"topology: port {end[1]} of {end[0]} is used twice")
@@ -134,12 +155,25 @@ class Topology:
         """Fabric address of each other switch -> the port of this switch that leads there."""
         return {other.address: self.towards(name, other.name) for other in self.switches if other.name != name}
 
+    def trunks(self, switch: Switch) -> list[int]:
+        """Ports of a switch with cables to other switches."""
+        up = [] if switch.parent is None else [switch.uplink]
+        return [*up, *(child.downlink for child in self.children(switch.name))]
+
+    def cables(self) -> list[tuple[End, End]]:
+        """Each direction of each cable between switches: (sender, receiver)."""
+        both: list[tuple[End, End]] = []
+        for switch in self.switches:
+            if switch.parent is not None:
+                lower, upper = End(switch.name, switch.uplink), End(switch.parent, switch.downlink)
+                both += [(lower, upper), (upper, lower)]
+        return both
+
     def flooded(self, switch: Switch) -> list[int]:
         """Ports of a switch for flooding: those with cables to hosts, or to switches that lead to hosts."""
         if not any(each.hosts for each in self.switches):
             return []
-        up = [] if switch.parent is None else [switch.uplink]
-        return [*sorted(switch.hosts), *up, *(child.downlink for child in self.children(switch.name))]
+        return [*sorted(switch.hosts), *self.trunks(switch)]
 
     def rank_of(self, name: str) -> int:
         """The rank of a switch at its parent."""
@@ -172,7 +206,7 @@ class Topology:
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise ControllerError(
                 f"topology: {error}; a switch has name, p4rt, device_id, address, ports, hosts, "
-                "macs and, below another, parent, uplink, downlink"
+                "macs, cpu_port and, below another, parent, uplink, downlink"
             ) from error
 
     @classmethod

@@ -33,6 +33,9 @@ class Cancelled(RuntimeError):
 class SumOverflow(OverflowError):
     pass
 
+class TensorsDiffer(ValueError):
+    pass
+
 class Engine:
     """
     UDP sockets, each with a thread and a stream of slots over it. Arrays (numpy or torch, 1-D, contiguous; float32, float16, bfloat16, int32) are summed in the order of submit().
@@ -55,6 +58,11 @@ class Engine:
         A new stream. pools: (first slot, slots) per port; servers: (address, port) per port of whoever sends the results, none for the switch.
         """
 
+    def echo(self, lane: int, fabric_address: str, fabric_port: int, question: bytes, seconds: float) -> int | None:
+        """
+        Send a packet to the fabric and wait so long until it comes back with nothing changed but its rank, which is returned; None if it does not.
+        """
+
     def submit(self, array: object, average: bool = False) -> int:
         """
         Begin to sum an array over the ranks, in place; the ticket to wait for.
@@ -62,7 +70,7 @@ class Engine:
 
     def wait(self, ticket: int, seconds: float) -> bool:
         """
-        Whether it is done, waiting so long. Raises SumOverflow (nothing was summed), Cancelled.
+        Whether it is done, waiting so long. Raises SumOverflow (nothing was summed), Cancelled, TensorsDiffer (likewise, and only configure() helps).
         """
 
     def allreduce(self, array: object, average: bool, deadline_s: float) -> None:
@@ -97,6 +105,52 @@ class Engine:
 
     def stats(self) -> dict[str, int]: ...
 
+class Scatter:
+    """
+    UDP sockets, each with a thread: reduce-scatters in which the switch sums what the others send of a shard, and its owner receives that. Arrays as Engine's.
+    """
+
+    def __init__(self, address: str, rank: int, world_size: int) -> None: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def ports(self) -> list[int]:
+        """By pool."""
+
+    @property
+    def position(self) -> int: ...
+
+    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, world_size: int, pools: Sequence[tuple[int, int]], elements: int, check: CheckWords, ends: Sequence[Sequence[tuple[str, int]]]) -> None:
+        """
+        A new stream. pools: (first slot, slots) by owner; ends: by rank, (address, port) for each pool.
+        """
+
+    def echo(self, pool: int, fabric_address: str, fabric_port: int, question: bytes, seconds: float) -> int | None:
+        """As Engine.echo."""
+
+    def submit(self, array: object, sums: object, average: bool) -> int:
+        """
+        Begin to sum an array, a shard for each rank; `sums` gets the others' sum of this rank's. The ticket.
+        """
+
+    def wait(self, ticket: int, seconds: float) -> bool:
+        """
+        Whether the others have what they need of this rank, and it has their sum. Raises as Engine.wait.
+        """
+
+    def halt(self) -> None:
+        """Stop sending and receiving, until configure()."""
+
+    def silent(self) -> float:
+        """Seconds in which nothing came though something is outstanding."""
+
+    def cancel(self) -> None:
+        """Make every wait() raise Cancelled."""
+
+    def stats(self) -> dict[str, int]: ...
+
 class Server:
     """
     A UDP socket with a thread that sends back what the switch has summed, as it came.
@@ -112,6 +166,9 @@ class Server:
 
     def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, world_size: int, first_slot: int, slots: int, elements: int, check: CheckWords, workers: Sequence[tuple[str, int]] = []) -> None:
         """Answer from now on: the switch, or each of the workers, by rank."""
+
+    def echo(self, fabric_address: str, fabric_port: int, question: bytes, seconds: float) -> int | None:
+        """As Engine.echo; halts first."""
 
     def halt(self) -> None:
         """Stop answering, until configure()."""
@@ -145,6 +202,9 @@ class Multicaster:
 
     def receive(self, stream: int, bytes: object) -> int:
         """Wait for the stream's next message, which has this size; the ticket."""
+
+    def echo(self, fabric_address: str, fabric_port: int, question: bytes, seconds: float) -> int | None:
+        """As Engine.echo; halts first."""
 
     def wait(self, ticket: int, seconds: float) -> bool:
         """Whether a message has left whole, or is here whole, waiting so long."""

@@ -19,6 +19,7 @@ def predict(
     *,
     trace: str | Path | None = None,
     size: str | None = None,
+    collective: str = "all_reduce",
     jobs: int = 1,
     apart: bool = False,
     pixels: int | tuple[int, ...] | None = None,
@@ -69,7 +70,9 @@ def predict(
         host_link: of each GPU to the others of its host: a name as `nvlink4`, or a rate as `400gbit`, each way.
         bandwidth: of every host's link, in each direction.
         trace: path of a trace file, simulated in place of a model.
-        size: of one bare all-reduce, in place of a model; 16 MiB if neither model, trace nor size is given.
+        size: of one bare tensor, in place of a model; 16 MiB if neither model, trace nor size is given.
+        collective: what is done with that tensor: all_reduce, reduce_scatter, all_gather, broadcast, reduce or
+            all_to_all. The size is that of each rank's whole tensor.
         jobs: number of identical jobs that run at the same time; with `apart`, each on its own hosts.
         pixels: shape of one example (--input): the width of square images, a number of tokens, or all extents; None for
             the model's own.
@@ -91,7 +94,8 @@ def predict(
         Times in seconds, and bytes per link.
 
     Raises:
-        UnknownNameError: there is no such mechanism, strategy or option.
+        UnknownNameError: there is no such mechanism, strategy, option or collective.
+        ScheduleError: the mechanism does not do the collective.
         QuantityError: a value is not a bandwidth, time or size.
         SimulationError: there is no such model, or the job or network is impossible.
 

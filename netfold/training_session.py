@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Literal
 
@@ -21,15 +21,19 @@ from hostlib.collectives.arguments import (
     require_lanes,
     require_own_address,
     require_silence,
+    require_slots,
     require_text,
 )
 from hostlib.collectives.bootstrap import join_group
 from hostlib.collectives.create import create_collective
+from hostlib.collectives.rank_collectives import RankCollectives
 from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK, ScheduledCollective
 from hostlib.collectives.vendor import LibraryCollective, require_library
 from hostlib.errors import UnknownNameError
+from hostlib.fabric.admission import admitted_alike
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
 from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, find, find_fallback
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.pytorch.ddp_hook import HookState, average_hook
 from hostlib.pytorch.reduction import Reduction, require_summable
 from hostlib.pytorch.step_times import NS_PER_MS, Span, StepTimes, summary
@@ -114,10 +118,14 @@ class Session:
     """
 
     def __init__(
-        self, mechanism: str, context: RankContext, collective: ScheduledCollective | LibraryCollective
+        self,
+        mechanism: str,
+        context: RankContext,
+        collective: ScheduledCollective | LibraryCollective,
+        others: RankCollectives,
     ) -> None:
         self.mechanism, self.rank, self.world_size = mechanism, context.rank, context.world_size
-        self._collective = collective
+        self._collective, self._others = collective, others
         self._state = HookState(collective)
         self._remembered = _Remembered()
         self._at_end: tuple[list[dict[str, Any]], dict[str, int] | None] | None = None
@@ -150,6 +158,68 @@ class Session:
         future.add_done_callback(lambda _: setattr(span, "done_ns", time.perf_counter_ns()))
         return Reduction([future], lambda: [tensor])
 
+    def reduce_scatter(self, output: Tensor, tensor: Tensor, op: Literal["sum", "avg"] = "sum") -> Reduction:
+        """Start to sum or average a tensor over all ranks, of which each rank gets its shard.
+
+        Args:
+            output: gets shard r of the result on rank r; as many elements as `tensor` has, over the number of ranks.
+            tensor: shards of equal size, in the order of ranks; float32, float16, bfloat16, or int32 (`op="sum"` only);
+                on the CPU. It keeps its values; do not change them before `.wait()` returns.
+            op: "sum" or "avg".
+
+        Returns:
+            A handle whose `.wait()` returns when `output` holds the result.
+
+        Raises:
+            UnknownNameError: there is no such operation, or the dtype is not summed.
+            ScheduleError: the mechanism does no reduce-scatter on hosts.
+            HostlibError: the tensors do not fit each other. A missing rank is raised by `.wait()`.
+
+        Source: docs/mechanisms.md: which mechanism does which collective.
+        """
+        if op not in OPERATIONS:
+            raise UnknownNameError("operation", op, OPERATIONS)
+        return Reduction([self._others.reduce_scatter(output, tensor, op == "avg")], lambda: [output])
+
+    def all_gather(self, output: Tensor, tensor: Tensor) -> Reduction:
+        """Start to gather all ranks' tensors on every rank, bit for bit.
+
+        Args:
+            output: gets the tensors one after the other, in the order of ranks.
+            tensor: of any dtype, the same size on every rank; on the CPU. Do not change it before `.wait()` returns.
+
+        Returns:
+            A handle whose `.wait()` returns when `output` holds the result.
+
+        Raises:
+            ScheduleError: the mechanism does no all-gather on hosts.
+            JoinError: the mechanism needs the fabric, and the controller does not answer, or refuses.
+            HostlibError: the tensors do not fit each other. A missing rank is raised by `.wait()`.
+
+        Source: docs/mechanisms.md: which mechanism does which collective.
+        """
+        return Reduction([self._others.all_gather(output, tensor)], lambda: [output])
+
+    def broadcast(self, tensor: Tensor, root: int = 0) -> Reduction:
+        """Start to give all ranks the tensor of one of them, in place and bit for bit.
+
+        Args:
+            tensor: of any dtype, the same size on every rank; on the CPU. Neither read nor write it until `.wait()` has
+                returned.
+            root: the rank whose values all get.
+
+        Returns:
+            A handle whose `.wait()` returns when the tensor holds the result.
+
+        Raises:
+            ScheduleError: the mechanism does no broadcast on hosts.
+            JoinError: the mechanism needs the fabric, and the controller does not answer, or refuses.
+            HostlibError: the tensor is not dense, or there is no such rank. A missing rank is raised by `.wait()`.
+
+        Source: docs/mechanisms.md: which mechanism does which collective.
+        """
+        return Reduction([self._others.broadcast(tensor, root)], lambda: [tensor])
+
     def ddp_hook(self) -> tuple[HookState, Hook]:
         """Return the state and hook that average DDP's gradient buckets while the backward pass goes on.
 
@@ -175,7 +245,7 @@ class Session:
 
     def report(self) -> SessionReport:
         """Report what the session has done so far; after the session's end, all of it."""
-        failures, engine = self._at_end or (self._collective.failures, self._collective.stats())
+        failures, engine = self._at_end or self._so_far()
         steps = [step for step in self._remembered.of_steps if step.spans and all(s.done_ns for s in step.spans)]
         spans: dict[int, list[Span]] = {}
         for span in itertools.chain.from_iterable(step.spans for step in steps):
@@ -197,8 +267,12 @@ class Session:
             engine,
         )
 
+    def _so_far(self) -> tuple[list[dict[str, Any]], dict[str, int] | None]:
+        return [*self._collective.failures, *self._others.failures], self._collective.stats()
+
     def _end(self, graceful: bool) -> None:
-        self._at_end = list(self._collective.failures), self._collective.stats()
+        self._at_end = self._so_far()
+        self._others.close(graceful)
         self._collective.close(graceful)
 
 
@@ -217,6 +291,7 @@ def session(
     address: str = "127.0.0.1",
     fallback: str = DEFAULT_FALLBACK,
     lanes: int = 1,
+    slots: int | None = None,
     transport: str = DEFAULT_TRANSPORT,
 ) -> Iterator[Session]:
     """Run a mechanism between the processes that torchrun or mpirun started, for the duration of the `with` block.
@@ -235,6 +310,8 @@ def session(
         address: this host's IPv4 address towards the switch.
         fallback: the mechanism that takes over when the switch fails.
         lanes: sockets and threads that share a tensor on its way to the switch; 1 to 4.
+        slots: of the switch, for each lane: a power of two; None for 128. Fewer leave room for other jobs, and large
+            tensors are slower.
         transport: carries messages between hosts: `gloo` under torchrun, `mpi` under mpirun.
 
     Yields:
@@ -258,6 +335,8 @@ def session(
     require_silence("silence_s", silence_s)
     require_lanes("lanes", lanes)
     require_own_address("address", address)
+    if slots is not None:
+        require_slots("slots", slots, lanes)
     chosen = find(mechanism)
     chosen.require_hosts()
     require_library(chosen, transport)
@@ -265,13 +344,21 @@ def session(
     with (
         find_transport(transport).environment() as here,
         _default_group_as_before(),
-        join_group(here, "session", deadline_s, number=next(_numbers), patience_s=patience_s, silence_s=silence_s) as (
-            context,
-            job,
-        ),
+        join_group(
+            here,
+            "session",
+            deadline_s,
+            number=next(_numbers),
+            slots=slots or SLOTS_PER_POOL,
+            patience_s=patience_s,
+            silence_s=silence_s,
+        ) as (context, job),
     ):
+        context = replace(
+            context, admitted=admitted_alike(context.gloo, context.world_size), in_script=transport == DEFAULT_TRANSPORT
+        )
         collective = create_collective(chosen, context, controller, job, address, fallback=fallback, lanes=lanes)
-        made = Session(chosen.name, context, collective)
+        made = Session(chosen.name, context, collective, RankCollectives(chosen, context, controller, address))
         finished = False
         try:
             yield made

@@ -30,15 +30,15 @@ def loaded() -> Iterator[ForkServer]:
 
 
 class Ranks:
-    """Two of them; of subprocess.Popen what one needs of torchrun's."""
+    """Two of them, or `count`; of subprocess.Popen what one needs of torchrun's."""
 
     def __init__(
-        self, forks: ForkServer, folder: Path, script: Path, *arguments: str | Path, **environment: str
+        self, forks: ForkServer, folder: Path, script: Path, *arguments: str | Path, count: int = 2, **environment: str
     ) -> None:
         self._forks, self._errors = forks, folder / "errors"
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         common = {
-            "WORLD_SIZE": "2",
+            "WORLD_SIZE": str(count),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(self._store.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
@@ -48,7 +48,7 @@ class Ranks:
         with self._errors.open("wb") as file:
             self._pids = [
                 forks.fork(__name__, {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}, None, file.fileno())
-                for rank in range(2)
+                for rank in range(count)
             ]
 
     @property
@@ -58,7 +58,7 @@ class Ranks:
         return None if None in ended else next(filter(None, ended), 0)
 
     def poll(self) -> int | None:
-        """Where one has failed, the other is ended, too."""
+        """Where one has failed, the others are ended, too."""
         self._forks.listen(0)
         if any(self._forks.ended.get(pid) for pid in self._pids):
             self.kill()
@@ -71,7 +71,7 @@ class Ranks:
                     os.kill(pid, signal.SIGKILL)
 
     def communicate(self, timeout: float) -> tuple[None, str]:
-        """Until both have ended; what they said on standard error."""
+        """Until all have ended; what they said on standard error."""
         give_up = time.monotonic() + timeout
         while self.poll() is None:
             assert time.monotonic() < give_up, self._errors.read_text()

@@ -180,6 +180,7 @@ def install(patch: pytest.MonkeyPatch) -> ThreadedDevice:
         return device if device.on and tensor.device.type == "cpu" else device_of(tensor)
 
     for module in (
+        "hostlib.collectives.deferred_collective",
         "hostlib.collectives.scheduled_collective",
         "hostlib.collectives.vendor",
         "hostlib.collectives.shared_memory",

@@ -80,10 +80,12 @@ def examine(state_dir: Path) -> Iterator[Finding]:
         yield Finding("P4 program", "fail", str(error), "install netfold again, or make p4")
     for switch in status["switches"]:
         yield _switch(switch)
+    yield from _cables(status["cables"])
     slots = ask(state_dir, "/slots")
     yield Finding("slots", "ok", f"{slots['used']} of {slots['slots']} taken")
     for job in status["jobs"]:
         yield _job(job)
+        yield from _ports(job)
 
 
 def _files(state_dir: Path) -> Iterator[Finding]:
@@ -120,6 +122,18 @@ def _switch(switch: dict[str, Any]) -> Finding:
     return Finding(name, "ok", f"{where}, {refused:,} packets dropped")
 
 
+def _cables(cables: list[dict[str, Any]]) -> Iterator[Finding]:
+    for cable in cables:
+        if cable["state"] in ("crossed", "silent"):
+            yield Finding("cable", "fail", cable["text"], "plug it in there, or say in the topology where it is")
+    unchecked = [cable for cable in cables if cable["state"] == "unchecked"]
+    if unchecked:
+        found = f"{len(unchecked)} of {len(cables)} directions of cables between switches are unchecked"
+        yield Finding("cables", "warn", found, "give switches a cpu_port in the topology (docs/topology.md)")
+    elif cables and all(cable["state"] == "right" for cable in cables):
+        yield Finding("cables", "ok", f"{len(cables) // 2} between switches, both directions")
+
+
 def _job(job: dict[str, Any]) -> Finding:
     name = f"job {job['name']}"
     lost = sorted(rank["rank"] for rank in job["ranks"] if rank["state"] == "lost")
@@ -132,6 +146,13 @@ def _job(job: dict[str, Any]) -> Finding:
     if job["state"] != "ready":
         return Finding(name, "warn", there, "start the missing ranks, or end the others")
     return Finding(name, "ok", there)
+
+
+def _ports(job: dict[str, Any]) -> Iterator[Finding]:
+    for rank in job["ranks"]:
+        if rank["port"] == "silent":
+            remedy = "plug its host in there, or say in the topology where it is"
+            yield Finding("port", "fail", rank["port_text"], remedy)
 
 
 PLACE = 26

@@ -33,12 +33,23 @@ def jobs(ended: bool, state_dir: Path, as_json: bool) -> None:
 
 
 def _present(found: list[dict[str, Any]]) -> Table:
-    table = Table("job", "state", "rank", "address", "switch", "port", "position", "last heartbeat", "rank's state")
+    table = Table(
+        "job",
+        "state",
+        "rank",
+        "address",
+        "switch",
+        "port",
+        "port's check",
+        "position",
+        "last heartbeat",
+        "rank's state",
+    )
     for job in found:
         name = escape(job["name"])
         for rank in job["ranks"]:
             number = "server" if rank["rank"] == constants.RANK_ALL else str(rank["rank"])
-            where = (number, rank["address"], rank["switch"], str(rank["switch_port"]))
+            where = (number, rank["address"], rank["switch"], str(rank["switch_port"]), rank["port"])
             beat = f"{rank['last_heartbeat_s']:.1f} s ago"
             table.add_row(name, job["state"], *where, f"{rank['position']:,}", beat, rank["state"])
     return table

@@ -10,7 +10,7 @@ import click
 
 from controller.commands.start import start
 from controller.errors import ControllerError
-from controller.systemd import unit
+from controller.systemd import credentials, unit
 from hostlib.system.command import Command, json_option
 from hostlib.system.user_file import read_text
 from hostlib.text import option_types as types
@@ -42,12 +42,14 @@ def run(config: Path, systemd_unit: bool, as_json: bool) -> None:
         controller run --config controller.toml
     """
     words = options_of(config)
+    if (given := credentials()) is not None:
+        words.append(f"--certificates={given}")
     try:
         context = start.make_context("run", [*words, "--foreground", *(["--json"] if as_json else [])])
     except click.UsageError as error:
         raise ControllerError(f"{config}: {error.format_message()}") from error
     if systemd_unit:
-        click.echo(unit(config), nl=False)
+        click.echo(unit(config, context.params["certificates"]), nl=False)
         return
     with context:
         start.invoke(context)

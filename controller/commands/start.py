@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -12,12 +13,12 @@ from typing import Any
 import click
 
 from controller.commands.state_dir import state_dir_option
-from controller.errors import ControllerError
+from controller.errors import ControllerError, StateError
 from controller.jobs.job_table import LEASE_S, SHORTEST_LEASE_S
 from controller.listen_address import parse_listen_address
 from controller.primacy import BEAT_S, SHORTEST_SILENCE_S, SILENCE_S
 from controller.rates import MOST_REQUESTS
-from controller.state_file import STATE_FILE, State, create_folder, running
+from controller.state_file import STATE_FILE, State, create_folder, is_full, running
 from controller.switches.program import load_artifact
 from controller.topology import Topology, single
 from hostlib.protocol.addresses import FABRIC_ADDRESS
@@ -261,7 +262,10 @@ def _start_in_background(state_dir: Path, as_json: bool) -> None:
     earlier = State.read(state_dir)
     if earlier is not None and earlier.controller.alive:
         raise running(earlier.controller.pid, earlier.http)
+    os.umask(0o077)  # the log is nobody else's business either
     create_folder(state_dir)
+    if is_full(state_dir):  # the controller could not even log that
+        raise StateError(f"the disk with {state_dir} is full: make room, or choose another --state-dir")
     log = state_dir / "controller.log"
     options = sys.argv[sys.argv.index("start") + 1 :]
     command = [sys.executable, "-m", "controller", "start", *options, "--foreground"]

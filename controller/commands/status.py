@@ -45,6 +45,9 @@ def _print_status(described: dict[str, Any]) -> None:
             + (f", draining, {_jobs_left(switch['jobs'])}" if switch["draining"] else ""),
             soft_wrap=True,
         )
+    for cable in described["cables"]:
+        if cable["state"] in ("crossed", "silent"):
+            console.print(f"[red]{cable['text']}[/red]", soft_wrap=True)
     jobs = Table("job", "state", "ranks", "slots", "slowest position", title="jobs", title_justify="left")
     for job in described["jobs"]:
         positions = [rank["position"] for rank in job["ranks"]]
@@ -57,6 +60,9 @@ def _print_status(described: dict[str, Any]) -> None:
         )
     console.print(jobs if described["jobs"] else "jobs       none")
     names = [switch["name"] for switch in described["switches"]]
+    for rank in (rank for job in described["jobs"] for rank in job["ranks"]):
+        if rank["port"] == "silent":
+            console.print(f"[red]{escape(rank['port_text'])}[/red]", soft_wrap=True)
     counts = Table("counter", *names, title="packets", title_justify="left")
     for kind, prefix in (("events", ""), ("drops", "dropped: ")):
         for name, total in described[kind].items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -22,8 +23,12 @@ Kind = Literal[
     "join-refused",
     "rank-lost",
     "rank-back",
+    "port-wrong",
+    "port-right",
     "switch-down",
     "switch-up",
+    "cable-wrong",
+    "cable-right",
     "drain",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -72,16 +77,22 @@ class EventLog:
         folder: of events.jsonl and history.jsonl, which are read first; None keeps nothing.
         now: seconds since 1970.
         may_write: whether the files are still this process's.
+        clock: monotonic seconds, for limits that must not depend on how the clock is set.
 
     Attributes:
         closed: set when the controller ends, and readers that wait for events should go.
     """
 
     def __init__(
-        self, folder: Path | None, now: Callable[[], float], may_write: Callable[[], bool] = lambda: True
+        self,
+        folder: Path | None,
+        now: Callable[[], float],
+        may_write: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.now = now
         self._may_write = may_write
+        self._clock = clock
         self.closed = threading.Event()
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -119,7 +130,7 @@ class EventLog:
     def refused(self, text: str, job: str | None, rank: int | None) -> None:
         """Record a refused join, unless there are too many of them."""
         with self._lock:
-            now = self.now()
+            now = self._clock()
             if len(self._refused) == FLOOD_EVENTS and now - self._refused[0] < FLOOD_S:
                 self._unlisted += 1
                 self.counts["join-refused"] += 1

@@ -7,6 +7,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from controller.events.event_log import Kind
+from controller.jobs.job import PortState
+from controller.switches.cables import State
 
 
 class Answer(BaseModel):
@@ -59,7 +61,8 @@ class Place(Answer):
     """A member's place. While its job is `queued` there is only its position in the queue, from 1. The first fields
     come when there is room for the job, the others when all ranks have joined, and `state` is `ready`.
 
-    `secret` is the job's, for its members only (docs/protocol.md). `server` is only there if the job has one, and `workers` only for the server.
+    `secret` is the job's, for its members only (docs/protocol.md). `server` is only there if the job has one, and `workers`
+    only for the server, and for all ranks of policy `owners`.
     """
 
     state: Literal["queued", "waiting", "ready"]
@@ -85,10 +88,11 @@ class Joined(Place):
     token: str
 
 
-class JobState(Answer):
-    """What has become of the job."""
+class Beaten(Answer):
+    """What has become of the job, and of the check of the member's switch port: see RankStatus."""
 
     state: Literal["queued", "waiting", "ready"]
+    port: PortState
 
 
 class Ended(Answer):
@@ -112,7 +116,11 @@ class Left(Answer):
 
 
 class RankStatus(Answer):
-    """A member of a job. `rank` is 65535 for a server; `position` counts the chunks of its stream."""
+    """A member of a job. `rank` is 65535 for a server; `position` counts the chunks of its stream.
+
+    `port` is `right` if packets have been through the switch port, to and fro; `silent`: nothing that is sent there comes
+    back; `unchecked`: not yet, or the member does not take part. `port_text` says it in words.
+    """
 
     rank: int
     address: str
@@ -122,6 +130,8 @@ class RankStatus(Answer):
     last_progress_s: float
     position: int
     state: Literal["joined", "lost", "left"]
+    port: PortState
+    port_text: str
 
 
 class JobStatus(Answer):
@@ -173,6 +183,27 @@ class SwitchStatus(Answer):
     ports: dict[str, PortCounts]
 
 
+class EndOfCable(Answer):
+    """A port of a switch."""
+
+    switch: str
+    port: int
+
+
+class CableStatus(Answer):
+    """One direction of a cable between switches; `sender` and `receiver` are its ends as the topology says.
+
+    `crossed`: it ends elsewhere, as `found` says; `silent`: nothing comes in at a port of a cable; `unchecked`: not yet,
+    or a switch is down, or has no CPU port. `text` says it in words.
+    """
+
+    sender: EndOfCable
+    receiver: EndOfCable
+    state: State
+    found: EndOfCable | None
+    text: str
+
+
 class Status(Answer):
     """The fabric and its jobs. `events` and `drops` are sums over all switches; `time_s` counts from 1970."""
 
@@ -183,6 +214,7 @@ class Status(Answer):
     up: bool
     time_s: float
     switches: list[SwitchStatus]
+    cables: list[CableStatus]
     jobs: list[JobStatus]
     events: dict[str, int]
     drops: dict[str, int]

@@ -17,6 +17,8 @@ from controller.jobs.job import member_name
 AGE_S = 0.5  # several scrapers share a look at the switches
 JOB_STATES = ("queued", "waiting", "ready")
 RANK_STATES = ("joined", "lost", "left")
+# Not "job": Prometheus has a label of that name of its own, and would rename this one.
+JOB = "job_name"
 
 
 class FabricCollector(Collector):
@@ -61,7 +63,13 @@ def _about_switches(status: dict[str, Any]) -> Iterable[Metric]:
             events.add_metric([name, event], count)
         for reason, count in switch["drops"].items():
             drops.add_metric([name, reason], count)
-    return info, up, restarts, packets, bytes_, events, drops
+    cables = GaugeMetricFamily(
+        "netfold_cable_right", "Whether the cable leads where the topology says", labels=["switch", "port"]
+    )
+    for cable in status["cables"]:
+        if cable["state"] != "unchecked":
+            cables.add_metric([cable["sender"]["switch"], str(cable["sender"]["port"])], cable["state"] == "right")
+    return info, up, restarts, packets, bytes_, events, drops, cables
 
 
 def _about_jobs(status: dict[str, Any]) -> Iterable[Metric]:
@@ -69,12 +77,13 @@ def _about_jobs(status: dict[str, Any]) -> Iterable[Metric]:
     tally = Tally(job["state"] for job in status["jobs"])
     for state in JOB_STATES:
         jobs.add_metric([state], tally[state])
-    slots = GaugeMetricFamily("netfold_job_slots", "Slots of the job on each of its switches", labels=["job"])
-    ranks = GaugeMetricFamily("netfold_job_ranks", "Ranks of the job, with its server", labels=["job", "state"])
+    slots = GaugeMetricFamily("netfold_job_slots", "Slots of the job on each of its switches", labels=[JOB])
+    ranks = GaugeMetricFamily("netfold_job_ranks", "Ranks of the job, with its server", labels=[JOB, "state"])
     ages = GaugeMetricFamily(
-        "netfold_heartbeat_age_seconds", "Time since the rank's last heartbeat", labels=["job", "rank"]
+        "netfold_heartbeat_age_seconds", "Time since the rank's last heartbeat", labels=[JOB, "rank"]
     )
-    positions = GaugeMetricFamily("netfold_rank_position", "Chunks of the rank's stream", labels=["job", "rank"])
+    positions = GaugeMetricFamily("netfold_rank_position", "Chunks of the rank's stream", labels=[JOB, "rank"])
+    ports = GaugeMetricFamily("netfold_rank_port_right", "Whether the rank is at its switch port", labels=[JOB, "rank"])
     for job in status["jobs"]:
         slots.add_metric([job["name"]], sum(pool["slots"] for pool in job["pools"]))
         states = Tally(rank["state"] for rank in job["ranks"])
@@ -84,7 +93,9 @@ def _about_jobs(status: dict[str, Any]) -> Iterable[Metric]:
             who = [job["name"], member_name(rank["rank"]).removeprefix("rank ").removeprefix("the ")]
             ages.add_metric(who, rank["last_heartbeat_s"])
             positions.add_metric(who, rank["position"])
-    return jobs, slots, ranks, ages, positions
+            if rank["port"] != "unchecked":
+                ports.add_metric(who, rank["port"] == "right")
+    return jobs, slots, ranks, ages, positions, ports
 
 
 class RequestMetrics:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from controller.jobs.job import MOST_PRIORITY, Joining
+from controller.jobs.switch_share import HOSTS_PER_SWITCH
 from hostlib.protocol.slots import SLOTS_PER_POOL
 
 
@@ -49,7 +50,14 @@ class Join(BaseModel):
 
 
 class Heartbeat(BaseModel):
-    """A heartbeat with the rank's position in its stream of slots."""
+    """A heartbeat with the rank's position in its stream of slots.
+
+    `echoes`: for each of its UDP ports the `rank` of the packet that came back from the switch, null if none did
+    (docs/protocol.md, "Echoes").
+    """
 
     model_config = {"extra": "forbid"}
     position: int = Field(default=0, ge=0, lt=2**63)
+    echoes: list[Annotated[int, Field(ge=0, le=0xFFFF)] | None] | None = Field(
+        default=None, max_length=HOSTS_PER_SWITCH
+    )

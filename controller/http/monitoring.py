@@ -24,6 +24,8 @@ def monitoring_routes(service: Service, registry: CollectorRegistry) -> APIRoute
     def health() -> Any:
         """Whether the controller and all its switches are at work, as far as is known without asking them now."""
         service.switches.require_up()
+        if service.disk_full():
+            raise StateError("the disk with the controller's state is full: make room")
         if service.jobs.unsaved:
             raise StateError("the controller cannot write its state; it goes on trying")
         if service.events.failed is not None:

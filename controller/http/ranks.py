@@ -26,7 +26,7 @@ POLLING: dict[str, Any] = {
     "response_model_exclude_none": True,
     "responses": refusals(401, 403, 404, 422, 503),
 }
-BEATING: dict[str, Any] = {"response_model": answers.JobState, "responses": refusals(401, 403, 404, 413, 422)}
+BEATING: dict[str, Any] = {"response_model": answers.Beaten, "responses": refusals(401, 403, 404, 413, 422)}
 LEAVING: dict[str, Any] = {"response_model": answers.Left, "responses": refusals(401, 403, 404, 422, 503)}
 
 
@@ -51,8 +51,10 @@ def rank_routes(service: Service) -> APIRouter:
 
     def beaten(job: str, rank: int, body: Heartbeat, token: str | None, epoch: int | None) -> dict[str, Any]:
         with service.lock:
-            service.jobs.owned(job, rank, token, epoch)
-            return {"state": service.jobs.heartbeat(job, rank, body.position).state}
+            found, member = service.jobs.owned(job, rank, token, epoch)
+            if body.echoes is not None:
+                service.judge_port(found, member, body.echoes)
+            return {"state": service.jobs.heartbeat(job, rank, body.position).state, "port": member.port}
 
     def left(job: str, rank: int, token: str | None, epoch: int | None) -> dict[str, Any]:
         with service.changing() as jobs:
@@ -76,7 +78,10 @@ def rank_routes(service: Service) -> APIRouter:
 
     @router.post("/jobs/{job}/ranks/{rank}/heartbeat", **BEATING)
     def heartbeat(job: str, rank: int, body: Heartbeat, token: Bearer, epoch: int | None = None) -> dict[str, Any]:
-        """Send a heartbeat; 404 if the job, or the given epoch, is over."""
+        """Send a heartbeat; 404 if the job, or the given epoch, is over.
+
+        It may say what came back from the switch (`echoes`), by which the controller knows whether the rank is at its port.
+        """
         return beaten(job, _worker(rank), body, token, epoch)
 
     @router.delete("/jobs/{job}/ranks/{rank}", **LEAVING)

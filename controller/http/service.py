@@ -6,16 +6,17 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from controller.errors import RequestError
-from controller.events.event_log import EventLog
+from controller.events.event_log import EventLog, Kind
 from controller.events.job_watch import JobWatch
 from controller.jobs.job import Job, Rank
 from controller.jobs.job_table import JobTable
+from controller.jobs.port_check import judge_port, port_text
 from controller.rates import MOST_REQUESTS, Rates
 
 
@@ -25,6 +26,10 @@ class SwitchStatus(Protocol):
     def require_up(self) -> None: ...
 
     def describe(self) -> list[dict[str, Any]]: ...
+
+    def describe_cables(self) -> list[dict[str, Any]]: ...
+
+    def answers(self, switch: str) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -39,6 +44,7 @@ class Service:
         rate: requests a second of a client, and joins a second of a tenant; `rates` counts them.
         operator: the token of whoever may end jobs and drain switches.
         require_primary: raises a DeposedError if another controller is the primary.
+        disk_full: whether there is no room left for the controller's state.
     """
 
     version: str
@@ -56,6 +62,7 @@ class Service:
     rate: int = MOST_REQUESTS
     operator: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     require_primary: Callable[[], None] = lambda: None
+    disk_full: Callable[[], bool] = lambda: False
     rates: Rates = field(init=False)
     _watch: JobWatch = field(init=False)
     _looking: threading.Lock = field(default_factory=threading.Lock)
@@ -139,9 +146,21 @@ class Service:
             }
             if job.server is not None:
                 reply["server"] = _ends(job.server)
-            if rank is job.server:
+            if rank is job.server or job.policy == "owners":
                 reply["workers"] = [_ends(worker) for _, worker in sorted(job.ranks.items())]
         return reply
+
+    def judge_port(self, job: Job, member: Rank, echoes: Sequence[int | None]) -> None:
+        """Take what came back to a member from its switch port, and record what that shows.
+
+        Raises:
+            RequestError: see controller.jobs.port_check.
+        """
+        before = member.port, member.refuted
+        judge_port(job, member, echoes, self.clock(), self.switches.answers(member.switch))
+        if (member.port, member.refuted) != before and "silent" in (member.port, before[0]):
+            kind: Kind = "port-right" if member.port == "right" else "port-wrong"
+            self.events.append(kind, port_text(job, member), job.name, member.rank, member.switch)
 
     def describe(self, job: Job) -> dict[str, Any]:
         ranks = [
@@ -154,6 +173,8 @@ class Service:
                 "last_progress_s": round(self.clock() - rank.progress, 1),
                 "position": rank.position,
                 "state": rank.state,
+                "port": rank.port,
+                "port_text": port_text(job, rank),
             }
             for rank in sorted(job.everybody, key=lambda r: r.rank)
         ]
@@ -204,6 +225,7 @@ class Service:
             "up": all(switch["up"] for switch in switches),
             "time_s": time.time(),
             "switches": switches,
+            "cables": self.switches.describe_cables(),
             "jobs": self.describe_jobs(),
             "events": _summed(switch["events"] for switch in switches),
             "drops": _summed(switch["drops"] for switch in switches),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from controller.errors import RequestError
 from controller.jobs.switch_share import HOSTS_PER_SWITCH
@@ -16,12 +16,14 @@ SECRET_BYTES = 16
 
 # sum: the switches sum and multicast. server: they sum, a server finishes. shared: as server, in slots that jobs
 # overbook. chunk: a server's chunks are multicast. peers: every rank's chunks are multicast to the others, with a slot
-# pool for each rank.
-POLICIES = ("sum", "server", "shared", "chunk", "peers")
-WITHOUT_SERVER = ("sum", "peers")
+# pool for each rank. owners: likewise, but a rank's pool sums what the others send, for it.
+POLICIES = ("sum", "server", "shared", "chunk", "peers", "owners")
+WITHOUT_SERVER = ("sum", "peers", "owners")
+POOL_PER_RANK = ("peers", "owners")
 MOST_PRIORITY = 1000
 
 Place = tuple[str, int]  # switch name and port number
+PortState = Literal["right", "silent", "unchecked"]
 
 
 @dataclass(slots=True)
@@ -32,6 +34,9 @@ class Rank:
         replicas: one per pool; 0 in the pool of its own chunks.
         nonce: what it sent with its join, from which its token follows (rank_token.py).
         progress: when its position last changed, by its heartbeats; before the first change, when it joined.
+        port: whether it is at its switch port (port_check.py); silent: nothing that is sent there comes back.
+        silent_since: when it first said that nothing comes back.
+        refuted: it claimed an echo that the switch has not sent.
     """
 
     rank: int
@@ -46,6 +51,9 @@ class Rank:
     position: int = 0
     state: str = "joined"  # joined, lost, left
     nonce: str = field(default="", repr=False)
+    port: PortState = "unchecked"
+    silent_since: float | None = None
+    refuted: bool = False
 
 
 @dataclass(slots=True)
@@ -171,8 +179,8 @@ class Joining:
             raise RequestError(422, f"unknown policy {self.policy}; legal are {', '.join(POLICIES)}")
         if self.policy in WITHOUT_SERVER and self.rank == constants.RANK_ALL:
             raise RequestError(422, f"policy {self.policy} has no server; server, shared and chunk do")
-        if self.policy == "peers":
-            self._require_legal_peers()
+        if self.policy in POOL_PER_RANK:
+            self._require_pool_per_rank()
         elif not 1 <= len(self.udp_ports) <= LARGEST_POOLS:
             raise RequestError(422, f"{len(self.udp_ports)} UDP ports: a job has 1 to {LARGEST_POOLS} pools of slots")
         if self.policy == "shared" and len(self.udp_ports) > 1:
@@ -189,14 +197,15 @@ class Joining:
                 f"and a switch has {constants.SLOTS}",
             )
 
-    def _require_legal_peers(self) -> None:
+    def _require_pool_per_rank(self) -> None:
         if not 2 <= self.world_size <= HOSTS_PER_SWITCH:
             raise RequestError(
-                422, f"world size {self.world_size} is not in 2..{HOSTS_PER_SWITCH}, the ranks of policy peers"
+                422, f"world size {self.world_size} is not in 2..{HOSTS_PER_SWITCH}, the ranks of policy {self.policy}"
             )
         if len(self.udp_ports) != self.world_size:
             raise RequestError(
-                422, f"{len(self.udp_ports)} UDP ports: policy peers has a pool for each of {self.world_size} ranks"
+                422,
+                f"{len(self.udp_ports)} UDP ports: policy {self.policy} has a pool for each of {self.world_size} ranks",
             )
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from controller.errors import RequestError, ShortError, StateError, SwitchError
 from controller.jobs.allocation import NumberPool, SlotPool
-from controller.jobs.job import SECRET_BYTES, Job, JobEntries, Joining, Pool, Rank, member_name
+from controller.jobs.job import POOL_PER_RANK, SECRET_BYTES, Job, JobEntries, Joining, Pool, Rank, member_name
+from controller.jobs.port_check import forget_port
 from controller.jobs.quota import Quota
 from controller.jobs.rank_token import is_owner, require_owner
 from controller.jobs.switch_ports import SwitchPorts
@@ -45,7 +46,8 @@ class JobTable:
         lease_s: a rank without a heartbeat for so long is lost.
 
     Attributes:
-        unsaved: whether the last change could not be saved; `expire` tries again.
+        unsaved: whether the last change could not be saved, or was not made because it could not be; `expire` tries to
+            save again.
     """
 
     def __init__(
@@ -109,7 +111,8 @@ class JobTable:
             self._add(job, joining)
             installed = self._complete(job)
             self._save()
-        except Exception:
+        except Exception as error:
+            self._note(error)
             if installed:
                 self._take_back(job)
             self._forget_rank(job, joining.rank)
@@ -153,13 +156,15 @@ class JobTable:
             if job.state == "ready":
                 self._entries.remove(job)
             known.udp_ports, known.mac = after
+            forget_port(known)
             installed = False
             try:
                 if job.state == "ready":
                     self._entries.install(job)
                     installed = True
                 self._save()
-            except Exception:
+            except Exception as error:
+                self._note(error)
                 self._move_back(job, known, before, installed)
                 raise
         known.heartbeat = self._clock()
@@ -220,7 +225,7 @@ class JobTable:
             for number in range(job.pool_count):
                 job.pools.append(self._pool(job, number))
             leaves = {above for place in job.kept for above in self._topology.path(place[0])}
-            ways = job.pool_count - 1 if job.policy == "peers" else job.pool_count
+            ways = job.pool_count - 1 if job.policy in POOL_PER_RANK else job.pool_count
             below = sum(self._topology.switch(name).parent is not None for name in leaves)
             job.spare = self._replicas.take_all(job.world_size * ways + below * job.pool_count)
             if len(job.kept) == job.world_size:
@@ -269,6 +274,7 @@ class JobTable:
                 installed = self._complete(job)
                 self._save()
             except (RequestError, SwitchError, StateError) as error:
+                self._note(error)
                 if installed:
                     self._take_back(job)
                 self._release(job)
@@ -297,7 +303,7 @@ class JobTable:
         at_root = is_server or job.policy == "shared"
         member.switch, member.switch_port = self._ports.take(job, member, at_root)
         if not is_server:
-            own = member.rank if job.policy == "peers" else None
+            own = member.rank if job.policy in POOL_PER_RANK else None
             member.replicas = [0 if number == own else self._replica(job) for number in range(len(job.pools))]
 
     def _replica(self, job: Job) -> int:
@@ -512,7 +518,8 @@ class JobTable:
         try:
             if job.state == "ready":
                 self._entries.remove(job)
-        except StateError:
+        except StateError as error:
+            self._note(error)
             raise  # Nothing has been removed.
         except Exception:
             self._forget(job)
@@ -562,6 +569,10 @@ class JobTable:
     def _forget(self, job: Job) -> None:
         self.jobs.pop(job.name, None)
         self._release(copy.deepcopy(job))  # Whoever still looks at the job sees what it was.
+
+    def _note(self, error: Exception) -> None:
+        """Remember that the state cannot be written, also where that was found before anything was changed."""
+        self.unsaved |= isinstance(error, StateError)
 
     def _save(self) -> None:
         self.unsaved = True
@@ -614,7 +625,7 @@ class JobTable:
         self._last_epoch = max(self._last_epoch, last_epoch)
 
     def _revived(self, rank: dict[str, Any]) -> Rank:
-        return Rank(**{**rank, "heartbeat": self._clock(), "progress": self._clock()})
+        return Rank(**{**rank, "heartbeat": self._clock(), "progress": self._clock(), "silent_since": None})
 
 
 def _is_same_member(job: Job, known: Rank, joining: Joining) -> bool:

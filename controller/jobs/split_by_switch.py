@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from controller.jobs.job import Job, Rank
-from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from controller.jobs.job import POOL_PER_RANK, Job, Rank
+from controller.jobs.port_check import port_numbers
+from controller.jobs.switch_share import Echo, Member, SwitchShare, Upstream
 from controller.topology import Switch, Topology
 from hostlib.protocol import constants
 from hostlib.protocol.addresses import udp_host_mac
@@ -29,10 +30,10 @@ def shares(job: Job, topology: Topology) -> dict[str, list[SwitchShare]]:
 
 def _share(job: Job, topology: Topology, switch: Switch, top: str, used: set[str], number: int) -> SwitchShare:
     pool = job.pools[number]
-    source = job.ranks[number] if job.policy == "peers" else None
+    source = job.ranks[number] if job.policy in POOL_PER_RANK else None
     here = (rank for rank in job.ranks.values() if rank.switch == switch.name and rank is not source)
     ranks = sorted(here, key=lambda rank: rank.rank)
-    # For a rank's chunks the root is that rank's switch: a switch above may be below in this tree.
+    # For what goes from or to one rank the root is that rank's switch: a switch above may be below in this tree.
     near = [leaf for leaf in topology.children(switch.name) if leaf.name in used]
     below = [leaf for leaf in near if source is None or leaf.name not in topology.path(source.switch)]
     if source is not None and switch.name != top and switch.name in topology.path(source.switch):
@@ -53,10 +54,18 @@ def _share(job: Job, topology: Topology, switch: Switch, top: str, used: set[str
         above=_above(job, topology, switch, top, number)
         if source is None
         else _towards(source, topology, switch, number),
-        policy={"server": "sum", "peers": "chunk"}.get(job.policy, job.policy),
+        policy={"server": "sum", "peers": "chunk", "owners": "sum"}.get(job.policy, job.policy),
         offset=pool.offset,
         hosts=tuple(_hosts(job, topology, switch)),
+        echoes=tuple(_echoes(job, switch)),
     )
+
+
+def _echoes(job: Job, switch: Switch) -> Iterator[Echo]:
+    for member in job.everybody:
+        if member.switch == switch.name:
+            for udp_port, number in dict(zip(member.udp_ports, port_numbers(job, member), strict=True)).items():
+                yield Echo(member.rank, member.switch_port, _mac(member), member.address, udp_port, number)
 
 
 def _hosts(job: Job, topology: Topology, switch: Switch) -> Iterator[tuple[int, int]]:
@@ -73,8 +82,7 @@ def _hosts(job: Job, topology: Topology, switch: Switch) -> Iterator[tuple[int, 
 
 
 def _worker(rank: Rank, number: int) -> Member:
-    mac = udp_host_mac(rank.switch_port) if rank.mac is None else rank.mac
-    return Member(rank.rank, rank.switch_port, mac, rank.address, rank.udp_ports[number], rank.replicas[number])
+    return Member(rank.rank, rank.switch_port, _mac(rank), rank.address, rank.udp_ports[number], rank.replicas[number])
 
 
 def _leaf(leaf: Switch, topology: Topology, replica: int) -> Member:
@@ -111,5 +119,8 @@ def _towards(source: Rank, topology: Topology, switch: Switch, number: int) -> U
 
 
 def _host(host: Rank, number: int) -> Upstream:
-    mac = udp_host_mac(host.switch_port) if host.mac is None else host.mac
-    return Upstream("server", host.switch_port, mac, host.address, host.udp_ports[number], host.rank)
+    return Upstream("server", host.switch_port, _mac(host), host.address, host.udp_ports[number], host.rank)
+
+
+def _mac(host: Rank) -> int:
+    return udp_host_mac(host.switch_port) if host.mac is None else host.mac

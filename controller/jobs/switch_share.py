@@ -47,6 +47,23 @@ class Upstream:
 
 
 @dataclass(frozen=True, slots=True)
+class Echo:
+    """A UDP socket of a rank or server at a port of this switch, which proves that it is there.
+
+    Attributes:
+        port, mac, address, udp_port: where its packets come from, and where they go back to.
+        number: what goes back in the place of its rank.
+    """
+
+    rank: int
+    port: int
+    mac: int
+    address: str
+    udp_port: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchShare:
     """One slot pool of one job, as one switch sees it.
 
@@ -59,6 +76,7 @@ class SwitchShare:
         above: None if results are made here. "shared" requires a server, "chunk" a server or a parent.
         offset: of shared slots: pool base and hash. Packets then carry slots 0..slots - 1.
         hosts: MAC address -> port of the job's hosts, whose messages to each other also pass through.
+        echoes: of the job's ranks on this switch, and its server.
 
     Raises:
         ValueError: the fields contradict each other.
@@ -74,6 +92,7 @@ class SwitchShare:
     policy: str = "sum"
     offset: int = 0
     hosts: tuple[tuple[int, int], ...] = ()
+    echoes: tuple[Echo, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.members) <= HOSTS_PER_SWITCH:

@@ -21,7 +21,7 @@ from hostlib.system.process import Process, StartError, start_and_wait_ready
 
 START_TIMEOUT_S = 60.0
 LARGEST_TREE = 16
-UPLINK, FIRST_DOWNLINK = 100, 101
+UPLINK, FIRST_DOWNLINK, CPU_PORT = 100, 101, 500
 IDLE_S = 60
 HERE = "127.0.0.1"
 ANYWHERE = f"{HERE}:0"
@@ -177,8 +177,12 @@ def start_switches(
         Switch(f"leaf{n}", ANYWHERE, 1, str(address - n - 1), anywhere, "root", UPLINK, FIRST_DOWNLINK + n)
         for n in range(leaves)
     ]
+    if leaves:
+        # The cables of a tree are checked; a switch by itself has none.
+        wanted = [replace(switch, cpu_port=CPU_PORT) for switch in wanted]
     options = {
         switch.name: {
+            **({} if switch.cpu_port is None else {"--cpu-port": switch.cpu_port}),
             "--udp-destination": f"{switch.address}:{constants.NETFOLD_UDP_PORT}",
             "--exit-when-idle": f"{IDLE_S:g}s",
             "--seed": (seed * LARGEST_TREE + number) % 2**63,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from controller.errors import SwitchError
 from controller.jobs.job import Job
 from controller.jobs.split_by_switch import shares
+from controller.switches.cables import CableWatch
+from controller.switches.own_entries import OwnEntries
 from controller.switches.program import Artifact
 from controller.switches.session import P4RuntimeSession, Probe
 from controller.topology import Switch, Topology
 
 RECONNECT_TIMEOUT_S = 1.0
 NOTICE_S = 2.5  # A switch that has been silent for this long counts as not answering.
+JUST_NOW_S = 1.0  # it is asked four times a second
 AWAY_S = 3.0  # After no probes for this long (a stopped or busy controller), silence means nothing.
 
 
@@ -52,6 +55,7 @@ class SwitchFleet:
 
     Attributes:
         clock: monotonic seconds.
+        cables: whether those between switches are right; None before the first push.
         suspended: why no rank may join while switches are being recovered; None while all are at work. In the meantime
             only the recovery writes to switches.
 
@@ -67,6 +71,7 @@ class SwitchFleet:
     ) -> None:
         self.topology = topology
         self.suspended: str | None = None
+        self.cables: CableWatch | None = None
         self.lines: dict[str, SwitchState] = {}
         self._connect = connect
         self.clock = clock
@@ -122,23 +127,14 @@ class SwitchFleet:
             # One switch has been restarted: the other switches' entries belong to jobs that cannot go on.
             for switch in self.topology.switches:
                 self._push(switch, artifact, anew=True)
+        self.cables = CableWatch(self.topology, self.session_of, artifact.elements, self.clock)
         return any(pushed)
 
     def _push(self, switch: Switch, artifact: Artifact, anew: bool) -> bool:
         line = self.lines[switch.name]
-        pushed = line.session.push(artifact, anew=anew, **self._own(switch))
+        pushed = line.session.push(artifact, OwnEntries.of(switch, self.topology), anew)
         line.answered_s = self.clock()
         return pushed
-
-    def _own(self, switch: Switch) -> dict[str, Any]:
-        """What a switch is told of itself and its surroundings: see P4RuntimeSession.push."""
-        return {
-            "address": switch.address,
-            "mac": switch.mac,
-            "forwarding": self.topology.forwarding(switch.name),
-            "flooded": self.topology.flooded(switch),
-            "sources": self.topology.fabric_sources(switch.name),
-        }
 
     def reconcile(self, jobs: Iterable[Job]) -> None:
         """Make every switch have the entries of these jobs, as far as they are ready, and no others.
@@ -149,7 +145,17 @@ class SwitchFleet:
         by_job = [shares(job, self.topology) for job in jobs if job.state == "ready"]
         for switch in self.topology.switches:
             here = [parts[switch.name] for parts in by_job if switch.name in parts]
-            self.lines[switch.name].session.reconcile(here, **self._own(switch))
+            self.lines[switch.name].session.reconcile(here, OwnEntries.of(switch, self.topology))
+
+    def session_of(self, name: str) -> P4RuntimeSession | None:
+        """The session with a switch that is up; None if it is down."""
+        line = self.lines[name]
+        return line.session if self.suspended is None and line.up else None
+
+    def answers(self, name: str) -> bool:
+        """Whether a switch has answered a probe just now."""
+        line = self.lines.get(name)
+        return line is not None and line.up and self.clock() - line.answered_s < JUST_NOW_S
 
     def require_up(self) -> None:
         """Raise SwitchError naming a switch that is gone."""
@@ -195,6 +201,10 @@ class SwitchFleet:
         empty.
         """
         return [self._describe(switch) for switch in self.topology.switches]
+
+    def describe_cables(self) -> list[dict[str, Any]]:
+        """Per direction of each cable between switches: sender, receiver, state, found, text."""
+        return [] if self.cables is None else [{**asdict(c), "text": str(c)} for c in self.cables.cables]
 
     def _describe(self, switch: Switch) -> dict[str, Any]:
         line = self.lines[switch.name]

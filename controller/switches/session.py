@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -25,10 +27,10 @@ from p4runtime_sh.p4runtime import (
 from controller.errors import ElectionError, SwitchError
 from controller.jobs.switch_share import SwitchShare
 from controller.switches.entry_comparison import difference, everything
+from controller.switches.own_entries import OwnEntries
 from controller.switches.program import Artifact
 from controller.switches.table_entries import Names
 from hostlib.protocol import constants
-from hostlib.protocol.addresses import SWITCH_MAC
 from hostlib.system.certificate_folder import CertificateFolder
 
 CONNECT_TIMEOUT_S = 10.0
@@ -37,6 +39,7 @@ RPC_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 2.0
 PROBE_TIMEOUT_S = 4.0
 COMPILE_TIMEOUT_S = 60.0
+MOST_UNREAD = 256  # messages from the switch
 BIDS = 5  # against another controller that bids, too
 HIGHEST_ID = 2**128 - 1
 # Raised by gRPC: ValueError for a call on a channel that another thread has closed; FutureCancelledError: see
@@ -54,6 +57,14 @@ INSERT, DELETE = p4runtime_pb2.Update.INSERT, p4runtime_pb2.Update.DELETE
 
 def _mute(record: logging.LogRecord) -> bool:
     return False
+
+
+class _Bounded(queue.Queue[Any]):
+    """A queue that drops what comes when it is full."""
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        with contextlib.suppress(queue.Full):
+            super().put(item, block=False)
 
 
 class Probe(Protocol):
@@ -74,7 +85,13 @@ class Client(P4RuntimeClient):
     _demoted = False
 
     def handshake(self) -> None:
-        """The library calls this when the stream is open; `become_primary` does what it is for."""
+        """The library calls this when the stream is open; `become_primary` does what it is for.
+
+        What is not an answer to a bid is kept up to a limit: a switch says it unasked.
+        """
+        for kind in self.stream_in_q:
+            if kind != "arbitration":
+                self.stream_in_q[kind] = _Bounded(MOST_UNREAD)
 
     def become_primary(self, take_over: bool, former: int | None, require: Callable[[], None]) -> None:
         """Bid above the highest election id that the switch has seen.
@@ -223,23 +240,8 @@ class P4RuntimeSession:
         except grpc.FutureCancelledError:
             return False
 
-    def push(
-        self,
-        artifact: Artifact,
-        address: str,
-        anew: bool = False,
-        mac: int = SWITCH_MAC,
-        forwarding: Mapping[str, int] | None = None,
-        flooded: Sequence[int] = (),
-        sources: Mapping[str, int] | None = None,
-    ) -> bool:
+    def push(self, artifact: Artifact, own: OwnEntries, anew: bool = False) -> bool:
         """Make the switch run a program, unless it already does and `anew` is false; returns whether it was pushed.
-
-        Args:
-            address, mac: the fabric's own.
-            forwarding: MAC address of a host -> port that leads there.
-            flooded: ports with hosts, which may send each other ARP requests.
-            sources: fabric address of each other switch -> port that leads there.
 
         Raises:
             SwitchError: it runs another program, and this session does not take over; or it did not take the program.
@@ -266,23 +268,8 @@ class P4RuntimeSession:
         except RPC_ERRORS as refused:
             raise SwitchError(f"the switch at {self.p4rt} did not take the program: {_reason(refused)}") from refused
         self.dirty = False
-        self._write(INSERT, self._own_entries(address, mac, forwarding or {}, flooded, sources or {}))
+        self._write(INSERT, own.entities(self._names))
         return True
-
-    def _own_entries(
-        self,
-        address: str,
-        mac: int,
-        forwarding: Mapping[str, int],
-        flooded: Sequence[int],
-        sources: Mapping[str, int],
-    ) -> list[p4runtime_pb2.Entity]:
-        """Those that belong to no job."""
-        names = self.names()
-        own = [names.fabric_address(address), names.fabric_mac(address, mac)]
-        own += names.fabric_sources(address, sources)
-        hosts = [names.host(mac, port) for mac, port in forwarding.items()]
-        return [*own, *hosts, *(names.flood(flooded) if flooded else [])]
 
     def _running(self) -> bytes:
         request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
@@ -301,6 +288,26 @@ class P4RuntimeSession:
             raise SwitchError("no program has been pushed to the switch")
         return self._names
 
+    # ---- packets ----------------------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        """Have the switch treat a frame as one that came in by its CPU port; it may get lost."""
+        request = p4runtime_pb2.StreamMessageRequest()
+        request.packet.payload = frame
+        self._client.stream_out_q.put(request)
+
+    def received(self) -> list[bytes]:
+        """The frames that the switch has sent to its CPU port since the last call, as far as they were kept."""
+        frames, waiting = [], self._client.stream_in_q["packet"]
+        for _ in range(MOST_UNREAD):
+            try:
+                message = waiting.get_nowait()
+            except queue.Empty:
+                break
+            if message is not None:
+                frames.append(bytes(message.packet.payload))
+        return frames
+
     # ---- jobs -------------------------------------------------------------------------------------------------
 
     def install(self, shares: Sequence[SwitchShare]) -> None:
@@ -309,30 +316,24 @@ class P4RuntimeSession:
         Raises:
             SwitchError: the switch refused an entry, or is gone; inserted entries have been removed again.
         """
-        self._write(INSERT, self.names().job(shares))
+        self._write(INSERT, self.names().job(shares), self.names().echoes(shares))
 
     def remove(self, shares: Sequence[SwitchShare]) -> None:
         """Delete one job's entries, those of senders first."""
+        self._write(DELETE, (), self.names().echoes(shares))
         self._write(DELETE, reversed(self.names().job(shares)))
 
-    def reconcile(
-        self,
-        jobs: Iterable[Sequence[SwitchShare]],
-        address: str,
-        mac: int,
-        forwarding: Mapping[str, int],
-        flooded: Sequence[int],
-        sources: Mapping[str, int],
-    ) -> None:
-        """Make the switch have the entries of these jobs, its own ones (see `push`), and no others.
+    def reconcile(self, jobs: Iterable[Sequence[SwitchShare]], own: OwnEntries) -> None:
+        """Make the switch have the entries of these jobs, its own ones, and no others.
 
         Entries that are there stay, with the packets that they let pass meanwhile.
 
         Raises:
             SwitchError: the switch refused that, or is gone.
         """
-        wanted = self._own_entries(address, mac, forwarding, flooded, sources)
-        wanted += [entity for shares in jobs for entity in self.names().job(shares)]
+        wanted = own.entities(self.names())
+        for shares in jobs:
+            wanted += self.names().job(shares) + self.names().echoes(shares)
         request = p4runtime_pb2.ReadRequest(device_id=self._client.device_id)
         request.entities.extend(everything(self.names().table_ids()))
         delete, insert = difference(wanted, self._read(request))
@@ -340,13 +341,22 @@ class P4RuntimeSession:
         self._write(INSERT, insert)
         self.dirty = False
 
-    def _write(self, how: int, entities: Iterable[p4runtime_pb2.Entity]) -> None:
+    def _write(
+        self,
+        how: int,
+        entities: Iterable[p4runtime_pb2.Entity],
+        together: Sequence[p4runtime_pb2.Entity] = (),
+    ) -> None:
+        """Write entities in order, and then others in one request, which are independent of each other."""
         # One update per request: the library's error iterator never ends for a batch in which an earlier update
         # succeeded.
         done: list[p4runtime_pb2.Entity] = []
         with self._lock:
             try:
                 for entity in entities:
+                    self._write_one(how, entity)
+                    done.append(entity)
+                for entity in () if self._wrote(how, together) else together:
                     self._write_one(how, entity)
                     done.append(entity)
             except RPC_ERRORS as refused:
@@ -358,10 +368,30 @@ class P4RuntimeSession:
 
     @parse_p4runtime_write_error
     def _write_one(self, how: int, entity: p4runtime_pb2.Entity) -> None:
+        self._request(how, [entity])
+
+    def _wrote(self, how: int, entities: Sequence[p4runtime_pb2.Entity]) -> bool:
+        """Write entities at once; returns whether all of them were written. If not, none of those to insert is there."""
+        if not entities:
+            return True
+        try:
+            self._request(how, entities)
+        except grpc.RpcError as refused:
+            # P4Runtime: of some updates, and others were done.
+            if how == DELETE or refused.code() != grpc.StatusCode.UNKNOWN:
+                raise
+            for entity in entities:
+                with contextlib.suppress(P4RuntimeWriteException):  # It was not there.
+                    self._write_one(DELETE, entity)
+            return False
+        return True
+
+    def _request(self, how: int, entities: Iterable[p4runtime_pb2.Entity]) -> None:
         # The library's own write has no deadline: a hanging switch would block the controller.
         request = p4runtime_pb2.WriteRequest(device_id=self._client.device_id)
         request.election_id.high, request.election_id.low = self._client.election_id
-        request.updates.add(type=how, entity=entity)
+        for entity in entities:
+            request.updates.add(type=how, entity=entity)
         self._writing = self._client.stub.Write.future(request, timeout=RPC_TIMEOUT_S)
         self._writing.result()
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from controller.errors import ControllerError, DeposedError, ElectionError, SwitchError
+from controller.events.event_log import Kind
 from controller.http.service import Service
 from controller.repeated_warning import RepeatedWarning
 from controller.switches.embedded import Switches
@@ -108,6 +109,15 @@ class Supervisor:
         if any(line.failed for line in self._network.lines.values()):
             self._suspend()
             self._bring_back()
+        self._look_at_cables()
+
+    def _look_at_cables(self) -> None:
+        watch = self._network.cables
+        for before, now in watch.look() if watch is not None else ():
+            if now.wrong or before.wrong:
+                kind: Kind = "cable-wrong" if now.wrong else "cable-right"
+                log.warning("%s", now)
+                self._service.events.append(kind, str(now), switch=now.sender.switch)
 
     def _dead(self, name: str, line: SwitchState) -> bool:
         process = self._switches.processes.get(name)

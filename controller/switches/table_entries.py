@@ -10,8 +10,10 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from controller.errors import ArtifactError
-from controller.jobs.switch_share import Member, SwitchShare, Upstream
+from controller.jobs.switch_share import Echo, Member, SwitchShare, Upstream
 from hostlib.protocol import constants
+from hostlib.protocol.addresses import CABLE_ADDRESS, SWITCH_MAC
+from hostlib.protocol.slots import ECHO_SLOT
 
 # Priorities of membership entries: more specific entries come first (docs/adr/0004).
 ADMIT, WRONG_SLOT, WRONG_OPERATION, WRONG_SOURCE, WRONG_RANK, WRONG_EPOCH = 60, 50, 40, 30, 20, 10
@@ -24,6 +26,19 @@ FLOOD_GROUP = 0x1000  # higher than every job's
 def canonical(value: int) -> bytes:
     """The shortest bytestring of a value, as P4Runtime requires."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def _source(sender: Member | Upstream | Echo) -> dict[str, Field]:
+    """What shows in a packet where it comes from."""
+    return {
+        "ingress_port": (sender.port, 0x1FF),
+        "src_addr": (int(IPv4Address(sender.address)), 0xFFFFFFFF),
+        "src_port": (sender.udp_port, 0xFFFF),
+    }
+
+
+def _different(entities: Iterable[p4runtime_pb2.Entity]) -> list[p4runtime_pb2.Entity]:
+    return list({entity.SerializeToString(deterministic=True): entity for entity in entities}.values())
 
 
 class Names:
@@ -94,19 +109,40 @@ class Names:
         """Entry that answers ARP requests for this IPv4 address with this MAC."""
         return self.entry("arp", {"target_address": int(IPv4Address(address))}, "answer_arp", {"mac": mac})
 
+    def cables(self, cpu_port: int, ports: Iterable[int]) -> list[p4runtime_pb2.Entity]:
+        """Entries with which cables at these ports are checked: see controller/switches/cables.py."""
+
+        def passed_on(match: dict[str, Field], port: int, rank: int) -> p4runtime_pb2.Entity:
+            asked = {**match, "src_addr": (address, 0xFFFFFFFF), "job": (0, 0xFFFF)}
+            to = {"mac": SWITCH_MAC, "address": address, "udp_port": constants.NETFOLD_UDP_PORT}
+            return self.entry("membership", asked, "ask", {**to, "port": port, "rank": rank}, ADMIT)
+
+        address = int(IPv4Address(CABLE_ADDRESS))
+        entities = [self.fabric_address(CABLE_ADDRESS)]
+        for port in ports:
+            entities.append(passed_on({"ingress_port": (cpu_port, 0x1FF), "rank": (port, 0xFFFF)}, port, port))
+            entities.append(passed_on({"ingress_port": (port, 0x1FF)}, cpu_port, port))
+        return entities
+
     def host(self, mac: str, port: int) -> p4runtime_pb2.Entity:
         """Entry that forwards frames for this MAC address to this port."""
         return self._way(int(mac.replace(":", ""), 16), port)
 
     def job(self, shares: Iterable[SwitchShare]) -> list[p4runtime_pb2.Entity]:
-        """Entries for all of one job's pools on one switch, in insertion order: senders' entries come last."""
+        """Entries for all of one job's pools on one switch, but for echoes, in insertion order: senders' entries come
+        last.
+        """
         shares = list(shares)
         entities = [self._replica(member) for share in shares for member in share.members if member.replica]
         entities += [self._group(share) for share in shares]
         entities += [self._way(mac, port) for share in shares for mac, port in share.hosts]
         entities += [entity for share in shares for entity in self._membership(share)]
         # Pools of one job refuse the same packets with the same entries.
-        return list({entity.SerializeToString(deterministic=True): entity for entity in entities}.values())
+        return _different(entities)
+
+    def echoes(self, shares: Iterable[SwitchShare]) -> list[p4runtime_pb2.Entity]:
+        """The entries by which one job's members prove that they are at their ports, in any order."""
+        return _different(self._echo(share, echo) for share in shares for echo in share.echoes)
 
     def flood(self, ports: Iterable[int]) -> list[p4runtime_pb2.Entity]:
         """Entry that sends broadcasts, such as ARP requests, to all of these ports but the one they came from."""
@@ -161,18 +197,26 @@ class Names:
     ) -> Iterator[p4runtime_pb2.Entity]:
         """A sender's entry, and the wider entries below it."""
         this_rank = {**this_epoch, "rank": (sender.rank, 0xFFFF)}
-        source = {
-            **this_rank,
-            "ingress_port": (sender.port, 0x1FF),
-            "src_addr": (int(IPv4Address(sender.address)), 0xFFFFFFFF),
-            "src_port": (sender.udp_port, 0xFFFF),
-        }
+        source = {**this_rank, **_source(sender)}
         asked = {**source, "operation": (operation, 0xFF)}
         slots = {"slot": (share.first_slot, 0xFFFF ^ (share.slots - 1))}
         yield self._refuse(this_rank, WRONG_SOURCE, constants.DROP_SOURCE)
         yield self._refuse(source, WRONG_OPERATION, constants.DROP_OPERATION)
         yield self._refuse(asked, WRONG_SLOT, constants.DROP_SLOT)
         yield self.entry("membership", {**asked, **slots}, action, params, ADMIT)
+
+    def _echo(self, share: SwitchShare, echo: Echo) -> p4runtime_pb2.Entity:
+        """An entry that sends a NACK for a slot that there is not back to its sender, with a number as its rank."""
+        asked = {
+            "job": (share.job_id, 0xFFFF),
+            "epoch": (share.epoch, 0xFFFFFFFF),
+            "rank": (echo.rank, 0xFFFF),
+            **_source(echo),
+            "operation": (constants.OPERATION_NACK, 0xFF),
+            "slot": (ECHO_SLOT, 0xFFFF),
+        }
+        back = {"port": echo.port, "mac": echo.mac, "address": int(IPv4Address(echo.address))}
+        return self.entry("membership", asked, "ask", {**back, "udp_port": echo.udp_port, "rank": echo.number}, ADMIT)
 
     @staticmethod
     def _from_member(share: SwitchShare, bit: int, member: Member) -> tuple[int, str, dict[str, int]]:

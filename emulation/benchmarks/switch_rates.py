@@ -29,6 +29,7 @@ from rich.table import Table
 
 from controller.errors import ControllerError
 from controller.jobs.switch_share import Member, SwitchShare
+from controller.switches.own_entries import OwnEntries
 from controller.switches.program import ELEMENTS, load_artifact
 from controller.switches.session import P4RuntimeSession
 from controller.switches.table_entries import Names
@@ -379,7 +380,7 @@ def bmv2_switch(space: str, elements: int, share: SwitchShare) -> Iterator[None]
         try:
             fabric = P4RuntimeSession(f"unix:{folder}/p4rt", 1)
             stack.callback(fabric.close)
-            fabric.push(load_artifact(elements), FABRIC_ADDRESS)
+            fabric.push(load_artifact(elements), OwnEntries(FABRIC_ADDRESS))
             fabric.install([share])
         except ControllerError as error:
             raise BenchError(str(error)) from error

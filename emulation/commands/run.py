@@ -42,11 +42,6 @@ from hostlib.text import option_types as types
     help="Try every cell once with tiny tensors; the times mean nothing.",
 )
 @run_options
-@click.option(
-    "--real-time",
-    is_flag=True,
-    help="Give the emulation's processes the cores before all others (SCHED_RR): other load then disturbs it little.",
-)
 @click.option("--list", "only_list", is_flag=True, help="List what would be run, or the ready experiments.")
 @json_option
 def run_experiment(
@@ -113,9 +108,7 @@ def run_experiment(
         if dilation or auto_dilate:
             raise click.UsageError("--miniature has a pace of its own: leave out --dilation and --auto-dilate")
         chosen = [each.miniature() for each in chosen]
-    if hostfile is not None and real_time:
-        raise click.UsageError("--real-time is for virtual hosts: leave it out, or --hosts")
-    real = real_hosts_of(hostfile, launcher, controller, switch_at)
+    real = real_hosts_of(hostfile, launcher, controller, switch_at, real_time)
     output = output or folder or Path("build") / chosen[0].folder
     options = RunOptions(output, NetworkKind(how), SwitchKind(switch), dilation, auto_dilate, only, real, predictor)
     progress = RunProgress(Console(stderr=True, highlight=False), times=not miniature, predictor=predictor)

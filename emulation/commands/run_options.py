@@ -43,6 +43,11 @@ run_options = together(
         help="Run a switch and its controller on this machine, which the real hosts reach at this address of it; needs --hosts.",
     ),
     click.option(
+        "--real-time",
+        is_flag=True,
+        help="Give the emulation's processes the cores before all others (SCHED_RR): other load then disturbs it little.",
+    ),
+    click.option(
         "--predictor",
         type=types.NAME,
         default=DEFAULT_PREDICTOR,
@@ -52,15 +57,19 @@ run_options = together(
 )
 
 
-def real_hosts_of(hostfile: Path | None, launcher: str, controller: str, switch_at: str) -> RealHosts | None:
+def real_hosts_of(
+    hostfile: Path | None, launcher: str, controller: str, switch_at: str, real_time: bool
+) -> RealHosts | None:
     """The hosts that the options name; None for virtual ones.
 
     Raises:
-        click.UsageError: an option needs hosts, the launcher is empty, or the address is none.
+        click.UsageError: an option needs hosts or virtual ones, the launcher is empty, or the address is none.
         EmulationError: the hostfile cannot be read, or is malformed.
     """
     from emulation.experiments.real_hosts import RealHosts, read_hostfile
 
+    if hostfile is not None and real_time:
+        raise click.UsageError("--real-time is for virtual hosts: leave it out, or --hosts")
     if hostfile is None and (controller or switch_at or launcher != SSH):
         raise click.UsageError("--launcher, --controller and --switch-at are of real hosts: they need --hosts")
     if controller and switch_at:

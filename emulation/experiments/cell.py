@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,11 +28,14 @@ from emulation.experiments.worker_options import (
 )
 from emulation.networks.realise import Host, RunningNetwork
 from hostlib.errors import from_json
-from hostlib.launch.fork_server import ForkServer
+from hostlib.launch.fork_server import STACKS, ForkServer
 from hostlib.launch.launcher import OPTIONS_VARIABLE
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import server, worker
-from hostlib.strategies.strategy import Choice, choose
+from hostlib.strategies.plan import FLOAT_BYTES
+from hostlib.strategies.strategy import Choice
 from simulation.experiments.experiment_file import Cell, Experiment
+from simulation.simulator.workload import Tensor as WorkloadTensor
 from simulation.simulator.workload import Workload
 
 CONTROL_INTERFACE = "control"  # of each host in a namespace
@@ -39,6 +43,8 @@ GO_AFTER_S = 0.1  # from the last worker's arrival to the common start: all must
 LOOK_S = 0.05
 START_S = 60.0
 END_S = 20.0
+STACKS_S = 1.0  # for a process to write what it does
+FRAMES = 4  # of those, named in an error
 REPLAY, TRAINING = "emulation.experiments.replay_worker", "emulation.experiments.training_worker"
 MANY_EPOCHS = 1_000_000  # steps end it
 
@@ -80,7 +86,7 @@ class JobProcesses:
     ) -> None:
         self.cell, self._fork_server, self._folder, self._number = cell, fork_server, folder, number
         self._fabric = fabric
-        choice = choose(cell.mechanism)
+        choice = cell.choice
         self._past = choice.mechanism.sends_messages or choice.strategy.own_messages
         # Assigned in turn, so that each job is in every rack.
         workers = fabric.hosts[number : cell.workers * cell.jobs : cell.jobs]
@@ -147,6 +153,15 @@ class JobProcesses:
     def over(self) -> bool:
         return all(self._fork_server.ended.get(pid) == 0 for pid in self.pids)
 
+    def stuck(self) -> list[tuple[str, str]]:
+        """(host, what it does) of the processes that still run."""
+        running = [(rank, pid) for pid, rank in self.pids.items() if pid not in self._fork_server.ended]
+        for _, pid in running:
+            with suppress(ProcessLookupError):  # It has ended meanwhile.
+                os.kill(pid, STACKS)
+        time.sleep(STACKS_S)
+        return [(self.hosts[rank].name, innermost_frames(self._errors(rank).read_text())) for rank, _ in running]
+
     def reports(self) -> list[dict[str, Any]]:
         return [json.loads(self._result(rank).read_text()) for rank in range(self.cell.workers)]
 
@@ -172,29 +187,47 @@ def process_options(
         steps = {"steps": training.warm_up + training.iterations, "epochs": MANY_EPOCHS, "seed": experiment.seed}
         return TRAINING, TrainingOptions({**common, **train, **steps}, training.warm_up, result).to_json()
     workload = experiment.workload(cell)
+    kinds = collectives_of(workload, cell)
     # All workers compute like the trace's first one.
     backward = zip(workload.backward_ns[0], workload.released, strict=True)
     group = next((tensor.workers for tensor in workload.summed if rank in tensor.workers), ())
     others = {t for t, tensor in enumerate(workload.tensors) if tensor.workers and rank not in tensor.workers}
-    sizes = [0 if t in others or x.exchange is not None else x.bytes // 4 for t, x in enumerate(workload.tensors)]
+    sizes = [
+        0 if t in others or tensor.exchange is not None else elements(tensor, done, cell.workers)
+        for t, (tensor, done) in enumerate(zip(workload.tensors, kinds, strict=True))
+    ]
     options = ReplayOptions(
         **common,
         slots=cell.slots,
         elements=tuple(sizes),
+        collectives=tuple("" if each is Collective.ALL_REDUCE else each.value for each in kinds),
         group=group,
-        forward_ns=round(int(workload.forward_ns.sum()) * dilation),
+        forward=tuple(round(int(ns) * dilation) for ns in workload.forward_ns),
         backward=tuple(
             (round(int(ns) * dilation), tuple(t for t in ready if t not in others)) for ns, ready in backward
         ),
         errands=workload.errands,
+        asked=tuple(map(tuple, workload.asked)),
+        awaited=tuple(map(tuple, workload.awaited)),
         own_messages=any(tensor.exchange is not None for tensor in workload.tensors),
-        hosts=exchange_hosts(choose(cell.mechanism), cell.workers),
-        roles=roles_of(workload, choose(cell.mechanism), cell.workers, rank, dilation),
+        hosts=exchange_hosts(cell.choice, cell.workers),
+        roles=roles_of(workload, cell.choice, cell.workers, rank, dilation),
         warm_up=experiment.replay.warm_up,
         iterations=experiment.replay.iterations,
         result=result,
     )
     return REPLAY, options.to_json()
+
+
+def collectives_of(workload: Workload, cell: Cell) -> list[Collective]:
+    """What is done with each of a workload's tensors."""
+    return [cell.does if tensor.collective is None else tensor.collective for tensor in workload.tensors]
+
+
+def elements(tensor: WorkloadTensor, collective: Collective, workers: int) -> int:
+    """How many values a tensor has; where each worker has a shard, as many as make shards of the same size."""
+    count = tensor.bytes // FLOAT_BYTES
+    return math.ceil(count / workers) * workers if collective.blocks(workers) > 1 else count
 
 
 def exchange_hosts(choice: Choice, workers: int) -> dict[str, int]:
@@ -217,6 +250,13 @@ def roles_of(workload: Workload, choice: Choice, workers: int, rank: int, dilati
         if tensor.exchange is not None
     ]
     return tuple(role for role in roles if role is not None)
+
+
+def innermost_frames(stacks: str) -> str:
+    """Say where a process's main thread is, from what faulthandler wrote."""
+    frames = re.findall(r'File "(?:.*/)?(.+)", line (\d+) in (\S+)', stacks.rpartition("Current thread")[2])
+    named = " < ".join(f"{function} ({file}:{line})" for file, line, function in frames[:FRAMES])
+    return f"is in {named}" if frames else "does not answer"
 
 
 @contextmanager
@@ -247,7 +287,8 @@ def _ended(jobs: list[JobProcesses], fabric: RunningNetwork, fork_server: ForkSe
     while not all(job.over for job in jobs):
         _check(jobs, fabric, fork_server)
         if time.monotonic() > give_up:
-            raise EmulationError(f"workers did not end within {END_S:.0f} s")
+            late = "; ".join(f"{name} {doing}" for job in jobs for name, doing in job.stuck())
+            raise EmulationError(f"workers did not end within {END_S:.0f} s: {late}")
 
 
 def _check(jobs: list[JobProcesses], fabric: RunningNetwork, fork_server: ForkServer) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hostlib.schedules.schedule import FabricUse
-from hostlib.strategies.strategy import choose
 from hostlib.system.tcp_counters import tcp_retransmits, tcp_segments
 
 
@@ -33,10 +31,9 @@ class PacketCounts:
     def __sub__(self, other: PacketCounts) -> PacketCounts:
         return PacketCounts(self.sent - other.sent, self.received - other.received, self.again - other.again)
 
-    def busier(self, mechanism: str) -> int:
+    def busier(self, multicast: bool) -> int:
         """Packets in the busier direction, of which those sent again are a share.
 
         0 if they are none: receivers of multicasts count NACKs, which they also send while a source has nothing for them yet.
         """
-        asks = choose(mechanism).mechanism.fabric_use is FabricUse.MULTICAST
-        return 0 if asks else max(self.sent, self.received)
+        return 0 if multicast else max(self.sent, self.received)

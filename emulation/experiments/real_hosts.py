@@ -27,7 +27,7 @@ from hostlib.errors import from_json
 from hostlib.launch.launcher import OPTIONS_VARIABLE
 from hostlib.mechanisms.mechanism import registered
 from hostlib.schedules.schedule import server, worker
-from hostlib.strategies.strategy import Choice, choose
+from hostlib.strategies.strategy import Choice
 from hostlib.system.process import dying_with_us, stop
 from hostlib.system.user_file import read_text
 from simulation.experiments.experiment_file import Cell, Experiment
@@ -110,7 +110,7 @@ def measure_on(real: RealHosts, experiment: Experiment, cell: Cell) -> Measured:
     Raises:
         EmulationError: too few hosts, or a rank failed; the others have been stopped.
     """
-    choice = choose(cell.mechanism)
+    choice = cell.choice
     needed = cell.workers + choice.hosts
     if cell.jobs > 1 or cell.loss or cell.delay is not None:
         raise EmulationError(f"{cell.name}: real hosts have no jobs, loss or delay to be set; leave those cells out")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,25 +17,22 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from emulation.experiments.packet_counts import PacketCounts
 from emulation.experiments.replayed_exchanges import Exchanges, serve_exchanges
+from emulation.experiments.replayed_tensors import ReplayedTensors
 from emulation.experiments.worker_options import DONE, MEASURED, WARM_UP, ReplayOptions
 from hostlib.collectives.bootstrap import join_group
-from hostlib.collectives.collective import Collective
-from hostlib.collectives.create import create_collective
 from hostlib.collectives.serve import serve
 from hostlib.errors import HostlibError, RunError
 from hostlib.launch.fork_server import say
 from hostlib.launch.launcher import OPTIONS_VARIABLE
+from hostlib.schedules.contract import find_collective
 from hostlib.strategies.strategy import choose
 from hostlib.system.process import write_whole
 from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import MulticastTransport, Transport
-
-TOLERANCE = 1e-5  # tolerance of an average, relative: far above rounding, far below a lost or doubled contribution
 
 
 @dataclass(slots=True)
@@ -51,7 +48,7 @@ class WorkerReport:
         packets: in the busier direction, during the measured iterations (PacketCounts.busier).
         retransmits: sent during them.
         link_sent, link_received: bytes on Gloo's interface during them, if the interface is known.
-        mismatches: elements that differ from the average.
+        mismatches: elements that are not what they must be.
         peak_bytes: of this process's resident memory, if it trained; 0 if it did not.
     """
 
@@ -95,46 +92,41 @@ class Worker:
 
     Args:
         exchanges: the strategy's own messages; None if there are none.
-        members: the ranks that sum this worker's tensors.
     """
 
     def __init__(
-        self,
-        options: ReplayOptions,
-        collective: Collective,
-        exchanges: Exchanges | None,
-        rank: int,
-        members: Sequence[int],
+        self, options: ReplayOptions, tensors: ReplayedTensors, exchanges: Exchanges | None, rank: int
     ) -> None:
-        self.options, self.collective, self.report = options, collective, WorkerReport(rank)
-        self.exchanges, self._members = exchanges, members
+        self.options, self.tensors, self.exchanges, self.report = options, tensors, exchanges, WorkerReport(rank)
         self._latest_ns = 0
-        self.tensors = [torch.full((count,), float(members.index(rank) + 1)) for count in options.elements]
 
     def iterate(self, begin_ns: int) -> int:
         """Do one iteration; returns when it ended."""
         spans: list[tuple[str, str, int, int]] = []
-        futures = []
+        futures: dict[int, torch.futures.Future[Any]] = {}
 
         def ask(number: int) -> None:
             asked = time.monotonic_ns()
             future, name = self._begin(number)
             future.add_done_callback(lambda _: spans.append(("communication", name, asked, time.monotonic_ns())))
-            futures.append(future)
+            futures[number] = future
 
-        at = self._compute(begin_ns + self.options.forward_ns)
+        at = begin_ns
+        for step, duration_ns in enumerate(self.options.forward):
+            at = self._come_to(step, at, ask, futures) + duration_ns
+        self._compute(at)
         spans.append(("forward", "forward", begin_ns, at))
         at = self._errands(at, ask, futures)
         backward_begin = at
-        for duration_ns, tensors in self.options.backward:
-            at += duration_ns
+        for step, (duration_ns, tensors) in enumerate(self.options.backward, len(self.options.forward)):
+            at = self._come_to(step, at, ask, futures) + duration_ns
             if tensors:
                 self._compute(at)
             for number in tensors:
                 ask(number)
         self._compute(at)
         spans.append(("backward", "backward", backward_begin, time.monotonic_ns()))
-        for future in futures:
+        for future in futures.values():
             future.wait()
         self.report.spans = spans
         return time.monotonic_ns()
@@ -143,25 +135,40 @@ class Worker:
         """Start to sum a tensor, or its exchange; returns the future and its label."""
         if self.exchanges is not None and number in self.exchanges:
             return self.exchanges.begin(number), f"exchange {number} ({self.exchanges.size(number) / 1e6:.3g} MB)"
-        tensor = self.tensors[number]
-        return self.collective.allreduce(tensor, average=True), f"tensor {number} ({tensor.nbytes / 1e6:.3g} MB)"
+        return self.tensors.begin(number)
 
-    def _errands(self, forward_end_ns: int, ask: Callable[[int], None], futures: Sequence[Any]) -> int:
+    def _come_to(
+        self, step: int, at_ns: int, ask: Callable[[int], None], futures: Mapping[int, torch.futures.Future[Any]]
+    ) -> int:
+        """Begin the gathers that a step asks for, and wait for those that it needs; returns when it may begin."""
+        asked, awaited = self.options.asked[step], self.options.awaited[step]
+        if asked or awaited:
+            self._compute(at_ns)
+        for number in asked:
+            ask(number)
+        for future in (futures[number] for number in awaited):
+            if not future.done():
+                future.wait()
+                at_ns = max(at_ns, time.monotonic_ns())
+        return at_ns
+
+    def _errands(
+        self, forward_end_ns: int, ask: Callable[[int], None], futures: Mapping[int, torch.futures.Future[Any]]
+    ) -> int:
         """Do the exchanges between the passes; returns when the backward pass may begin."""
         mine = [number for number in self.options.errands if self.exchanges is not None and number in self.exchanges]
         for number in mine:
             ask(number)
-        for future in futures:
-            future.wait()
+        for number in mine:
+            futures[number].wait()
         return time.monotonic_ns() if mine else forward_end_ns
 
-    def _compute(self, until_ns: int) -> int:
-        """Be busy until `until_ns`; returns that time, since a GPU would not be late as this process may be."""
+    def _compute(self, until_ns: int) -> None:
+        """Be busy until `until_ns`, from which the next step counts: a GPU would not be late as this process may be."""
         left_ns = until_ns - time.monotonic_ns()
         if left_ns > 0:
             time.sleep(left_ns / 1e9)
         self._was_late(max(0, time.monotonic_ns() - until_ns))
-        return until_ns
 
     def _was_late(self, late_ns: int) -> None:
         self.report.late_ns += late_ns
@@ -178,14 +185,14 @@ class Worker:
         before, carried = self._packets(here), carried_bytes()
         self.report.ends_ns = self._iterations(self.report.start_ns, self.options.iterations)
         packets = self._packets(here) - before
-        self.report.packets, self.report.retransmits = packets.busier(self.options.mechanism), packets.again
+        self.report.packets, self.report.retransmits = packets.busier(self.tensors.multicasts), packets.again
         if carried is not None and (end := carried_bytes()) is not None:
             self.report.link_sent, self.report.link_received = end[0] - carried[0], end[1] - carried[1]
         barrier.at(DONE)
-        if self.collective.failures:
+        if self.tensors.failures:
             raise RunError("the fabric failed: part of this was summed by the hosts")
         if self.options.warm_up + self.options.iterations:
-            self.report.mismatches = wrong_elements(self.tensors, len(self._members))
+            self.report.mismatches = self.tensors.wrong_elements
             self.report.mismatches += 0 if self.exchanges is None else self.exchanges.mismatches
         return self.report
 
@@ -200,7 +207,7 @@ class Worker:
         return ends
 
     def _packets(self, here: LaunchEnvironment) -> PacketCounts:
-        return PacketCounts.of(self.collective.stats(), here.port)
+        return PacketCounts.of(self.tensors.stats(), here.port)
 
 
 def carried_bytes() -> tuple[int, int] | None:
@@ -210,12 +217,6 @@ def carried_bytes() -> tuple[int, int] | None:
         return int((counters / "tx_bytes").read_text()), int((counters / "rx_bytes").read_text())
     except OSError:
         return None
-
-
-def wrong_elements(tensors: Sequence[Tensor], workers: int) -> int:
-    """Count elements that are not the average of 1, 2, ..., which all tensors hold after the first iteration."""
-    average = (workers + 1) / 2
-    return sum(int((~((tensor - average).abs() <= TOLERANCE * average)).sum()) for tensor in tensors)
 
 
 def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | None:
@@ -241,7 +242,10 @@ def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | No
         store = dist.TCPStore(here.host, here.port, is_master=False, timeout=patience, wait_for_workers=False)
         assert context.among is not None, "ranks can form groups"
         summing, summing_job = context.among(options.group) if options.group else (context, job)
-        collective = create_collective(mechanism, summing, options.controller, summing_job, options.address)
+        collectives = tuple(find_collective(name) if name else None for name in options.collectives)
+        tensors = ReplayedTensors(
+            mechanism, options.elements, collectives, summing, summing_job, options.controller, options.address
+        )
         transport = _own_transport(options, context)
         exchanges = (
             None
@@ -252,14 +256,13 @@ def replay(options: ReplayOptions, here: LaunchEnvironment) -> WorkerReport | No
         try:
             workers = LaunchEnvironment(here.rank, context.world_size, here.host, here.port)
             barrier = Barrier(store, context.rank, None if options.result else context.world_size)
-            members = options.group or range(context.world_size)
-            report = Worker(options, collective, exchanges, context.rank, members).run(barrier, workers)
+            report = Worker(options, tensors, exchanges, context.rank).run(barrier, workers)
             finished = True
             return report
         finally:
             if exchanges is not None:
                 exchanges.close(graceful=finished)
-            collective.close()
+            tensors.close(graceful=finished)
 
 
 def _own_transport(options: ReplayOptions, context: RankContext) -> Transport | None:
@@ -286,7 +289,7 @@ def main() -> None:
     def work() -> WorkerReport | None:
         report = replay(options, here)
         if report is not None and report.mismatches:
-            raise RunError(f"{report.mismatches} elements are not the average over the ranks")
+            raise RunError(f"{report.mismatches} elements are not what the collectives must leave")
         return report
 
     leave(here, options.result, work)

@@ -25,10 +25,11 @@ from emulation.experiments.measurement import Measured
 from emulation.experiments.real_hosts import RealHosts, measure_on
 from emulation.experiments.run_directory import earlier_record, earlier_rows
 from emulation.experiments.validity import bottleneck
+from emulation.experiments.worker_options import REPLAYED
 from emulation.networks.realise import NetworkKind, RunningNetwork, SwitchKind, realise
 from hostlib.errors import HostlibError
 from hostlib.launch.fork_server import ForkServer, fork_server
-from hostlib.strategies.strategy import choose
+from hostlib.schedules.contract import Collective
 from hostlib.system.machine import cpu_name, memory_gib
 from hostlib.system.process import write_whole
 from hostlib.text import units
@@ -139,13 +140,20 @@ class ExperimentRun:
         if not self.cells:
             raise EmulationError(f"no cell of {experiment.name} has {options.only!r} in its name")
         for cell in self.cells:
-            choice = choose(cell.mechanism)
+            choice = cell.choice
             choice.mechanism.require_hosts()
             if choice.mechanism.one_host and options.real is None:
                 raise EmulationError(
                     f"{cell.mechanism} is for workers of one host, and here each has one of its own: leave it out, or "
                     "name a mechanism that sends messages"
                 )
+            if cell.does not in REPLAYED:
+                legal = ", ".join(map(str, REPLAYED))
+                raise EmulationError(
+                    f"{cell.name}: {cell.collective} can be simulated, not replayed; legal are {legal}"
+                )
+            if cell.does is not Collective.ALL_REDUCE and choice.mechanism.servers:
+                raise EmulationError(f"{cell.name}: servers serve all-reduces only; leave it out")
             if experiment.training is not None:
                 TrainOptions(model=cell.model, data=experiment.training.data)
             past = choice.mechanism.sends_messages or choice.strategy.own_messages
@@ -355,6 +363,7 @@ def row_of(experiment: Experiment, cell: Cell, dilation: float, measured: Measur
         "loss": cell.loss,
         "slots": cell.slots,
         "delay": cell.delay,
+        "collective": cell.collective,
         "dilation": dilation,
         "iteration_ms": measured.iteration_ms,
         "iteration_ms_spread": measured.spread_ms,

@@ -8,11 +8,14 @@ import json
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import Compute, Receive, Send, is_host
 from hostlib.strategies.plan import FLOAT_BYTES, Exchange
 
 WARM_UP, MEASURED, DONE = "warm-up", "measured", "done"
 PHASES = (WARM_UP, MEASURED, DONE)
+# What workers can do with a bare tensor.
+REPLAYED = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER, Collective.BROADCAST)
 
 
 OPERATIONS = {kind.__name__: kind for kind in (Send, Receive, Compute)}  # operations of a host in an exchange
@@ -79,10 +82,12 @@ class ReplayOptions:
     Attributes:
         slots: see RankContext.
         elements: of each tensor; 0 for one that an exchange carries, or that other workers sum.
+        collectives: what is done with each tensor, by name; empty for the mechanism's all-reduce.
         group: the ranks that sum this worker's tensors; empty for all, or if it sums none.
-        forward_ns: of the whole pass, dilated.
+        forward: ns of each step, dilated; one for the whole pass if nothing is gathered in it.
         backward: (ns, tensors that are ready then) by step, dilated.
         errands: the tensors that are exchanged between the passes.
+        asked, awaited: the tensors that are begun, and waited for, before each step, forward then backward.
         own_messages: whether there are exchanges.
         hosts: node -> number of the process that has a role in them.
         roles: this process's roles.
@@ -96,10 +101,13 @@ class ReplayOptions:
     deadline_s: float
     slots: int
     elements: tuple[int, ...]
+    collectives: tuple[str, ...]
     group: tuple[int, ...]
-    forward_ns: int
+    forward: tuple[int, ...]
     backward: tuple[tuple[int, tuple[int, ...]], ...]
     errands: tuple[int, ...]
+    asked: tuple[tuple[int, ...], ...]
+    awaited: tuple[tuple[int, ...], ...]
     own_messages: bool
     hosts: dict[str, int]
     roles: tuple[ExchangeRole, ...]
@@ -113,7 +121,8 @@ class ReplayOptions:
     @classmethod
     def from_json(cls, text: str) -> ReplayOptions:
         fields: dict[str, Any] = json.loads(text)
-        lists = {name: tuple(fields[name]) for name in ("elements", "group", "errands")}
+        lists = {name: tuple(fields[name]) for name in ("elements", "collectives", "group", "forward", "errands")}
+        lists |= {name: tuple(map(tuple, fields[name])) for name in ("asked", "awaited")}
         backward = tuple((duration_ns, tuple(ready)) for duration_ns, ready in fields["backward"])
         roles = tuple(ExchangeRole.from_json(role) for role in fields["roles"])
         return cls(**{**fields, **lists, "backward": backward, "roles": roles})

@@ -108,7 +108,9 @@ def option_names(strategy: Strategy) -> set[str]:
 
 @cache
 def frameworks() -> dict[str, Framework]:
-    """One worker, every mechanism that hosts run by schedules of their own, and every strategy with its paper's mechanism."""
+    """One worker, every mechanism that hosts run by schedules of their own, and every strategy without shards of weights,
+    with its paper's mechanism.
+    """
     found = [Framework(SEQUENTIAL, "one worker, which is what speed-ups are relative to")]
     found += [
         Framework(name, each.summary)
@@ -116,7 +118,7 @@ def frameworks() -> dict[str, Framework]:
         if each.build is not None and each.runs_on_hosts and not each.one_host
     ]
     for name, each in registered_strategies().items():
-        if name != DEFAULT_STRATEGY:
+        if name != DEFAULT_STRATEGY and not each.spec.sharded:
             # A paper's mechanism within one host sums nothing between several.
             own = f"{name}/{SUMS_REPLICAS}" if choose(name).mechanism.one_host else name
             found.append(Framework(own, each.summary))

@@ -1,4 +1,4 @@
-"""`hostlib bench`: all-reduce performance, measured and printed as in nccl-tests. Torch-free except for the launch."""
+"""`hostlib bench`: performance of all-reduces and other collectives, measured and printed as in nccl-tests. Torch-free except for the launch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from hostlib.bench.bench_cells import ALL_REDUCE, BOTH, MEASURED, BenchCell, bus_factor, can_measure, cells_of
 from hostlib.bench.local_fabric import Faults, local_fabric
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.fabric.job_client import require_controller
@@ -41,9 +42,13 @@ TRANSPORT = "gloo"  # transports of messages between the ranks
 
 @dataclass(frozen=True, slots=True)
 class RankOptions:
-    """The options of each rank; see BenchOptions."""
+    """The options of each rank; see BenchOptions.
 
-    mechanisms: tuple[str, ...]
+    Attributes:
+        cells: the fields of each BenchCell.
+    """
+
+    cells: tuple[tuple[str, str], ...]
     sizes: tuple[int, ...]
     dtypes: tuple[str, ...]
     iterations: int | None
@@ -61,6 +66,7 @@ class RankOptions:
     def from_json(cls, text: str) -> RankOptions:
         options: dict[str, Any] = json.loads(text)
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
+        values["cells"] = tuple(map(tuple, values["cells"]))
         return cls(**values)
 
 
@@ -69,12 +75,13 @@ class BenchOptions:
     """What to measure, and where.
 
     Attributes:
-        sizes: of a tensor, bytes.
-        iterations: all-reduces that are timed together; None for as many as take about a quarter of a second.
+        sizes: of a tensor, bytes; the whole one where each rank has, or gets, a shard.
+        iterations: collectives that are timed together; None for as many as take about a quarter of a second.
         repeats: number of timed measurements.
         hosts: `local` or `netns:N`.
         rate: of each link of netns, as `100mbit`; None for unlimited.
         controller: of a running fabric; None to start one.
+        collectives: names of MEASURED. A mechanism is measured with those of them that it can do.
 
     Raises:
         HostlibError: an unknown name, or options that contradict each other.
@@ -92,6 +99,7 @@ class BenchOptions:
     faults: Faults = field(default_factory=Faults)
     controller: str | None = None
     deadline_s: float = 30.0
+    collectives: tuple[str, ...] = (ALL_REDUCE,)
 
     def __post_init__(self) -> None:
         if not self.mechanisms:
@@ -103,6 +111,7 @@ class BenchOptions:
                     f"{name} is for ranks of one host, and with --on netns each has its own; "
                     f"legal are {', '.join(measurable(self.hosts))}"
                 )
+        cells_of(self.mechanisms, self.collectives)
         unknown = next((name for name in self.dtypes if name not in ITEM_BYTES), None)
         if unknown is not None or not self.dtypes:
             raise UnknownNameError("dtype", unknown or "", ITEM_BYTES)
@@ -138,7 +147,7 @@ class BenchOptions:
         options = ", ".join(self.faults.flags)
         if self.controller is not None:
             raise HostlibError(f"{options}: the fabric of --controller runs already; give them to `controller start`")
-        past = [name for name in self.mechanisms if not find(name).needs_fabric]
+        past = [str(cell) for cell in self.cells if not cell.needs_fabric]
         if past:
             raise HostlibError(
                 f"{options}: only the embedded switch loses, repeats, delays and damages packets, and "
@@ -146,12 +155,17 @@ class BenchOptions:
             )
 
     @property
+    def cells(self) -> tuple[BenchCell, ...]:
+        """The mechanisms, each with what it can do of the collectives."""
+        return cells_of(self.mechanisms, self.collectives)
+
+    @property
     def ranks(self) -> int:
         return parse_hosts(self.hosts) or self.world_size or DEFAULT_WORLD_SIZE
 
-    def for_rank(self, mechanisms: tuple[str, ...], controller: str, address: str) -> RankOptions:
+    def for_rank(self, cells: tuple[BenchCell, ...], controller: str, address: str) -> RankOptions:
         return RankOptions(
-            mechanisms,
+            tuple((cell.mechanism, cell.collective) for cell in cells),
             self.sizes,
             self.dtypes,
             self.iterations,
@@ -169,16 +183,19 @@ class Row:
     """One line of the table, as nccl-tests defines it.
 
     Attributes:
-        time_us: of one all-reduce on the slowest rank, the median over the repeats; `fastest_us` and `slowest_us` are
+        collective: what was done; one of MEASURED.
+        size_bytes: of a whole tensor, as asked for, or rounded to whole shards.
+        time_us: of one of them on the slowest rank, the median over the repeats; `fastest_us` and `slowest_us` are
             the extremes of the repeats.
         algbw_gbytes_per_s: size over time, 10^9 bytes per second.
-        busbw_gbytes_per_s: algbw * 2 (n - 1) / n: what each link carries in a ring.
+        busbw_gbytes_per_s: algbw * bus_factor: what each link carries in a ring.
         wrong: elements, on whichever rank has the most, that differ from the exact sum by more than docs/protocol.md
             allows; all of a rank whose bits differ from the others'.
         retransmits: of all ranks, during the timed part: packets of the slot protocol, or TCP segments.
     """
 
     mechanism: str
+    collective: str
     size_bytes: int
     count: int
     dtype: str
@@ -203,7 +220,7 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
 
     Args:
         report: called before and after each measurement; `event` is "measuring", then "row", and the other keys are
-            `mechanism`, `size_bytes` and `dtype`.
+            `mechanism`, `collective`, `size_bytes` and `dtype`.
 
     Raises:
         HostlibError: namespaces or fabric could not be made, or a rank failed; nothing is left behind.
@@ -213,42 +230,42 @@ def run_bench(options: BenchOptions, report: Callable[[Event], None]) -> list[Ro
 
     if options.controller is not None:
         require_controller(options.controller)
-    elif any(find(name).needs_fabric for name in options.mechanisms):
+    elif any(cell.needs_fabric for cell in options.cells):
         require_installed("torch", *CONTROLLER)
     rows: list[Row] = []
     with ExitStack() as stack:
         count = parse_hosts(options.hosts)
-        servers = max(find(name).servers for name in options.mechanisms)
+        servers = max(cell.servers for cell in options.cells)
         spaces = None if count is None else stack.enter_context(namespace_hosts(count + servers, options.rate))
-        for names in _by_place(options.mechanisms):
-            through = find(names[0]).needs_fabric
+        for cells in _by_place(options.cells):
+            through = cells[0].needs_fabric
             with ExitStack() as place:
                 hosts: Hosts = LocalHosts()
                 if spaces is not None and through:
-                    hosts = to_switch(spaces, find(names[0]).sends_messages)
+                    hosts = to_switch(spaces, cells[0].sends_messages)
                 elif spaces is not None:
                     hosts = place.enter_context(to_bridge(spaces))
                 controller = options.controller or ""
                 if through and not controller:
                     controller = place.enter_context(local_fabric(hosts, options.faults))
-                serve = max(find(name).servers for name in names)
+                serve = max(cell.servers for cell in cells)
                 addresses = [hosts.address(rank) for rank in range(options.ranks + serve)]
-                rank_options = [options.for_rank(names, controller, address).to_json() for address in addresses]
+                rank_options = [options.for_rank(cells, controller, address).to_json() for address in addresses]
                 done = run_ranks(
                     "hostlib.bench.allreduce_rank", rank_options.__getitem__, options.ranks, hosts, report, serve
                 )
                 rows += [Row(**row) for row in done["rows"]]
-    return sorted(rows, key=lambda row: options.mechanisms.index(row.mechanism))
+    return sorted(rows, key=lambda row: options.cells.index(BenchCell(row.mechanism, row.collective)))
 
 
-def _by_place(mechanisms: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Group mechanisms by the links that they need: the fabric; the fabric with ranks' messages; a bridge."""
+def _by_place(cells: tuple[BenchCell, ...]) -> list[tuple[BenchCell, ...]]:
+    """Group cells by the links that they need: the fabric; the fabric with ranks' messages; a bridge."""
 
-    def kind(name: str) -> tuple[bool, bool]:
-        return find(name).needs_fabric, find(name).sends_messages
+    def kind(cell: BenchCell) -> tuple[bool, bool]:
+        return cell.needs_fabric, cell.sends_messages
 
-    kinds = dict.fromkeys(map(kind, mechanisms))
-    return [tuple(name for name in mechanisms if kind(name) == each) for each in kinds]
+    kinds = dict.fromkeys(map(kind, cells))
+    return [tuple(cell for cell in cells if kind(cell) == each) for each in kinds]
 
 
 # ---- sizes ------------------------------------------------------------------------------------------------------
@@ -303,7 +320,8 @@ class BenchProgress:
 
     def _report(self, event: Event) -> None:
         if event["event"] == "measuring":
-            what = f"{event['mechanism']}, {describe_size(event['size_bytes'])} {event['dtype']}"
+            cell = BenchCell(event["mechanism"], event["collective"])
+            what = f"{cell}, {describe_size(event['size_bytes'])} {event['dtype']}"
             self._progress.update(self._task, description=what)
             if not self._console.is_terminal:
                 self._console.print(f"measuring: {what}", highlight=False)
@@ -314,13 +332,26 @@ class BenchProgress:
 def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None:
     """Print the table, and how to read it."""
     place = options.hosts if options.rate is None else f"{options.hosts}, {options.rate}"
-    table = Table(title=f"all-reduce (sum), {options.ranks} ranks, {place}", title_justify="left", box=None)
-    for name in ("mechanism", "size", "count", "type", "time", "spread", "algbw", "busbw", "#wrong", "again"):
-        table.add_column(name, justify="left" if name in ("mechanism", "type") else "right", no_wrap=True)
-    table.add_row("", "(B)", "(elements)", "", "(us)", "", "(GB/s)", "(GB/s)", "", "")
+    table = Table(title=f"{options.ranks} ranks, {place}", title_justify="left", box=None)
+    for name in (
+        "mechanism",
+        "collective",
+        "size",
+        "count",
+        "type",
+        "time",
+        "spread",
+        "algbw",
+        "busbw",
+        "#wrong",
+        "again",
+    ):
+        table.add_column(name, justify="left" if name in ("mechanism", "collective", "type") else "right", no_wrap=True)
+    table.add_row("", "", "(B)", "(elements)", "", "(us)", "", "(GB/s)", "(GB/s)", "", "")
     for row in rows:
         table.add_row(
             row.mechanism,
+            row.collective,
             str(row.size_bytes),
             str(row.count),
             row.dtype,
@@ -341,10 +372,12 @@ def foot(options: BenchOptions) -> list[str]:
     n = options.ranks
     lines = [
         "time: the slowest rank's, median of the repeats; spread: between them; again: packets sent again by all ranks.",
-        f"busbw = algbw * 2 (n - 1) / n = {2 * (n - 1) / n:.3f} algbw, what a link carries in a ring.",
+        f"busbw is what a link carries in a ring: {_factors(options.collectives, n)}.",
     ]
-    through = [name for name in options.mechanisms if find(name).needs_fabric]
-    once = [name for name in through if not find(name).sends_messages]
+    if BOTH in options.collectives:
+        lines.append(f"{BOTH}: a reduce-scatter and an all-gather at once, each of a whole tensor of that size.")
+    through = [cell for cell in options.cells if cell.needs_fabric]
+    once = [cell.mechanism for cell in through if not cell.sends_messages]
     if once:
         lines.append(f"Through the fabric a worker's link carries each byte once: for {', '.join(once)} look at algbw.")
     if through and options.rate is not None:
@@ -356,19 +389,28 @@ def foot(options: BenchOptions) -> list[str]:
     return lines
 
 
+def _factors(collectives: tuple[str, ...], ranks: int) -> str:
+    """Of each collective: its busbw over its algbw."""
+    return ", ".join(f"{bus_factor(each, ranks):.3f} algbw of {each}" for each in collectives)
+
+
 def payload_limit_gbps(rate: str) -> float:
     """10^9 bytes of values per second that a link of a rate carries in each direction."""
     payload, frame = frame_bytes()
     return units.bandwidth(rate, "rate") / 8e9 * payload / frame
 
 
-def measurable(hosts: str = LOCAL) -> tuple[str, ...]:
-    """The mechanisms that ranks on these `hosts` can run."""
+def measurable(hosts: str = LOCAL, collectives: tuple[str, ...] = (ALL_REDUCE,)) -> tuple[str, ...]:
+    """The mechanisms that ranks on these `hosts` can run, and that can do one of the collectives."""
     return tuple(
-        name for name, m in registered().items() if m.runs_with(TRANSPORT) and (hosts == LOCAL or not m.one_host)
+        name
+        for name, m in registered().items()
+        if m.runs_with(TRANSPORT)
+        and (hosts == LOCAL or not m.one_host)
+        and any(can_measure(m, each) for each in collectives if each in MEASURED)
     )
 
 
 def measurements(options: BenchOptions) -> int:
     """Number of rows of the table."""
-    return len(options.mechanisms) * len(options.dtypes) * len(options.sizes)
+    return len(options.cells) * len(options.dtypes) * len(options.sizes)

@@ -7,30 +7,28 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from hostlib.bench.allreduce import RankOptions
+from hostlib.bench.bench_cells import ALL_REDUCE, BenchCell, bus_factor
+from hostlib.bench.exercises import AllReduce, Exercise, exercise_of
+from hostlib.bench.reproducible_tensors import drawn
 from hostlib.collectives.bootstrap import join_group
-from hostlib.collectives.collective import Collective
 from hostlib.collectives.create import create_collective
+from hostlib.collectives.rank_collectives import RankCollectives
+from hostlib.collectives.scheduled_collective import ScheduledCollective
 from hostlib.collectives.serve import serve
-from hostlib.collectives.vendor import GlooCollective
-from hostlib.mechanisms.mechanism import Mechanism, find
-from hostlib.protocol import constants
-from hostlib.protocol.block_float import error_bound
+from hostlib.collectives.vendor import LibraryCollective
+from hostlib.mechanisms.mechanism import find
 from hostlib.system.tcp_counters import tcp_retransmits
 from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "int32")}
-BLOCK = 1 << 16  # elements that are generated, or checked, at once
-INTEGERS = 1 << 24  # magnitudes of int32 tensors: small enough for a sum over 32 ranks
 TARGET_S = 0.25
 MOST_ITERATIONS = 100
 
@@ -45,52 +43,70 @@ def measure(options: RankOptions, here: LaunchEnvironment, report: Report) -> di
     """
     torch.set_num_threads(1)
     rows = []
-    mechanisms = [find(name) for name in options.mechanisms]
-    servers = max(mechanism.servers for mechanism in mechanisms)
+    cells = [BenchCell(*each) for each in options.cells]
+    servers = max(cell.servers for cell in cells)
     with join_group(here, "bench", options.deadline_s, servers) as (context, job):
         if context.rank >= context.world_size:
-            for number, mechanism in enumerate(mechanisms):
-                if context.rank - context.world_size < mechanism.servers:
-                    serve(mechanism, context, options.controller, f"{job}-{number}", options.address)
+            for number, cell in enumerate(cells):
+                if context.rank - context.world_size < cell.servers:
+                    serve(find(cell.mechanism), context, options.controller, f"{job}-{number}", options.address)
             context.detector.wait_for_workers()
             return {"rows": []}
-        for number, mechanism in enumerate(mechanisms):
-            name = mechanism.name
-            collective = create_collective(mechanism, context, options.controller, f"{job}-{number}", options.address)
+        for number, cell in enumerate(cells):
+            named = {"mechanism": cell.mechanism, "collective": cell.collective}
+            doing = _doing(cell, context, options, f"{job}-{number}")
             try:
                 for dtype in options.dtypes:
                     for size in options.sizes:
-                        what = {"mechanism": name, "size_bytes": size, "dtype": dtype}
+                        what = {**named, "size_bytes": size, "dtype": dtype}
                         report({"event": "measuring", **what})
-                        bench = Measurement(options, here, context, collective, mechanism, dtype, size)
-                        rows.append({"mechanism": name, **bench.row()})
+                        rows.append({**named, **Measurement(options, here, context, doing, cell, dtype, size).row()})
                         report({"event": "row", **what})
             finally:
-                collective.close()
+                doing.close()
     return {"rows": rows}
 
 
+Doing = ScheduledCollective | LibraryCollective | RankCollectives
+
+
+def _doing(cell: BenchCell, context: RankContext, options: RankOptions, job: str) -> Doing:
+    """What does the cell's collective on this rank."""
+    mechanism = find(cell.mechanism)
+    if cell.collective == ALL_REDUCE:
+        return create_collective(mechanism, context, options.controller, job, options.address)
+    return RankCollectives(mechanism, context, options.controller, options.address)
+
+
 class Measurement:
-    """Measurement of one mechanism, type and size."""
+    """Measurement of one mechanism's collective, type and size."""
 
     def __init__(
         self,
         options: RankOptions,
         here: LaunchEnvironment,
         context: RankContext,
-        collective: Collective,
-        mechanism: Mechanism,
+        doing: Doing,
+        cell: BenchCell,
         dtype: str,
         size: int,
     ) -> None:
-        self.options, self.here, self.context, self.collective = options, here, context, collective
-        self.mechanism, self.dtype = mechanism, dtype
-        self.count = size // DTYPES[dtype].itemsize
+        self.options, self.here, self.context, self.doing = options, here, context, doing
+        self.cell, self.dtype = cell, dtype
+        # Of whole shards, as in nccl-tests.
+        unit = 1 if cell.collective in (ALL_REDUCE, "broadcast") else context.world_size
+        self.count = max(1, size // DTYPES[dtype].itemsize // unit) * unit
         self.values = torch.empty(self.count, dtype=DTYPES[dtype])
         for start, block in drawn(options.seed, context.rank, self.count, DTYPES[dtype]):
             self.values[start : start + len(block)] = block
-        self.work = torch.empty_like(self.values)
+        self.exercise = self._exercise()
         self.bits = hashlib.sha256()
+
+    def _exercise(self) -> Exercise:
+        seed, ranks = self.options.seed, self.context.world_size
+        if isinstance(self.doing, RankCollectives):
+            return exercise_of(self.cell.collective, self.doing, self.context, self.values, seed, self._sum_unit())
+        return AllReduce(self.doing, self.values, seed, ranks, self._sum_unit())
 
     def row(self) -> dict[str, Any]:
         """Combine the ranks' measurements."""
@@ -103,22 +119,23 @@ class Measurement:
             "times_s": times_s,
             "retransmits": self._retransmits() - before,
             "bits": self.bits.hexdigest(),
-            "wrong": wrong_elements(self.work, self.options.seed, self.context.world_size, self._sum_unit()),
+            "wrong": self.exercise.wrong(),
         }
         everybody: list[Any] = [None] * self.context.world_size
         dist.all_gather_object(everybody, mine)
         return self._together(everybody)
 
     def _seconds(self, iterations: int) -> float:
-        """Time of a number of all-reduces on this rank, after a barrier; filling the tensor does not count."""
+        """Time of a number of them on this rank, after a barrier; filling the tensors does not count."""
         seconds = 0.0
         dist.barrier()
         for _ in range(iterations):
-            self.work.copy_(self.values)
+            self.exercise.prepare()
             begin = time.perf_counter()
-            self.collective.allreduce(self.work, average=False).wait()
+            self.exercise.run()
             seconds += time.perf_counter() - begin
-        self.bits.update(self.work.view(torch.uint8).numpy().data)
+        if self.exercise.common is not None:
+            self.bits.update(self.exercise.common.view(torch.uint8).numpy().data)
         return seconds
 
     def _suitable(self) -> int:
@@ -128,15 +145,16 @@ class Measurement:
         return max(1, min(found[0], MOST_ITERATIONS))
 
     def _retransmits(self) -> int:
-        engine = self.collective.stats()
-        return engine["retransmits"] if engine is not None else tcp_retransmits(leave_out_port=self.here.port)
+        if not self.cell.needs_fabric:
+            return tcp_retransmits(leave_out_port=self.here.port)
+        return (self.doing.stats() or {}).get("retransmits", 0)  # no engine yet, before the first one
 
     def _sum_unit(self) -> float | None:
         """Half a unit in the last place of 1 for sums in floating point; None for the switch's fixed point."""
-        if not self.mechanism.sends_messages or not self.work.is_floating_point():
+        if not self.cell.sends_messages or not self.values.is_floating_point():
             return None
-        library = isinstance(self.collective, GlooCollective)
-        return torch.finfo(self.work.dtype if library else torch.float32).eps / 2
+        in_own_type = self.cell.mechanism == "gloo" and self.cell.collective == ALL_REDUCE
+        return torch.finfo(self.values.dtype if in_own_type else torch.float32).eps / 2
 
     def _together(self, everybody: list[dict[str, Any]]) -> dict[str, Any]:
         slowest = [max(times) for times in zip(*(rank["times_s"] for rank in everybody), strict=True)]
@@ -153,55 +171,10 @@ class Measurement:
             "fastest_us": round(min(slowest) * 1e6, 1),
             "slowest_us": round(max(slowest) * 1e6, 1),
             "algbw_gbytes_per_s": round(algbw, 6),
-            "busbw_gbytes_per_s": round(algbw * 2 * (self.context.world_size - 1) / self.context.world_size, 6),
+            "busbw_gbytes_per_s": round(algbw * bus_factor(self.cell.collective, self.context.world_size), 6),
             "wrong": max(error),
             "retransmits": sum(rank["retransmits"] for rank in everybody),
         }
-
-
-def drawn(seed: int, rank: int, count: int, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]:
-    """Generate a rank's tensor, which every rank can reproduce; yields start and elements of each block."""
-    for start in range(0, count, BLOCK):
-        size = min(BLOCK, count - start)
-        generator = np.random.Generator(np.random.SFC64([seed, rank, start]))
-        if dtype.is_floating_point:
-            values = torch.from_numpy(generator.random(size, np.float32) - np.float32(0.5)).to(dtype)
-        else:
-            values = torch.from_numpy(generator.integers(-INTEGERS, INTEGERS, size, np.int32))
-        yield start, values
-
-
-def wrong_elements(result: Tensor, seed: int, world_size: int, sum_unit: float | None) -> int:
-    """Count elements of a sum that are wrong: not exact, or for real numbers outside the error bound.
-
-    Args:
-        sum_unit: for sums in floating point, half a unit in the last place of 1: each of the n - 1 additions may err by
-            that times the sum of magnitudes (Higham, Accuracy and Stability, 4.2). None: fixed point, with bound n *
-            2^(e + h - 31). In both cases the result's own rounding comes on top.
-    """
-    error = 0
-    ranks = [drawn(seed, rank, result.numel(), result.dtype) for rank in range(world_size)]
-    for blocks in zip(*ranks, strict=True):
-        start = blocks[0][0]
-        mine = result[start : start + len(blocks[0][1])]
-        if not result.is_floating_point():
-            exact = sum(block.to(torch.int64) for _, block in blocks)
-            error += int((mine.to(torch.int64) != exact).sum())
-            continue
-        values = [block.to(torch.float64) for _, block in blocks]
-        total = sum(values[1:], values[0])
-        if sum_unit is None:
-            largest = max(float(v.abs().max()) for v in values)
-            code = math.frexp(largest)[1] + constants.EXPONENT_BIAS
-            allowed = torch.full_like(total, error_bound(code, world_size))
-        else:
-            relative = (world_size - 1) * sum_unit
-            allowed = relative / (1 - relative) * sum((v.abs() for v in values[1:]), values[0].abs())
-        kind = torch.finfo(result.dtype)
-        allowed = (allowed + kind.eps / 2 * total.abs()) * (1 + kind.eps) + kind.tiny * kind.eps
-        # NaN is outside any bound.
-        error += int((~((mine.to(torch.float64) - total).abs() <= allowed)).sum())
-    return error
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from hostlib.errors import HostlibError
 from hostlib.staging.device import Device
 from hostlib.staging.device_reduction import BlockLayout, DeviceReduction
 from hostlib.staging.find_device import device_of
+from hostlib.staging.request import ReduceRequest
 
 TENSOR_BYTES = 256 << 20
 BUCKET_BYTES = (1 << 20, 4 << 20, 25 << 20)
@@ -138,7 +139,7 @@ def bucket_time(device: Device, where: torch.device, bucket_bytes: int, seconds:
         future = device.future()
         go_on = sums.ask(tensor, tensor.dtype, True, future)
         asking.append(time.perf_counter_ns() - start_ns)
-        go_on(lambda request: request.deliver())
+        go_on(_finish)
         future.wait()
         device.now().wait()
         whole.append(time.perf_counter_ns() - start_ns)
@@ -149,6 +150,11 @@ def bucket_time(device: Device, where: torch.device, bucket_bytes: int, seconds:
         copies.append(time.perf_counter_ns() - start_ns)
     # The first one pays one-off costs.
     return BucketTime(bucket_bytes, *(statistics.median(times[1:]) / 1e3 for times in (asking, whole, copies)))
+
+
+def _finish(request: ReduceRequest) -> None:
+    request.deliver()
+    request.complete()
 
 
 def print_tables(figures: DeviceFigures, console: Console) -> None:

@@ -7,6 +7,7 @@ from operator import index
 from typing import Any
 
 from hostlib.errors import RunError
+from hostlib.protocol import constants
 from hostlib.protocol.slots import LARGEST_POOLS
 from hostlib.system.interfaces import interface_of
 from hostlib.transport.waits import BEAT_S
@@ -44,6 +45,13 @@ def require_silence(what: str, seconds: Any) -> None:
         raise RunError(
             f"{what} must be at least {SHORTEST_SILENCE_S} s, as ranks give a sign of life every {BEAT_S} s, not {seconds}"
         )
+
+
+def require_slots(what: str, slots: Any, lanes: int) -> None:
+    """Check a number of slots of each pool. Raises RunError, with `what` as the subject."""
+    most = constants.SLOTS // lanes
+    if not isinstance(slots, int) or not 1 <= slots <= most or slots & (slots - 1):
+        raise RunError(f"{what} must be a power of two, at most {most} ({constants.SLOTS} on a switch), not {slots!r}")
 
 
 def require_text(what: str, text: Any) -> None:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from hostlib.errors import HostlibError, RunError
 from hostlib.fabric.multicast import Streams, SwitchMulticast
+from hostlib.fabric.reduce_scatter import SwitchReduceScatter
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.gloo_transport import GlooConnector
@@ -103,7 +104,9 @@ def join_group(
         )
         with ExitStack() as detectors:
             among = part_maker(context, here, job, store, connector, detectors)
-            yield replace(context, another_multicast=multicast_maker(context, here, job, detectors), among=among), job
+            multicast = multicast_maker(context, here, job, detectors)
+            scatter = scatter_maker(context, here, job, detectors)
+            yield replace(context, another_multicast=multicast, another_scatter=scatter, among=among), job
     except HostlibError:
         raise
     except (RuntimeError, OverflowError) as error:
@@ -131,13 +134,38 @@ def multicast_maker(
     def make(controller: str, address: str) -> SwitchMulticast:
         assert context.another_transport is not None
         name = f"{job}-own{next(calls)}"
-        silence_s = context.detector.silence_s
-        detector = FailureDetector(here.host, here.port, name, context.rank, context.world_size, silence_s=silence_s)
-        detectors.callback(detector.close)
-        own = replace(context, detector=detector, transport=context.another_transport())
+        own = replace(
+            context,
+            detector=_another_detector(context, here, name, detectors),
+            transport=context.another_transport(),
+        )
         return SwitchMulticast(own, controller, name, address, Streams.of_workers(context.world_size, context.slots))
 
     return make
+
+
+def scatter_maker(
+    context: RankContext, here: LaunchEnvironment, job: str, detectors: ExitStack
+) -> Callable[[str, str], SwitchReduceScatter]:
+    """Return a function that joins a job of reduce-scatters of the workers at each call. See
+    RankContext.another_scatter.
+    """
+    calls = itertools.count()
+
+    def make(controller: str, address: str) -> SwitchReduceScatter:
+        name = f"{job}-owners{next(calls)}"
+        own = replace(context, detector=_another_detector(context, here, name, detectors))
+        return SwitchReduceScatter(own, controller, name, address)
+
+    return make
+
+
+def _another_detector(context: RankContext, here: LaunchEnvironment, job: str, detectors: ExitStack) -> FailureDetector:
+    """Heartbeats of one more job of the workers."""
+    silence_s = context.detector.silence_s
+    detector = FailureDetector(here.host, here.port, job, context.rank, context.world_size, silence_s=silence_s)
+    detectors.callback(detector.close)
+    return detector
 
 
 def part_maker(

@@ -31,5 +31,5 @@ def create_collective(
             f"{mechanism.name} needs servers beside the ranks, as `hostlib train` and python -m hostlib.train have them"
         )
     if mechanism.build is None:
-        return library_collective(mechanism, context)
+        return library_collective(mechanism, context, job)
     return ScheduledCollective(mechanism, context, controller, job, address, fallback, lanes)

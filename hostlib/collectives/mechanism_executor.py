@@ -13,12 +13,12 @@ from hostlib.collectives.schedule_executor import Playing, ScheduleExecutor, Swi
 from hostlib.errors import ScheduleError
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.schedules.checker import check
-from hostlib.schedules.schedule import FabricUse, Operation, Schedule, piece_bounds, server, worker
+from hostlib.schedules.schedule import FabricUse, Operation, Schedule, bounds_of, server, worker
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
 HEADER_TAG = 1 << 20  # the tag of messages to servers; pieces have the tags below
 CHANNEL_TAGS = 2 * HEADER_TAG
-DTYPES = (torch.float32, torch.int32)  # the dtypes of messages
+DTYPES = (torch.float32, torch.int32, torch.uint8)  # the dtypes of messages
 END = -1  # sent instead of a number of elements
 MOST_PARTS = 256  # schedules whose parts a host caches
 
@@ -28,17 +28,17 @@ class HostPart:
     """One host's part of a schedule.
 
     Attributes:
-        pieces: number of pieces of the tensor.
+        schedule: says how the tensor is cut into pieces.
         streams: piece -> the stream in which the switch multicasts it.
     """
 
-    pieces: int
+    schedule: Schedule
     operations: tuple[Operation, ...]
     streams: Mapping[int, int]
 
 
 class MechanismExecutor:
-    """One host's part in a mechanism's all-reduces.
+    """One host's part in a mechanism's all-reduces, or another of its collectives.
 
     Args:
         host: a worker's rank, or world size + a server's number.
@@ -49,7 +49,7 @@ class MechanismExecutor:
             channel.
 
     Raises:
-        ScheduleError: the mechanism is not an all-reduce, or cannot run here.
+        ScheduleError: the mechanism does not do its collective, or cannot run here.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class MechanismExecutor:
         self._hosts |= {server(number): world_size + number for number in range(len(schedule.servers))}
         self._transport, self._header_tag = transport, channel * CHANNEL_TAGS + HEADER_TAG
         self._told: deque[list[Pending]] = deque()  # messages to servers, of the all-reduces that are begun
-        self._parts: dict[tuple[int, int], HostPart] = {}  # in order of use, the latest last
+        self._parts: dict[tuple[int, ...], HostPart] = {}  # in order of use, the latest last
         self._node = next(node for node, number in self._hosts.items() if number == host)
         self._executor = ScheduleExecutor(
             mechanism.name,
@@ -98,16 +98,25 @@ class MechanismExecutor:
 
     def allreduce(self, tensor: Tensor, average: bool) -> None:
         """Sum (or average) a contiguous tensor over all ranks, in place."""
-        self.finish(self.begin(tensor, average))
+        self.execute(tensor, average)
 
-    def begin(self, tensor: Tensor, average: bool) -> Playing:
+    def execute(self, tensor: Tensor, average: bool = False, root: int = 0) -> None:
+        """Do the mechanism's collective with a contiguous tensor in place, on which each rank has its shard in its place.
+
+        Args:
+            average: divide sums by the number of ranks.
+            root: of a broadcast or reduce; a collective with servers has no other than 0.
+        """
+        self.finish(self.begin(tensor, average, root))
+
+    def begin(self, tensor: Tensor, average: bool, root: int = 0) -> Playing:
         """Start the operations up to the first that might block: later tensors may be begun before `finish`."""
         flat = tensor.view(-1)
         if flat.numel() == 0:
             return self._executor.begin((), (), average)
-        part = self._part(self._mechanism.layout(self._world_size, flat.nbytes, self._turn))
+        part = self._part(*self._mechanism.layout(self._world_size, flat.nbytes, self._turn), root)
         self._turn += self._channels
-        pieces = [flat[start:end] for start, end in piece_bounds(flat.numel(), part.pieces)]
+        pieces = [flat[start:end] for start, end in bounds_of(part.schedule, flat.numel())]
         if self._host == 0 and not self.only_fabric:
             self._told.append(self._tell_servers(flat.numel(), DTYPES.index(tensor.dtype)))
         return self._executor.begin(part.operations, pieces, average, part.streams)
@@ -121,13 +130,13 @@ class MechanismExecutor:
             for piece in playing.pieces:
                 piece.div_(self._world_size)
 
-    def _part(self, layout: tuple[int, int]) -> HostPart:
-        """This host's part, built once for all tensors with the same layout."""
+    def _part(self, *layout: int) -> HostPart:
+        """This host's part, built once for all tensors with the same layout and root."""
         part = self._parts.pop(layout, None)
         if part is None:
             schedule = self._mechanism.schedule(self._world_size, *layout)
             streams = self._streams(schedule) if self._multicast is not None else {}
-            part = HostPart(schedule.pieces, tuple(schedule.nodes[self._node]), streams)
+            part = HostPart(schedule, tuple(schedule.nodes[self._node]), streams)
         self._parts[layout] = part
         if len(self._parts) > MOST_PARTS:
             del self._parts[next(iter(self._parts))]

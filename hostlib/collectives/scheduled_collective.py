@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,11 +22,13 @@ from hostlib.collectives.vendor import CLOSE_S
 from hostlib.errors import HostlibError, RunError
 from hostlib.fabric.aggregation import SwitchAggregation
 from hostlib.mechanisms.mechanism import Mechanism, find_fallback
+from hostlib.staging.completion_threads import CompletionThreads
 from hostlib.staging.device import Device
 from hostlib.staging.device_reduction import BlockLayout, DeviceReduction
 from hostlib.staging.find_device import device_of
 from hostlib.staging.request import ReduceRequest, host_request, wire_dtype
 from hostlib.system.serial_executor import SerialExecutor
+from hostlib.transport.agreement import Agreement
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import refuse
 
@@ -35,18 +38,20 @@ TEND_S = 0.1  # how often an idle rank checks whether another one has found the 
 
 @dataclass(slots=True)
 class RunningRequest:
-    """A request in progress over the ranks."""
+    """A request in progress over the ranks; `place` is that of its completion."""
 
     request: ReduceRequest
     playing: Playing
     since: float
+    place: int
 
 
 class ScheduledCollective:
     """Collective of a mechanism with a schedule: begun by the caller and finished by a thread, in issue order.
 
     With servers there are several such threads (see `channels`). Requests on a device, and those that follow until they
-    have begun, are begun by another thread.
+    have begun, are begun by another thread. Futures are completed by others again, so that a callback may wait for a
+    collective that it begins.
 
     Args:
         fallback: the mechanism that sums when the switch has failed.
@@ -65,9 +70,12 @@ class ScheduledCollective:
     ) -> None:
         self._context = context
         self._fabric: SwitchAggregation | None = None
+        self._by_hosts: MechanismExecutor | None = None
         self._multicast = join_multicast(mechanism, context, controller, job, address)
         if mechanism.fabric_use is not None and not mechanism.sends_messages:
-            by_hosts = MechanismExecutor(find_fallback(fallback), context.world_size, context.rank, context.transport)
+            by_hosts = self._by_hosts = MechanismExecutor(
+                find_fallback(fallback), context.world_size, context.rank, context.transport
+            )
             self._fabric = SwitchAggregation(
                 context,
                 controller,
@@ -88,7 +96,10 @@ class ScheduledCollective:
             self._cut = BlockLayout(place.elements, place.pools[0].slots, len(place.pools))
         self._devices: dict[Device, DeviceReduction] = {}
         self._codes: Any = None  # Gloo group for the devices' codes: it is used by another thread than the executor's
+        self._agreement = Agreement(context)
+        self._confirms = context.in_script and not self._native  # else prologues do
         self._starting = SerialExecutor("start")
+        self.completing = CompletionThreads(job)
         self._begun = 0
         self._asked: list[queue.SimpleQueue[RunningRequest | None]] = [queue.SimpleQueue() for _ in self._executors]
         self._lock = threading.Lock()
@@ -105,8 +116,10 @@ class ScheduledCollective:
     def elements_per_packet(self) -> int:
         return self._fabric.session.place.elements if self._fabric is not None else 0
 
-    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
-        future: torch.futures.Future[Tensor] = torch.futures.Future()
+    def allreduce(
+        self, tensor: Tensor, average: bool, future: torch.futures.Future[Tensor] | None = None
+    ) -> torch.futures.Future[Tensor]:
+        future = torch.futures.Future() if future is None else future
         try:
             device = device_of(tensor)
             if device is not None:
@@ -123,10 +136,13 @@ class ScheduledCollective:
                 if device is not None:
                     go_on = self._ask(device, tensor, dtype, average, future)
                     self._starting.put(lambda: self._start(go_on, since, future))
-                elif work is not None and self._starting.idle:
+                elif work is not None and self._starting.idle and not self._confirms:
                     self._begin(work, since)
                 elif work is not None:
-                    self._starting.put(lambda: self._start(lambda give: give(work), since, future))
+                    kind = work.values.numel(), tensor.dtype, average
+                    self._starting.put(
+                        lambda: self._start(lambda give: self._begin_alike(give, work, *kind), since, future)
+                    )
         except HostlibError as error:
             refuse(future, error)
         return future
@@ -137,10 +153,29 @@ class ScheduledCollective:
         try:
             if device not in self._devices:
                 self._devices[device] = DeviceReduction(device, self._context.world_size, self._cut, self._agree)
-            return self._devices[device].ask(tensor, dtype, average, future)
+            go_on = self._devices[device].ask(tensor, dtype, average, future)
+            elements, of = tensor.numel(), tensor.dtype
         except HostlibError as error:
             self._broken = error  # The other ranks went on without it.
             raise
+
+        def confirmed(give: Callable[[ReduceRequest], None]) -> None:
+            self._agreement.confirm(elements, of, average)  # The codes of equally many blocks are agreed on.
+            go_on(give)
+
+        return confirmed
+
+    def _begin_alike(
+        self,
+        give: Callable[[ReduceRequest], None],
+        work: ReduceRequest,
+        elements: int,
+        dtype: torch.dtype,
+        average: bool,
+    ) -> None:
+        if self._confirms:
+            self._agreement.confirm(elements, dtype, average)
+        give(work)
 
     def _agree(self, codes: Tensor) -> None:
         """Maximum of codes over the ranks; codes as in DeviceReduction."""
@@ -154,13 +189,13 @@ class ScheduledCollective:
     def _start(self, go_on: Callable[[Callable[[ReduceRequest], None]], None], since: float, future: Any) -> None:
         error = self._broken or self._guarded(since, lambda: go_on(lambda request: self._begin(request, since)))
         if error is not None:
-            refuse(future, error)
+            self.completing.put(partial(refuse, future, error))
 
     def _begin(self, request: ReduceRequest, since: float) -> None:
         channel = self._begun % len(self._executors)
         self._begun += 1
         playing = self._executors[channel].begin(request.values, request.average)
-        self._asked[channel].put(RunningRequest(request, playing, since))
+        self._asked[channel].put(RunningRequest(request, playing, since, self.completing.reserve()))
 
     def _run(self, executor: MechanismExecutor, asked_of_it: queue.SimpleQueue[RunningRequest | None]) -> None:
         while True:
@@ -180,8 +215,7 @@ class ScheduledCollective:
     def _reduce(self, executor: MechanismExecutor, asked: RunningRequest) -> None:
         error = self._broken or self._guarded(asked.since, lambda: executor.finish(asked.playing))
         error = error or self._guarded(asked.since, asked.request.deliver)
-        if error is not None:
-            asked.request.refuse(error)
+        self.completing.put(partial(asked.request.end, error), asked.place)
 
     def _guarded(self, since: float, do: Callable[[], None]) -> Exception | None:
         """Return the exception that `do` raised.
@@ -220,6 +254,7 @@ class ScheduledCollective:
             asked.put(None)
         for thread in self._threads:
             thread.join(timeout=max(0.0, give_up - time.monotonic()))
+        self.completing.close(max(CLOSE_S, give_up - time.monotonic()))
         settled = graceful and self._broken is None and not any(thread.is_alive() for thread in self._threads)
         if settled:
             for executor in self._executors:
@@ -228,4 +263,6 @@ class ScheduledCollective:
             return
         if settled:
             self._guarded(time.monotonic(), self._switch.settle)
+            if self._by_hosts is not None:
+                self._guarded(time.monotonic(), self._by_hosts.close)
         self._switch.close()

@@ -13,6 +13,7 @@ import mmap
 import os
 import time
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ import torch
 from torch import Tensor
 
 from hostlib.errors import HostlibError, RunError
+from hostlib.staging.completion_threads import CompletionThreads
 from hostlib.staging.device import Device
 from hostlib.staging.device_reduction import DeviceReduction
 from hostlib.staging.find_device import device_of
 from hostlib.staging.request import ReduceRequest, host_request, wire_dtype
 from hostlib.system.serial_executor import SerialExecutor
+from hostlib.transport.agreement import Agreement
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import refuse
 
@@ -44,17 +47,21 @@ class SharedMemoryCollective:
 
     elements_per_packet = 0
 
-    def __init__(self, context: RankContext) -> None:
+    def __init__(self, context: RankContext, job: str) -> None:
         self._context = context
         self._areas = shared_areas(context)
         self._devices: dict[Device, DeviceReduction] = {}
+        self._agreement = Agreement(context)
         self._adding = SerialExecutor("shm")
+        self.completing = CompletionThreads(job)
         self._broken: Exception | None = None
         self.accumulation_ns = self.broadcast_ns = 0
         self.failures: list[dict[str, Any]] = []
 
-    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
-        future: torch.futures.Future[Tensor] = torch.futures.Future()
+    def allreduce(
+        self, tensor: Tensor, average: bool, future: torch.futures.Future[Tensor] | None = None
+    ) -> torch.futures.Future[Tensor]:
+        future = torch.futures.Future() if future is None else future
         try:
             dtype, device, since = wire_dtype(tensor, average), device_of(tensor), time.monotonic()
             if device is None:
@@ -73,12 +80,12 @@ class SharedMemoryCollective:
     def _add(self, request: ReduceRequest, since: float) -> None:
         try:
             if self._broken is None:
+                self._agreement.confirm(request.values.numel(), request.values.dtype, request.average)
                 self._add_parts(request.values.view(-1), request.average)
                 request.deliver()
         except Exception as error:
             self._broken = error if isinstance(error, HostlibError) else self._context.explain(since, error)
-        if self._broken is not None:
-            request.refuse(self._broken)
+        self.completing.put(partial(request.end, self._broken))
 
     def _add_parts(self, values: Tensor, average: bool) -> None:
         areas = [area.view(values.dtype) for area in self._areas]
@@ -112,6 +119,7 @@ class SharedMemoryCollective:
 
     def close(self, graceful: bool = True) -> None:
         self._adding.close(self._context.deadline_s if graceful else CLOSE_S)
+        self.completing.close(CLOSE_S)
 
 
 def shared_areas(context: RankContext) -> list[Tensor]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -12,11 +14,13 @@ from torch import Tensor
 from hostlib.collectives.shared_memory import SharedMemoryCollective
 from hostlib.errors import HostlibError, RunError
 from hostlib.mechanisms.mechanism import Mechanism
+from hostlib.staging.completion_threads import CompletionThreads
 from hostlib.staging.device import Device
 from hostlib.staging.device_reduction import DeviceReduction
 from hostlib.staging.find_device import device_of
 from hostlib.staging.request import ReduceRequest, host_request, wire_dtype
 from hostlib.system.serial_executor import SerialExecutor
+from hostlib.transport.agreement import Agreement
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import refuse
 from hostlib.transport.transport import Pending, ReducingTransport, first_line
@@ -24,7 +28,7 @@ from hostlib.transport.transport import Pending, ReducingTransport, first_line
 CLOSE_S = 2.0
 
 
-def library_collective(mechanism: Mechanism, context: RankContext) -> LibraryCollective:
+def library_collective(mechanism: Mechanism, context: RankContext, job: str) -> LibraryCollective:
     """Create the collective of a library yardstick.
 
     Raises:
@@ -32,12 +36,12 @@ def library_collective(mechanism: Mechanism, context: RankContext) -> LibraryCol
     """
     require_library(mechanism, context.transport.name)
     if mechanism.one_host:
-        return SharedMemoryCollective(context)
+        return SharedMemoryCollective(context, job)
     if mechanism.device is not None:
         return NcclCollective(context)
     if mechanism.transport is not None:
-        return TransportCollective(cast(ReducingTransport, context.transport), context)
-    return GlooCollective(context)
+        return TransportCollective(cast(ReducingTransport, context.transport), context, job)
+    return GlooCollective(context, job)
 
 
 def require_library(mechanism: Mechanism, transport: str) -> None:
@@ -57,14 +61,19 @@ class GlooCollective:
 
     elements_per_packet = 0
 
-    def __init__(self, context: RankContext) -> None:
+    def __init__(self, context: RankContext, job: str) -> None:
         self._context = context
         self._devices: dict[Device, DeviceReduction] = {}
+        self._agreement = Agreement(context)
         self._starting = SerialExecutor("gloo")
+        self.completing = CompletionThreads(job)
+        self._broken: HostlibError | None = None
         self.failures: list[dict[str, Any]] = []
 
-    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
-        future: torch.futures.Future[Tensor] = torch.futures.Future()
+    def allreduce(
+        self, tensor: Tensor, average: bool, future: torch.futures.Future[Tensor] | None = None
+    ) -> torch.futures.Future[Tensor]:
+        future = torch.futures.Future() if future is None else future
         try:
             wire_dtype(tensor, average)
             device = device_of(tensor)
@@ -72,13 +81,14 @@ class GlooCollective:
             refuse(future, error)
             return future
         since = time.monotonic()
-        if device is None and self._starting.idle:
-            return self._sum(tensor, average, since)
         if device is None:
             request = ReduceRequest(
-                tensor, average, lambda: future.set_result(tensor), lambda error: refuse(future, error)
+                tensor, average, lambda: None, partial(future.set_result, tensor), partial(refuse, future)
             )
-            self._starting.put(lambda: self._wait_for(request, since))
+            if self._starting.idle and not self._context.in_script:
+                self._sum(request, since)
+            else:
+                self._starting.put(lambda: self._sum_alike(request, since))
             return future
         future = device.future()
         if device not in self._devices:
@@ -87,33 +97,64 @@ class GlooCollective:
         self._starting.put(lambda: go_on(lambda request: self._wait_for(request, since)))
         return future
 
-    def _sum(self, tensor: Tensor, average: bool, since: float) -> torch.futures.Future[Tensor]:
-        options = dist.AllreduceOptions()
+    def _sum(self, request: ReduceRequest, since: float) -> threading.Event:
+        """Begin a sum; the event is set once its request is finished but for its future."""
+        options, over = dist.AllreduceOptions(), threading.Event()
+        place = self.completing.reserve()  # Gloo's threads end sums in any order.
         options.reduceOp = dist.ReduceOp.SUM  # type: ignore[assignment]
-        work = self._context.gloo.allreduce([tensor], options)
 
-        def finish(done: torch.futures.Future[Any]) -> Tensor:
+        def finish(done: torch.futures.Future[Any]) -> None:
             try:
                 done.value()
+                if request.average:
+                    request.values.div_(self._context.world_size)
+                request.deliver()
             except Exception as error:
-                raise self._context.explain(since, error) from error
-            return tensor.div_(self._context.world_size) if average else tensor
+                explained = error if isinstance(error, HostlibError) else self._context.explain(since, error)
+                self.completing.put(partial(request.end, explained), place)
+            else:
+                self.completing.put(partial(request.end, None), place)
+            over.set()
 
-        summed: torch.futures.Future[Tensor] = work.get_future().then(finish)
-        return summed
+        try:
+            self._context.gloo.allreduce([request.values], options).get_future().add_done_callback(finish)
+        except RuntimeError as error:
+            self.completing.put(partial(request.end, RunError(first_line(error))), place)
+            over.set()
+        return over
+
+    def _sum_alike(self, request: ReduceRequest, since: float) -> threading.Event:
+        """As _sum, once the ranks have confirmed that their tensors are alike."""
+        try:
+            self._confirm(request.values, request.average, since)
+        except HostlibError as error:
+            self.completing.put(partial(request.end, error))
+            over = threading.Event()
+            over.set()
+            return over
+        return self._sum(request, since)
+
+    def _confirm(self, tensor: Tensor, average: bool, since: float) -> None:
+        if self._broken is not None:
+            raise self._broken
+        try:
+            self._agreement.confirm(tensor.numel(), tensor.dtype, average)
+        except HostlibError as error:
+            self._broken = error
+            raise
+        except RuntimeError as error:
+            self._broken = self._context.explain(since, error)
+            raise self._broken from error
 
     def _wait_for(self, request: ReduceRequest, since: float) -> None:
-        try:
-            self._sum(request.values, request.average, since).wait()
-            request.deliver()
-        except Exception as error:
-            request.refuse(error if isinstance(error, HostlibError) else RunError(first_line(error)))
+        self._sum_alike(request, since).wait()
 
     def stats(self) -> dict[str, int] | None:
         return None
 
     def close(self, graceful: bool = True) -> None:
         self._starting.close(self._context.deadline_s if graceful else CLOSE_S)
+        self.completing.close(CLOSE_S)
 
 
 class TransportCollective:
@@ -123,14 +164,17 @@ class TransportCollective:
 
     elements_per_packet = 0
 
-    def __init__(self, transport: ReducingTransport, context: RankContext) -> None:
+    def __init__(self, transport: ReducingTransport, context: RankContext, job: str) -> None:
         self._context, self._transport = context, transport
         self._waiting = SerialExecutor(transport.name)
+        self.completing = CompletionThreads(job)
         self._broken: HostlibError | None = None
         self.failures: list[dict[str, Any]] = []
 
-    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
-        future: torch.futures.Future[Tensor] = torch.futures.Future()
+    def allreduce(
+        self, tensor: Tensor, average: bool, future: torch.futures.Future[Tensor] | None = None
+    ) -> torch.futures.Future[Tensor]:
+        future = torch.futures.Future() if future is None else future
         try:
             if device_of(tensor) is not None:
                 raise HostlibError(
@@ -153,14 +197,14 @@ class TransportCollective:
                 request.deliver()
         except Exception as error:
             self._broken = self._context.explain(since, error)
-        if self._broken is not None:
-            request.refuse(self._broken)
+        self.completing.put(partial(request.end, self._broken))
 
     def stats(self) -> dict[str, int] | None:
         return None
 
     def close(self, graceful: bool = True) -> None:
         self._waiting.close(self._context.deadline_s if graceful else CLOSE_S)
+        self.completing.close(CLOSE_S)
 
 
 class NcclCollective:
@@ -172,8 +216,10 @@ class NcclCollective:
         self._nccl = context.nccl()
         self.failures: list[dict[str, Any]] = []
 
-    def allreduce(self, tensor: Tensor, average: bool) -> torch.futures.Future[Tensor]:
-        future: torch.futures.Future[Tensor] = torch.futures.Future()
+    def allreduce(
+        self, tensor: Tensor, average: bool, future: torch.futures.Future[Tensor] | None = None
+    ) -> torch.futures.Future[Tensor]:
+        future = torch.futures.Future() if future is None else future
         try:
             wire_dtype(tensor, average)
             if tensor.device.type != "cuda":

@@ -1,4 +1,4 @@
-"""`hostlib bench`: how fast mechanisms sum."""
+"""`hostlib bench`: how fast mechanisms' collectives are."""
 
 from __future__ import annotations
 
@@ -43,6 +43,15 @@ def _place(old: str) -> list[str] | None:
     type=types.MECHANISM.listed(),
     help="Mechanisms to measure; see `netfold mechanisms` [default: all that these ranks can run].",
 )
+@click.option(
+    "--collective",
+    "collectives",
+    type=types.COLLECTIVE.listed(),
+    default="all_reduce",
+    show_default=True,
+    help="What to measure: all_reduce, reduce_scatter, all_gather, broadcast, and rs+ag, a reduce-scatter and an all-gather "
+    "at once. Mechanisms are measured with those that they can do.",
+)
 @click.option("--size", "sizes", type=types.SIZE.listed(), help="Sizes of the tensor to measure [default: 64K,1M,16M].")
 @click.option("--from", "first", type=types.SIZE.typed(), help="Smallest size of a series; needs --to.")
 @click.option("--to", "last", type=types.SIZE.typed(), help="Largest size of a series; needs --from.")
@@ -54,12 +63,12 @@ def _place(old: str) -> list[str] | None:
 )
 @click.option("--workers", "world_size", type=types.N, help="Number of workers [default: 4].")
 @click.option(
-    "--iterations", type=types.N, help="All-reduces timed together [default: as many as take a quarter of a second]."
+    "--iterations", type=types.N, help="Collectives timed together [default: as many as take a quarter of a second]."
 )
 @click.option(
     "--repeats", type=types.N, default=3, show_default=True, help="How often to measure; the table has the median."
 )
-@click.option("--warm-up", type=types.N, default=1, show_default=True, help="All-reduces before the clock starts.")
+@click.option("--warm-up", type=types.N, default=1, show_default=True, help="Collectives before the clock starts.")
 @click.option(
     "--on",
     type=click.Choice(["loopback", "netns"]),
@@ -109,6 +118,7 @@ def _place(old: str) -> list[str] | None:
 @json_option
 def bench(
     mechanisms: str | None,
+    collectives: str,
     sizes: str | None,
     first: str | None,
     last: str | None,
@@ -123,7 +133,7 @@ def bench(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure how fast mechanisms sum a tensor over all ranks, as nccl-tests does.
+    """Measure how fast mechanisms sum a tensor over all ranks, or do another collective, as nccl-tests does.
 
     Starts the ranks and, where a mechanism needs them, a controller and an embedded switch, and stops them at the end.
     Results are checked: `#wrong` counts wrong elements, and if there are any, the exit code is 1. docs/bench.md explains
@@ -132,6 +142,7 @@ def bench(
     \b
     Examples
         hostlib bench --mechanism inagg+mcast,ring --workers 2 --from 4K --to 16M
+        hostlib bench --collective reduce_scatter,all_gather,rs+ag --mechanism ring,gloo --workers 4
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --size 16M
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
         hostlib bench --kernels --device cuda
@@ -165,12 +176,14 @@ def bench(
         **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
     )
     hosts = LOCAL if on == "loopback" else f"netns:{options['world_size'] or DEFAULT_WORLD_SIZE}"
+    names = types.parts_of(collectives)
     asked = BenchOptions(
-        measurable(hosts) if mechanisms is None else types.parts_of(mechanisms),
+        measurable(hosts, names) if mechanisms is None else types.parts_of(mechanisms),
         parse_sizes(sizes, first, last, factor),
         types.parts_of(dtypes),
         hosts=hosts,
         faults=asked_faults,
+        collectives=names,
         **options,
     )
     rates = _kernel_rates() if kernels else []
@@ -182,7 +195,7 @@ def bench(
             json.dumps({"rows": records, "kernels": [asdict(r) for r in rates]} if kernels else records, indent=2)
         )
     else:
-        console = console_of(110 + max(map(len, asked.mechanisms)))
+        console = console_of(126 + max(map(len, asked.mechanisms)))
         print_rows(asked, rows, console)
         if kernels:
             from hostlib.bench.kernels import print_table

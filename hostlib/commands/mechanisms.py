@@ -12,7 +12,8 @@ from hostlib.errors import RunError
 from hostlib.mechanisms.mechanism import Mechanism, broken_mechanisms, find, registered
 from hostlib.pipelines.pass_order import drawing, pass_order
 from hostlib.schedules.checker import check
-from hostlib.schedules.schedule import describe, link_elements
+from hostlib.schedules.contract import Collective, find_collective
+from hostlib.schedules.schedule import Schedule, describe, link_elements
 from hostlib.schedules.timeline import picture
 from hostlib.schedules.timeline import table as table_of
 from hostlib.strategies.strategy import broken_strategies, describe_options, find_strategy, registered_strategies
@@ -42,6 +43,7 @@ def mechanisms(as_json: bool) -> None:
                 "transport": m.transport,
                 "device": m.device,
                 "one_host": m.one_host,
+                "collectives": [str(each) for each in m.collectives],
                 "options": options[name],
             }
             for name, m in known.items()
@@ -49,13 +51,24 @@ def mechanisms(as_json: bool) -> None:
         strategies = {name: strategy.summary for name, strategy in registered_strategies().items()}
         click.echo(json.dumps({"mechanisms": described, "strategies": strategies}, indent=2))
         return
-    table = Table("mechanism", "options", "runs on", "what it does")
+    table = Table("mechanism", "options", "runs on", "collectives", "what it does")
     for name, mechanism in known.items():
-        table.add_row(name, "\n".join(f":{option}" for option in options[name]), _where(mechanism), mechanism.summary)
+        table.add_row(
+            name,
+            "\n".join(f":{option}" for option in options[name]),
+            _where(mechanism),
+            "\n".join(map(_collective, map(mechanism.of, mechanism.collectives))),
+            mechanism.summary,
+        )
     how = Table("strategy", "options", "what it does")
     for name, strategy in registered_strategies().items():
         how.add_row(name, "\n".join(f":{option}" for option in describe_options(strategy)), strategy.summary)
     output().print(table, how)
+
+
+def _collective(mechanism: Mechanism) -> str:
+    """One that it does, and where if hosts cannot run it."""
+    return f"{mechanism.collective}{'' if mechanism.runs_on_hosts else ' (simulator)'}"
 
 
 def _where(mechanism: Mechanism) -> str:
@@ -70,6 +83,17 @@ def _where(mechanism: Mechanism) -> str:
 @click.option("--workers", "world_size", type=types.N, default=4, show_default=True, help="Number of workers.")
 @click.option("--size", type=types.SIZE, default="1MiB", show_default=True, help="Size of the tensor (float32).")
 @click.option(
+    "--collective",
+    "name",
+    type=types.COLLECTIVE,
+    default=Collective.ALL_REDUCE.value,
+    show_default=True,
+    help=f"What the workers do: {', '.join(each.value for each in Collective)}.",
+)
+@click.option(
+    "--root", type=types.N, default=0, show_default=True, help="Rank that a broadcast comes from, or a reduce goes to."
+)
+@click.option(
     "--turn",
     type=types.N,
     default=0,
@@ -80,14 +104,23 @@ def _where(mechanism: Mechanism) -> str:
 @click.option("--plot", "picture_path", type=types.FILE, help="Draw the timeline to this file (.svg, .png or .pdf).")
 @json_option
 def schedule(
-    mechanism: str, world_size: int, size: int, turn: int, draw: bool, picture_path: Path | None, as_json: bool
+    mechanism: str,
+    world_size: int,
+    size: int,
+    name: str,
+    root: int,
+    turn: int,
+    draw: bool,
+    picture_path: Path | None,
+    as_json: bool,
 ) -> None:
-    """Show a mechanism's operations, after proving that it sums correctly and cannot deadlock; or when each stage of a
-    pipeline does which passes, if transfers take no time.
+    """Show a mechanism's operations, after proving that every worker ends with what the collective promises and that
+    nothing deadlocks; or when each stage of a pipeline does which passes, if transfers take no time.
 
     \b
     Examples
         hostlib schedule ring --workers 4 --draw
+        hostlib schedule ring --workers 4 --collective reduce_scatter --draw
         hostlib schedule ps:servers=2:assign=even --workers 8 --json
         hostlib schedule 1f1b:stages=4:microbatches=8
     """
@@ -98,17 +131,24 @@ def schedule(
         raise RunError(f"--workers must be at most {MOST_WORKERS}, not {world_size}: all operations of each are listed")
     if world_size < 1 or size < BYTES_PER_ELEMENT or turn < 0:
         raise RunError("--workers must be at least 1, --size at least 4 bytes and --turn at least 0")
-    made = find(mechanism).schedule(world_size, size, turn)
+    collective = find_collective(name)
+    if root and not collective.has_root:
+        raise RunError(f"--root is of a broadcast or reduce, not of {collective}")
+    if not 0 <= root < world_size:
+        raise RunError(f"--root must be in 0..{world_size - 1}, a rank, not {root}")
+    made = find(mechanism).of(collective).schedule(world_size, size, turn, root)
     check(made)
     if picture_path is not None:
         picture(made, picture_path)
+    elements = collective.tensor_bytes(size // BYTES_PER_ELEMENT, world_size)
     carried = {
         node: {"sent_bytes": BYTES_PER_ELEMENT * sent, "received_bytes": BYTES_PER_ELEMENT * received}
-        for node, (sent, received) in link_elements(made, size // BYTES_PER_ELEMENT).items()
+        for node, (sent, received) in link_elements(made, elements).items()
     }
     if as_json:
         proven = {
             "mechanism": mechanism,
+            "collective": collective.value,
             "world_size": world_size,
             "pieces": made.pieces,
             "verified": True,
@@ -117,7 +157,7 @@ def schedule(
         }
         click.echo(json.dumps(proven, indent=2))
         return
-    title = f"{mechanism}, {world_size} workers, {made.pieces} pieces: verified"
+    title = f"{_what(mechanism, made)}, {world_size} workers, {made.pieces} pieces: verified"
     if draw:
         drawn = table_of(made)
         drawn.title = title
@@ -127,6 +167,11 @@ def schedule(
     for node, operations in made.nodes.items():
         table.add_row(node, "\n".join(f"{i + 1}. {describe(op)}" for i, op in enumerate(operations)))
     output().print(table)
+
+
+def _what(mechanism: str, made: Schedule) -> str:
+    """The mechanism, and what it does if that is no all-reduce."""
+    return mechanism if made.collective is Collective.ALL_REDUCE else f"{made.collective} by {mechanism}"
 
 
 def _show_passes(pipeline: str, as_json: bool) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hostlib import _engine
-from hostlib._engine import Engine, SumOverflow
-from hostlib.errors import FabricError, HostlibError, RunError
+from hostlib._engine import Engine, SumOverflow, TensorsDiffer
+from hostlib.errors import RunError
 from hostlib.fabric import engine_checks
 from hostlib.fabric.failover import (
     LOOK_S,
@@ -34,11 +35,14 @@ from hostlib.fabric.failover import (
     Returning,
     announce_failure,
     failures_seen,
+    nobody_missing,
     wait_until_all_have,
+    warn_once,
     with_goodput,
 )
 from hostlib.fabric.job_client import FabricSession, Place, join, require_controller
 from hostlib.schedules.schedule import FabricUse
+from hostlib.transport.agreement import Agreement, reduce_by_gloo
 from hostlib.transport.rank_context import RankContext
 
 # The controller's policies (docs/topology.md).
@@ -67,7 +71,7 @@ class Summing:
     openings: list[int] = field(default_factory=list)
     done: np.ndarray | None = None
     over: bool = False
-    error: SumOverflow | None = None
+    error: SumOverflow | TensorsDiffer | None = None
 
     @property
     def touched(self) -> bool:
@@ -125,6 +129,7 @@ class SwitchAggregation:
         lanes: int = 1,
     ) -> None:
         self._context, self._controller, self._job = context, controller, job
+        self._agreement = Agreement(context, context.gloo)
         self._sum_by_hosts, self._use, self._patience = sum_by_hosts, use, Patience(context.patience_s)
         self.engine = Engine(address, [0] * lanes)
         self._lock = threading.Lock()
@@ -138,7 +143,7 @@ class SwitchAggregation:
         self._refused: dict[
             int, str
         ] = {}  # failure -> why this rank does not return to the fabric; written by the joining thread
-        require_controller(controller)  # Fail at once if no controller answers; wait for a switch that starts.
+        require_controller(controller, context.admitted)  # At once; but a switch that starts is waited for.
         self.session = self._join(job, context.deadline_s)
         self._configure()
 
@@ -159,6 +164,8 @@ class SwitchAggregation:
             policy=POLICIES[self._use],
             cancelled=cancelled,
             patient=True,
+            sockets=[partial(self.engine.echo, lane) for lane in range(len(self.engine.ports))],
+            admitted=self._context.admitted if cancelled is None else None,
         )
 
     def _join_again(self, job: str, blocks: tuple[int, ...], cancelled: threading.Event) -> FabricSession:
@@ -212,14 +219,19 @@ class SwitchAggregation:
 
     def _step(self, summing: Summing, since: float) -> bool:
         """Wait a moment, or sum over the hosts; returns whether the tensor is done."""
+        if isinstance(summing.error, TensorsDiffer):
+            raise RunError(f"{summing.error}: nothing was summed")
         if summing.error is not None:
             raise summing.error
         if summing.over:
             return True
         if summing.ticket is None:
             return self._finish_by_hosts(summing)
-        if self.engine.wait(summing.ticket, LOOK_S):
-            return True
+        try:
+            if self.engine.wait(summing.ticket, LOOK_S):
+                return True
+        except TensorsDiffer as error:
+            raise RunError(f"{error} (all-reduce {summing.number}): nothing was summed") from error
         self._look(summing.number, since)
         return False
 
@@ -250,21 +262,9 @@ class SwitchAggregation:
         if over and not away and not self._context.detector.silent():
             self._fail_over()
         elif min(silent_s, time.monotonic() - since) > self._context.deadline_s:
-            raise self._context.detector.explain(silent_s, lambda: self._nobody_missing(away, number, silent_s))
-
-    def _nobody_missing(self, away: list[int], number: int, silent_s: float) -> HostlibError:
-        if away:
-            names = [str(self._context.first + rank) for rank in away]
-            which = f"rank {names[0]} is" if len(names) == 1 else f"ranks {', '.join(names)} are"
-            return RunError(
-                f"{which} alive but did not join all-reduce {number}: the others waited {silent_s:.0f} s "
-                "(does every rank reduce the same tensors?)"
-            )
-        place = self.session.place
-        return FabricError(
-            f"no answer from the switch at {place.fabric_address}:{place.fabric_port} for {silent_s:.0f} s; "
-            "all ranks are alive"
-        )
+            call = f"all-reduce {number}"
+            why = partial(nobody_missing, self._context, self.session.place, away, call, silent_s)
+            raise self._context.detector.explain(silent_s, why)
 
     def _fail_over(self) -> None:
         """Leave the fabric together with all other ranks: every result that one rank has, all ranks get."""
@@ -283,39 +283,35 @@ class SwitchAggregation:
                 summing.ticket = None
             self._in_fabric = False
         self._failures.append(Failure.seen(self._completed, silent_s, began))
+        warn_once(self._context, "the switch does not answer: sums go on over the hosts until it is back")
         job, blocks = f"{self._job}.{len(self._failures)}", self.session.place.blocks
         self._returning = Returning(self.session, lambda cancelled: self._join_again(job, blocks, cancelled))
 
     def _take_outcome(self, summing: Summing, ticket: int) -> None:
         try:
             summing.over = self.engine.wait(ticket, 0)
-        except SumOverflow as error:
+        except (SumOverflow, TensorsDiffer) as error:
             summing.error = error
 
     def _share_results(self) -> None:
         positions, words = self.engine.retained()
         extremes = torch.from_numpy(np.concatenate([positions, -positions]))
-        self._reduce(extremes, dist.ReduceOp.MAX)
+        reduce_by_gloo(self._context.gloo, extremes, dist.ReduceOp.MAX)
         latest, earliest = extremes.numpy()[: len(positions)], -extremes.numpy()[len(positions) :]
         wanted = np.flatnonzero(latest != earliest)
         if len(wanted) == 0:
             return
         mine = positions[wanted] == latest[wanted]
         owner = torch.from_numpy(np.where(mine, self._context.rank, self._context.world_size))
-        self._reduce(owner, dist.ReduceOp.MIN)
+        reduce_by_gloo(self._context.gloo, owner, dist.ReduceOp.MIN)
         # The owner of a result contributes it; all others add zeros.
         owned = words[wanted] * (owner.numpy() == self._context.rank)[:, None].astype(np.int32)
         shared = torch.from_numpy(owned)
-        self._reduce(shared, dist.ReduceOp.SUM)
+        reduce_by_gloo(self._context.gloo, shared, dist.ReduceOp.SUM)
         words[wanted] = shared.numpy()
         taken = np.full_like(positions, -1)
         taken[wanted] = latest[wanted]
         self.engine.restore(taken, words)
-
-    def _reduce(self, tensor: Tensor, how: Any) -> None:
-        options = dist.AllreduceOptions()
-        options.reduceOp = how
-        self._context.gloo.allreduce([tensor], options).wait()
 
     # ---- over the hosts, and back -----------------------------------------------------------------------------------
 
@@ -324,6 +320,7 @@ class SwitchAggregation:
         done.
         """
         place, values, world_size = self.session.place, summing.values, self._context.world_size
+        self._agreement.confirm(values.numel(), values.dtype, summing.average)
         openings = summing.openings or [-1] * len(place.pools)
         codes = _engine.own_codes(values, place.elements, place.pools[0].slots, openings)
         done = summing.done if summing.done is not None else np.zeros(len(codes), np.uint8)
@@ -334,7 +331,7 @@ class SwitchAggregation:
         epoch = session.place.epoch if session is not None else 0
         ready = [0 if session is not None else 1, epoch, -epoch]
         agreed = torch.from_numpy(np.concatenate([codes.astype(np.int64), np.array(ready, np.int64)]))
-        self._reduce(agreed, dist.ReduceOp.MAX)
+        reduce_by_gloo(self._context.gloo, agreed, dist.ReduceOp.MAX)
         absent, newest, oldest = agreed[-3:].tolist()
         if session is not None and not absent and newest == -oldest:
             self._return(session)
@@ -366,6 +363,7 @@ class SwitchAggregation:
         self._patience.begin_again(stats)
         self._spoiled = stats["spoiled"]
         self._failures[-1] = replace(self._failures[-1], returned=True)
+        warn_once(self._context, "the switch is back: sums go through it again")
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ class FabricServer:
             policy=POLICIES[self._use],
             cancelled=cancelled,
             patient=True,
+            sockets=[lane.echo for lane in self._lanes],
         )
 
     def _answer(self, place: Place) -> None:

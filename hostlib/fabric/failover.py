@@ -4,19 +4,22 @@ how it returns to the fabric. Source: docs/failures.md.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hostlib.errors import JoinError
-from hostlib.fabric.job_client import FabricSession
+from hostlib.errors import FabricError, HostlibError, JoinError, RunError
+from hostlib.fabric.job_client import FabricSession, Place
 from hostlib.transport.rank_context import RankContext
 
 LOOK_S = 0.05  # polling interval of a waiting host
 PATIENCE_REFUSED_S = 0.3  # silence that is enough if the system reports that no process listens at the switch's address
 REJOIN_EVERY_S = 0.5
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,26 @@ class Patience:
         return silent_s > (min(PATIENCE_REFUSED_S, self._patience_s) if refused else self._patience_s)
 
 
+def nobody_missing(context: RankContext, place: Place, away: list[int], call: str, silent_s: float) -> HostlibError:
+    """Why nothing comes, though all ranks are alive.
+
+    Args:
+        away: the ranks that have not made the call; none if it is the switch that is silent.
+        call: what the others wait in, as "all-reduce 7".
+    """
+    if away:
+        names = [str(context.first + rank) for rank in away]
+        which = f"rank {names[0]} is" if len(names) == 1 else f"ranks {', '.join(names)} are"
+        return RunError(
+            f"{which} alive but did not join {call}: the others waited {silent_s:.0f} s "
+            "(does every rank reduce the same tensors?)"
+        )
+    return FabricError(
+        f"no answer from the switch at {place.fabric_address}:{place.fabric_port} for {silent_s:.0f} s; "
+        "all ranks are alive"
+    )
+
+
 def failures_seen(context: RankContext) -> int:
     """The number of switch failures that some worker has found."""
     heartbeats = context.detector.heartbeats()[: context.world_size]
@@ -108,6 +131,12 @@ def wait_until_all_have(context: RankContext, completed: int, tend: Callable[[],
         if not behind or context.detector.silent():
             return
         time.sleep(LOOK_S / 2)
+
+
+def warn_once(context: RankContext, line: str) -> None:
+    """Log a line on one rank of a user's script; commands report failures themselves."""
+    if context.in_script and context.rank == 0:
+        LOG.warning("netfold: %s", line)
 
 
 def with_goodput(stats: Mapping[str, int], payload_bits: int) -> dict[str, int]:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from hostlib.errors import JoinError
+from hostlib.fabric.port_check import EchoSocket, PortCheck, WrongPortError
 from hostlib.system.http_client import (
     API,
     ControllerAddresses,
@@ -77,7 +78,7 @@ class Place:
         rank: RANK_ALL for a server.
         secret: of the job's members, hexadecimal: check words follow from it.
         server: of the job; None if the switches do everything.
-        workers: by rank, for the server only.
+        workers: by rank; for the server, and for the ranks of policy `owners`.
     """
 
     job_id: int
@@ -124,6 +125,7 @@ class FabricSession:
 
     Attributes:
         token: proves who it is; a process that comes back in its place joins with it.
+        echoes: what came back from the switch to each UDP port; None as long as it is not known.
     """
 
     def __init__(
@@ -137,16 +139,53 @@ class FabricSession:
         # Another session may have joined a later life of the same job.
         self._epoch = {"epoch": place.epoch}
         self._position = position
-        self._ended = threading.Event()
+        self.echoes: list[int | None] | None = None
+        self._ended, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._thread.start()
 
     def _beat(self) -> None:
-        while not self._ended.wait(HEARTBEAT_S):
-            with contextlib.suppress(httpx.HTTPError):
-                # 404 if the job is over because a switch was restarted; a user of the fabric notices that by itself.
-                beat = {"position": self._position()}
-                self._ask("POST", "/heartbeat", json=beat, params=self._epoch)
+        while not self._ended.is_set():
+            if self._woken.wait(HEARTBEAT_S):
+                self._woken.clear()
+            if not self._ended.is_set():
+                with contextlib.suppress(httpx.HTTPError):
+                    # 404 if the job is over because a switch was restarted; a user of the fabric notices that by itself.
+                    self._send_beat(self.echoes)
+
+    def _send_beat(self, echoes: list[int | None] | None) -> httpx.Response:
+        beat: dict[str, Any] = {"position": self._position()}
+        if echoes is not None:
+            beat["echoes"] = echoes
+        return self._ask("POST", "/heartbeat", json=beat, params=self._epoch)
+
+    def require_port(
+        self, udp_ports: Sequence[int], sockets: Sequence[EchoSocket], most_s: float, cancelled: threading.Event
+    ) -> None:
+        """Check that this member is at its switch port, and let the controller know. See hostlib.fabric.port_check.
+
+        Raises:
+            WrongPortError: it is not, and has left the job.
+        """
+        check = PortCheck(self.place, udp_ports, sockets)
+        try:
+            right = check.run(self._report, most_s, cancelled)
+        except WrongPortError:
+            self.leave()
+            raise
+        if right:
+            self.echoes = check.echoes
+            self._woken.set()  # The heartbeat says it, so that nobody waits for the controller.
+
+    def _report(self, echoes: list[int | None]) -> str | None:
+        """Tell the controller what came back; returns its conclusion, None if it has none."""
+        try:
+            answer = self._send_beat(echoes)
+            if answer.status_code == TOO_MANY or is_standby(answer):
+                return "unchecked"
+            return answer.json()["port"] if answer.status_code == 200 else None
+        except (httpx.HTTPError, ValueError, KeyError):
+            return None
 
     def _ask(self, method: str, below: str = "", **more: Any) -> httpx.Response:
         def send(url: str) -> httpx.Response:
@@ -168,6 +207,7 @@ class FabricSession:
     def leave(self) -> None:
         """Give up the place, if the controller answers. One of several may be about to take over: they are asked again."""
         self._ended.set()
+        self._woken.set()
         give_up = time.monotonic() + LEAVING_S
         while not self._left() and time.monotonic() < give_up:
             time.sleep(RETRY_S)
@@ -195,6 +235,8 @@ def join(
     cancelled: threading.Event | None = None,
     patient: bool = False,
     token: str | None = None,
+    sockets: Sequence[EchoSocket] = (),
+    admitted: Callable[[JoinError | None], None] | None = None,
 ) -> FabricSession:
     """Join a job and wait until every rank has joined.
 
@@ -207,10 +249,13 @@ def join(
         policy: what the switches do (docs/topology.md); None for the controller's default.
         cancelled: an event that ends the wait when another thread sets it.
         patient: keep trying if no controller answers, its switch is down, or the job ended in the meantime.
+        admitted: see RankContext; called before the wait for the other ranks.
         token: of this rank's earlier process, which died: its place in the job is this one's, if the job is still there.
+        sockets: of `udp_ports`, by which to check that this rank is at its switch port; without any it is not checked.
 
     Raises:
-        JoinError: no controller answers, it refused, the others did not join in time, or `cancelled` was set.
+        JoinError: no controller answers, it refused, the others did not join in time, `cancelled` was set, or this rank is
+            not at its switch port.
     """
     controllers = ControllerAddresses(controller)
     body: dict[str, Any] = {"world_size": world_size, "address": address, "udp_ports": list(udp_ports)}
@@ -223,9 +268,24 @@ def join(
     if policy is not None:
         body["policy"] = policy
     stopped = cancelled or threading.Event()
-    joining = _Joining(controllers, job, rank, body, time.monotonic() + deadline_s, deadline_s, stopped, patient, token)
+    joining = _Joining(
+        controllers, job, rank, body, time.monotonic() + deadline_s, deadline_s, stopped, patient, token, admitted
+    )
     answer = joining.place() if cancelled is None else _unless(cancelled, joining)
-    return FabricSession(controllers, joining.path, Place.of_json(answer), answer["token"], position)
+    session = FabricSession(controllers, joining.path, Place.of_json(answer), answer["token"], position)
+    if sockets:
+        try:
+            session.require_port(udp_ports, sockets, deadline_s, stopped)
+        except WrongPortError:
+            place = session.place
+            raise WrongPortError(
+                f"{joining.who} is not at port {place.switch_port} of {place.switch}, where the topology has it: "
+                f"nothing sent there reaches {address}:{udp_ports[0]}, or comes from it"
+            ) from None
+        if stopped.is_set():
+            session.leave()
+            raise JoinError(f"{joining.who}: joining job {job} was cancelled")
+    return session
 
 
 class _Again(Exception):
@@ -250,6 +310,8 @@ class _Joining:
     cancelled: threading.Event
     patient: bool
     token: str | None
+    admitted: Callable[[JoinError | None], None] | None = None
+    said: list[JoinError | None] = field(default_factory=list)
 
     @property
     def path(self) -> str:
@@ -262,6 +324,19 @@ class _Joining:
 
     def place(self) -> dict[str, Any]:
         """The controller's answer once all ranks have joined, with this rank's token."""
+        try:
+            return self._place()
+        except JoinError as error:
+            self._say(error)
+            raise
+
+    def _say(self, refused: JoinError | None) -> None:
+        """Say once whether this rank has its place."""
+        if self.admitted is not None and not self.said:
+            self.said.append(refused)
+            self.admitted(refused)
+
+    def _place(self) -> dict[str, Any]:
         patience_s = self.controllers.patience_s(max(1.0, min(self.deadline_s, REQUEST_S)))
         try:
             verify = verification(self.controllers.strictest)
@@ -282,6 +357,11 @@ class _Joining:
         answer = self._ask(client, "POST", self.body)
         token = answer["token"]
         client.headers.update(bearer(token))
+        try:
+            self._say(None)
+        except Exception:
+            self._leave(client)
+            raise
         while answer["state"] != "ready":
             if time.monotonic() > self.give_up:
                 self._leave(client)
@@ -345,15 +425,24 @@ def _unless(cancelled: threading.Event, joining: _Joining) -> dict[str, Any]:
     return future.result()
 
 
-def require_controller(controller: str) -> None:
+def require_controller(controller: str, admitted: Callable[[JoinError | None], None] | None = None) -> None:
     """Fail early if no controller answers. Cheap for the controller: all ranks of a job ask at once.
 
     Args:
-        controller: see `join`; one of several may be about to take over.
+        controller, admitted: see `join`; one of several controllers may be about to take over.
 
     Raises:
         JoinError: see `join`.
     """
+    try:
+        _require_controller(controller)
+    except JoinError as error:
+        if admitted is not None:
+            admitted(error)
+        raise
+
+
+def _require_controller(controller: str) -> None:
     give_up = time.monotonic() + TAKE_OVER_S * ControllerAddresses(controller).several
     while True:
         try:

@@ -27,6 +27,7 @@ from hostlib.fabric.failover import (
     Patience,
     announce_failure,
     wait_until_all_have,
+    warn_once,
     with_goodput,
 )
 from hostlib.fabric.job_client import FabricSession, join, require_controller
@@ -166,7 +167,7 @@ class SwitchMulticast:
         self._failed, self._ended, self._cancelled = threading.Event(), threading.Event(), threading.Event()
         self._broken: HostlibError | None = None
         self._failures: list[Failure] = []
-        require_controller(controller)  # Fail at once if no controller answers; wait for a switch that starts.
+        require_controller(controller, context.admitted)  # At once; but a switch that starts is waited for.
         # Heartbeats may belong to an earlier job; no host completes its join before all have started theirs.
         context.detector.publish(submitted=0, completed=0, failures=0)
         context.detector.exchange()
@@ -189,6 +190,8 @@ class SwitchMulticast:
             slots=streams.slots,
             policy=streams.policy,
             patient=True,
+            sockets=[self._multicaster.echo] * len(streams.sources),
+            admitted=context.admitted,
         )
 
     def _configure(self) -> None:
@@ -347,6 +350,7 @@ class SwitchMulticast:
             announce_failure(self._context, 1)
             lacking = self._tell_sources()
             self._failures.append(Failure.seen(self._completed, self._stalled_s, began))
+            warn_once(self._context, "the switch does not answer: hosts send ordinary messages from here on")
             self._by_hosts = True
             for stream, line in enumerate(self._lines):
                 for message in line.messages:

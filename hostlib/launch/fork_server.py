@@ -7,6 +7,7 @@ so it may be of any size. Answers, and the output of children without output fil
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import importlib
 import json
 import os
@@ -34,7 +35,9 @@ START_S, ANSWER_S = 120.0, 10.0
 SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 ORDER = b"o"  # size of the message that carries the file descriptors
 MOST_FILES = 3
+PIPE_BYTES = 1 << 16
 PR_SET_NAME = 15
+STACKS = signal.SIGUSR1  # a child writes what its threads are doing to its standard error
 FAILED = 70  # exit status after an unexpected exception
 
 Event = dict[str, Any]
@@ -178,7 +181,8 @@ def say(**fields: object) -> None:
     os.write(sys.stdout.fileno(), json.dumps(fields).encode() + b"\n")
 
 
-def _reap(*_: object) -> None:
+def _reap() -> None:
+    """Tell the client of each child that has ended since."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -194,13 +198,14 @@ def _be(order: Event, outputs: list[int], parent: int) -> None:
     if os.getppid() != parent:
         return  # It has already died.
     os.setsid()
+    signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     ctypes.CDLL(None).prctl(PR_SET_NAME, order["name"].encode() or b"python")
     for stream, descriptor in zip((0, 2, 1), (os.open(os.devnull, os.O_RDONLY), *outputs), strict=False):
         os.dup2(descriptor, stream)
         os.close(descriptor)
+    faulthandler.register(STACKS, all_threads=True)
     if order["netns"] is not None:
         with Path(NAMESPACES, order["netns"]).open() as entry:
             if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET) != 0:
@@ -211,9 +216,21 @@ def _be(order: Event, outputs: list[int], parent: int) -> None:
 
 
 def _orders() -> Iterator[tuple[Event, list[int]]]:
-    """Yield requests and the children's file descriptors until the client closes the socket."""
+    """Yield requests and the children's file descriptors until the client closes the socket; reap children meanwhile.
+
+    A signal's number goes into a pipe: a child that ends just before the process waits would not wake it otherwise.
+    """
+    ended, end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     with socket.socket(fileno=os.dup(0)) as asked:
         while True:
+            ready, _, _ = select.select([asked.fileno(), ended], [], [])
+            if ended in ready:
+                os.read(ended, PIPE_BYTES)
+                _reap()
+            if asked.fileno() not in ready:
+                continue
             there, files, _, _ = socket.recv_fds(asked, len(ORDER), MOST_FILES)
             if not there:
                 return
@@ -241,12 +258,10 @@ def main() -> None:
     threads = psutil.Process().num_threads()
     if threads != 1:
         _give_up(f"loaded modules started threads ({threads} in all): this process must not be forked")
-    signal.signal(signal.SIGCHLD, _reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     forker = os.getpid()
     say(ready=True)
     for order, outputs in _orders():
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # A child's end is reported after its start.
         pid = os.fork()
         if pid == 0:
             try:
@@ -259,7 +274,6 @@ def main() -> None:
         for descriptor in outputs:
             os.close(descriptor)
         say(pid=pid)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     os._exit(0)
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from hostlib.errors import HostlibError, OperationError, ScheduleError, SpecError, UnknownNameError
 from hostlib.mechanisms import builtin
-from hostlib.mechanisms.mechanism_spec import MechanismSpec, parameters
+from hostlib.mechanisms.mechanism_spec import MechanismSpec, options_of, parameters
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.fabric_use import require_fit
-from hostlib.schedules.schedule import FabricUse, Schedule
+from hostlib.schedules.schedule import FabricUse, Schedule, rooted
 from hostlib.system.plugins import Broken, Registry, load_registry
 from hostlib.text.name_options import option_values
 from hostlib.transport.transport_registry import start_line
@@ -26,16 +27,32 @@ SERVER_CHANNELS = 4
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """A registered mechanism with its options.
+    """A registered mechanism with its options, and one of the collectives that it does.
 
     Attributes:
         name: as the user gave it, options included.
         chosen: the options that differ from their defaults.
+        collective: what all that depends on the schedule is about; `of` gives the same mechanism's others.
     """
 
     name: str
     spec: MechanismSpec
     chosen: Mapping[str, Any] = field(default_factory=dict)
+    collective: Collective = Collective.ALL_REDUCE
+
+    def of(self, collective: Collective) -> Mechanism:
+        """The same mechanism for another collective. Raises ScheduleError: it does not do it, with these options."""
+        if collective not in self.collectives:
+            legal = ", ".join(map(str, self.collectives))
+            raise ScheduleError(f"{self.name} does no {collective}; legal are {legal}")
+        return replace(self, collective=collective)
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """The collectives that it does, with these options."""
+        return tuple(
+            each for each, build in self.spec.schedules.items() if self.chosen.keys() <= options_of(build).keys()
+        )
 
     @property
     def summary(self) -> str:
@@ -43,8 +60,8 @@ class Mechanism:
 
     @property
     def build(self) -> Callable[..., Schedule] | None:
-        """See MechanismSpec.schedule."""
-        return self.spec.schedule
+        """Its function for the collective; see MechanismSpec.schedule."""
+        return self.spec.schedules[self.collective]
 
     @property
     def transport(self) -> str | None:
@@ -60,15 +77,16 @@ class Mechanism:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """Its options by name."""
+        """Its options by name, of whichever collective."""
         return self.spec.options
 
-    def schedule(self, world_size: int, size: int = 0, turn: int = 0) -> Schedule:
+    def schedule(self, world_size: int, size: int = 0, turn: int = 0, root: int = 0) -> Schedule:
         """Build the mechanism's schedule for a number of ranks.
 
         Args:
-            size: of the tensor in bytes, for mechanisms that split it by size.
+            size: of a rank's whole tensor in bytes, for mechanisms that split it by size.
             turn: the tensor's number, for mechanisms that assign tensors in turn; see `layout`.
+            root: of a broadcast or reduce.
 
         Raises:
             HostlibError: a library yardstick has no schedule.
@@ -88,7 +106,11 @@ class Mechanism:
         if not isinstance(made, Schedule) or made.world_size != world_size:
             what = f"one for {made.world_size}" if isinstance(made, Schedule) else f"a {type(made).__name__}"
             raise OperationError(f"{self.name}: schedule() must return a Schedule for {world_size} workers, not {what}")
-        return replace(made, mechanism=self.name, fabric_use=self.fabric_use if made.needs_fabric else None)
+        use = self._declared_use if self.collective is Collective.ALL_REDUCE else made.fabric_use
+        made = replace(
+            made, mechanism=self.name, collective=self.collective, fabric_use=use if made.needs_fabric else None
+        )
+        return rooted(made, root)
 
     def layout(self, world_size: int, size: int = 0, turn: int = 0) -> tuple[int, int]:
         """Map a tensor's size and turn to what the schedule depends on: tensors with equal layouts have equal
@@ -100,7 +122,7 @@ class Mechanism:
         if self.build is None:
             return 0, 0
         wanted = parameters(self.build)
-        options = {name: self.chosen.get(name, each.default) for name, each in self.options.items()}
+        options = {name: self.chosen.get(name, each.default) for name, each in options_of(self.build).items()}
         counts = [value for value in options.values() if type(value) is int and value > 0]
         return size if "size" in wanted else 0, turn % math.lcm(world_size, *counts) if "turn" in wanted else 0
 
@@ -180,24 +202,31 @@ class Mechanism:
     @property
     def fabric_use(self) -> FabricUse | None:
         """The declared use of the switches, with these options."""
+        return self._declared_use if self.collective is Collective.ALL_REDUCE else self._small().fabric_use
+
+    @property
+    def _declared_use(self) -> FabricUse | None:
+        """Of the all-reduce."""
         declared = self.spec.fabric_use
         if declared is None or isinstance(declared, FabricUse):
             return declared
         return declared({name: each.default for name, each in self.options.items()} | dict(self.chosen))
 
     def _small(self) -> Schedule:
-        return _small(self.spec, tuple(sorted(self.chosen.items())))
+        return _small(self.spec, tuple(sorted(self.chosen.items())), self.collective)
 
 
 @cache
-def _small(spec: MechanismSpec, chosen: tuple[tuple[str, Any], ...]) -> Schedule:
+def _small(
+    spec: MechanismSpec, chosen: tuple[tuple[str, Any], ...], collective: Collective = Collective.ALL_REDUCE
+) -> Schedule:
     """A schedule with few workers, but enough for the options' servers or racks."""
     workers = max([2, *(value for _, value in chosen if type(value) is int)])
-    return Mechanism(spec.name, spec, dict(chosen)).schedule(workers)
+    return Mechanism(spec.name, spec, dict(chosen), collective).schedule(workers)
 
 
 def _require_sound(spec: MechanismSpec) -> None:
-    """Check that a specification's schedule is an all-reduce and matches its declaration.
+    """Check that a specification's schedules can be made and match its declaration.
 
     Raises:
         HostlibError: it is not, or does not.
@@ -206,17 +235,20 @@ def _require_sound(spec: MechanismSpec) -> None:
         return
     if (use := Mechanism(spec.name, spec).fabric_use) is not None and not isinstance(use, FabricUse):
         raise SpecError(f"fabric_use must give a FabricUse, not {use!r}")
-    schedule = _small(spec, ())
-    for node in schedule.nodes:
-        try:
-            schedule.nodes[node]
-        except HostlibError:
-            raise
-        except Exception as error:
-            raise OperationError(f"making the operations of {node} fails: {type(error).__name__}: {error}") from error
-    if use is not None and not schedule.needs_fabric:
+    for collective in spec.schedules:
+        schedule = _small(spec, (), collective)
+        for node in schedule.nodes:
+            try:
+                schedule.nodes[node]
+            except HostlibError:
+                raise
+            except Exception as error:
+                raise OperationError(
+                    f"making the operations of {node} fails: {type(error).__name__}: {error}"
+                ) from error
+        require_fit(schedule)
+    if use is not None and not _small(spec, ()).needs_fabric:
         raise SpecError(f"declares the fabric's use {use.name}, but its schedule has no switch")
-    require_fit(schedule)
 
 
 @cache

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address
 from hostlib.protocol.constants import NETFOLD_UDP_PORT
 
 FABRIC_ADDRESS = "10.255.255.254"
+CABLE_ADDRESS = "169.254.47.93"  # switches check their cables with packets from and to it; nobody else has it
 SWITCH_MAC = 0x0200_0000_0001
 _UDP_HOSTS, _LINK_HOSTS = 0x0200_0001_0000, 0x024E_4600_0000
 

@@ -1,8 +1,7 @@
 """The `torch.distributed` backend "netfold": sums and averages with a mechanism, everything else with Gloo.
 
-Importing this module registers it; docs/torch.md describes its behaviour and setup. Environment: NETFOLD_MECHANISM
-(default inagg+mcast), NETFOLD_FALLBACK (ring), NETFOLD_LANES (1), NETFOLD_CONTROLLER (URL), NETFOLD_DEADLINE_S (30),
-NETFOLD_PATIENCE_S (2), NETFOLD_SILENCE_S (1.5), NETFOLD_ADDRESS (this host's address towards the switch).
+Importing this module registers it; docs/torch.md describes its behaviour, its setup and the variables of its
+environment.
 """
 
 from __future__ import annotations
@@ -14,76 +13,58 @@ import uuid
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hostlib.collectives.arguments import require_deadline, require_lanes, require_own_address, require_silence
-from hostlib.collectives.bootstrap import gloo_maker, nccl_maker
-from hostlib.collectives.create import create_collective
-from hostlib.collectives.scheduled_collective import DEFAULT_FALLBACK
-from hostlib.collectives.vendor import require_library
 from hostlib.errors import HostlibError, RunError
-from hostlib.fabric.job_client import DEFAULT_CONTROLLER
 from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism
-from hostlib.pytorch.reduction import Reduction, require_summable
+from hostlib.pytorch.group_settings import GroupSettings
+from hostlib.pytorch.reduction import Reduction, require_dense, require_summable
+from hostlib.pytorch.sum_streams import SumStreams
+from hostlib.pytorch.torch_errors import torch_errors
+from hostlib.staging.request import DTYPES
 from hostlib.staging.staged_gloo import RECEIVED, staged
 from hostlib.strategies.strategy import choose, parts_of, registered_strategies
-from hostlib.transport.failure_detector import FailureDetector
-from hostlib.transport.gloo_transport import GlooTransport
-from hostlib.transport.rank_context import RankContext
-from hostlib.transport.waits import PATIENCE_S, SILENCE_S
 
 NAME = "netfold"
 DEVICES = ["cpu", "cuda"] if torch.backends.cuda.is_built() else ["cpu"]
+AVERAGES = {dist.ReduceOp.SUM: False, dist.ReduceOp.AVG: True}  # what mechanisms compute
 
 Future = torch.futures.Future
-Number = TypeVar("Number", int, float)
+Finish = Callable[[], Tensor]
 
 
-def _mechanism(text: str) -> Mechanism:
-    """Parse NETFOLD_MECHANISM: a mechanism, alone or after a strategy that leaves gradients to the caller.
+def _raising(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
+    """Let a method raise netfold's errors as torch's."""
 
-    Raises:
-        RunError: another strategy; the message lists the legal ones.
-        HostlibError: see choose.
-    """
-    strategy, _ = parts_of(text)
-    if not strategy.spec.only_timing:
-        legal = ", ".join(sorted(name for name, each in registered_strategies().items() if each.spec.only_timing))
-        raise RunError(
-            f"{strategy.name} needs `hostlib train`: a backend only sums the tensors it is given; "
-            f"legal here are {legal}"
-        )
-    return choose(text).mechanism
+    @wraps(method)
+    def raising(self: NetfoldProcessGroup, *arguments: Any, **options: Any) -> dist.Work:
+        with torch_errors():
+            return method(self, *arguments, **options)
+
+    return raising
 
 
 class NetfoldProcessGroup(dist.ProcessGroup):
-    """A process group whose all-reduce and reduce-scatter use a mechanism.
+    """A process group whose all-reduce and reduce-scatter use a mechanism, which is set up at the first sum.
 
     Raises:
-        HostlibError: an unknown mechanism or fallback, a missing library, an illegal number or address in the environment, a store
-            other than torch's TCP store, or a job that cannot be joined.
+        HostlibError: an unknown mechanism or fallback, a missing library, an illegal number or address in the
+            environment, or a store other than torch's TCP store. It is a torch.distributed.DistBackendError, too, as
+            all errors of the group are.
     """
 
     def __init__(self, store: dist.Store, rank: int, world_size: int, timeout: timedelta) -> None:
         super().__init__(rank, world_size)  # type: ignore[call-arg]
-        deadline_s = _number("NETFOLD_DEADLINE_S", 30.0)
-        require_deadline("NETFOLD_DEADLINE_S", deadline_s)
-        patience_s = _number("NETFOLD_PATIENCE_S", PATIENCE_S)
-        require_deadline("NETFOLD_PATIENCE_S", patience_s)
-        silence_s = _number("NETFOLD_SILENCE_S", SILENCE_S)
-        require_silence("NETFOLD_SILENCE_S", silence_s)
-        lanes = _number("NETFOLD_LANES", 1)
-        require_lanes("NETFOLD_LANES", lanes)
-        address = os.environ.get("NETFOLD_ADDRESS", "127.0.0.1")
-        require_own_address("NETFOLD_ADDRESS", address)
-        mechanism = _mechanism(os.environ.get("NETFOLD_MECHANISM", DEFAULT_MECHANISM))
-        require_library(mechanism, "gloo")
-        host, port = _endpoint(store)
+        with torch_errors():
+            mechanism = _mechanism(os.environ.get("NETFOLD_MECHANISM", DEFAULT_MECHANISM))
+            settings = GroupSettings.of_environment(mechanism, timeout)
+            host, port = _endpoint(store)
+        self._strict = settings.strict
         # Everything not defined below goes to Gloo: as this group's backend, and (see PASSED_ON) as a group of its own.
         gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
         self._gloo = dist.ProcessGroup(store, rank, world_size)
@@ -91,98 +72,78 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             for device in DEVICES:
                 group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        # The collective's thread sends in its own order, so it has a Gloo group of its own.
-        another_gloo = gloo_maker(store, rank, world_size, deadline_s)
+        self._sums: SumStreams | None = None
+        if world_size == 1:
+            return
         # The store belongs to this group alone, so its keys are unique, and this group's name is, too.
         if rank == 0:
             store.set("netfold/job", f"torch-{uuid.uuid4().hex[:12]}")
         job = store.get("netfold/job").decode()
-        self._last: Future[Tensor] | None = None
-        self._detector = FailureDetector(host, port, job, rank, world_size, silence_s=silence_s)
-        own_gloo = another_gloo()
-        try:
-            self._collective = create_collective(
-                mechanism,
-                RankContext(
-                    rank,
-                    world_size,
-                    own_gloo,
-                    self._detector,
-                    deadline_s,
-                    another_gloo,
-                    nccl_maker(store, rank, world_size, deadline_s),
-                    GlooTransport(own_gloo),
-                    patience_s=patience_s,
-                ),
-                os.environ.get("NETFOLD_CONTROLLER", DEFAULT_CONTROLLER),
-                job,
-                address,
-                fallback=os.environ.get("NETFOLD_FALLBACK", DEFAULT_FALLBACK),
-                lanes=lanes,
-            )
-        except BaseException:
-            self._detector.close()
-            raise
+        self._sums = SumStreams(settings, host, port, job, rank, world_size)
         _open.add(self)
 
     def getBackendName(self) -> str:
         return NAME
 
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """One record for each failure of the fabric; see docs/failures.md."""
+        return [] if self._sums is None else self._sums.failures
+
     # ---- collectives of the mechanism -------------------------------------------------------------------------------
 
-    def allreduce(  # type: ignore[override]
-        self, tensors: list[Tensor], opts: Any = None
-    ) -> dist.Work:
-        """Sum or average one tensor (SUM, AVG)."""
+    @_raising
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
+        """Reduce one tensor: SUM and AVG with the mechanism; what it does not sum goes to Gloo."""
         if len(tensors) != 1:
             raise HostlibError(f"all-reduce takes one tensor per call, not {len(tensors)}")
-        return self.allreduce_coalesced(tensors, opts)
+        return self._allreduce(tensors, opts)
 
+    @_raising
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
-        """Sum or average several tensors, each by itself (SUM, AVG), with one work handle."""
-        average = _averages("all-reduce", opts)
-        return self._work([self._sum("all-reduce", tensor, average) for tensor in tensors], lambda: tensors)
+        """As allreduce for several tensors, each by itself, with one work handle."""
+        return self._allreduce(tensors, opts)
 
-    def reduce_scatter(  # type: ignore[override]
-        self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None
-    ) -> dist.Work:
-        """Sum or average a list of tensors, one for each rank; each rank keeps its own (SUM, AVG). Sizes may differ."""
+    def _allreduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
+        operation = _operation(opts)
+        return self._work([self._reduce("all-reduce", tensor, operation) for tensor in tensors])
+
+    @_raising
+    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> dist.Work:
+        """Reduce a list of tensors, one for each rank; each rank keeps its own. Sizes may differ."""
         if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) != self.size():
             raise HostlibError(f"reduce-scatter takes one output, and as many inputs as ranks ({self.size()})")
-        average = _averages("reduce-scatter", opts)
         parts = [part.detach().reshape(-1) for part in inputs[0]]
         sizes = [part.numel() for part in parts]
         first = sum(sizes[: self.rank()])
-        total, keep = self._share(outputs[0], torch.cat(parts), first, sizes[self.rank()], average)
-        return self._work([total], lambda: [keep()])
+        return self._work([self._share(outputs[0], torch.cat(parts), first, sizes[self.rank()], _operation(opts))])
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
-        """Sum or average a tensor of equal shares, one for each rank; each rank keeps its own (SUM, AVG)."""
+        """Reduce a tensor of equal shares, one for each rank; each rank keeps its own."""
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
+    @_raising
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
         """As reduce_scatter_single for several tensors, with one work handle."""
-        average = _averages("reduce-scatter", opts)
-        sums, keeps = [], []
+        operation, shares = _operation(opts), []
         for output, whole in zip(outputs, inputs, strict=True):
             size = whole.numel() // self.size()
             if size * self.size() != whole.numel():
                 raise HostlibError(f"reduce-scatter: {whole.numel()} elements are not {self.size()} equal shares")
-            total, keep = self._share(output, whole.detach().reshape(-1).clone(), self.rank() * size, size, average)
-            sums.append(total)
-            keeps.append(keep)
-        return self._work(sums, lambda: [keep() for keep in keeps])
+            copy = whole.detach().reshape(-1).clone()
+            shares.append(self._share(output, copy, self.rank() * size, size, operation))
+        return self._work(shares)
 
     # The names of these methods before torch 2.13.
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def _share(
-        self, output: Tensor, whole: Tensor, first: int, size: int, average: bool
-    ) -> tuple[Future[Tensor], Callable[[], Tensor]]:
-        """Sum a copy of which this rank keeps its share: the fabric has no reduce-scatter."""
+        self, output: Tensor, whole: Tensor, first: int, size: int, operation: Any
+    ) -> tuple[Future[Any], Finish]:
+        """Reduce a copy of which this rank keeps its share: the fabric has no reduce-scatter."""
         require_summable("reduce-scatter", output)
         if output.numel() != size or output.dtype != whole.dtype:
             raise HostlibError(
@@ -196,20 +157,46 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             with torch.no_grad():
                 return output.copy_(whole[first : first + size].view(output.shape))
 
-        return self._sum("reduce-scatter", whole, average), keep
+        return self._reduce("reduce-scatter", whole, operation)[0], keep
 
-    def _sum(self, what: str, tensor: Tensor, average: bool) -> Future[Tensor]:
-        require_summable(what, tensor)
-        self._last = self._collective.allreduce(tensor, average)
-        return self._last
+    def _reduce(self, what: str, tensor: Tensor, operation: Any) -> tuple[Future[Any], Finish]:
+        """Begin to reduce a tensor: its future, and what computes the result once that is complete."""
+        if operation.op == dist.ReduceOp.AVG and not (
+            tensor.is_floating_point() or tensor.is_complex() or self._strict
+        ):
+            return self._reduce_whole_numbers(what, tensor)
+        summed = operation.op in AVERAGES and tensor.dtype in DTYPES and tensor.layout == torch.strided
+        if self._strict and operation.op not in AVERAGES:
+            name = str(operation.op).rpartition(".")[2]
+            raise HostlibError(f"{what}: backend netfold does not support {name} (legal: SUM, AVG)")
+        if summed or self._strict:
+            require_summable(what, tensor)
+            if self._sums is not None:
+                return self._sums.allreduce(tensor, AVERAGES[operation.op]), lambda: tensor
+        if tensor.layout == torch.strided:
+            require_dense(what, tensor)
+        return self._reduce_by_gloo(tensor, operation)
+
+    def _reduce_whole_numbers(self, what: str, tensor: Tensor) -> tuple[Future[Any], Finish]:
+        """Average integers as NCCL does: the quotient without its fraction."""
+        future, finish = self._reduce(what, tensor, dist.ReduceOp(dist.ReduceOp.SUM))
+        return future, lambda: finish().div_(self.size(), rounding_mode="trunc")
+
+    def _reduce_by_gloo(self, tensor: Tensor, operation: Any) -> tuple[Future[Any], Finish]:
+        options = dist.AllreduceOptions()
+        options.reduceOp = operation
+        if tensor.layout != torch.strided or tensor.is_contiguous():
+            return self._gloo.allreduce([tensor], options).get_future(), lambda: tensor
+        copy = tensor.detach().contiguous()
+        return self._gloo.allreduce([copy], options).get_future(), lambda: tensor.detach().copy_(copy)
 
     @staticmethod
-    def _work(sums: list[Future[Tensor]], finish: Callable[[], list[Tensor]]) -> dist.Work:
-        if not sums:
-            nothing: Future[Tensor] = Future()
-            nothing.set_result(torch.empty(0))
-            sums = [nothing]
-        return Reduction(sums, finish)
+    def _work(parts: list[tuple[Future[Any], Finish]]) -> dist.Work:
+        if not parts:
+            nothing: Future[Any] = Future()
+            nothing.set_result(None)
+            return Reduction([nothing], lambda: [])
+        return Reduction([future for future, _ in parts], lambda: [finish() for _, finish in parts])
 
     # ---- shutdown ---------------------------------------------------------------------------------------------------
 
@@ -222,10 +209,10 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         self._leave(graceful=False)
 
     def _leave(self, graceful: bool) -> None:
-        if self in _open:
+        if self in _open and self._sums is not None:
             _open.discard(self)
-            self._collective.close(graceful)
-            self._detector.close()
+            with torch_errors():
+                self._sums.close(graceful)
 
 
 # torch 2.13 calls methods that a Python class does not override with the interpreter's lock held. Gloo, whose threads
@@ -264,29 +251,30 @@ def _leave_all() -> None:
     """Leave the controller's jobs at exit, for scripts that end without `destroy_process_group`."""
     for group in list(_open):
         # Nobody waits any more for operations in progress.
-        over = group._last is None or group._last.done()
+        over = group._sums is None or group._sums.done
         with contextlib.suppress(HostlibError):
             group._leave(graceful=over)
 
 
-def _averages(what: str, opts: Any) -> bool:
-    operation = dist.ReduceOp.SUM if opts is None else opts.reduceOp.op
-    if operation not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
-        name = str(operation).rpartition(".")[2]
-        raise HostlibError(f"{what}: backend netfold does not support {name} (legal: SUM, AVG)")
-    return bool(operation == dist.ReduceOp.AVG)
+def _operation(opts: Any) -> Any:
+    return dist.ReduceOp(dist.ReduceOp.SUM) if opts is None else opts.reduceOp
 
 
-def _number(name: str, default: Number) -> Number:
-    text = os.environ.get(name, str(default))
-    try:
-        value = type(default)(text)
-    except ValueError:
-        value = type(default)(0)
-    if not value > 0:
-        kind = "a whole number" if isinstance(default, int) else "a number"
-        raise HostlibError(f"{name} must be {kind} above 0, not {text!r}")
-    return value
+def _mechanism(text: str) -> Mechanism:
+    """Parse NETFOLD_MECHANISM: a mechanism, alone or after a strategy that leaves gradients to the caller.
+
+    Raises:
+        RunError: another strategy; the message lists the legal ones.
+        HostlibError: see choose.
+    """
+    strategy, _ = parts_of(text)
+    if not strategy.spec.only_timing:
+        legal = ", ".join(sorted(name for name, each in registered_strategies().items() if each.spec.only_timing))
+        raise RunError(
+            f"{strategy.name} needs `hostlib train`: a backend only sums the tensors it is given; "
+            f"legal here are {legal}"
+        )
+    return choose(text).mechanism
 
 
 def _endpoint(store: dist.Store) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -11,9 +12,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hostlib.errors import HostlibError, RunError
+from hostlib.pytorch.future_waits import followed_by, watch_waits, when_done
+from hostlib.pytorch.torch_errors import torch_error, torch_errors
+from hostlib.staging.completion_threads import let_others_complete
 from hostlib.staging.find_device import device_of
 
 Future = torch.futures.Future
+
+watch_waits()
 
 OVERLAPS = 1  # of torch's answers: a dimension has stride 0, as expand() makes it. Source: ATen/MemoryOverlap.h.
 
@@ -37,9 +43,9 @@ class Reduction(dist.Work):
             return finish()
 
         self._sums = sums
-        self._result: Future[list[Tensor]] = sums[-1].then(collect)
+        self._result: Future[list[Tensor]] = followed_by(sums[-1], collect)
         self._ended = threading.Event()
-        self._result.add_done_callback(lambda _: self._ended.set())
+        when_done(self._result, self._ended.set)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the sums have replaced the tensors' values; returns True.
@@ -52,10 +58,15 @@ class Reduction(dist.Work):
             OverflowError: int32 sums might overflow; raised on every rank.
         """
         seconds = timeout.total_seconds() if timeout else None  # torch's "no timeout" is 0
-        if not self._ended.wait(seconds):
-            raise RunError(f"the sum was not complete within {seconds:g} s")
-        for one in self._sums:
-            one.value()  # Raise the error itself: the result's future has only its text.
+        begun = time.monotonic()
+        if not self._ended.is_set():
+            let_others_complete(lambda resume: when_done(self._result, resume), seconds)
+        left = None if seconds is None else max(0.0, begun + seconds - time.monotonic())
+        if not self._ended.wait(left):
+            raise torch_error(RunError(f"the sum was not complete within {seconds:g} s"))
+        with torch_errors():
+            for one in self._sums:
+                one.value()  # Raise the error itself: the result's future has only its text.
         self._result.wait()  # Make the caller's stream, not the caller, wait for the device's result.
         return True
 
@@ -79,11 +90,16 @@ def require_summable(what: str, tensor: Tensor) -> None:
         raise HostlibError(f"{what}: backend netfold sums a torch.Tensor, not a {type(tensor).__name__}")
     if tensor.layout != torch.strided:
         raise HostlibError(f"{what}: backend netfold sums dense tensors, not {tensor.layout}: use .to_dense()")
-    if tensor.is_neg():  # The memory holds the values' negatives.
-        raise HostlibError(f"{what}: backend netfold sums no tensors with the negative bit: use .resolve_neg()")
-    if torch._debug_has_internal_overlap(tensor) == OVERLAPS:
-        raise HostlibError(f"{what}: backend netfold sums no tensors whose elements share memory: use .contiguous()")
+    require_dense(what, tensor)
     try:
         device_of(tensor)
     except HostlibError as error:
         raise HostlibError(f"{what}: {error}") from error
+
+
+def require_dense(what: str, tensor: Tensor) -> None:
+    """Check that each element of a strided tensor is in a place of its own. Raises HostlibError."""
+    if tensor.is_neg():  # The memory holds the values' negatives.
+        raise HostlibError(f"{what}: backend netfold sums no tensors with the negative bit: use .resolve_neg()")
+    if torch._debug_has_internal_overlap(tensor) == OVERLAPS:
+        raise HostlibError(f"{what}: backend netfold sums no tensors whose elements share memory: use .contiguous()")

@@ -1,4 +1,4 @@
-"""Symbolic execution of a schedule: does every worker end with every contribution exactly once, and can it deadlock?
+"""Symbolic execution of a schedule: does every worker end with what the collective promises, and can it deadlock?
 
 Values are multisets of contributions. As on hosts, a send does not block and is complete when its receiver takes the
 message; a piece does not change while it is being sent. So a receive takes its message, waits until all sends of that
@@ -11,13 +11,16 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 from hostlib.errors import ScheduleError
+from hostlib.schedules.contract import block_of, ends_of
 from hostlib.schedules.schedule import Aggregate, Multicast, Operation, Receive, Schedule, Send, describe, worker
 
-Value = Counter[int]
+Value = Counter[int]  # how often each rank's contribution is in it
+UNDEFINED = -1  # in place of a rank: what a rank that gives nothing has in its memory
 
 
 def check(schedule: Schedule) -> None:
-    """Prove that a schedule is an all-reduce.
+    """Prove that a schedule does its collective (hostlib.schedules.contract): that every rank ends with every
+    contribution that it is promised, exactly once, and that nothing waits for ever.
 
     Raises:
         ScheduleError: it is not; the message names the node and the piece.
@@ -40,14 +43,24 @@ def check(schedule: Schedule) -> None:
     for (sender, receiver, piece), messages in run.wires.items():
         if messages:
             raise ScheduleError(f"{schedule.mechanism}: piece {piece} from {sender} is never received by {receiver}")
-    wanted = Counter(range(schedule.world_size))
-    for node in workers:
-        for piece in range(schedule.pieces):
+    for piece in range(schedule.pieces):
+        givers, takers = _ends(schedule, piece)
+        wanted = Counter(givers)
+        for node in map(worker, takers):
             if run.values[node, piece] != wanted:
                 raise ScheduleError(
                     f"{schedule.mechanism}: {node} ends with {_difference(run.values[node, piece], wanted)} "
                     f"in piece {piece}"
                 )
+
+
+def _ends(schedule: Schedule, piece: int) -> tuple[range, range]:
+    """The ranks that give a piece, and those that take it. Raises ScheduleError: see block_of."""
+    collective, n = schedule.collective, schedule.world_size
+    try:
+        return ends_of(collective, n, block_of(collective, n, schedule.pieces, piece), schedule.root)
+    except ScheduleError as error:
+        raise ScheduleError(f"{schedule.mechanism}: {error}") from error
 
 
 @dataclass(slots=True)
@@ -70,9 +83,10 @@ class Execution:
     moved: bool = True
 
     def __post_init__(self) -> None:
-        for rank in range(self.schedule.world_size):
-            for piece in range(self.schedule.pieces):
-                self.values[worker(rank), piece] = Counter({rank: 1})
+        for piece in range(self.schedule.pieces):
+            givers, _ = _ends(self.schedule, piece)
+            for rank in range(self.schedule.world_size):
+                self.values[worker(rank), piece] = Counter((rank if rank in givers else UNDEFINED,))
 
     def step(self, node: str, operation: Operation) -> bool:
         """Do one operation, or as much of it as is possible now; returns whether it is complete."""
@@ -110,4 +124,8 @@ def _difference(have: Value, wanted: Value) -> str:
     lost, extra = wanted - have, have - wanted
     if lost:
         return f"the contribution of rank {min(lost)} missing"
+    if UNDEFINED in extra:
+        return "what was in its memory before added to contributions"
+    if not wanted[min(extra)]:
+        return f"the contribution of rank {min(extra)}, which does not belong there,"
     return f"the contribution of rank {min(extra)} added {have[min(extra)]} times"

@@ -38,4 +38,12 @@ def recognise(schedule: Schedule) -> FabricUse | None:
         return None
     if from_hosts == {True}:
         return FabricUse.TO_SERVER
+    if not servers and _to_workers(schedule):
+        return FabricUse.TO_OWNERS
     return FabricUse.VIA_SERVER if servers else FabricUse.SUM
+
+
+def _to_workers(schedule: Schedule) -> bool:
+    """Whether a switch sends to single workers."""
+    by_switches = (operation for node in schedule.nodes if not is_host(node) for operation in schedule.nodes[node])
+    return any(isinstance(operation, Send) and is_host(operation.peer) for operation in by_switches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 
 from hostlib.schedules.schedule import SWITCH, Aggregate, Multicast, Operation, Receive, Schedule, Send, is_host, worker
 from hostlib.topology.switch_tree import SwitchTree
@@ -13,8 +14,8 @@ def spread(schedule: Schedule, tree: SwitchTree, switch_of: Mapping[str, str]) -
     """Replace the one switch's operations by those of a tree of switches, as the fabric does them (docs/topology.md).
 
     The sum is taken where all workers meet: at the lowest switch that has all of them below it or, with servers, at the
-    root, where the servers are. What the switch only forwards goes through the root unsummed; schedules that only do
-    that are returned unchanged.
+    root, where the servers are. What it sends to one worker alone goes there from that switch. What the switch only
+    forwards goes through the root unsummed; schedules that only do that are returned unchanged.
 
     Args:
         switch_of: the switch of each worker.
@@ -32,9 +33,10 @@ def spread(schedule: Schedule, tree: SwitchTree, switch_of: Mapping[str, str]) -
     at: dict[str, list[Operation]] = {name: [] for name in levels}
     for operation in operations:
         match operation:
-            case Aggregate(_, piece):
-                for name in reversed(levels):
-                    at[name].append(Aggregate(below[name], piece))
+            case Aggregate(peers, piece):
+                giving = {*peers, *chain.from_iterable(tree.path(switch_of[peer]) for peer in peers)}
+                for name in filter(giving.__contains__, reversed(levels)):
+                    at[name].append(Aggregate(tuple(filter(giving.__contains__, below[name])), piece))
                     if name != top:
                         at[name].append(Send(str(tree.above[name]), piece))
             case Multicast(_, piece):
@@ -44,11 +46,15 @@ def spread(schedule: Schedule, tree: SwitchTree, switch_of: Mapping[str, str]) -
                     at[name].append(Multicast(below[name], piece))
             case _:
                 at[top].append(operation)
+    alone = {(operation.peer, operation.piece) for operation in operations if isinstance(operation, Send)}
     nodes: dict[str, tuple[Operation, ...]] = {}
     for node in schedule.nodes:
         if node != SWITCH:
             switch = switch_of[node] if node.startswith("worker") else top
-            nodes[node] = tuple(_at_switch(operation, switch) for operation in schedule.nodes[node])
+            nodes[node] = tuple(
+                _at_switch(each, top if isinstance(each, Receive) and (node, each.piece) in alone else switch)
+                for each in schedule.nodes[node]
+            )
     return replace(schedule, nodes={**nodes, **{name: tuple(at[name]) for name in reversed(levels)}})
 
 

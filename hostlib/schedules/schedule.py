@@ -7,11 +7,12 @@ mechanism's own file knows which mechanism it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
 from hostlib.errors import OperationError
+from hostlib.schedules.contract import Collective
 
 SWITCH = "switch"  # the switch of a star; in a tree (hierarchy.py) each switch has its own name
 
@@ -83,6 +84,7 @@ class FabricUse(Enum):
     VIA_SERVER = "the switch sums for a server, whose result it multicasts"
     TO_SERVER = "the switch sums for a server, which sends its result to each worker"
     MULTICAST = "the switch multicasts what a server, or each worker, has summed"
+    TO_OWNERS = "the switch sums a shard for the worker that owns it"
 
 
 Require = Callable[[str, object], None]  # of a node's operations
@@ -143,6 +145,8 @@ class Schedule:
         symmetry: of the workers' lists; only if there are no other nodes.
         fabric_use: declared use of the switches, for schedules that hosts run; None if it can only be simulated, or has
             no switch. `hostlib.schedules.fabric_use.require_fit` compares it with the operations.
+        collective: what it does; `hostlib.schedules.checker.check` proves it.
+        root: of a broadcast or reduce.
 
     Raises:
         OperationError: a node's operations are invalid, or name a piece or node that does not exist. With `Lists`,
@@ -155,6 +159,8 @@ class Schedule:
     nodes: Mapping[str, tuple[Operation, ...]]
     symmetry: Symmetry = Symmetry.NONE
     fabric_use: FabricUse | None = None
+    collective: Collective = Collective.ALL_REDUCE
+    root: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.pieces, int) or self.pieces < 1:
@@ -199,6 +205,59 @@ class Schedule:
     def servers(self) -> tuple[str, ...]:
         """The servers with hosts of their own."""
         return tuple(node for node in self.nodes if node.startswith("server"))
+
+
+Phase = Callable[[int, int], Iterable[Operation]]  # takes a rank and the world size
+
+
+def by_workers(
+    mechanism: str,
+    world_size: int,
+    pieces: int,
+    *phases: Phase,
+    symmetry: Symmetry = Symmetry.NONE,
+    switch: Callable[[], Iterable[Operation]] | None = None,
+    fabric_use: FabricUse | None = None,
+) -> Schedule:
+    """Make the schedule of workers that do phases one after the other, without servers.
+
+    Args:
+        switch: makes the operations of the one switch, which a single worker does not need; None for no switch.
+    """
+    makers: dict[str, Callable[[], Iterable[Operation]]] = {
+        worker(rank): partial(_in_phases, phases, rank, world_size) for rank in range(world_size)
+    }
+    if switch is None or world_size == 1:
+        return Schedule(mechanism, world_size, pieces, Lists(makers), symmetry)
+    return Schedule(mechanism, world_size, pieces, Lists({**makers, SWITCH: switch}), symmetry, fabric_use)
+
+
+def _in_phases(phases: Iterable[Phase], rank: int, world_size: int) -> Iterator[Operation]:
+    for phase in phases:
+        yield from phase(rank, world_size)
+
+
+def rooted(schedule: Schedule, root: int) -> Schedule:
+    """The schedule of a broadcast or reduce with another root: ranks are shifted, so that rank 0's part falls to it."""
+    if root == schedule.root:
+        return schedule
+    nodes, shift, n = schedule.nodes, root - schedule.root, schedule.world_size
+
+    def turned(node: str, by: int) -> str:
+        return worker((int(node.removeprefix("worker")) + by) % n) if node.startswith("worker") else node
+
+    def operations(node: str) -> Iterator[Operation]:
+        for operation in nodes[turned(node, -shift)]:
+            match operation:
+                case Send(peer, _) | Receive(peer, _, _):
+                    yield replace(operation, peer=turned(peer, shift))
+                case Aggregate(peers, _) | Multicast(peers, _):
+                    yield replace(operation, peers=tuple(turned(peer, shift) for peer in peers))
+                case _:
+                    yield operation
+
+    lists = Lists({node: partial(operations, node) for node in nodes})
+    return replace(schedule, nodes=lists, symmetry=Symmetry.NONE, root=root)
 
 
 def _require_operations(mechanism: str, pieces: int, nodes: Collection[str], node: str, operations: object) -> None:
@@ -257,20 +316,33 @@ def image(schedule: Schedule, operation: Operation, rank: int) -> Operation:
     return Receive(peer, piece, operation.reduce)
 
 
-def piece_bounds(elements: int, pieces: int) -> list[tuple[int, int]]:
-    """Bounds [start, end) of every piece of a tensor; pieces may be empty."""
-    small, larger = divmod(elements, pieces)
+def piece_bounds(elements: int, pieces: int, blocks: int = 1) -> list[tuple[int, int]]:
+    """Bounds [start, end) of every piece of a tensor, which is cut into blocks, and those into pieces, as evenly as can
+    be. Pieces may be empty.
+    """
     bounds, start = [], 0
-    for piece in range(pieces):
-        end = start + small + (piece < larger)
-        bounds.append((start, end))
-        start = end
+    for block in range(blocks):
+        size = elements // blocks + (block < elements % blocks)
+        small, larger = divmod(size, pieces // blocks)
+        for piece in range(pieces // blocks):
+            end = start + small + (piece < larger)
+            bounds.append((start, end))
+            start = end
     return bounds
 
 
+def bounds_of(schedule: Schedule, elements: int) -> list[tuple[int, int]]:
+    """Bounds of every piece of the schedule's tensor."""
+    return piece_bounds(elements, schedule.pieces, schedule.collective.blocks(schedule.world_size))
+
+
 def link_elements(schedule: Schedule, elements: int) -> dict[str, tuple[int, int]]:
-    """Elements that each host's link carries in one all-reduce: node -> (sent, received)."""
-    sizes = [end - start for start, end in piece_bounds(elements, schedule.pieces)]
+    """Elements that each host's link carries in one collective: node -> (sent, received).
+
+    Args:
+        elements: of the schedule's tensor, see Collective.tensor_bytes.
+    """
+    sizes = [end - start for start, end in bounds_of(schedule, elements)]
     carried = {}
     for node in filter(is_host, schedule.nodes):
         operations = schedule.nodes[node]

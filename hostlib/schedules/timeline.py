@@ -99,7 +99,9 @@ def picture(schedule: Schedule, path: Path) -> None:
     steps = max((message.step for message in messages), default=1)
     lines = {node: -place for place, node in enumerate(schedule.nodes)}
     figure = new_figure(min(2 + 0.7 * steps, 60), 1 + 0.5 * len(lines))
-    axes = figure.add_subplot(xlabel="step", title=f"{schedule.mechanism}, {schedule.world_size} workers")
+    axes = figure.add_subplot(
+        xlabel="step", title=f"{schedule.collective} by {schedule.mechanism}, {schedule.world_size} workers"
+    )
     axes.set_xlim(0, steps)
     axes.set_ylim(-len(lines) + 0.5, 0.5)
     axes.set_yticks(list(lines.values()), list(lines))

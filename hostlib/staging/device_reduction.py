@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -106,11 +107,14 @@ class DeviceReduction:
 
         def go_on(give: Callable[[ReduceRequest], None]) -> None:
             ready.wait()
-            give(ReduceRequest(host, average, deliver, lambda error: refuse(future, error)))
+            give(ReduceRequest(host, average, deliver, lambda: self._complete(asked), refused))
 
         def deliver() -> None:
             self._down.copy(asked.flat, host)
             self._delivered(asked)
+
+        def refused(error: Exception) -> None:
+            refuse(future, error)
 
         return go_on
 
@@ -167,6 +171,8 @@ class DeviceReduction:
         """Quantise the piece that begins at block `first`. up, down: its agreed codes, for either direction."""
         values = asked.flat[first * cut.elements : (first + len(up)) * cut.elements]
         count, world_size = values.numel(), self._world_size
+        room = ExitStack()
+        room.callback(self._room.release)
         words, host = self._up.empty(count, torch.int32), self._device.pinned(count, torch.int32)
         self._up.quantise(values, up, words, cut.elements, world_size)
         self._up.copy(host, words)
@@ -176,13 +182,13 @@ class DeviceReduction:
             self._down.copy(sums, host)
             self._down.dequantise(sums, down, values, cut.elements, world_size, asked.average)
             self._delivered(asked)
-            self._room.release()
+            room.close()
 
         def refused(error: Exception) -> None:
-            self._room.release()
+            room.close()  # unless it was delivered: then its future failed
             refuse(asked.future, error)
 
-        return self._up.mark(), ReduceRequest(host, False, deliver, refused)
+        return self._up.mark(), ReduceRequest(host, False, deliver, lambda: self._complete(asked), refused)
 
     @staticmethod
     def _uploaded(stream: Stream, codes: Tensor) -> Tensor:
@@ -191,12 +197,15 @@ class DeviceReduction:
         return there
 
     def _delivered(self, asked: Asked) -> None:
-        """Note that a result's copy to the tensor has been queued; the last one completes the future."""
+        """Note that a result's copy to the tensor has been queued."""
         asked.left -= 1
+        if asked.left == 0 and asked.flat.data_ptr() != asked.tensor.data_ptr():
+            self._down.copy(asked.tensor.detach(), asked.flat.view(asked.tensor.shape))
+
+    def _complete(self, asked: Asked) -> None:
+        """Complete the future once all copies have been queued."""
         if asked.left > 0 or asked.future.done():
             return
-        if asked.flat.data_ptr() != asked.tensor.data_ptr():
-            self._down.copy(asked.tensor.detach(), asked.flat.view(asked.tensor.shape))
         with self._down.use():
             asked.future.set_result(asked.tensor)
 

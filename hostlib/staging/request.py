@@ -28,13 +28,25 @@ class ReduceRequest:
     Attributes:
         values: summed over the ranks, in place.
         deliver: called with the result in place; raises HostlibError if it cannot be passed on.
-        refuse: called on failure, and after a `deliver` that raised.
+        complete: called after `deliver`: completes the future, and so runs its callbacks, which are the user's.
+        refuse: likewise on failure, and after a `deliver` that raised.
     """
 
     values: Tensor
     average: bool
     deliver: Callable[[], None]
+    complete: Callable[[], None]
     refuse: Callable[[Exception], None]
+
+    def end(self, error: Exception | None) -> None:
+        """Complete the future, or refuse it with an error."""
+        try:
+            if error is None:
+                self.complete()
+        except Exception as failed:  # of the device, whose event the future records
+            error = failed
+        if error is not None:
+            self.refuse(error)
 
 
 def wire_dtype(tensor: Tensor, average: bool) -> torch.dtype:
@@ -59,6 +71,5 @@ def host_request(tensor: Tensor, dtype: torch.dtype, average: bool, future: torc
         if work.data_ptr() != tensor.data_ptr():
             with torch.no_grad():
                 tensor.copy_(work)
-        future.set_result(tensor)
 
-    return ReduceRequest(work, average, deliver, lambda error: refuse(future, error))
+    return ReduceRequest(work, average, deliver, lambda: future.set_result(tensor), lambda error: refuse(future, error))

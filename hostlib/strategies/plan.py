@@ -15,6 +15,7 @@ from itertools import accumulate
 from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.models.layer_info import LayerInfo
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import SWITCH, Compute, FabricUse, Multicast, Operation, Receive, Schedule, Send, worker
 from hostlib.traces.trace import Trace
 
@@ -102,6 +103,25 @@ class SummingGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightGather:
+    """An all-gather of weights that workers keep in shards, by the mechanism.
+
+    An iteration's steps are its layers' forward passes, then its gradients in the order in which they are ready.
+
+    Attributes:
+        name: of what is gathered, and for what.
+        parameters: the weights.
+        asked: the step at which a worker begins it, as soon as it comes to that step.
+        needed: the step that waits for it, the same or a later one.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    asked: int
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One iteration.
 
@@ -113,6 +133,8 @@ class Plan:
             gradients in no chunk are summed when they are ready.
         groups: who sums what, if not all workers have all gradients; then each gradient is in a group, or in several,
             and there are no chunks.
+        summing: the collective that sums gradients; each of its own kind has its own turns at a worker.
+        gathers: of weights, in the order in which they are begun.
     """
 
     trace: Trace
@@ -120,10 +142,17 @@ class Plan:
     blocking: tuple[Exchange, ...] = ()
     chunks: tuple[tuple[str, ...], ...] = ()
     groups: tuple[SummingGroup, ...] = ()
+    summing: Collective = Collective.ALL_REDUCE
+    gathers: tuple[WeightGather, ...] = ()
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
         return (*(each.exchange for each in self.carried), *self.blocking)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the mechanism does more than all-reduces."""
+        return bool(self.gathers) or self.summing is not Collective.ALL_REDUCE
 
     @property
     def has_own_messages(self) -> bool:

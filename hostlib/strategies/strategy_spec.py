@@ -51,6 +51,8 @@ class StrategySpec:
         refusal: why it cannot be combined with a mechanism; None if it can. Takes no options.
         stages: number of workers that train one copy of the model together. The workers of one stage are neighbours,
             and the mechanism sums gradients over them only; see hostlib.pipelines.pipeline_options. None for 1.
+        sharded: workers keep weights or optimisers' states in shards. `ask` does not count the memory that this saves, so
+            the search and the suite leave it out.
 
     Raises:
         SpecError: a field has the wrong type.
@@ -73,12 +75,13 @@ class StrategySpec:
     needs_fabric: Callable[[Any], bool] | None = None
     refusal: Callable[[Mechanism], str | None] | None = None
     stages: Callable[[Any], int] | None = None
+    sharded: bool = False
 
     def __post_init__(self) -> None:
         require_name(self.name, self.summary)
         if not isinstance(self.mechanism, str):
             raise SpecError(f"mechanism must be a name, not {self.mechanism!r}")
-        for field in ("exact", "own_messages", "only_timing", "shares_hosts", "shares_workers_hosts"):
+        for field in ("exact", "own_messages", "only_timing", "shares_hosts", "shares_workers_hosts", "sharded"):
             if not isinstance(value := getattr(self, field), bool):
                 raise SpecError(f"{field} must be True or False, not {value!r}")
         for field in ("plan", "trainer", "servers", "serve", "colocated", "needs_fabric", "refusal", "stages"):

@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-Job = Callable[[], None]
+Job = Callable[[], object]
 
 
 class SerialExecutor:
@@ -40,8 +40,8 @@ class SerialExecutor:
             with self._lock:
                 self._done += 1
 
-    def close(self, patience_s: float) -> None:
-        """Finish the submitted jobs, then end the thread."""
+    def close(self, patience_s: float | None) -> None:
+        """Finish the submitted jobs, then end the thread. None: wait as long as that takes."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join(timeout=patience_s)

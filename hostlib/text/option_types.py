@@ -276,6 +276,14 @@ MECHANISM = Value(
         ("ring", "ps:servers=4", "hybcomm/ring"),
     )
 )
+COLLECTIVE = Value(
+    Words(
+        "COLLECTIVE",
+        "what ranks do together with a tensor",
+        "all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all; to measure, also rs+ag",
+        ("all_reduce", "reduce_scatter"),
+    )
+)
 MODEL = Value(
     Words(
         "MODEL",
@@ -325,6 +333,35 @@ PORT = Value(
         ("1=eth0", "2=udp:127.0.0.1:9001,delay=2ms"),
     )
 )
+
+
+def _switch(text: str) -> tuple[str, str]:
+    name, _, address = text.partition("=")
+    host, _, port = address.rpartition(":")
+    if not (name and host and port.isdecimal() and port.isascii() and 0 < int(port) < 2**16):
+        raise ValueError(f"{text!r} is not NAME=ADDRESS:PORT")
+    return name, address
+
+
+def _ports(text: str) -> list[int]:
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", part.strip(), re.ASCII)
+        first, last = (0, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
+        if not first <= last <= MOST_PORT:
+            raise ValueError(f"{part.strip()!r} is not a port of 0 to {MOST_PORT}, nor a range of them")
+        found += range(first, last + 1)
+    return sorted(set(found))
+
+
+MOST_PORT = 0x1FF  # a switch's ports have 9 bits
+SWITCH = Value(
+    Words(
+        "NAME=ADDRESS:PORT", "a running switch", "a name, and the switch's P4Runtime address", ("leaf0=10.0.0.2:9559",)
+    ),
+    _switch,
+)
+PORTS = Value(Words("PORT,...", "ports of a switch", "numbers, and ranges of them, with commas", ("1-16,64",)), _ports)
 CRC = Value(
     Words(
         "NAME=CRC",

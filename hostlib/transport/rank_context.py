@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hostlib.errors import HostlibError, RunError
+from hostlib.errors import HostlibError, JoinError, RunError
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.transport.failure_detector import FailureDetector
 from hostlib.transport.refusals import remember
-from hostlib.transport.transport import MulticastTransport, Transport, first_line
+from hostlib.transport.transport import MulticastTransport, ReduceScatterTransport, Transport, first_line
 from hostlib.transport.waits import PATIENCE_S
 
 
@@ -32,12 +32,17 @@ class RankContext:
             without a strategy.
         another_multicast: likewise for workers only, through the switch, for strategies without servers; takes the
             controller's URL and this host's address. Raises JoinError.
+        another_scatter: likewise an endpoint of reduce-scatters through the switch.
         slots: of each pool of sums that the ranks ask the controller for, a power of two; streams of chunks share
             twice as many.
         patience_s: how long the switch may be silent, while every rank waits for it, before the ranks leave it.
         first: number of this group's first rank among all ranks of the run, for messages.
         among: makes the context and the job name of a part of the ranks, given their numbers, which are consecutive;
             every rank calls it once, for the part that it belongs to. None without a strategy.
+        admitted: called once a rank has its first place on a switch, or with the error that refused it; raises the same
+            JoinError on all ranks if any was refused. None if each rank is on its own.
+        in_script: whether a user's script sums, and not a command: hosts' mechanisms confirm before each sum that all
+            ranks' tensors are alike, and failures of the switch are logged.
     """
 
     rank: int
@@ -51,10 +56,13 @@ class RankContext:
     servers: int = 0
     another_transport: Callable[[], Transport] | None = None
     another_multicast: Callable[[str, str], MulticastTransport] | None = None
+    another_scatter: Callable[[str, str], ReduceScatterTransport] | None = None
     slots: int = SLOTS_PER_POOL
     first: int = 0
     patience_s: float = PATIENCE_S
     among: Callable[[Sequence[int]], tuple[RankContext, str]] | None = None
+    admitted: Callable[[JoinError | None], None] | None = None
+    in_script: bool = False
 
     def explain(self, since: float, error: Exception) -> HostlibError:
         """Explain a library's error, which only says that a connection broke, with the ranks that the heartbeats show

@@ -96,13 +96,35 @@ class Connector(Protocol):
         ...
 
 
-class MulticastTransport(Protocol):
-    """A host's end of streams that a switch multicasts, one for each source. Messages of a stream arrive in order."""
+class FabricEnd(Protocol):
+    """A host's end of a job on the fabric."""
 
     @property
     def failures(self) -> list[dict[str, Any]]:
         """One record for each failure of the switch."""
         ...
+
+    def settle(self) -> None:
+        """Wait until every worker has what only this host can give it."""
+        ...
+
+    def stats(self) -> dict[str, int]:
+        """The packet engine's counters."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ReduceScatterTransport(FabricEnd, Protocol):
+    """A host's end of reduce-scatters in which a switch sums."""
+
+    def execute(self, tensor: Tensor, average: bool = False, root: int = 0) -> None:
+        """Sum or average a flat contiguous tensor, a shard for each worker; this one's shard gets the result."""
+        ...
+
+
+class MulticastTransport(FabricEnd, Protocol):
+    """A host's end of streams that a switch multicasts, one for each source. Messages of a stream arrive in order."""
 
     @property
     def stream(self) -> int:
@@ -120,12 +142,6 @@ class MulticastTransport(Protocol):
     def complete(self) -> None:
         """Count what began together as received; all hosts count alike."""
         ...
-
-    def settle(self) -> None:
-        """Wait until every worker has received what this host sent."""
-        ...
-
-    def close(self) -> None: ...
 
 
 def first_line(error: Exception) -> str:

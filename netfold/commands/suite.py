@@ -112,6 +112,7 @@ def run_suite(
     controller: str,
     switch_at: str,
     predictor: str,
+    real_time: bool,
     only_list: bool,
     as_json: bool,
     **selected: Any,
@@ -133,7 +134,7 @@ def run_suite(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from emulation.experiments.progress import RunProgress
-    from emulation.experiments.runner import RunOptions
+    from emulation.experiments.runner import RunOptions, go_first
     from emulation.networks.realise import NetworkKind
     from emulation.suite import catalogue
     from emulation.suite.selection import Selection, Way
@@ -141,11 +142,13 @@ def run_suite(
     from emulation.suite.suite_tables import listed_cells, print_cells, print_results
 
     interrupt_on(signal.SIGTERM)
-    real = real_hosts_of(hostfile, launcher, controller, switch_at)
+    real = real_hosts_of(hostfile, launcher, controller, switch_at, real_time)
     if hostfile is not None and way == "simulate":
         raise click.UsageError("--hosts needs --way replay or train")
     if (dilation or auto_dilate) and way != "replay":
         raise click.UsageError("--dilation and --auto-dilate need --way replay")
+    if real_time and way == "simulate":
+        raise click.UsageError("--real-time needs --way replay or train")
     require_dilation(dilation)
     selection = Selection(
         tuple(catalogue.DATASETS) if datasets is None else types.parts_of(datasets),
@@ -181,6 +184,8 @@ def run_suite(
             rows = run.go(lambda event: advance())
     else:
         require_installed("torch", *(() if real is not None and not switch_at else CONTROLLER))
+        if real_time:
+            go_first()
         progress = RunProgress(console, predictor=predictor)
         with progress.of(run):
             rows = run.go(progress.report)

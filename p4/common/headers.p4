@@ -8,6 +8,8 @@
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP  = 0x0806;
+const bit<16> ETHERTYPE_VLAN = 0x8100;          // IEEE 802.1Q: a VLAN or priority tag
+const bit<16> ETHERTYPE_SERVICE_VLAN = 0x88a8;  // IEEE 802.1ad
 const bit<8>  IP_PROTOCOL_UDP = 17;
 const bit<3>  MORE_FRAGMENTS  = 1;
 const bit<16> ARP_REQUEST = 1;

@@ -15,6 +15,7 @@ const bit<8> OPERATION_RESULT       = 2;   // switch -> rank, parent or server -
 const bit<8> OPERATION_SUM          = 3;   // switch -> server: the sum over all ranks, for the server to finish
 const bit<8> OPERATION_CHUNK        = 4;   // server -> switch -> ranks: the server's own words, not summed
 const bit<8> OPERATION_NACK         = 5;   // rank -> switch -> server: the chunk of this slot is missing; zeros
+const bit<8> OPERATION_ACKNOWLEDGEMENT = 6; // owner -> rank, past the program: sums of its shard that have arrived
 
 const bit<16> FLAG_AGAIN = 1;              // sent before: never claims a shared slot
 const bit<16> RANK_ALL   = 0xffff;         // the rank of what a server sends to everybody
@@ -77,5 +78,6 @@ const bit<8> DROP_NO_REPLICA = 34;      // a result for a replica that no entry 
 const bit<8> DROP_OPTIONS    = 35;      // IPv4 options, which are not routed
 const bit<8> DROP_FORGED     = 36;      // from an address of the fabric, on a port where the fabric does not speak
 const bit<8> DROP_FUTURE     = 37;      // a generation that is newer than the slot's next
+const bit<8> DROP_TAGGED     = 38;      // a VLAN or priority tag, behind which anybody might speak as the fabric
 
 #endif

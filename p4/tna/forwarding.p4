@@ -88,6 +88,9 @@ control Forwarding(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
             drop(DROP_FORGED);
         } else if (from_parser.parser_err != 0 && !hdr.udp.isValid()) {
             drop(DROP_PARSER);
+        } else if (hdr.ethernet.ether_type == ETHERTYPE_VLAN || hdr.ethernet.ether_type == ETHERTYPE_SERVICE_VLAN) {
+            // A host takes a frame with a priority tag as if it had none.
+            drop(DROP_TAGGED);
         } else if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST) {
             if (!arp.apply().hit) {
                 l2.apply();

@@ -65,6 +65,9 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_me
             drop(DROP_FORGED);
         } else if (standard_metadata.parser_error != error.NoError && !hdr.udp.isValid()) {
             drop(DROP_PARSER);
+        } else if (hdr.ethernet.ether_type == ETHERTYPE_VLAN || hdr.ethernet.ether_type == ETHERTYPE_SERVICE_VLAN) {
+            // A host takes a frame with a priority tag as if it had none.
+            drop(DROP_TAGGED);
         } else if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST && arp.apply().hit) {
             meta.verdict = VERDICT_FORWARD;
         } else if (hdr.ipv4.isValid() && (router_mac.apply().hit || hdr.ipv4.dst_addr[31:28] == 0xe)) {

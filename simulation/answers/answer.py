@@ -321,7 +321,8 @@ def _fastest(rows: Sequence[Row], unresolved: bool) -> str:
 def _exposed(row: Row, scenario: Scenario) -> str:
     """What communication adds to the fastest; waiting for slower workers, or for other stages, is part of it."""
     if not row.compute_ms:
-        return f"an all-reduce takes {row.iteration_ms:.3g} ms"
+        what = scenario.subject.collective.words
+        return f"{'an' if what[0] in 'aeiou' else 'a'} {what} takes {row.iteration_ms:.3g} ms"
     share, what = row.exposed_ms / row.iteration_ms, "communication"
     if scenario.choice.strategy.stages > 1:
         what += ", or waiting for other stages"

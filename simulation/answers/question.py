@@ -8,6 +8,7 @@ from typing import Any
 
 from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import registered
+from hostlib.schedules.contract import Collective
 from hostlib.strategies.strategy import choose
 from hostlib.text.progress_lines import PlainProgress
 from simulation.answers.answer import Answer, Assumptions, answer
@@ -21,8 +22,8 @@ from simulation.predictors.calibration import Calibration
 LONG_S = 3.0  # estimated; from here on, progress is shown
 
 
-def names_of(listed: Iterable[str]) -> tuple[str, ...]:
-    """Mechanisms from lists of them, each once; without any, all that have a schedule.
+def names_of(listed: Iterable[str], collective: Collective = Collective.ALL_REDUCE) -> tuple[str, ...]:
+    """Mechanisms from lists of them, each once; without any, all that have a schedule of the collective.
 
     Raises:
         HostlibError: there is no such mechanism or strategy.
@@ -30,7 +31,9 @@ def names_of(listed: Iterable[str]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for names in listed for name in names.split(",")))
     for name in names:
         choose(name)
-    return names or tuple(name for name, each in registered().items() if each.build is not None)
+    return names or tuple(
+        name for name, each in registered().items() if each.build is not None and collective in each.collectives
+    )
 
 
 def cells_of(

@@ -11,6 +11,7 @@ from simulation.experiments.scenario import Scenario
 from simulation.experiments.single_iteration import SimulatedIteration
 
 PROBE_WORKERS, PROBE_JOBS = 48, 4
+MOST_PLAYED = 4096  # workers; to make schedules of more takes minutes and gigabytes, even if one worker stands for all
 FEWEST = 64  # workers of the smaller of the two networks from which a time is extrapolated
 UNSURE = 0.03  # relative standard deviation of an extrapolated time
 
@@ -53,6 +54,8 @@ def takes_long(scenario: Scenario, longest_s: float, fewest: int = FEWEST) -> bo
     plain = scenario.network.topology is None and scenario.network.declaration is None
     if not (plain and scenario.workers >= 4 * fewest):
         return False
+    if scenario.workers > MOST_PLAYED:
+        return True
     # Own messages break a mechanism's symmetry, so all its operations are played; a strategy's server takes turns with all.
     return scenario.choice.strategy.own_messages or cost_of(scenario).seconds > longest_s
 

@@ -12,6 +12,7 @@ import click
 from rich.table import Table
 
 from hostlib.errors import HostlibError
+from hostlib.schedules.contract import Collective, find_collective
 from hostlib.system.command import Command, json_option
 from hostlib.text import option_types as types
 from hostlib.text.output import output
@@ -45,6 +46,13 @@ from simulation.predictors.predictor import DEFAULT_PREDICTOR, find_predictor, p
 @network_options
 @job_options
 @click.option(
+    "--collective",
+    type=types.COLLECTIVE,
+    default=Collective.ALL_REDUCE.value,
+    show_default=True,
+    help=f"What is done with the tensor of --size: {', '.join(each.value for each in Collective)}.",
+)
+@click.option(
     "--predictor",
     type=types.NAME,
     default=DEFAULT_PREDICTOR,
@@ -66,7 +74,7 @@ def run_(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Simulate an iteration of training a model, or one all-reduce.
+    """Simulate an iteration of training a model, or one all-reduce or another collective.
 
     With EXPERIMENT, simulate every cell of that file; only --predictor and --json are then legal beside it.
 
@@ -74,6 +82,7 @@ def run_(
     Examples
         simulation run emulation/experiments/ready/fabric-vs-host.toml
         simulation run --workers 32 --size 528MiB --bandwidth 25gbit
+        simulation run --workers 8 --size 16MiB --collective reduce_scatter
         simulation run --model vgg16 --mechanism ring --workers 32 --bandwidth 25gbit
         simulation run --model vgg19 --mechanism ring,hybcomm/ring,poseidon,cgdp
         simulation run --model resnet50 --workers 64 --racks 4 --oversubscription 3
@@ -86,7 +95,8 @@ def run_(
         raise SimulationError("--predictor is of an EXPERIMENT's cells: name its file")
     has_trace = trace_file is not None or (model is not None and is_trace(model))
     refuse_what_says_nothing(context, has_trace, model is not None)
-    cells, what = cells_of(names_of(mechanisms), model, trace_file, size, workers, bandwidth, options, jobs, apart)
+    names = names_of(mechanisms, find_collective(options["collective"]))
+    cells, what = cells_of(names, model, trace_file, size, workers, bandwidth, options, jobs, apart)
     if as_json:
         results = {cell.mechanism: result.as_json() for cell, result in _results(cells)}
         click.echo(json.dumps(next(iter(results.values())) if len(cells) == 1 else results, indent=2))

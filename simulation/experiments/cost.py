@@ -8,6 +8,7 @@ from functools import cache
 
 from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import Mechanism, find
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import worker
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import BUCKET_BYTES, Scenario
@@ -46,7 +47,7 @@ def cost_of(scenario: Scenario) -> Cost:
     mechanism, workers = scenario.choice.mechanism, scenario.workers
     if mechanism.build is None or workers < 2:
         return Cost(0, 0)
-    per_worker, symmetric = _operations(mechanism.name, workers)
+    per_worker, symmetric = _operations(mechanism.name, mechanism.collective, workers)
     tensors, largest = _tensors(scenario)
     whole = 2 * per_worker * workers  # switches and servers have about as many as workers
     network = scenario.network
@@ -99,9 +100,9 @@ def _tensors(scenario: Scenario) -> tuple[int, int]:
 
 
 @cache
-def _operations(name: str, workers: int) -> tuple[float, bool]:
+def _operations(name: str, collective: Collective, workers: int) -> tuple[float, bool]:
     """Operations of one worker of a mechanism, and whether one worker may represent all."""
-    mechanism = find(name)
+    mechanism = find(name).of(collective)
     # Powers of two have schedules of their own.
     small = SAMPLE if workers & (workers - 1) == 0 else SAMPLE + SAMPLE // 2
     try:

@@ -17,10 +17,12 @@ from typing import Any
 from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import Mechanism, registered
 from hostlib.protocol import constants
-from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
+from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_owner, slots_of_stream
+from hostlib.schedules.contract import Collective, find_collective
 from hostlib.schedules.schedule import FabricUse
+from hostlib.strategies.common.sharded_plan import summing
 from hostlib.strategies.plan import Plan
-from hostlib.strategies.strategy import choose
+from hostlib.strategies.strategy import DEFAULT_STRATEGY, Choice, choose
 from hostlib.text import units
 from hostlib.topology.topology import Topology
 from hostlib.topology.topology_kinds import declare
@@ -47,6 +49,7 @@ class Cell:
         jobs: number of identical jobs that run at the same time, on hosts of their own.
         slots: of each of a job's pools on a switch.
         delay: of every link, one way, as in the file; None for the topology's.
+        collective: what is done with a model that is a size.
     """
 
     model: str
@@ -57,6 +60,27 @@ class Cell:
     jobs: int = 1
     slots: int = SLOTS_PER_POOL
     delay: str | None = None
+    collective: str = Collective.ALL_REDUCE.value
+
+    @property
+    def does(self) -> Collective:
+        return Collective(self.collective)
+
+    @property
+    def choice(self) -> Choice:
+        """Its strategy, and its mechanism for the collective.
+
+        Raises:
+            HostlibError: there are none of these names, or the mechanism does not do the collective.
+        """
+        choice = choose(self.mechanism)
+        return replace(choice, mechanism=choice.mechanism.of(self.does))
+
+    @property
+    def kinds(self) -> tuple[Collective, ...]:
+        """The collectives that its workers do."""
+        choice = self.choice
+        return (summing(choice.mechanism), Collective.ALL_GATHER) if choice.strategy.spec.sharded else (self.does,)
 
     @property
     def short_model(self) -> str:
@@ -71,6 +95,7 @@ class Cell:
         words += [f"{self.jobs}jobs"] if self.jobs > 1 else []
         words += [f"{self.slots}slots"] if self.slots != SLOTS_PER_POOL else []
         words += [self.delay] if self.delay is not None else []
+        words += [self.collective] if self.does is not Collective.ALL_REDUCE else []
         return re.sub(r"[^\w.+=-]", "_", "-".join(words))
 
 
@@ -136,7 +161,7 @@ class Experiment:
     emulated: bool = True
     recommended: str | None = None
     _subjects: dict[str, WorkloadSource] = field(default_factory=dict, repr=False)
-    _plans: dict[tuple[str, str, int], Plan] = field(default_factory=dict, repr=False)
+    _plans: dict[tuple[str, str, int, str], Plan] = field(default_factory=dict, repr=False)
 
     @cached_property
     def folder(self) -> str:
@@ -165,9 +190,9 @@ class Experiment:
             HostlibError, SimulationError: there is no such model or trace, or too little is known of it.
         """
         subject = self.subject(cell)
-        key = cell.model, cell.mechanism, cell.workers
+        key = cell.model, cell.mechanism, cell.workers, cell.collective
         if key not in self._plans:
-            plan = subject.plan(choose(cell.mechanism), cell.workers)
+            plan = subject.plan(cell.choice, cell.workers)
             self._plans[key] = plan.scaled(1 / self.replay.shrink)
         return self._plans[key]
 
@@ -193,12 +218,12 @@ class Experiment:
 
     def mechanism(self, cell: Cell) -> Mechanism:
         """The mechanism that sums a cell's gradients."""
-        return choose(cell.mechanism).mechanism
+        return cell.choice.mechanism
 
     def hosts(self, cell: Cell) -> tuple[int, int]:
         """Workers and servers of the network that a cell shares with others that have as many workers and jobs."""
         alike = [each for each in self.cells if (each.workers, each.jobs) == (cell.workers, cell.jobs)]
-        servers = max(choose(each.mechanism).hosts for each in alike)
+        servers = max(each.choice.hosts for each in alike)
         return cell.workers * cell.jobs, servers * cell.jobs
 
     def declared(self, cell: Cell) -> Topology:
@@ -226,7 +251,7 @@ class Experiment:
         """
         if cell.model not in self._subjects:
             self._subjects[cell.model] = self._subject(cell.model)
-        return self._subjects[cell.model]
+        return replace(self._subjects[cell.model], collective=cell.does)
 
 
 def is_trace(model: str) -> bool:
@@ -264,9 +289,10 @@ def _experiment(path: Path, text: str, file: ExperimentFile) -> Experiment:
         recommended=file.recommended,
     )
     for cell in experiment.cells:
-        choose(cell.mechanism).require_workers(cell.workers)
+        cell.choice.require_workers(cell.workers)
     for cell in {(each.workers, each.jobs, each.bandwidth, each.delay): each for each in experiment.cells}.values():
         experiment.declared(cell)
+    _require_bare(experiment)
     if "slots" in file.cells.model_fields_set:
         if experiment.training is not None:
             raise ExperimentError("cells.slots is of replayed models: real training has slots of its own")
@@ -295,11 +321,12 @@ def _cells(table: CellsTable) -> tuple[Cell, ...]:
         dict.fromkeys(table.jobs),
         dict.fromkeys(table.models),
         dict.fromkeys(table.slots),
+        [find_collective(name).value for name in dict.fromkeys(table.collectives)],
         dict.fromkeys(mechanisms),
     )
     return tuple(
-        Cell(model, mechanism, bandwidth, workers, float(loss), jobs, slots, delay)
-        for workers, bandwidth, loss, delay, jobs, model, slots, mechanism in combined
+        Cell(model, mechanism, bandwidth, workers, float(loss), jobs, slots, delay, collective)
+        for workers, bandwidth, loss, delay, jobs, model, slots, collective, mechanism in combined
     )
 
 
@@ -311,22 +338,42 @@ def require_slots(cell: Cell) -> None:
     """
     if cell.slots & (cell.slots - 1):
         raise ExperimentError(f"cells.slots must be powers of two, not {cell.slots}")
-    choice = choose(cell.mechanism)
-    mechanism, stages = choice.mechanism, choice.strategy.stages
-    workers = cell.workers // stages
-    needed = 0
+    choice = cell.choice
+    workers = cell.workers // choice.strategy.stages
+    needed = choice.strategy.stages * sum(_slots(cell, choice.mechanism.of(each), workers) for each in cell.kinds)
+    if cell.jobs * needed > constants.SLOTS:
+        raise ExperimentError(
+            f"{cell.name} needs {cell.jobs * needed} slots of each switch, which has {constants.SLOTS}"
+        )
+
+
+def _slots(cell: Cell, mechanism: Mechanism, workers: int) -> int:
+    """What a job of one collective asks for. Raises ExperimentError: that is too little for its streams."""
     if mechanism.fabric_use is FabricUse.MULTICAST:
         streams = max(mechanism.channels, 1) if mechanism.servers else workers
-        of_stream = slots_of_stream(streams, cell.slots)
-        if not of_stream:
-            raise ExperimentError(f"{cell.name}: {cell.slots} slots are too few for {streams} streams of chunks")
-        needed = streams * of_stream
-    elif mechanism.needs_fabric:
-        needed = cell.slots
-    if cell.jobs * stages * needed > constants.SLOTS:
-        raise ExperimentError(
-            f"{cell.name} needs {cell.jobs * stages * needed} slots of each switch, which has {constants.SLOTS}"
-        )
+        return streams * _each(cell, streams, "streams of chunks", slots_of_stream(streams, cell.slots))
+    if mechanism.fabric_use is FabricUse.TO_OWNERS:
+        return workers * _each(cell, workers, "owners of shards", slots_of_owner(workers, cell.slots))
+    return cell.slots if mechanism.needs_fabric else 0
+
+
+def _each(cell: Cell, among: int, what: str, share: int) -> int:
+    if not share:
+        raise ExperimentError(f"{cell.name}: {cell.slots} slots are too few for {among} {what}")
+    return share
+
+
+def _require_bare(experiment: Experiment) -> None:
+    """Check that collectives other than all-reduces are of bare tensors. Raises ExperimentError: they are not."""
+    for cell in experiment.cells:
+        if cell.does is Collective.ALL_REDUCE:
+            continue
+        if experiment.training is not None or not cell.model[:1].isdigit():
+            raise ExperimentError(
+                f"cells.collectives: {cell.collective} is of a size in cells.models, not of {cell.model}"
+            )
+        if cell.choice.strategy.plain != DEFAULT_STRATEGY:
+            raise ExperimentError(f"{cell.mechanism} is a training strategy: {cell.collective} takes a mechanism alone")
 
 
 def _size(text: str) -> int:

@@ -134,8 +134,13 @@ class Scenario:
 
     @property
     def choice(self) -> Choice:
-        """Its strategy and mechanism. Raises HostlibError: there are none of these names."""
-        return choose(self.mechanism)
+        """Its strategy, and its mechanism for the subject's collective.
+
+        Raises:
+            HostlibError: there are none of these names, or the mechanism does not do the collective.
+        """
+        choice = choose(self.mechanism)
+        return replace(choice, mechanism=choice.mechanism.of(self.subject.collective))
 
     @property
     def rounds(self) -> int:
@@ -180,9 +185,8 @@ class Scenario:
         Raises:
             SimulationError, HostlibError: see WorkloadSource.plan.
         """
-        plan = self.subject.plan(self.choice, self.workers)
-        if self.shrink != 1:
-            plan = plan.scaled(1 / self.shrink)
+        factor = self.subject.collective.tensor_bytes(1, self.workers) / self.shrink
+        plan = self.subject.plan(self.choice, self.workers).scaled(factor)
         if self.semantics.headers:
             # Links carry the mechanism's frames; messages with other frames are scaled up by their lower efficiency.
             plan = plan.with_exchanges_scaled(self.efficiency / self.semantics.framing.tcp_efficiency())
@@ -318,11 +322,12 @@ class Scenario:
 
 def alone(workload: Workload) -> Workload:
     """The same computing, without what strategies exchange: their gradients stay where they are."""
-    kept = [t for t in range(len(workload.tensors)) if t not in workload.errands]
+    dropped = {*workload.errands, *(t for t, _, _ in workload.gathers)}
+    kept = [t for t in range(len(workload.tensors)) if t not in dropped]
     place = {t: number for number, t in enumerate(kept)}
-    tensors = tuple(replace(workload.tensors[t], exchange=None) for t in kept)
+    tensors = tuple(replace(workload.tensors[t], exchange=None, collective=None) for t in kept)
     released = tuple(tuple(place[t] for t in step) for step in workload.released)
-    return replace(workload, tensors=tensors, released=released, errands=())
+    return replace(workload, tensors=tensors, released=released, errands=(), gathers=())
 
 
 def median(plays: list[Played]) -> Played:

@@ -11,6 +11,7 @@ from typing import Any
 
 from hostlib.errors import UnknownNameError
 from hostlib.protocol.framing import FRAMINGS
+from hostlib.schedules.contract import Collective, find_collective
 from hostlib.system.host_costs import read_costs
 from hostlib.text import units
 from hostlib.topology.topology import TopologyError
@@ -301,14 +302,18 @@ def _slowest_of_hosts(stragglers: dict[int, float], workers: int, gpus: int) -> 
 def subject_of(
     model: str | None, trace_file: Path | None, size: str | None, options: dict[str, Any]
 ) -> tuple[WorkloadSource, str]:
-    """The subject of the simulation and its name: a model, a trace, or an all-reduce if neither is given.
+    """The subject of the simulation and its name: a model, a trace, or a bare collective if neither is given.
 
     Raises:
+        UnknownNameError: there is no such collective.
         SimulationError: several are given, or one is impossible.
     """
+    collective = find_collective(options.pop("collective", Collective.ALL_REDUCE.value))
     if sum(each is not None for each in (model, trace_file, size)) > 1:
         raise SimulationError("--model, --trace and --size exclude each other")
     message = units.size(options["message"] or "0")
+    if collective is not Collective.ALL_REDUCE and (model or trace_file) is not None:
+        raise SimulationError(f"--collective {collective} is of a bare tensor: --size is legal beside it")
     if model is not None:
         return workload_source.model(model, compute_of(options), options["pixels"], message), model
     if trace_file is not None:
@@ -316,4 +321,4 @@ def subject_of(
     bytes_ = units.size("16MiB" if size is None else size)
     if bytes_ < 1:
         raise SimulationError(f"--size must be at least 1 byte, not {size}")
-    return workload_source.bare(bytes_, message), f"all-reduce of {size or '16MiB'}"
+    return workload_source.bare(bytes_, message, collective), f"{collective.words} of {size or '16MiB'}"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hostlib.protocol.slots import SLOTS_PER_POOL
+from hostlib.schedules.contract import Collective
 from hostlib.system.user_file import read_text
 from simulation.errors import ExperimentError
 
@@ -34,6 +35,7 @@ class Table(BaseModel):
 class CellsTable(Table):
     models: Texts
     mechanisms: Texts | None = None
+    collectives: Texts = [Collective.ALL_REDUCE.value]
     bandwidths: Texts = ["25gbit"]
     workers: Counts = [8]
     loss: Probabilities = [0.0]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hostlib.models.layer_info import LayerInfo
 from hostlib.models.zoo.catalogue import SMALL, is_factory
+from hostlib.schedules.contract import Collective
 from hostlib.strategies.plan import Plan
 from hostlib.strategies.strategy import DEFAULT_STRATEGY, Choice
 from hostlib.traces.trace import Trace, read
@@ -30,7 +31,8 @@ class WorkloadSource:
         layers: as strategies see them; empty if unknown.
         batch: examples of a worker.
         message_bytes: see of_plan.
-        bare: one all-reduce without training.
+        bare: one collective without training.
+        collective: what is done with the tensor, if it is bare.
         name: for titles.
         assumptions: where its sizes and times come from, by what they are about.
         architecture: its layers with their outputs and variables; None if unknown, as of a trace.
@@ -46,6 +48,7 @@ class WorkloadSource:
     assumptions: Mapping[str, Assumption] = field(default_factory=dict)
     architecture: Architecture | None = None
     optimiser: str = "momentum"
+    collective: Collective = Collective.ALL_REDUCE
 
     def plan(self, choice: Choice, workers: int) -> Plan:
         """Apply a strategy to it.
@@ -151,9 +154,18 @@ def _at_rate(path: Path, trace: Trace, compute: Compute, batch: int) -> tuple[Tr
     return replace(trace.scale_compute(seconds / trace.compute_s), batch=batch), rate
 
 
-def bare(size_bytes: int = DEFAULT_SIZE, message_bytes: int = 0) -> WorkloadSource:
-    """One bare all-reduce."""
-    assumptions = {"gradients_bytes": Assumption(size_bytes, "the tensor of one all-reduce; nothing computes")}
+def bare(
+    size_bytes: int = DEFAULT_SIZE, message_bytes: int = 0, collective: Collective = Collective.ALL_REDUCE
+) -> WorkloadSource:
+    """One bare collective, with a whole tensor of that size on each rank."""
+    what = f"the tensor of one {collective.words}; nothing computes"
     return WorkloadSource(
-        trace_of_size(size_bytes), (), 1, message_bytes, bare=True, name="all-reduce", assumptions=assumptions
+        trace_of_size(size_bytes),
+        (),
+        1,
+        message_bytes,
+        bare=True,
+        name=collective.words,
+        assumptions={"gradients_bytes": Assumption(size_bytes, what)},
+        collective=collective,
     )

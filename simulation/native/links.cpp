@@ -92,7 +92,9 @@ Window &Links::window(const Message &m) {
     const Job &job = model_.jobs[j];
     // A server has a stream for each channel, to which tensors are dealt out in turns.
     const bool dealt = job.channels > 1 && m.source >= m.state->program->workers;
-    const std::int32_t stream = dealt ? model_.index_in_job[m.state->tensor] % job.channels : 0;
+    // Collectives of different kinds have slots of their own.
+    const std::int32_t lane = model_.tensors[m.state->tensor].lane;
+    const std::int32_t stream = dealt ? model_.index_in_job[m.state->tensor] % job.channels : -lane;
     return windows_.try_emplace({j, m.at, stream}, job.slots, job.round_trip[m.at]).first->second;
 }
 

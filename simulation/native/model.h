@@ -67,6 +67,7 @@ struct Tensor {
     std::int32_t layer;  // the layer whose forward pass needs it
     std::int32_t order;  // in a server's distribution
     std::int32_t first;  // of the parts of one tensor; itself if it is whole
+    std::int32_t lane;   // a worker does those of one lane one by one; 0: the job's channels hold for it
 };
 
 enum class Order : std::uint8_t { round_robin, block, random, priority };
@@ -85,6 +86,9 @@ struct Job {
     std::vector<Time> forward, backward;
     std::vector<std::vector<std::int32_t>> released;  // tensors by backward step
     std::vector<std::int32_t> errands;                // tensors between the passes: the backward pass waits for them
+    // Tensors by step, of forward and then of backward steps: those that a worker begins when it comes to the step, and
+    // those that it has before it computes the step.
+    std::vector<std::vector<std::int32_t>> asked, awaited;
     std::uint64_t slots;               // that a rank's frames to the fabric use in turn; 0 for any number
     std::uint64_t frame_bytes;         // values in such a frame
     std::vector<Time> round_trip;      // by node of the tree: from a frame to its result

@@ -34,7 +34,10 @@ void Workers::start_job(std::int32_t j) {
     JobState &js = job_[j];
     const std::size_t iterations = job.iterations + 1, tensors = model_.tensors_of_job[j].size();
     js.workers.resize(job.workers);
-    js.channels.resize(static_cast<std::size_t>(job.workers) * job.channels);
+    js.queues = job.channels;
+    for (const std::int32_t t : model_.tensors_of_job[j])
+        js.queues = std::max(js.queues, job.channels + model_.tensors[t].lane);
+    js.channels.resize(static_cast<std::size_t>(job.workers) * js.queues);
     js.asked.assign(job.workers, 0);
     js.tensors_of_layer.assign(job.forward_steps, 0);
     for (const std::int32_t t : model_.tensors_of_job[j]) js.tensors_of_layer[model_.tensors[t].layer]++;
@@ -44,6 +47,14 @@ void Workers::start_job(std::int32_t j) {
                       std::vector<std::int32_t>(job.workers, static_cast<std::int32_t>(job.errands.size())));
     js.is_errand.assign(tensors, 0);
     for (const std::int32_t t : job.errands) js.is_errand[model_.index_in_job[t]] = 1;
+    js.needed_at.assign(tensors, -1);
+    for (std::size_t step = 0; step < job.awaited.size(); step++)
+        for (const std::int32_t t : job.awaited[step])
+            js.needed_at[model_.index_in_job[t]] = static_cast<std::int32_t>(step);
+    std::vector<std::int32_t> needs;
+    for (std::int32_t w = 0; w < job.workers; w++)
+        for (const auto &step : job.awaited) needs.push_back(static_cast<std::int32_t>(step.size()));
+    js.needs.assign(iterations, needs);
     for (std::size_t i = 0; i < iterations; i++) {
         for (std::int32_t w = 0; w < job.workers; w++)
             js.gates[i].insert(js.gates[i].end(), js.tensors_of_layer.begin(), js.tensors_of_layer.end());
@@ -140,7 +151,7 @@ void Workers::forward(std::int32_t j, std::int32_t w) {
     const std::int32_t results = worker.iteration - 1;
     const bool ready =
         job.pipelined ? js.gates[results][w * job.forward_steps + worker.step] == 0 : js.closed[results][w] == 0;
-    if (!ready) return;
+    if (!ready || !come_to(j, w, worker.step)) return;
     worker.busy = true;
     const std::int64_t row = (static_cast<std::int64_t>(worker.iteration - 1) * job.workers + w) % job.rows;
     events_.push(events_.now() + job.forward[row * job.forward_steps + worker.step], computed_event,
@@ -178,9 +189,27 @@ void Workers::computed(std::int32_t j, std::int32_t w) {
 void Workers::backward_step(std::int32_t j, std::int32_t w) {
     const Job &job = model_.jobs[j];
     const Worker &worker = job_[j].workers[w];
+    if (!come_to(j, w, job.forward_steps + worker.step)) return;
     const std::int64_t row = (static_cast<std::int64_t>(worker.iteration - 1) * job.workers + w) % job.rows;
     events_.push(events_.now() + job.backward[row * job.backward_steps + worker.step], computed_event,
                  first_worker_[j] + w, first_worker_[j] + w);
+}
+
+// Begins what a step asks for, once; whether the worker has all that it needs to compute the step, which is then under
+// way.
+bool Workers::come_to(std::int32_t j, std::int32_t w, std::int32_t step) {
+    const Job &job = model_.jobs[j];
+    Worker &worker = job_[j].workers[w];
+    const std::int32_t iteration = worker.iteration;
+    if (!worker.at_step) {
+        worker.at_step = true;
+        for (const std::int32_t t : job.asked[step]) begin(schedules_.state(iteration, t), w);
+        if (!worker.at_step) return false;  // what came at once has let it go on
+    }
+    const std::size_t steps = job.asked.size();
+    if (job_[j].needs[iteration][w * steps + step] > 0) return false;
+    worker.at_step = false;
+    return true;
 }
 
 // Goes over to the backward pass, if nothing between the passes is left.
@@ -194,20 +223,21 @@ void Workers::begin_backward(std::int32_t j, std::int32_t w) {
 // A tensor's gradients are there: its turn comes when the worker is through with what is before it in its channel; that
 // of a strategy's own messages at once.
 void Workers::begin(State &s, std::int32_t w) {
-    const std::int32_t channels = model_.jobs[s.job].channels;
-    if (channels == 0 || !s.program->piece_bytes.empty()) return schedules_.start(s, w);
+    const std::int32_t channels = model_.jobs[s.job].channels, lane = model_.tensors[s.tensor].lane;
+    const bool in_lane = lane > 0;
+    if ((channels == 0 && !in_lane) || !s.program->piece_bytes.empty()) return schedules_.start(s, w);
     JobState &js = job_[s.job];
-    s.channel = js.asked[w]++ % channels;
-    auto &channel = js.channels[w * channels + s.channel];
+    s.channel = in_lane ? channels + lane - 1 : js.asked[w]++ % channels;
+    auto &channel = js.channels[w * js.queues + s.channel];
     channel.push_back(&s);
     if (channel.size() == 1) schedules_.start(s, w);
 }
 
 // A worker is through with a tensor.
 void Workers::next(State &s, std::int32_t w) {
-    const std::int32_t channels = model_.jobs[s.job].channels;
-    for (std::int32_t c = 0; c < channels; c++) {
-        auto &channel = job_[s.job].channels[w * channels + c];
+    const std::int32_t queues = job_[s.job].queues;
+    for (std::int32_t c = 0; c < queues; c++) {
+        auto &channel = job_[s.job].channels[w * queues + c];
         if (channel.empty() || channel.front() != &s) continue;
         channel.pop_front();
         if (!channel.empty()) schedules_.start(*channel.front(), w);
@@ -231,6 +261,11 @@ void Workers::gate(State &s, std::int32_t w) {
     if (js.is_errand[own]) {
         js.errands[s.iteration][w]--;
         if (js.workers[w].iteration == s.iteration) begin_backward(j, w);
+    }
+    if (const std::int32_t step = js.needed_at[own]; step >= 0 && s.iteration > 0) {
+        js.needs[s.iteration][w * job.asked.size() + step]--;
+        const Worker &worker = js.workers[w];
+        if (worker.iteration == s.iteration && worker.backward && worker.at_step) backward_step(j, w);
     }
     if (all && !(job.servers && job.barrier)) {
         result_.iteration_end[j][s.iteration] = events_.now();

@@ -32,6 +32,7 @@ private:
     struct Worker {
         std::int32_t iteration = 1, step = 0;
         bool backward = false, busy = false, between = false;
+        bool at_step = false;  // it has begun what its step asks for, and waits for what that needs
     };
     struct JobState {
         std::vector<Worker> workers;
@@ -40,15 +41,17 @@ private:
         std::vector<std::vector<std::int32_t>> errands;  // [iteration][worker]: of those between the passes
         std::vector<std::uint8_t> is_errand;             // [tensor of the job]
         std::vector<std::uint8_t> held_by_servers;       // [tensor of the job]: its iteration ends at servers
+        std::vector<std::vector<std::int32_t>> needs;    // [iteration][worker * steps + step]: tensors yet to come
+        std::vector<std::int32_t> needed_at;             // [tensor of the job]: the step that waits for it; -1: none
         std::vector<std::int32_t> tensors_of_layer;
+        std::int32_t queues = 0;  // of a worker: channels, then lanes
         // [iteration]: whom an iteration's end at servers, or at workers, still waits for.
         std::vector<std::int64_t> servers_left, workers_left;
         std::vector<Held> held;
         bool holding = false, done = false;
-        std::int32_t begun = 1;  // the iteration that a barrier lets workers begin
-        std::vector<std::deque<State *>>
-            channels;                     // [worker * channels + channel]: what it is at, and what comes after
-        std::vector<std::int32_t> asked;  // [worker]: tensors so far
+        std::int32_t begun = 1;                     // the iteration that a barrier lets workers begin
+        std::vector<std::deque<State *>> channels;  // [worker * queues + queue]: what it is at, and what comes after
+        std::vector<std::int32_t> asked;            // [worker]: tensors so far
     };
 
     void start_job(std::int32_t job);
@@ -58,6 +61,7 @@ private:
     void forward(std::int32_t job, std::int32_t worker);
     void computed(std::int32_t job, std::int32_t worker);
     void backward_step(std::int32_t job, std::int32_t worker);
+    bool come_to(std::int32_t job, std::int32_t worker, std::int32_t step);
     void begin_backward(std::int32_t job, std::int32_t worker);
     void begin(State &state, std::int32_t worker);
     void next(State &state, std::int32_t worker);

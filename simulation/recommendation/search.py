@@ -255,7 +255,8 @@ def _with_strategies(state: _State, sums: list[str], tell: Tell) -> None:
     plans = []
     pipelines = {each.value for each in PipelineSchedule}
     for strategy in registered_strategies().values():
-        if not strategy.exact or strategy.spec.only_timing or strategy.plain in pipelines:
+        # The memory that shards save is not counted.
+        if not strategy.exact or strategy.spec.only_timing or strategy.spec.sharded or strategy.plain in pipelines:
             continue
         for mechanism in dict.fromkeys((*sums, strategy.mechanism)):
             text = f"{strategy.plain}/{mechanism}"

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from hostlib.mechanisms.mechanism import Mechanism, registered
 from hostlib.protocol.slots import slots_of_stream
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.hierarchy import spread
 from hostlib.schedules.schedule import (
     SWITCH,
@@ -206,12 +207,24 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
             streams = network.frame_bytes > 0 and not with_servers and each.schedule.fabric_use in BEHIND_SWITCH
             programs.append(_kernel_program(each, np.array(nodes, np.int32), streams, job.variation))
         first_tensor = len(tensors)
+        lanes = lanes_of(job.workload)
         for number, (tensor, which) in enumerate(zip(job.workload.tensors, of_tensor, strict=True)):
             elements, pieces = tensor.bytes // tensor.element_bytes, made[which].compiled.pieces
             if stand > 1:  # every piece counts as the largest
                 elements = -(-elements // pieces) * pieces
             first = first_tensor + (number if tensor.first_part is None else tensor.first_part)
-            tensors.append((index, base + which, elements, tensor.element_bytes, tensor.layer, tensor.order, first))
+            tensors.append(
+                (
+                    index,
+                    base + which,
+                    elements,
+                    tensor.element_bytes,
+                    tensor.layer,
+                    tensor.order,
+                    first,
+                    lanes[tensor.collective],
+                )
+            )
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
         slots, trips = slots_of(job, network), np.empty(0, np.int64)
         asks = network.frame_bytes > 0 and job.mechanism.fabric_use is FabricUse.MULTICAST
@@ -231,7 +244,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
     kernel = Kernel(
         network_tree.ps_per_byte, network_tree.latency_ps, network_tree.loss, network_tree.nodes, programs,
-        np.array(tensors, np.int64).reshape(-1, 7), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
+        np.array(tensors, np.int64).reshape(-1, 8), kernel_jobs, network.overhead_ns * PS_PER_NS, network.store_and_forward,
         network.store_and_aggregate, network.turn_bytes, network.window_bytes,
         network.timeout_ns * PS_PER_NS,
     )  # fmt: skip
@@ -348,8 +361,9 @@ def _programs(job: Job, topology: Topology, alone: bool, frames: bool, first: in
     may = alone and job.reduce is not False and _all_alike(topology) and job.variation.is_none
     summed = workload.summed
     may = may and not job.hosts and len(workload.backward_ns) == 1 and len(summed) == len(workload.tensors)
+    may = may and all(tensor.collective is None for tensor in summed)
     switches = tuple((cable.lower, cable.upper) for cable in topology.cables) if len(topology.switches) > 1 else ()
-    tensors = tuple((tensor.bytes, tensor.turn, tensor.workers) for tensor in summed)
+    tensors = tuple((tensor.bytes, tensor.turn, tensor.workers, tensor.collective) for tensor in summed)
     where = Where(job.hosts, first, stride, topology.switches, switches, frames)
     made, of_tensor, stand = _programs_of_summed.get(
         (mechanism.name, mechanism.build, job.workers, tensors, may, job.reduce, where),
@@ -377,10 +391,11 @@ def _of_summed(job: Job, topology: Topology, may: bool, where: Where) -> Program
         # Schedules are lazy: making one is cheap, compiling one is not, so compile each distinct one once.
         group = tensor.workers
         workers = len(group) or job.workers
-        key: Any = (mechanism.layout(workers, tensor.bytes, tensor.turn), group)
+        does = mechanism if tensor.collective is None else mechanism.of(tensor.collective)
+        key: Any = (does.layout(workers, tensor.bytes, tensor.turn), group, tensor.collective)
         if key not in known:
-            schedule = mechanism.schedule(workers, size=tensor.bytes, turn=tensor.turn)
-            like = _like(schedule, tensor.turn)
+            schedule = does.schedule(workers, size=tensor.bytes, turn=tensor.turn)
+            like = (tensor.collective, *_like(schedule, tensor.turn))
             if (like, group) not in known:
                 known[like, group] = len(schedules)
                 schedules.append(alike.setdefault(like, schedule))
@@ -530,6 +545,11 @@ def _place(name: str, of: Tree, workers: int, first: tuple[int, int], stride: in
     return of.switches[name]
 
 
+def lanes_of(workload: Workload) -> dict[Collective | None, int]:
+    """The kernel's lane of each collective: a worker does those of one kind one by one, different kinds at a time."""
+    return {each: lane for lane, each in enumerate(dict.fromkeys([None, *(t.collective for t in workload.tensors)]))}
+
+
 def slots_of(job: Job, network: Network) -> int:
     """How many slots each of a job's streams to the fabric has; 0 for any number.
 
@@ -560,7 +580,8 @@ def _kernel_job(
         with_servers if job.pipelined is None else job.pipelined, job.channels,
         list(Order).index(job.order), job.variation.seed, forward, backward,
         [[first_tensor + t for t in step] for step in workload.released], [first_tensor + t for t in workload.errands],
-        *window,
+        [[first_tensor + t for t in step] for step in workload.asked],
+        [[first_tensor + t for t in step] for step in workload.awaited], *window,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hostlib.schedules.contract import Collective
 from hostlib.strategies.plan import Exchange, Plan
 from hostlib.traces.trace import Layer, Parameter, Trace, synthesise
 from simulation.errors import SimulationError
@@ -27,6 +28,7 @@ class Tensor:
         exchange: carries it to the workers; None: the mechanism does.
         first_part: index of the first of the parts of one tensor that follow each other; None: it is whole.
         workers: the ranks that sum it; empty: all.
+        collective: what the mechanism does with it, one tensor of a kind at a time; None: what the job is about.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Tensor:
     exchange: Exchange | None = None
     first_part: int | None = None
     workers: tuple[int, ...] = ()
+    collective: Collective | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -52,6 +55,8 @@ class Workload:
         backward_ns: (recorded workers, steps); a step ends with gradients.
         released: the tensors that each step makes.
         errands: the tensors that the forward pass makes, and the backward pass waits for.
+        gathers: (tensor, step that begins it, step that waits for it), of weights in shards; steps are those of the
+            forward pass, then those of the backward pass.
     """
 
     tensors: tuple[Tensor, ...]
@@ -59,6 +64,21 @@ class Workload:
     backward_ns: NDArray[np.int64]
     released: tuple[tuple[int, ...], ...]
     errands: tuple[int, ...] = ()
+    gathers: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def steps(self) -> int:
+        return len(self.forward_ns) + len(self.released)
+
+    @property
+    def asked(self) -> list[list[int]]:
+        """The tensors that a worker begins when it comes to a step, by step."""
+        return [[t for t, asked, _ in self.gathers if asked == step] for step in range(self.steps)]
+
+    @property
+    def awaited(self) -> list[list[int]]:
+        """The tensors that a step waits for, by step."""
+        return [[t for t, _, needed in self.gathers if needed == step] for step in range(self.steps)]
 
     @property
     def bytes(self) -> int:
@@ -66,7 +86,7 @@ class Workload:
 
     @property
     def summed(self) -> tuple[Tensor, ...]:
-        """The tensors that the mechanism sums, which come first."""
+        """The tensors that the mechanism sums or gathers, which come first."""
         return tuple(tensor for tensor in self.tensors if tensor.exchange is None)
 
 
@@ -153,7 +173,23 @@ def of_plan(plan: Plan, message_bytes: int = 0, bucket_bytes: int = 0) -> Worklo
         workload = _in_chunks(workload, plan.chunks)
     elif bucket_bytes:
         workload = _bucketed(workload, bucket_bytes)
-    return _with_exchanges(workload, plan)
+    return _with_exchanges(_sharded(workload, plan), plan)
+
+
+def _sharded(workload: Workload, plan: Plan) -> Workload:
+    """Name the collective that sums gradients, and append the weights that are gathered."""
+    if not plan.is_sharded:
+        return workload
+    sizes = {p.name: p.bytes for p in plan.trace.parameters}
+    number = {p.name: index for index, p in enumerate(plan.trace.parameters)}
+    tensors = [replace(tensor, collective=plan.summing) for tensor in workload.tensors]
+    gathers = []
+    for each in plan.gathers:
+        gathers.append((len(tensors), each.asked, each.needed))
+        first = min(number[name] for name in each.parameters)
+        size = sum(sizes[name] for name in each.parameters)
+        tensors.append(Tensor(each.name, size, first, 0, first, collective=Collective.ALL_GATHER))
+    return replace(workload, tensors=tuple(tensors), gathers=tuple(gathers))
 
 
 def _summed(trace: Trace, summed_by: Mapping[str, Sequence[tuple[int, ...]]], message_bytes: int) -> Workload:
@@ -251,7 +287,8 @@ def in_parts(workload: Workload, parts: int, unit_bytes: int) -> Workload:
         places.append(tuple(range(first, len(made))))
     released = tuple(tuple(place for old in step for place in places[old]) for step in workload.released)
     errands = tuple(place for old in workload.errands for place in places[old])
-    return replace(workload, tensors=tuple(made), released=released, errands=errands)
+    gathers = tuple((place, asked, needed) for old, asked, needed in workload.gathers for place in places[old])
+    return replace(workload, tensors=tuple(made), released=released, errands=errands, gathers=gathers)
 
 
 def _in_chunks(workload: Workload, chunks: Sequence[Sequence[str]]) -> Workload:

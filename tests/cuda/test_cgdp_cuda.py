@@ -56,7 +56,7 @@ def test_weights_are_torchs_own(options: Options, alone: RankContext) -> None:
         optimiser.zero_grad()
         loss(plain(inputs), labels).backward()
         optimiser.step()
-    sums = SharedMemoryCollective(alone)
+    sums = SharedMemoryCollective(alone, "sums")
     model, sgd = network(), partial(torch.optim.SGD, lr=LR)
     first = next(iter(batches()))[0]
     context = TrainerContext(alone, find("shm"), model, loss, sgd, sums, len(first), 1.0, lambda: first[:1])

@@ -74,7 +74,7 @@ def test_asking_does_not_wait_for_the_compute_stream() -> None:
         go_on = sums.ask(tensor, tensor.dtype, False, future)
         asking_s = time.perf_counter() - start_s
         assert not late or (not computed.query() and asking_s < 0.2)
-        go_on(lambda summand: summand.deliver())
+        go_on(lambda summand: (summand.deliver(), summand.complete()))
         future.wait()  # The current stream waits for the result.
         assert tensor.sum().item() == 3.0 * tensor.numel()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -151,6 +152,22 @@ def test_what_is_wrong_with_it_besides_does_not_help_a_forgery(
     bench, victim = hosts
     forged = Ether(src=SWITCH_MAC, dst=victim) / IP(src=FABRIC, dst="10.0.1.2", **fields) / SAID["a result"]
     bench.expect(1, bytes(forged), [], "forged")
+
+
+@pytest.mark.parametrize("ether_type", [0x8100, 0x88A8])
+@pytest.mark.parametrize("tag", [0, 0xE000, 1, 0x6FFF], ids=["priority 0", "priority 7", "VLAN 1", "VLAN 4095"])
+def test_nothing_hides_behind_a_tag(hosts: tuple[Bench, str], ether_type: int, tag: int) -> None:
+    """A host's kernel takes a tag of VLAN 0 off, and believes the rest."""
+    bench, victim = hosts
+    for inner in (
+        IP(src=FABRIC, dst="10.0.1.2") / SAID["a result"],
+        IP(src="10.0.1.1", dst="10.0.1.2") / SAID["not UDP"],
+    ):
+        whole = bytes(Ether(src=SWITCH_MAC, dst=victim) / inner)
+        for port in (1, NEIGHBOUR_PORT):
+            tags = struct.pack(">HH", ether_type, tag)
+            bench.expect(port, whole[:12] + tags + whole[12:], [], "tagged")
+            bench.expect(port, whole[:12] + 2 * tags + whole[12:], [], "tagged")
 
 
 @pytest.mark.parametrize("address", [FABRIC, NEIGHBOUR])

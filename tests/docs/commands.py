@@ -64,6 +64,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"(emulation switch|ip route add|controller start) .*(dev h1|s1-h1|=s1|topology\.json).*": Elsewhere(
         "needs cables between hosts and switches; tests/integration/test_tree.py makes them"
     ),
+    r"controller discover .*": Elsewhere("needs running switches; tests/integration/controller/test_discover.py has some"),
     r"hostlib doctor .*": [Smaller("$", " || true")],  # Its exit code says how the machine is.
     r"emulation report .*jq .*": [Smaller(r"jq \S+", "python3 -m json.tool")],  # jq may not be there.
     # Into the page's folder, which is on PYTHONPATH, with the setuptools that is there.
@@ -79,8 +80,13 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     # What would take long.
     r"hostlib bubble --forward .*": [Smaller(r"--forward \S+ --backward \S+", "--forward 2ms --backward 4ms")],
     r"netfold suite run .*--way train .*": [
-        Smaller(r"--datasets \S+( --networks \S+)?", "--datasets mnist --networks mobilenet2"),
+        Smaller(r"(--real-time )?--datasets \S+( --networks \S+)?", "--datasets mnist --networks mobilenet2"),
         Smaller("$", " --only 2w --frameworks ring --iterations 1"),
+    ],
+    r"netfold suite run .*--way replay --real-time .*": [
+        Smaller("--real-time --auto-dilate", "--datasets mnist --networks vgg11"),
+        Smaller("sequential,ring,ps,inagg.mcast,hybcomm,gpipe,1f1b", "ring,gpipe"),
+        Smaller("$", " --workers 2 --iterations 1"),
     ],
     r"netfold suite run .*--way replay .*": [Smaller("$", " --only 2w --workers 2 --iterations 1")],
     r"netfold suite run .*(--gpu-memory|--output build/hosts-|microbatches=).*": [Smaller("$", " --datasets mnist --networks vgg11")],
@@ -145,6 +151,7 @@ BEFORE = {
     "poseidon.md": "controller start",
     "tutorial-p4.md": f"ln -s {ROOT}/p4 p4",
     "ralp.md": "controller start",
+    "strategies.md": "controller start",
 }
 # A network of one's own, as models.md and ralp.md name one.
 NETWORK = """

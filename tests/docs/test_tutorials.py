@@ -116,6 +116,12 @@ def test_the_added_mechanism_is_proved_drawn_and_its_mistake_named(tmp_path: Pat
     assert proved.returncode == 0, proved.stderr
 
     installed = tmp_path / "chain.py"
+    (more,) = (text for language, text in blocks if language == "python" and "collectives=" in text)
+    only_all_reduce = installed.read_text()
+    installed.write_text(only_all_reduce + more)
+    assert "verified" in reader.types("netfold schedule chain:pieces=2 --collective broadcast --root 2")
+    assert "broadcast of 1MiB" in reader.types("netfold simulate --size 1MiB --collective broadcast --mechanism chain")
+    installed.write_text(only_all_reduce)
     installed.write_text(installed.read_text().replace("reduce=True", "reduce=False"))
     mistaken = reader.runs("netfold", "schedule", "chain", "--workers", "3")
     assert (mistaken.returncode, mistaken.stderr) == (1, error)

@@ -240,6 +240,7 @@ class Switch:
 
     service: SwitchService
     channel: grpc.Channel
+    address: str
     controllers: list[Controller] = field(default_factory=list)
 
     def controller(self, election: int = 1, role: str = "") -> Controller:
@@ -273,7 +274,7 @@ def switch(
     if program is not None:
         service.commit(Pipeline(config(program)))
     server, port = serve(service, "127.0.0.1:0")
-    running = Switch(service, grpc.insecure_channel(f"127.0.0.1:{port}"))
+    running = Switch(service, grpc.insecure_channel(f"127.0.0.1:{port}"), f"127.0.0.1:{port}")
     try:
         yield running
     finally:

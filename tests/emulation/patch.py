@@ -1,7 +1,10 @@
-"""The committed program as a patch panel: what comes with a port's MAC as destination leaves there, unchanged."""
+"""The committed program as a patch panel: what comes with a port's MAC as destination leaves there, unchanged. Frames with
+a tag, too: what ports do to tags does not depend on whether a program carries them.
+"""
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import time
@@ -44,7 +47,7 @@ def patched(ports: Sequence[OpenPort], destination: Endpoint | None = None) -> I
     """A running switch on these ports; they stay open. Datagrams to UDP ports leave through port 2."""
     artifact = load_artifact(64)
     names = Names(text_format.Parse(artifact.p4info, p4info_pb2.P4Info()))
-    pipeline = Pipeline(load_config(artifact.program, artifact.p4info))
+    pipeline = Pipeline(load_config(_with_tags(artifact.program), artifact.p4info))
     ways = {mac(port.number): port.number for port in ports} | {SWITCH_MAC: 2}
     try:
         with pipeline.dataplane.writing():
@@ -56,6 +59,15 @@ def patched(ports: Sequence[OpenPort], destination: Endpoint | None = None) -> I
         yield pipeline.dataplane
     finally:
         pipeline.dataplane.close()
+
+
+def _with_tags(program: bytes) -> bytes:
+    """The program without its branch for frames with a VLAN tag."""
+    described = json.loads(program)
+    conditions = [each for pipeline in described["pipelines"] for each in pipeline["conditionals"]]
+    (tagged,) = (each for each in conditions if "ETHERTYPE_VLAN" in json.dumps(each.get("source_info")))
+    tagged["true_next"] = tagged["false_next"]
+    return json.dumps(described).encode()
 
 
 def host(bind: tuple[str, int] = ("127.0.0.1", 0), **options: int) -> socket.socket:

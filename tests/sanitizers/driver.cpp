@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "aggregation/engine.h"
+#include "aggregation/scatter.h"
 #include "aggregation/server.h"
 #include "multicast/multicaster.h"
 #include "toy_switch.h"
@@ -191,6 +192,61 @@ void drop_under_way() {
     }
 }
 
+struct Owners {
+    std::vector<std::unique_ptr<Scatter>> scatters;
+    std::vector<std::vector<End>> ends;
+
+    explicit Owners(ToySwitch &network) {
+        std::vector<End> owners;
+        for (int rank = 0; rank < WORLD; rank++) {
+            scatters.push_back(std::make_unique<Scatter>("127.0.0.1", rank, WORLD));
+            ends.emplace_back();
+            for (const std::uint16_t port : scatters.back()->ports()) ends.back().push_back({"127.0.0.1", port});
+            owners.push_back(ends.back()[static_cast<std::size_t>(rank)]);
+        }
+        network.send_shards_to(owners, SLOTS);
+    }
+
+    void configure(const ToySwitch &network, std::uint32_t epoch) {
+        std::vector<Pool> pools;
+        for (std::uint16_t first = 0; first < WORLD * SLOTS; first += SLOTS) pools.push_back({first, SLOTS, {}});
+        for (std::size_t rank = 0; rank < scatters.size(); rank++)
+            scatters[rank]->configure(
+                {network.end(), JOB, static_cast<std::uint16_t>(rank), epoch, WORLD, ELEMENTS, 0, of_sums(), pools},
+                ends);
+    }
+};
+
+// Each rank's shard, while others look; then halted in the middle, a new life, and the end with tensors under way.
+void scatter() {
+    ToySwitch network(WORLD, LOSE_EVERY);
+    std::vector<std::vector<float>> large(WORLD, std::vector<float>(WORLD * 50000, 1.0F));
+    std::vector<std::vector<float>> sums(WORLD, std::vector<float>(50000));
+    Owners ranks(network);
+    for (std::uint32_t epoch = 1; epoch <= 3; epoch++) {
+        ranks.configure(network, epoch);
+        on_every_rank([&](int rank) {
+            Scatter &mine = *ranks.scatters[static_cast<std::size_t>(rank)];
+            std::vector<std::int32_t> values(WORLD * 3000, rank + 1), others(3000);
+            std::vector<std::uint64_t> tickets;
+            for (int i = 0; i < 3; i++)
+                tickets.push_back(mine.submit(DType::int32, values.data(), others.size(), false, others.data()));
+            for (const std::uint64_t ticket : tickets) {
+                while (!mine.wait(ticket, 0.001))
+                    expect(mine.stats().packets_sent + mine.position() + (mine.silent() < 1e9) > 0, "something counts");
+            }
+            for (const std::int32_t value : others)
+                expect(value == WORLD * (WORLD + 1) / 2 - (rank + 1), "a shard's sum is right");
+        });
+        for (std::size_t rank = 0; rank < WORLD; rank++)
+            ranks.scatters[rank]->submit(DType::float32, large[rank].data(), sums[rank].size(), true,
+                                         sums[rank].data());
+        wait_for(network, 300);
+        if (epoch < 3) on_every_rank([&](int rank) { ranks.scatters[static_cast<std::size_t>(rank)]->halt(); });
+    }
+    ranks.scatters.clear();
+}
+
 struct Hosts {
     Multicaster source{"127.0.0.1", 0}, one{"127.0.0.1", 0}, other{"127.0.0.1", 0};
 
@@ -247,6 +303,7 @@ int main() {
     halt_and_recover();
     cancel_a_wait();
     drop_under_way();
+    scatter();
     multicast();
     drop_multicast_under_way();
 }

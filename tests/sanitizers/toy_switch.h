@@ -48,6 +48,12 @@ public:
     netfold::End end() const { return end_; }
     std::uint64_t seen() const { return seen_; }
 
+    // Each owner has as many slots: the others' sums in them go to it.
+    void send_shards_to(const std::vector<netfold::End> &owners, int slots) {
+        const std::lock_guard lock(mutex_);
+        slots_of_owner_ = slots;
+        for (const netfold::End &each : owners) owners_.push_back(netfold::resolve(each));
+    }
     // Sums go to this server; chunks to these receivers, their NACKs to the source.
     void send_sums_to(const netfold::End &server) {
         const std::lock_guard lock(mutex_);
@@ -102,12 +108,17 @@ private:
         const bool newer = static_cast<std::int32_t>(header.generation - slot.sum.generation) > 0;
         if (slot.ranks.empty() || newer) {
             slot = {header, std::vector<bool>(static_cast<std::size_t>(world_size_)),
-                    std::vector<std::uint32_t>(header.element_count), world_size_, false};
+                    std::vector<std::uint32_t>(header.element_count), owners_.empty() ? world_size_ : world_size_ - 1,
+                    false};
             slot.sum.check = slot.sum.next_exponent = 0;
         } else if (header.generation != slot.sum.generation) {
             return;
         }
-        if (slot.done) return send(result(slot), server_.sin_port != 0 ? server_ : from);
+        const sockaddr_in above = owner(header.slot);
+        if (slot.done) {
+            slot.sum.rank = header.rank;  // who asks
+            return send(result(slot, above), above.sin_port != 0 ? above : from);
+        }
         if (slot.ranks[header.rank]) return;
         slot.ranks[header.rank] = true;
         slot.sum.check += header.check;
@@ -116,16 +127,20 @@ private:
             slot.words[i] += netfold::get32(packet.data() + netfold::layout::HEADER_BYTES + 4 * i);
         if (--slot.missing > 0) return;
         slot.done = true;
-        if (server_.sin_port != 0)
-            send(result(slot), server_);
+        if (above.sin_port != 0)
+            send(result(slot, above), above);
         else
-            to_ranks(result(slot), header.slot);
+            to_ranks(result(slot, above), header.slot);
     }
 
-    Packet result(const Slot &slot) const {
+    sockaddr_in owner(int slot) const {
+        return owners_.empty() ? server_ : owners_[static_cast<std::size_t>(slot / slots_of_owner_)];
+    }
+
+    Packet result(const Slot &slot, const sockaddr_in &above) const {
         Packet out(netfold::layout::HEADER_BYTES + 4 * slot.words.size());
         netfold::Header header = slot.sum;
-        header.operation = server_.sin_port != 0 ? netfold::layout::OPERATION_SUM : netfold::layout::OPERATION_RESULT;
+        header.operation = above.sin_port != 0 ? netfold::layout::OPERATION_SUM : netfold::layout::OPERATION_RESULT;
         netfold::write_header(out.data(), header);
         for (std::size_t i = 0; i < slot.words.size(); i++)
             netfold::put32(out.data() + netfold::layout::HEADER_BYTES + 4 * i, slot.words[i]);
@@ -149,7 +164,8 @@ private:
     int fd_;
     netfold::End end_;
     sockaddr_in server_{}, source_{};
-    std::vector<sockaddr_in> receivers_;
+    std::vector<sockaddr_in> receivers_, owners_;
+    int slots_of_owner_ = 0;
     std::map<std::pair<std::uint16_t, std::uint16_t>, sockaddr_in> ranks_;  // by slot and rank
     std::map<std::pair<std::uint32_t, std::uint16_t>, Slot> slots_;         // by epoch and slot
     std::atomic<std::uint64_t> seen_{0};

@@ -1,8 +1,10 @@
-"""gloo: PyTorch's own all-reduce on the CPU, as a yardstick."""
+"""gloo: PyTorch's own collectives on the CPU, as a yardstick."""
 
 from hostlib.mechanisms.mechanism_spec import MechanismSpec
+from hostlib.schedules.contract import Collective
 
 SPEC = MechanismSpec(
     "gloo",
-    "the library's own all-reduce, as a yardstick (no schedule of ours)",
+    "the library's own collectives, as a yardstick (no schedule of ours)",
+    collectives=dict.fromkeys((Collective.REDUCE_SCATTER, Collective.ALL_GATHER, Collective.BROADCAST)),
 )

@@ -29,7 +29,7 @@ def schedule(world_size: int, size: int, turn: int, *, servers: int = 1, assign:
     return with_servers(NAME, world_size, servers, owners, _worker, _server, _switch)
 
 
-def _worker(owners: tuple[int, ...]) -> Iterator[Operation]:
+def _worker(_rank: int, owners: tuple[int, ...]) -> Iterator[Operation]:
     for piece in range(len(owners)):
         yield Send(SWITCH, piece)
     for piece, owner in enumerate(owners):

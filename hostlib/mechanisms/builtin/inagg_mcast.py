@@ -1,16 +1,21 @@
 """inagg+mcast: the switch sums every rank's tensor and multicasts the result.
 
+A reduce-scatter or reduce loads the way up: the switch sums what the others send of a shard, and its owner adds its own
+values. An all-gather or broadcast loads the way down, as mcast's do.
+
 Source: "How to Train your DNN", sections 3.4.1 and 3.4.2, combined, with a server or without; docs/protocol.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from hostlib.errors import ScheduleError
+from hostlib.mechanisms.builtin.mcast import multicast
 from hostlib.mechanisms.mechanism_spec import MechanismSpec
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.hierarchy import spread
 from hostlib.schedules.schedule import (
     SWITCH,
@@ -21,6 +26,7 @@ from hostlib.schedules.schedule import (
     Receive,
     Schedule,
     Send,
+    by_workers,
     server,
     worker,
 )
@@ -61,6 +67,52 @@ def schedule(
     return spread(flat, network.tree, {node: network.switch_of(node) for node in map(worker, range(world_size))})
 
 
+def reduce_scatter(world_size: int) -> Schedule:
+    """Workers send all but their own shards up, (n-1)/n of the tensor, and receive one shard."""
+    return _to_owners(world_size, world_size)
+
+
+def reduce(world_size: int) -> Schedule:
+    """All but worker 0 send the tensor up, and worker 0 receives their sum."""
+    return _to_owners(world_size, 1)
+
+
+def all_gather(world_size: int) -> Schedule:
+    """As mcast's."""
+    return multicast(NAME, world_size, world_size)
+
+
+def broadcast(world_size: int) -> Schedule:
+    """As mcast's."""
+    return multicast(NAME, world_size, 1)
+
+
+def _to_owners(n: int, pieces: int) -> Schedule:
+    """Worker p owns piece p."""
+    return by_workers(
+        NAME,
+        n,
+        pieces,
+        partial(_owner, pieces),
+        switch=partial(_for_owners, n, pieces),
+        fabric_use=FabricUse.TO_OWNERS,
+    )
+
+
+def _owner(pieces: int, rank: int, n: int) -> Iterator[Operation]:
+    for piece in range(pieces):
+        if piece != rank:
+            yield Send(SWITCH, piece)
+    if rank < pieces and n > 1:
+        yield Receive(SWITCH, rank, reduce=True)
+
+
+def _for_owners(n: int, pieces: int) -> Iterator[Operation]:
+    for piece in range(pieces):
+        yield Aggregate(tuple(worker(rank) for rank in range(n) if rank != piece), piece)
+        yield Send(worker(piece), piece)
+
+
 @lru_cache(maxsize=8)  # all tensors have the same
 def _flat(world_size: int) -> Schedule:
     """Of one switch."""
@@ -83,7 +135,7 @@ def _top(below: tuple[str, ...]) -> Iterator[Operation]:
     yield Multicast(below, 0)
 
 
-def _worker_of_servers(owners: tuple[int, ...]) -> Iterator[Operation]:
+def _worker_of_servers(_rank: int, owners: tuple[int, ...]) -> Iterator[Operation]:
     for piece in range(len(owners)):
         yield Send(SWITCH, piece)
     for piece in range(len(owners)):
@@ -115,4 +167,10 @@ SPEC = MechanismSpec(
     "the switch sums and multicasts the result; every link carries the tensor once each way",
     schedule,
     fabric_use=_fabric_use,
+    collectives={
+        Collective.REDUCE_SCATTER: reduce_scatter,
+        Collective.ALL_GATHER: all_gather,
+        Collective.BROADCAST: broadcast,
+        Collective.REDUCE: reduce,
+    },
 )

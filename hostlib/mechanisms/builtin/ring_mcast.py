@@ -5,40 +5,28 @@ Source: "How to Train your DNN", sections 3.3.2 and 3.4.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-
+from hostlib.mechanisms.builtin import ring
+from hostlib.mechanisms.builtin.mcast import multicast
 from hostlib.mechanisms.mechanism_spec import MechanismSpec
-from hostlib.schedules.schedule import SWITCH, FabricUse, Lists, Multicast, Operation, Receive, Schedule, Send, worker
+from hostlib.schedules.contract import Collective
+from hostlib.schedules.schedule import FabricUse, Schedule
 
 NAME = "ring+mcast"
 
 
 def schedule(world_size: int) -> Schedule:
-    """n pieces; rank r completes piece r + 1."""
-    n = world_size
-    makers = {worker(rank): partial(_worker, rank, n) for rank in range(n)}
-    if n > 1:
-        return Schedule(NAME, n, n, Lists({**makers, SWITCH: partial(_switch, n)}))
-    return Schedule(NAME, n, n, Lists(makers))
+    """n pieces; rank r completes piece r."""
+    return multicast(NAME, world_size, world_size, ring.sum_shards)
 
 
-def _worker(rank: int, n: int) -> Iterator[Operation]:
-    after, before = worker((rank + 1) % n), worker((rank - 1) % n)
-    for step in range(n - 1):
-        yield Send(after, (rank - step) % n)
-        yield Receive(before, (rank - step - 1) % n, reduce=True)
-    if n > 1:
-        yield Send(SWITCH, (rank + 1) % n)
-    for owner in range(n):
-        if owner != rank:
-            yield Receive(SWITCH, (owner + 1) % n, reduce=False)
+def all_gather(world_size: int) -> Schedule:
+    """As mcast's."""
+    return multicast(NAME, world_size, world_size)
 
 
-def _switch(n: int) -> Iterator[Operation]:
-    for owner in range(n):
-        yield Receive(worker(owner), (owner + 1) % n, reduce=False)
-        yield Multicast(tuple(worker(rank) for rank in range(n) if rank != owner), (owner + 1) % n)
+def broadcast(world_size: int) -> Schedule:
+    """As mcast's."""
+    return multicast(NAME, world_size, 1)
 
 
 SPEC = MechanismSpec(
@@ -46,4 +34,11 @@ SPEC = MechanismSpec(
     "reduce-scatter around a ring; the switch multicasts the sums",
     schedule,
     fabric_use=FabricUse.MULTICAST,
+    collectives={
+        Collective.REDUCE_SCATTER: ring.reduce_scatter,
+        Collective.ALL_GATHER: all_gather,
+        Collective.BROADCAST: broadcast,
+        Collective.REDUCE: ring.reduce,
+        Collective.ALL_TO_ALL: ring.all_to_all,
+    },
 )

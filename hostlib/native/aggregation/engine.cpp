@@ -83,6 +83,7 @@ std::uint64_t Engine::submit(DType dtype, void *x, std::size_t count, bool avera
         done_.notify_all();
     };
     operation->magnitude = magnitude;
+    operation->kind = kind_of(dtype, count, average);
     Waiting waiting{operation, chunks_of(count, elements)};
     std::vector<std::unique_ptr<Part>> parts(lanes_.size());
     for (std::size_t i = 0; i < lanes_.size(); i++) {
@@ -103,15 +104,22 @@ std::uint64_t Engine::submit(DType dtype, void *x, std::size_t count, bool avera
     return operation->ticket;
 }
 
+std::optional<std::uint16_t> Engine::echo(std::size_t lane, const End &fabric,
+                                          const std::vector<std::uint8_t> &question, std::int64_t timeout_ns) {
+    if (lane >= lanes_.size()) throw std::invalid_argument("there is no lane " + std::to_string(lane));
+    return lanes_[lane]->echo(fabric, question, timeout_ns);
+}
+
 bool Engine::wait(std::uint64_t ticket, double seconds) {
     std::unique_lock lock(mutex_);
     const auto found = waiting_.find(ticket);
     if (found == waiting_.end()) throw std::invalid_argument("no ticket " + std::to_string(ticket) + " is outstanding");
     const std::shared_ptr<Operation> operation = found->second.operation;
-    const auto over = [&] { return cancelled_ || operation->parts == 0; };
+    const auto over = [&] { return cancelled_ || operation->parts == 0 || operation->differs; };
     if (!done_.wait_for(lock, std::chrono::duration<double>(seconds), over)) return false;
     if (cancelled_) throw Cancelled();
     waiting_.erase(ticket);
+    if (operation->differs) throw TensorsDiffer();
     if (const std::uint16_t code = operation->overflow)
         throw SumOverflow("the sum of " + std::to_string(place_.world_size) + " int32 tensors with values up to 2^"
                           + std::to_string(code - layout::EXPONENT_BIAS) + " may not fit int32");

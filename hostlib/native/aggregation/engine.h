@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -39,6 +40,11 @@ struct SumOverflow : std::overflow_error {
     using std::overflow_error::overflow_error;
 };
 
+// The ranks sum tensors of different lengths or types: nothing was summed, and the streams are out of step.
+struct TensorsDiffer : std::runtime_error {
+    TensorsDiffer() : std::runtime_error("the ranks sum tensors of different lengths or types") {}
+};
+
 // An operation that a halted engine left unfinished.
 struct Remainder {
     std::uint64_t ticket;
@@ -61,12 +67,17 @@ public:
     // Throws std::invalid_argument for an impossible place, std::logic_error while an operation is in progress.
     std::uint64_t configure(const Place &place);
 
+    // Sends a packet by a lane and waits until the switch has sent it back; returns the rank that it then has, or none.
+    // Throws std::logic_error while an operation is in progress, std::invalid_argument if there is no such lane.
+    std::optional<std::uint16_t> echo(std::size_t lane, const End &fabric, const std::vector<std::uint8_t> &question,
+                                      std::int64_t timeout_ns);
+
     // Sums over the ranks in place; `x` must stay where it is until the ticket is done. Throws std::logic_error if
     // halted or not configured.
     std::uint64_t submit(DType dtype, void *x, std::size_t count, bool average);
 
     // Waits up to a timeout; returns whether it is done. Tickets that are done are dropped. Throws SumOverflow,
-    // Cancelled.
+    // Cancelled, TensorsDiffer: then halt() must follow, after which the tensor may be dropped.
     bool wait(std::uint64_t ticket, double seconds);
 
     // Stops sending and receiving: only restore(), queries and configure() may follow.

@@ -1,20 +1,52 @@
 #include "aggregation/lane.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
 
+#include "block_float/kernels.h"
 #include "net/clock.h"
 #include "retransmission/pacing.h"
+#include "wire/acknowledgement.h"
 
 namespace netfold {
 namespace {
 
 constexpr std::size_t PROLOGUE = SIZE_MAX;
 constexpr std::int64_t ANSWERED = -1;
+// Packets that wait in this host for its link, of each owner's pool: this rank's own acknowledgements of other sums
+// wait behind them, and so do the ranks that need those.
+constexpr int BELOW = 16;
 
 }  // namespace
+
+// The finaliser of MurmurHash3, which is a bijection, applied to all that is to agree.
+std::uint64_t kind_of(DType dtype, std::size_t count, bool average) {
+    std::uint64_t mixed = std::uint64_t{count} * 16 + static_cast<std::uint64_t>(dtype) * 2 + average + 1;
+    mixed = (mixed ^ mixed >> 33) * 0xff51afd7ed558ccdULL;
+    mixed = (mixed ^ mixed >> 33) * 0xc4ceb9fe1a85ec53ULL;
+    return mixed ^ mixed >> 33;
+}
+
+std::uint32_t kind_word(std::uint64_t kind, std::size_t word, int world_size) {
+    return static_cast<std::uint32_t>(kind >> 32 * word) % (LARGEST_SUM / static_cast<std::uint32_t>(world_size));
+}
+
+bool is_of_kind(std::uint64_t kind, const std::uint8_t *vector, std::size_t elements, int world_size, int ranks) {
+    for (std::size_t word = 0; word < elements; word++) {
+        const std::uint32_t each = word < KIND_WORDS ? kind_word(kind, word, world_size) : 0;
+        if (get32(vector + 4 * word) != each * static_cast<std::uint32_t>(ranks)) return false;
+    }
+    return true;
+}
+
+void announce(std::vector<std::shared_ptr<Operation>> &finished) {
+    for (const auto &operation : finished)
+        if (operation->parts.fetch_sub(1) == 1 || operation->differs) operation->finished();
+    finished.clear();
+}
 
 Lane::Lane(const std::string &address, std::uint16_t port) : socket_(address, port), thread_([this] { run(); }) {}
 
@@ -40,9 +72,10 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     window_ = window;
     check_ = std::move(check);
     elements_ = header.element_count;
+    if (pool.acknowledged) socket_.keep_below(BELOW);
     socket_.aim(fabric, layout::HEADER_BYTES + 4 * elements_, pool.server);
     slots_.assign(static_cast<std::size_t>(pool.slots), Slot{});
-    kept_.assign(slots_.size() * 4 * elements_, 0);
+    kept_.assign(pool.acknowledged ? 0 : slots_.size() * 4 * elements_, 0);
     parts_.clear();
     incoming_.clear();
     next_position_ = shown_position_ = 0;
@@ -52,7 +85,7 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     free_changed_ = false;
     round_trip_ = {};
     timeouts_ = Timeouts(LONGEST_LANE_TIMEOUT_NS);
-    overtaking_ns_ = 0;
+    overtaking_ns_ = gap_ns_ = 0;
     halted_ = busy_ = false;
 }
 
@@ -69,6 +102,14 @@ void Lane::submit(std::unique_ptr<Part> part) {
     }
     wake_.notify_all();
     socket_.interrupt();
+}
+
+std::optional<std::uint16_t> Lane::echo(const End &fabric, const std::vector<std::uint8_t> &question,
+                                        std::int64_t timeout_ns) {
+    std::unique_lock lock(mutex_);
+    if (busy_) throw std::logic_error("something is under way: halt() comes first");
+    parked_changed_.wait(lock, [this] { return parked_; });
+    return socket_.echo(fabric, question, layout::OFFSET_RANK, timeout_ns);
 }
 
 void Lane::halt() {
@@ -109,7 +150,7 @@ void Lane::restore(std::size_t index, std::int64_t position, const std::uint32_t
     if (!slot.open || slot.position != position) return;
     if (words[0] >> 16 != slot.exponent) throw std::logic_error("a result of another exponent cannot be restored");
     finish(index, reinterpret_cast<const std::uint8_t *>(words + 1), static_cast<std::uint16_t>(words[0]));
-    announce();
+    announce(finished_);
 }
 
 const Part *Lane::part(const Operation *operation) const {
@@ -144,22 +185,16 @@ void Lane::run() {
         if (finished_.empty()) continue;
         // After the state that it announces, and without the lock, which the waiter may need.
         lock.unlock();
-        announce();
+        announce(finished_);
         lock.lock();
     }
-}
-
-void Lane::announce() {
-    for (const auto &operation : finished_)
-        if (operation->parts.fetch_sub(1) == 1) operation->finished();
-    finished_.clear();
 }
 
 void Lane::cycle() {
     const std::int64_t began = now_ns();
     send_what_may();
     stats_.refused += socket_.flush();
-    if (open_ > 0) let_packets_gather(round_trip_.estimate_ns());
+    if (open_ > 0 && socket_.drained()) let_packets_gather(round_trip_.estimate_ns());
     const std::int64_t before = now_ns();
     const std::int64_t wake = open_ > 0 ? std::min(next_due_ns_, tail_due_ns_) : before + LONGEST_WAIT_NS;
     const int n = socket_.receive(std::max<std::int64_t>(wake - before, 1));
@@ -244,6 +279,9 @@ void Lane::probe() {
     stats_.retransmits++;
     count_sent();
 }
+
+// Acknowledgements come several at a time, and lanes take turns on a link.
+std::int64_t Lane::first_tail_ns() const { return std::max(timeouts_.first_tail_ns(round_trip_), 4 * gap_ns_); }
 
 void Lane::measure(std::int64_t sample_ns, std::int64_t now) {
     timeouts_.measured();
@@ -332,7 +370,12 @@ void Lane::transmit(Slot &slot, std::size_t index) {
     if (slot.resent) header.flags = layout::FLAG_AGAIN;
     header.next_exponent = check_->next_word(slot.next_code);
     std::uint32_t part = 0;
-    if (slot.chunk == PROLOGUE || slot.part->refused)
+    if (slot.chunk == PROLOGUE) {
+        const std::uint64_t of = slot.part->operation->kind;
+        const std::array<std::uint32_t, KIND_WORDS> kind{kind_word(of, 0, world_size_), kind_word(of, 1, world_size_)};
+        part =
+            pack(DType::int32, kind.data(), kind_words(), wire, elements_, layout::EXPONENT_BIAS, world_size_, *check_);
+    } else if (slot.part->refused)
         std::memset(wire, 0, 4 * elements_);
     else
         part = pack(slot.part->operation->dtype, chunk_data(*slot.part, slot.chunk),
@@ -341,7 +384,7 @@ void Lane::transmit(Slot &slot, std::size_t index) {
     write_header(packet, header);
     slot.sent_ns = now_ns();
     if (!slot.resent) {
-        tail_timeout_ns_ = timeouts_.first_tail_ns(round_trip_);
+        tail_timeout_ns_ = first_tail_ns();
         tail_due_ns_ = slot.sent_ns + tail_timeout_ns_;
     }
     slot.due_ns = slot.sent_ns + slot.timeout_ns;
@@ -358,6 +401,10 @@ void Lane::handle(int i, std::int64_t now) {
     const std::uint8_t *packet = socket_.packet(i);
     stats_.packets_received++;
     stats_.bytes_received += socket_.bytes(i);
+    if (pool_.acknowledged) {
+        take_acknowledgements(packet, socket_.bytes(i), now);
+        return;
+    }
     Header header;
     if (socket_.bytes(i) != layout::HEADER_BYTES + 4 * elements_ || !read_header(packet, header)) {
         stats_.foreign++;
@@ -371,14 +418,7 @@ void Lane::handle(int i, std::int64_t now) {
     }
     Slot &slot = slots_[index];
     if (!slot.open || header.generation != generation_of(slot.position)) {
-        stats_.duplicates++;
-        // They fill the queue that a result waits in. Else what was sent again too soon would have more sent again.
-        came_ns_ = now;
-        tail_due_ns_ = std::max(tail_due_ns_, now + tail_timeout_ns_);
-        if (slot.probed_ns > 0 && header.generation == generation_of(slot.kept_position)) {
-            measure(now - slot.probed_ns, now);
-            slot.probed_ns = ANSWERED;
-        }
+        came_again(slot, header.generation, now);
         return;
     }
     const Weighed weighed = weigh(packet + layout::HEADER_BYTES, elements_, limit(slot), *check_);
@@ -390,30 +430,88 @@ void Lane::handle(int i, std::int64_t now) {
         if (slot.damage.notice(off_by, header.next_exponent)) stats_.spoiled++;
         return;
     }
-    // An overtaken result measures how long a loss took to repair, not the round trip. Of packets that were sent again,
-    // only those overtake others that all ranks sent again at once: they lack the same one.
+    time(slot, now);
+    finish(index, packet + layout::HEADER_BYTES, *next_code);
+}
+
+void Lane::came_again(Slot &slot, std::uint32_t generation, std::int64_t now) {
+    stats_.duplicates++;
+    // They fill the queue that a result waits in. Else what was sent again too soon would have more sent again.
+    came_ns_ = now;
+    tail_due_ns_ = std::max(tail_due_ns_, now + tail_timeout_ns_);
+    if (slot.probed_ns > 0 && generation == generation_of(slot.kept_position)) {
+        measure(now - slot.probed_ns, now);
+        slot.probed_ns = ANSWERED;
+    }
+}
+
+// An overtaken result measures how long a loss took to repair, not the round trip. Of packets that were sent again,
+// only those overtake others that all ranks sent again at once: they lack the same one.
+void Lane::time(const Slot &slot, std::int64_t now) {
     if (slot.sent_ns >= overtaking_ns_) {
         if (!slot.resent) measure(now - slot.sent_ns, now);
-        if (!slot.resent || slot.asked) overtaking_ns_ = slot.sent_ns;
+        // An acknowledgement comes after others of its slot's lane, and not at once when it is asked for.
+        if (!slot.resent || (slot.asked && !pool_.acknowledged)) overtaking_ns_ = slot.sent_ns;
     }
     heard_ns_ = came_ns_ = now;
-    tail_timeout_ns_ = timeouts_.first_tail_ns(round_trip_);
+    tail_timeout_ns_ = first_tail_ns();
     tail_due_ns_ = now + tail_timeout_ns_;
-    finish(index, packet + layout::HEADER_BYTES, *next_code);
+}
+
+// What the owner of the shard has received of it. The sums are the owner's: only the scales are for everybody.
+void Lane::take_acknowledgements(const std::uint8_t *packet, std::size_t bytes, std::int64_t now) {
+    Header header;
+    const bool is_header = bytes >= layout::HEADER_BYTES && read_header(packet, header);
+    if (!is_header || header.operation != layout::OPERATION_ACKNOWLEDGEMENT || header.job != header_.job
+        || header.epoch != header_.epoch || header.element_count > most_entries(elements_)
+        || bytes != layout::HEADER_BYTES + header.element_count * ENTRY_BYTES) {
+        stats_.foreign++;
+        return;
+    }
+    const std::uint8_t *entries = packet + layout::HEADER_BYTES;
+    const Weighed weighed = weigh(entries, header.element_count * ENTRY_WORDS, ANY_WORD, *check_);
+    if (header.rank >= check_->ranks() || header.check != check_->word(header, weighed.part, header.rank)) {
+        stats_.damaged++;
+        return;
+    }
+    if (heard_ns_ != 0) gap_ns_ += (now - came_ns_ - gap_ns_) / 8;
+    for (std::size_t i = 0; i < header.element_count; i++) {
+        const Acknowledged entry = read_entry(entries + i * ENTRY_BYTES);
+        const unsigned index = static_cast<unsigned>(entry.slot) - pool_.first_slot;
+        if (index >= slots_.size()) {
+            stats_.foreign++;
+            continue;
+        }
+        Slot &slot = slots_[index];
+        if (!slot.open || entry.generation != generation_of(slot.position)) {
+            came_again(slot, entry.generation, now);
+            continue;
+        }
+        const std::optional<std::uint16_t> next_code = check_->code(entry.next_exponent);
+        const bool differs = slot.chunk == PROLOGUE && entry.exponent == KIND_DIFFERS;
+        if (!next_code || *next_code < slot.next_code || (!differs && entry.exponent != slot.exponent)) {
+            stats_.damaged++;
+            continue;
+        }
+        time(slot, now);
+        finish(index, nullptr, *next_code, differs);
+    }
 }
 
 // The largest magnitude that the sum in a slot can have.
 Limit Lane::limit(const Slot &slot) const {
-    if (slot.chunk == PROLOGUE || slot.part->refused) return {0};
+    if (slot.chunk == PROLOGUE) return {LARGEST_SUM};
+    if (slot.part->refused) return {0};
     const DType dtype = slot.part->operation->dtype;
     // An int32 tensor's chunks have one code, which their headers do not say.
     return limit_of(dtype, dtype == DType::int32 ? slot.part->codes.front() : slot.exponent, world_size_);
 }
 
-void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code) {
+// wire: nullptr if only the owner has the sum.
+void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code, bool differs) {
     Slot &slot = slots_[index];
     Part &part = *slot.part;
-    std::memcpy(kept_.data() + index * 4 * elements_, wire, 4 * elements_);
+    if (wire != nullptr) std::memcpy(kept_.data() + index * 4 * elements_, wire, 4 * elements_);
     slot.kept_position = slot.position;
     slot.kept_exponent = slot.exponent;
     slot.kept_next = next_code;
@@ -424,10 +522,12 @@ void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t nex
     free_changed_ = true;
     stats_.chunks++;
     if (slot.chunk == PROLOGUE) {
-        open_agreed(part, next_code);
+        open_agreed(
+            part, next_code,
+            wire != nullptr ? !is_of_kind(part.operation->kind, wire, elements_, world_size_, world_size_) : differs);
         return;
     }
-    if (!part.refused)
+    if (!part.refused && wire != nullptr)
         unpack(part.operation->dtype, wire, chunk_data(part, slot.chunk), chunk_values(part, slot.chunk), slot.exponent,
                world_size_, part.operation->average);
     if (slot.chunk + slots_.size() < part.chunks) part.codes[slot.chunk + slots_.size()] = next_code;
@@ -435,7 +535,14 @@ void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t nex
     if (++part.done == part.chunks) finished_.push_back(part.operation);
 }
 
-void Lane::open_agreed(Part &part, std::uint16_t code) {
+void Lane::open_agreed(Part &part, std::uint16_t code, bool differs) {
+    if (differs) {
+        // Every rank comes to the same conclusion. The streams are out of step from here on: whoever waits halts them.
+        part.operation->differs = true;
+        part.done = part.chunks;
+        finished_.push_back(part.operation);
+        return;
+    }
     if (part.operation->dtype == DType::int32 && may_overflow(code, world_size_)) {
         // Every rank comes to the same conclusion. The positions are used all the same: generations must not be
         // skipped.

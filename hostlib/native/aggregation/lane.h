@@ -1,6 +1,7 @@
 // One lane of the engine: a socket, a slot pool, and a thread that keeps the slots busy.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,9 +32,25 @@ struct Operation {
     std::uint64_t ticket = 0;
     std::uint16_t magnitude = 0;             // of a whole int32 tensor
     std::atomic<int> parts{0};               // not yet done
+    std::uint64_t kind = 0;                  // what the ranks must agree on: see kind_of()
     std::atomic<std::uint16_t> overflow{0};  // code of a magnitude whose sum might overflow
+    std::atomic<bool> differs{false};        // the ranks sum tensors of different kinds
     std::function<void()> finished;
 };
+
+// Words of a prologue that say what is summed: random below the largest that n ranks can send, so that equal ones have
+// a sum that no others have, but for one chance in 2^60 / n^2.
+constexpr std::size_t KIND_WORDS = 2;
+std::uint32_t kind_word(std::uint64_t kind, std::size_t word, int world_size);
+
+// Whether a prologue's vector is the sum of so many ranks' words of this kind.
+bool is_of_kind(std::uint64_t kind, const std::uint8_t *vector, std::size_t elements, int world_size, int ranks);
+
+// Tells the waiters of operations of which a part is done.
+void announce(std::vector<std::shared_ptr<Operation>> &finished);
+
+// A number for a tensor's type, its length, and whether it is averaged: different ones for different tensors.
+std::uint64_t kind_of(DType dtype, std::size_t count, bool average);
 
 // A lane's share of an operation.
 struct Part {
@@ -64,6 +82,9 @@ public:
     void configure(const End &fabric, const Header &header, const Pool &pool, int world_size, int window,
                    std::shared_ptr<const CheckWords> check);
     void submit(std::unique_ptr<Part> part);
+    // See UdpSocket; `question` is a packet, whose rank comes back as another one. Only when halted or idle.
+    std::optional<std::uint16_t> echo(const End &fabric, const std::vector<std::uint8_t> &question,
+                                      std::int64_t timeout_ns);
 
     void halt();  // returns when the thread has stopped using buffers
     Stats stats() const;
@@ -109,10 +130,14 @@ private:
         return static_cast<std::uint32_t>(static_cast<std::uint64_t>(position) / slots_.size());
     }
     void handle(int i, std::int64_t now);
+    void take_acknowledgements(const std::uint8_t *packet, std::size_t bytes, std::int64_t now);
+    void came_again(Slot &slot, std::uint32_t generation, std::int64_t now);
+    void time(const Slot &slot, std::int64_t now);
+    std::int64_t first_tail_ns() const;
     Limit limit(const Slot &slot) const;
-    void finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code);
-    void announce();
-    void open_agreed(Part &part, std::uint16_t code);
+    void finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code, bool differs = false);
+    void open_agreed(Part &part, std::uint16_t code, bool differs);
+    std::size_t kind_words() const { return std::min(elements_, KIND_WORDS); }
     std::size_t chunk_values(const Part &part, std::size_t chunk) const;
     std::uint8_t *chunk_data(const Part &part, std::size_t chunk) const;
 
@@ -134,6 +159,7 @@ private:
     std::int64_t next_due_ns_ = 0;
     std::int64_t heard_ns_ = 0, came_ns_ = 0;  // when the last result came; when one did that may have come before
     std::int64_t tail_due_ns_ = 0, tail_timeout_ns_ = 0;  // without a result until then, the lowest is asked for
+    std::int64_t gap_ns_ = 0;                             // between acknowledgements, on average
     std::int64_t overtaking_ns_ = 0;                      // send time of the latest packet whose result has arrived
     Stats stats_;
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "block_float/block_float.h"
+#include "block_float/kernels.h"
 #include "retransmission/pacing.h"
 
 namespace netfold {
@@ -24,6 +25,13 @@ void Server::configure(const End &fabric, const Header &header, const Pool &pool
     socket_.aim(fabric, bytes_);
     quit_ = false;
     thread_ = std::thread([this] { run(); });
+}
+
+std::optional<std::uint16_t> Server::echo(const End &fabric, const std::vector<std::uint8_t> &question,
+                                          std::int64_t timeout_ns) {
+    const std::lock_guard life(life_);
+    stop();
+    return socket_.echo(fabric, question, layout::OFFSET_RANK, timeout_ns);
 }
 
 void Server::halt() {
@@ -81,10 +89,14 @@ bool Server::is_sum(int i, Header &header) const {
            && static_cast<unsigned>(header.slot) - pool_.first_slot < answered_.size();
 }
 
-// Which type is summed shows in no packet, but int32 tensors have the code of magnitude 1.
+// Which type is summed shows in no packet, but int32 tensors have the code of magnitude 1. Prologues have that of
+// blocks of zeros.
 bool Server::is_whole(const Header &header, const std::uint8_t *vector) const {
     const bool maybe_int32 = header.exponent == layout::EXPONENT_BIAS;
-    const Limit limit = maybe_int32 ? Limit{INT32_MAX} : limit_of(DType::float32, header.exponent, world_size_);
+    const bool maybe_prologue = header.exponent == layout::EXPONENT_ZERO;
+    const Limit limit = maybe_int32      ? Limit{INT32_MAX}
+                        : maybe_prologue ? Limit{LARGEST_SUM}
+                                         : limit_of(DType::float32, header.exponent, world_size_);
     const Weighed weighed = weigh(vector, header.element_count, limit, *check_);
     return check_->off_by(header, weighed.part) == 0 && weighed.possible
            && check_->code(header.next_exponent).has_value();

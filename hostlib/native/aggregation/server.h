@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +35,9 @@ public:
     // any.
     void configure(const End &fabric, const Header &header, const Pool &pool, int world_size,
                    const std::vector<End> &workers, std::shared_ptr<const CheckWords> check);
+    // As of a lane (lane.h); halts first.
+    std::optional<std::uint16_t> echo(const End &fabric, const std::vector<std::uint8_t> &question,
+                                      std::int64_t timeout_ns);
     // May be called by several threads at once.
     void halt();
     Stats stats() const;

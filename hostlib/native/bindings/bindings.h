@@ -5,7 +5,9 @@
 #include <nanobind/ndarray.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "block_float/block_float.h"
 #include "net/stats.h"
@@ -33,8 +35,13 @@ DType dtype_of(const Values &x);
 
 nanobind::dict counted(const Stats &stats);
 
+// The arguments of an echo(): the packet's bytes, and the timeout. Throws std::invalid_argument for what is no packet.
+std::vector<std::uint8_t> packet_of(const nanobind::bytes &question);
+std::int64_t nanoseconds(double seconds);
+
 void bind_check_words(nanobind::module_ &m);
 void bind_engine(nanobind::module_ &m);
+void bind_scatter(nanobind::module_ &m);
 void bind_server(nanobind::module_ &m);
 void bind_multicaster(nanobind::module_ &m);
 void bind_blocks(nanobind::module_ &m);

@@ -1,6 +1,7 @@
 // The engine for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -59,6 +60,10 @@ struct PyEngine {
         } catch (const SumOverflow &) {
             held.erase(ticket);
             throw;
+        } catch (const TensorsDiffer &) {
+            halt();  // Other lanes may still read it.
+            held.erase(ticket);
+            throw;
         }
         if (done) held.erase(ticket);
         return done;
@@ -99,6 +104,7 @@ void bind_engine(nb::module_ &m) {
     auto stalled = nb::exception<Stalled>(m, "Stalled", PyExc_TimeoutError);
     nb::exception<Cancelled>(m, "Cancelled", PyExc_RuntimeError);
     nb::exception<SumOverflow>(m, "SumOverflow", PyExc_OverflowError);
+    nb::exception<TensorsDiffer>(m, "TensorsDiffer", PyExc_ValueError);
     stalled.attr("__doc__") = "No result from the fabric for the whole deadline.";
 
     nb::class_<PyEngine>(m, "Engine",
@@ -137,11 +143,23 @@ void bind_engine(nb::module_ &m) {
             "check"_a, "window"_a = 0, "servers"_a = Ends{},
             "A new stream. pools: (first slot, slots) per port; servers: (address, port) per port of whoever sends the "
             "results, none for the switch.")
+        .def(
+            "echo",
+            [](PyEngine &self, std::size_t lane, const std::string &address, std::uint16_t port,
+               const nb::bytes &question, double seconds) {
+                const std::vector<std::uint8_t> packet = packet_of(question);
+                nb::gil_scoped_release free;
+                return self.engine.echo(lane, {address, port}, packet, nanoseconds(seconds));
+            },
+            "lane"_a, "fabric_address"_a, "fabric_port"_a, "question"_a, "seconds"_a,
+            "Send a packet to the fabric and wait so long until it comes back with nothing changed but its rank, which "
+            "is returned; None if it does not.")
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), "average"_a = false,
              nb::sig("def submit(self, array: object, average: bool = False) -> int"),
              "Begin to sum an array over the ranks, in place; the ticket to wait for.")
         .def("wait", &PyEngine::wait, "ticket"_a, "seconds"_a,
-             "Whether it is done, waiting so long. Raises SumOverflow (nothing was summed), Cancelled.")
+             "Whether it is done, waiting so long. Raises SumOverflow (nothing was summed), Cancelled, "
+             "TensorsDiffer (likewise, and only configure() helps).")
         .def("allreduce", &PyEngine::allreduce, "array"_a.noconvert(), "average"_a, "deadline_s"_a,
              nb::sig("def allreduce(self, array: object, average: bool, deadline_s: float) -> None"),
              "submit() and wait(). Raises Stalled, after which only configure() helps.")

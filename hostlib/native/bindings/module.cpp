@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "bindings/bindings.h"
+#include "wire/layout.h"
 
 namespace nb = nanobind;
 
@@ -47,6 +48,17 @@ nb::dict counted(const Stats &s) {
     return out;
 }
 
+std::vector<std::uint8_t> packet_of(const nb::bytes &question) {
+    require(question.size() >= layout::HEADER_BYTES, "echo: a packet is no shorter than its header");
+    const auto *first = static_cast<const std::uint8_t *>(question.data());
+    return {first, first + question.size()};
+}
+
+std::int64_t nanoseconds(double seconds) {
+    require(seconds > 0 && seconds < 1e9, "echo: the timeout must be in 0..1e9 seconds");
+    return static_cast<std::int64_t>(seconds * 1e9);
+}
+
 }  // namespace netfold
 
 NB_MODULE(_engine, m) {
@@ -62,6 +74,7 @@ NB_MODULE(_engine, m) {
     });
     netfold::bind_check_words(m);
     netfold::bind_engine(m);
+    netfold::bind_scatter(m);
     netfold::bind_server(m);
     netfold::bind_multicaster(m);
     netfold::bind_blocks(m);

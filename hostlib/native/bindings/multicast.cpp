@@ -1,6 +1,7 @@
 // The multicaster for Python: bytes are those of any contiguous array.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -109,6 +110,15 @@ void bind_multicaster(nb::module_ &m) {
             },
             "stream"_a, "bytes"_a.noconvert(), nb::sig("def receive(self, stream: int, bytes: object) -> int"),
             "Wait for the stream's next message, which has this size; the ticket.")
+        .def(
+            "echo",
+            [](PyMulticaster &self, const std::string &address, std::uint16_t port, const nb::bytes &question,
+               double seconds) {
+                const std::vector<std::uint8_t> packet = packet_of(question);
+                nb::gil_scoped_release free;
+                return self.multicaster.echo({address, port}, packet, nanoseconds(seconds));
+            },
+            "fabric_address"_a, "fabric_port"_a, "question"_a, "seconds"_a, "As Engine.echo; halts first.")
         .def("wait", &wait, "ticket"_a, "seconds"_a,
              "Whether a message has left whole, or is here whole, waiting so long.")
         .def(

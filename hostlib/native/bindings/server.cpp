@@ -1,6 +1,7 @@
 // The server's endpoint for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -48,6 +49,15 @@ void bind_server(nb::module_ &m) {
             "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "world_size"_a, "first_slot"_a, "slots"_a,
             "elements"_a, "check"_a, "workers"_a = std::vector<std::pair<std::string, std::uint16_t>>{},
             "Answer from now on: the switch, or each of the workers, by rank.")
+        .def(
+            "echo",
+            [](Server &self, const std::string &address, std::uint16_t port, const nb::bytes &question,
+               double seconds) {
+                const std::vector<std::uint8_t> packet = packet_of(question);
+                nb::gil_scoped_release free;
+                return self.echo({address, port}, packet, nanoseconds(seconds));
+            },
+            "fabric_address"_a, "fabric_port"_a, "question"_a, "seconds"_a, "As Engine.echo; halts first.")
         .def("halt", &Server::halt, nb::call_guard<nb::gil_scoped_release>(), "Stop answering, until configure().")
         .def(
             "stats", [](const Server &self) { return counted(self.stats()); },

@@ -59,7 +59,8 @@ Limit limit_of(DType type, std::uint16_t code, int world_size) {
     if (code == layout::EXPONENT_ZERO) return {0};
     if (type == DType::int32) {
         const int bits = std::clamp(int{code} - int{layout::EXPONENT_BIAS}, 0, 31);
-        return {ranks * ((std::uint32_t{1} << bits) - 1)};
+        const std::uint64_t most = std::uint64_t{ranks} * ((std::uint64_t{1} << bits) - 1);
+        return {static_cast<std::uint32_t>(std::min<std::uint64_t>(most, ANY_WORD.magnitude))};
     }
     if (code == layout::EXPONENT_SPECIAL) return {ranks << COUNT_SHIFT * 2, world_size};
     return {LARGEST_SUM};

@@ -68,6 +68,13 @@ bool Multicaster::wait(std::uint64_t ticket, double seconds) {
                           [this, ticket] { return under_way_.count(ticket) == 0; });
 }
 
+std::optional<std::uint16_t> Multicaster::echo(const End &fabric, const std::vector<std::uint8_t> &question,
+                                               std::int64_t timeout_ns) {
+    const std::lock_guard life(life_);
+    stop();
+    return socket_.echo(fabric, question, layout::OFFSET_RANK, timeout_ns);
+}
+
 void Multicaster::halt() {
     const std::lock_guard life(life_);
     stop();
@@ -112,7 +119,7 @@ void Multicaster::run() {
         show();
         const bool busy =
             std::any_of(streams_.begin(), streams_.end(), [](const Stream &each) { return !each.idle(); });
-        if (busy) let_packets_gather(way_.stats.rtt_ns);
+        if (busy && socket_.drained()) let_packets_gather(way_.stats.rtt_ns);
         const int n = socket_.receive(std::max<std::int64_t>(wake_ns() - now_ns(), 1));
         const std::int64_t now = now_ns();
         for (int i = 0; i < n; i++) handle(i, now);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -41,6 +42,9 @@ public:
     // sender in this host's NACKs.
     std::uint64_t configure(const End &fabric, const Header &header, std::uint16_t rank,
                             const std::vector<StreamPlace> &streams, std::shared_ptr<const CheckWords> check);
+    // As of a lane (aggregation/lane.h); halts first.
+    std::optional<std::uint16_t> echo(const End &fabric, const std::vector<std::uint8_t> &question,
+                                      std::int64_t timeout_ns);
     // The bytes must stay where they are until the ticket is done. Throws std::logic_error if halted or if this host is
     // not the stream's source, std::invalid_argument if there is no such stream.
     std::uint64_t send(std::size_t stream, const std::uint8_t *data, std::size_t bytes);

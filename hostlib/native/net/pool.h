@@ -7,11 +7,13 @@
 
 namespace netfold {
 
-// Results come from the switch, or from a server if there is one.
+// Results come from the switch, or from a server if there is one. If that is the owner of what is summed, it keeps the
+// results and sends acknowledgements.
 struct Pool {
     std::uint16_t first_slot = 0;
     int slots = 0;
     End server;
+    bool acknowledged = false;
 };
 
 }  // namespace netfold

@@ -14,12 +14,18 @@
 #include <system_error>
 #include <utility>
 
+#include "net/clock.h"
+
 namespace netfold {
 namespace {
 
 // Smaller than what fits in front of a slow link: a full buffer blocks, a full queue loses packets.
 constexpr int RECEIVE_BYTES = 8 << 20, SEND_BYTES = 1 << 20;
 constexpr std::size_t BUNDLE_BYTES = 65000;  // fits an IPv4 datagram, and fewer than 64 segments of 1 KiB
+
+bool same(const sockaddr_in &a, const sockaddr_in &b) {
+    return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
+}
 
 }  // namespace
 
@@ -81,6 +87,10 @@ void UdpSocket::aim(const End &target, std::size_t packet_bytes, const End &answ
     if (connected_ && ::connect(fd_, reinterpret_cast<const sockaddr *>(&target_), sizeof target_) != 0)
         throw std::system_error(errno, std::generic_category(), "no way to " + target.address);
     packet_bytes_ = packet_bytes;
+    if (below_ > 0) {
+        const int bytes = below_ * static_cast<int>(packet_bytes) / 2;  // The system doubles it: socket(7).
+        setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    }
     queued_ = 0;
     bundles_ = true;
     out_.resize(BATCH * packet_bytes_);
@@ -96,7 +106,8 @@ std::uint8_t *UdpSocket::next() {
 }
 
 int UdpSocket::send_bundle(int first, const sockaddr_in *to) {
-    const int most = std::max(1, static_cast<int>(BUNDLE_BYTES / packet_bytes_));
+    int most = std::max(1, static_cast<int>(BUNDLE_BYTES / packet_bytes_));
+    if (below_ > 0) most = std::min(most, std::max(1, below_ / 2));
     const int count = std::min(queued_ - first, most);
     iovec bytes{out_.data() + static_cast<std::size_t>(first) * packet_bytes_, count * packet_bytes_};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(std::uint16_t))]{};
@@ -140,10 +151,63 @@ void UdpSocket::transmit(const sockaddr_in *to) {
     }
 }
 
+void UdpSocket::send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes) {
+    const auto *to = reinterpret_cast<const sockaddr *>(&end);
+    if (::sendto(fd_, datagram, bytes, 0, to, sizeof end) < 0 && errno == ECONNREFUSED) refused_++;
+}
+
 int UdpSocket::receive(std::int64_t timeout_ns) {
+    received_.clear();
+    if (early_.empty()) {
+        const int n = read(timeout_ns);
+        for (int i = 0; i < n; i++)
+            if (is_wanted(sources_[i])) split(i);
+    } else {
+        drained_ = false;
+        replayed_ = std::exchange(early_, {});
+        for (const Early &early : replayed_)
+            if (same(early.source, connected_ ? target_ : answers_))
+                received_.push_back({early.bytes.data(), early.bytes.size()});
+    }
+    return static_cast<int>(received_.size());
+}
+
+std::optional<std::uint16_t> UdpSocket::echo(const End &to, const std::vector<std::uint8_t> &datagram, std::size_t at,
+                                             std::int64_t timeout_ns) {
+    const sockaddr_in there = resolve(to);
+    sockaddr_in peer{};
+    socklen_t size = sizeof peer;
+    // A socket that is connected to the fabric of an earlier job hears nobody else.
+    if (::getpeername(fd_, reinterpret_cast<sockaddr *>(&peer), &size) == 0
+        && ::connect(fd_, reinterpret_cast<const sockaddr *>(&there), sizeof there) != 0)
+        return std::nullopt;  // There is no route to it, at present.
+    ::sendto(fd_, datagram.data(), datagram.size(), 0, reinterpret_cast<const sockaddr *>(&there), sizeof there);
+    const std::int64_t give_up = now_ns() + timeout_ns;
+    std::optional<std::uint16_t> found;
+    for (std::int64_t left = timeout_ns; !found && left > 0; left = give_up - now_ns()) {
+        const int n = read(left);
+        for (int i = 0; i < n; i++) {
+            received_.clear();
+            split(i);
+            for (const Received &each : received_) {
+                const bool is_it = same(sources_[i], there) && each.bytes == datagram.size()
+                                   && std::equal(each.data, each.data + at, datagram.data())
+                                   && std::equal(each.data + at + 2, each.data + each.bytes, datagram.data() + at + 2);
+                if (is_it)
+                    found = static_cast<std::uint16_t>(each.data[at] << 8 | each.data[at + 1]);
+                else if (early_.size() < MOST_EARLY)
+                    early_.push_back({sources_[i], {each.data, each.data + each.bytes}});
+            }
+        }
+    }
+    received_.clear();
+    return found;
+}
+
+int UdpSocket::read(std::int64_t timeout_ns) {
     pollfd ready[2] = {{fd_, POLLIN, 0}, {woken_, POLLIN, 0}};
     const timespec wait{timeout_ns / 1000000000, timeout_ns % 1000000000};
-    received_.clear();
+    drained_ = true;
     if (timeout_ns > 0 && ::ppoll(ready, 2, &wait, nullptr) <= 0) return 0;
     std::uint64_t count = 0;
     if (ready[1].revents != 0 && ::read(woken_, &count, sizeof count) < 0 && errno != EAGAIN)
@@ -155,8 +219,8 @@ int UdpSocket::receive(std::int64_t timeout_ns) {
     }
     const int n = ::recvmmsg(fd_, rx_, BUNDLES, MSG_DONTWAIT, nullptr);
     if (n < 0 && errno == ECONNREFUSED) refused_++;
-    for (int i = 0; i < n; i++) split(i);
-    return static_cast<int>(received_.size());
+    drained_ = n < static_cast<int>(BUNDLES);
+    return std::max(n, 0);
 }
 
 void UdpSocket::interrupt() {
@@ -165,10 +229,10 @@ void UdpSocket::interrupt() {
     [[maybe_unused]] const auto written = ::write(woken_, &one, sizeof one);
 }
 
+// Of a connected socket, the system sees to it.
+bool UdpSocket::is_wanted(const sockaddr_in &source) const { return connected_ || same(source, answers_); }
+
 void UdpSocket::split(int i) {
-    const bool foreign =
-        sources_[i].sin_addr.s_addr != answers_.sin_addr.s_addr || sources_[i].sin_port != answers_.sin_port;
-    if (!connected_ && foreign) return;
     const std::size_t total = rx_[i].msg_len;
     std::size_t each = std::max<std::size_t>(total, 1);
     for (cmsghdr *c = CMSG_FIRSTHDR(&rx_[i].msg_hdr); c != nullptr; c = CMSG_NXTHDR(&rx_[i].msg_hdr, c)) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,14 @@ public:
     // given: in every call, or never.
     void aim(const End &target, std::size_t packet_bytes, const End &answers = {});
 
+    // Sends a datagram to `to` and waits until it comes back from there with nothing changed but the 16 bits at `at`,
+    // which are returned; none if it does not come in time. Whatever else comes meanwhile is for the next receive().
+    std::optional<std::uint16_t> echo(const End &to, const std::vector<std::uint8_t> &datagram, std::size_t at,
+                                      std::int64_t timeout_ns);
+
+    // From the next aim() on, about so many packets wait below this socket at a time, and the others in flush().
+    void keep_below(int packets) { below_ = packets; }
+
     // Returns a buffer for the next packet, which is sent with the batch, at the latest at flush().
     std::uint8_t *next();
     // How often the system reported that nobody listens at the destination any more.
@@ -48,8 +57,13 @@ public:
     bool full() const { return queued_ == BATCH; }
     void drop() { queued_ = 0; }
 
+    // Sends a datagram of any size at once, past the batch.
+    void send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes);
+
     // Waits up to timeout_ns, then reads what has arrived; returns the number of datagrams, whose bytes are packet(i).
     int receive(std::int64_t timeout_ns);
+    // Whether receive() took all that had arrived.
+    bool drained() const { return drained_; }
     // From another thread: makes the current receive(), or the next one, return at once.
     void interrupt();
 
@@ -61,25 +75,37 @@ private:
     // Sends several packets in one pass through the network stack (UDP GSO); returns how many were sent, or -1.
     int send_bundle(int first, const sockaddr_in *to);
 
+    // Waits up to timeout_ns, then reads bundles; returns their number.
+    int read(std::int64_t timeout_ns);
     // Splits a received bundle (UDP GRO) into datagrams, into received_.
     void split(int i);
+    // Whether a packet is from whom packets are received.
+    bool is_wanted(const sockaddr_in &source) const;
 
     struct Received {
         const std::uint8_t *data;
         std::size_t bytes;
     };
 
-    static constexpr std::size_t BUNDLES = 8, BUNDLE_ROOM = 1 << 16;
+    struct Early {
+        sockaddr_in source;
+        std::vector<std::uint8_t> bytes;
+    };
+
+    static constexpr std::size_t BUNDLES = 8, BUNDLE_ROOM = 1 << 16, MOST_EARLY = 4096;
 
     int fd_, woken_;
     bool connected_ = true;
     sockaddr_in target_{}, answers_{};  // when it is not connected
     bool bundles_ = true;
+    int below_ = 0;  // 0: as many as there is room for
+    bool drained_ = true;
     unsigned refused_ = 0;
     std::size_t packet_bytes_ = 0;
     int queued_ = 0;
     std::vector<std::uint8_t> out_, in_;
     std::vector<Received> received_;
+    std::vector<Early> early_, replayed_;  // what came during echo()
     mmsghdr tx_[BATCH]{}, rx_[BUNDLES]{};
     iovec tx_iov_[BATCH]{}, rx_iov_[BUNDLES]{};
     sockaddr_in sources_[BUNDLES]{};

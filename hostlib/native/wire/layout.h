@@ -14,6 +14,7 @@ inline constexpr std::uint8_t OPERATION_RESULT = 2;
 inline constexpr std::uint8_t OPERATION_SUM = 3;
 inline constexpr std::uint8_t OPERATION_CHUNK = 4;
 inline constexpr std::uint8_t OPERATION_NACK = 5;
+inline constexpr std::uint8_t OPERATION_ACKNOWLEDGEMENT = 6;
 inline constexpr std::uint16_t FLAG_AGAIN = 1;
 inline constexpr std::uint16_t RANK_ALL = 65535;
 inline constexpr std::uint16_t EXPONENT_ZERO = 0;
@@ -52,6 +53,7 @@ inline constexpr std::uint8_t DROP_NO_REPLICA = 34;
 inline constexpr std::uint8_t DROP_OPTIONS = 35;
 inline constexpr std::uint8_t DROP_FORGED = 36;
 inline constexpr std::uint8_t DROP_FUTURE = 37;
+inline constexpr std::uint8_t DROP_TAGGED = 38;
 
 // Byte offsets of the header's fields.
 inline constexpr std::size_t OFFSET_MAGIC = 0;

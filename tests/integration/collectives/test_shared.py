@@ -45,7 +45,7 @@ def on_ranks(play: Callable[[SharedMemoryCollective, int], T], ranks: int = RANK
     def rank(number: int) -> T:
         gloo = dist.ProcessGroupGloo(store, number, ranks, timedelta(seconds=20))
         collective = SharedMemoryCollective(
-            RankContext(number, ranks, gloo, Signs(), 20.0, lambda: None, lambda: None, GlooTransport(gloo))
+            RankContext(number, ranks, gloo, Signs(), 20.0, lambda: None, lambda: None, GlooTransport(gloo)), "sums"
         )
         try:
             return play(collective, number)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from cryptography import x509
 from controller.cli import main
 from controller.errors import ControllerError
 from controller.state_file import State
-from tests.conftest import ROOT, Fabric
+from tests.conftest import ROOT, Fabric, controller, stop_fabric
 
 
 def run(fabric: Fabric, *words: str, stdin: str | None = None) -> str:
@@ -140,6 +141,21 @@ def test_a_service_says_when_it_is_ready_and_when_it_ends(tmp_path: Path) -> Non
         assert not switch.alive and State.read(tmp_path / "state") is None
 
 
+def test_the_state_folder_is_its_owners_alone_with_all_that_is_in_it(tmp_path: Path) -> None:
+    folder, before = tmp_path / "state", os.umask(0o022)
+    try:
+        started = controller("start", "--http", "127.0.0.1:0", "--ports", "2", "--state-dir", folder)
+    finally:
+        os.umask(before)
+    try:
+        assert started.returncode == 0, started.stderr
+        modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+        assert {"controller.json", "controller.log", "events.jsonl", "state.db", "switch.log"} <= modes.keys()
+        assert set(modes.values()) == {0o600} and folder.stat().st_mode & 0o777 == 0o700
+    finally:
+        stop_fabric(folder)
+
+
 def test_a_switch_is_drained_and_a_job_ended(busy: Fabric) -> None:
     try:
         left = "switch takes no new jobs; jobs that are still on it: looked-at, waiting\n"
@@ -165,3 +181,6 @@ def test_certificates_are_made(tmp_path: Path) -> None:
     server = x509.load_pem_x509_certificate((made / "server.pem").read_bytes())
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "192.0.2.1"]
+    for name in ("ca.pem", "server.pem", "client.pem"):
+        begins = x509.load_pem_x509_certificate((made / name).read_bytes()).not_valid_before_utc
+        assert datetime.now(timezone.utc) - begins > timedelta(hours=23)  # a clock may be set back

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from hostlib.bench.allreduce import BenchOptions, foot, parse_sizes, payload_limit_gbps
-from hostlib.bench.allreduce_rank import drawn, wrong_elements
+from hostlib.bench.reproducible_tensors import drawn, wrong_elements
 from hostlib.launch.hosts import namespace_hosts, to_switch
 from hostlib.protocol.addresses import FABRIC_ADDRESS
 from hostlib.system.network_links import MTU
@@ -25,7 +25,17 @@ from tests.conftest import ROOT
 from tests.iproute import ip
 
 TCP_LIMIT_GBPS = 40e6 / 8e9 * 1448 / 1514  # of values, by a link of 40mbit
-CONTRACT = {"mechanism", "size_bytes", "dtype", "time_us", "algbw_gbps", "busbw_gbps", "wrong", "retransmits"}
+CONTRACT = {
+    "mechanism",
+    "collective",
+    "size_bytes",
+    "dtype",
+    "time_us",
+    "algbw_gbps",
+    "busbw_gbps",
+    "wrong",
+    "retransmits",
+}
 
 
 def start(*options: str) -> subprocess.Popen[str]:
@@ -65,6 +75,29 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
         assert row["algbw_gbps"] == pytest.approx(row["size_bytes"] / row["time_us"] / 1e3, rel=0.01, abs=2e-6)
         assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"], abs=2e-6)  # 2 (n - 1) / n of two ranks
         assert row["fastest_us"] <= row["time_us"] <= row["slowest_us"]
+
+
+def test_every_collective_has_its_rows() -> None:
+    """Each mechanism's are those that it can do; 3 ranks have whole shards."""
+    asked = ("--mechanism", "ring,tree,gloo", "--workers", "3", "--size", "1000,192K", "--dtype", "float32,bfloat16")
+    named = "all_reduce,reduce_scatter,all_gather,broadcast,rs+ag"
+    rows = bench("--collective", named, *asked, "--repeats", "1", "--iterations", "2")
+    wanted = {
+        "all_reduce": (("ring", "tree", "gloo"), 4 / 3),
+        "reduce_scatter": (("ring", "gloo"), 2 / 3),
+        "all_gather": (("ring", "gloo"), 2 / 3),
+        "broadcast": (("ring", "tree", "gloo"), 1.0),
+        "rs+ag": (("ring", "gloo"), 4 / 3),
+    }
+    assert {(row["mechanism"], row["collective"]) for row in rows} == {
+        (mechanism, collective) for collective, (mechanisms, _) in wanted.items() for mechanism in mechanisms
+    }
+    assert len(rows) == 12 * 4
+    for row in rows:
+        assert row.keys() >= CONTRACT
+        assert row["wrong"] == 0, row
+        assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"] * wanted[row["collective"]][1], rel=0.01, abs=2e-6)
+        assert row["size_bytes"] in (1000, 996, 192 << 10)
 
 
 @pytest.mark.root
@@ -197,6 +230,17 @@ def a_sum(dtype: torch.dtype, count: int, ranks: int) -> torch.Tensor:
         for start, block in drawn(7, rank, count, dtype):
             total[start : start + len(block)] += block.to(exact)
     return total.to(dtype)
+
+
+def test_wrong_elements_of_a_shard_are_counted() -> None:
+    count, ranks = 200_000, 4
+    whole = a_sum(torch.float32, count, ranks)
+    for first in (0, 50_000, 150_000):
+        shard = whole[first : first + 50_000].clone()
+        assert wrong_elements(shard, 7, ranks, None, first=first, count=count) == 0
+        assert wrong_elements(shard, 7, ranks, None, first=(first + 50_000) % count, count=count) > 40_000
+        shard[[0, -1]] += 1.0
+        assert wrong_elements(shard, 7, ranks, None, first=first, count=count) == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32])

@@ -17,6 +17,7 @@ from emulation.switch.p4runtime.status import RequestError
 from emulation.switch.p4runtime.stream import Arbiter, Client
 
 Update = p4runtime_pb2.Update
+FULL = p4runtime_pb2.Error(canonical_code=code_pb2.RESOURCE_EXHAUSTED, message="the table is full")
 
 
 class MemorySwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
@@ -25,6 +26,7 @@ class MemorySwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
     Attributes:
         entities: what is installed, serialised, in order.
         refuse_write: number of the write (from 0, counted since it was set) that is refused.
+        room: for so many entities, if it is set.
         hung: set, writes wait for ever.
         cells: counter id -> index -> (packets, bytes).
     """
@@ -34,6 +36,7 @@ class MemorySwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
         self.pushes = 0
         self.entities: list[bytes] = []
         self.refuse_write: int | None = None
+        self.room: int | None = None
         self.hung = threading.Event()
         self.cells: dict[int, dict[int, tuple[int, int]]] = {}
         self._arbiter = Arbiter(1)
@@ -86,20 +89,29 @@ class MemorySwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
             self.refuse_write -= 1
             if self.refuse_write < 0:
                 self.refuse_write = None
-                self._refuse(context, "the table is full")
-        for update in request.updates:
-            entity = update.entity.SerializeToString(deterministic=True)
-            if update.type == Update.DELETE:
-                self.entities.remove(entity)
-            else:
-                self.entities.append(entity)
+                self._refuse(context, [FULL])
+        errors = [self._update(update.type, update.entity) for update in request.updates]
+        if any(error.canonical_code != code_pb2.OK for error in errors):
+            self._refuse(context, errors)
         return p4runtime_pb2.WriteResponse()
 
+    def _update(self, how: int, wanted: p4runtime_pb2.Entity) -> p4runtime_pb2.Error:
+        entity = wanted.SerializeToString(deterministic=True)
+        if how != Update.DELETE:
+            if len(self.entities) == self.room:
+                return FULL
+            self.entities.append(entity)
+        elif entity in self.entities:
+            self.entities.remove(entity)
+        else:
+            return p4runtime_pb2.Error(canonical_code=code_pb2.NOT_FOUND, message="there is no such entry")
+        return p4runtime_pb2.Error(canonical_code=code_pb2.OK)
+
     @staticmethod
-    def _refuse(context: grpc.ServicerContext, message: str) -> None:
+    def _refuse(context: grpc.ServicerContext, errors: list[p4runtime_pb2.Error]) -> None:
         status = status_pb2.Status(code=code_pb2.UNKNOWN)
-        error = p4runtime_pb2.Error(canonical_code=code_pb2.RESOURCE_EXHAUSTED, message=message)
-        status.details.add().Pack(error)
+        for error in errors:
+            status.details.add().Pack(error)
         context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
         context.abort(grpc.StatusCode.UNKNOWN, "")
 

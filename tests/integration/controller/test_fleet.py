@@ -13,11 +13,11 @@ import pytest
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from controller.errors import ElectionError, SwitchError
-from controller.jobs.switch_share import Member, SwitchShare
+from controller.jobs.switch_share import Echo, Member, SwitchShare
+from controller.switches.own_entries import OwnEntries
 from controller.switches.program import load_artifact
 from controller.switches.session import P4RuntimeSession
 from hostlib.protocol import constants
-from hostlib.protocol.addresses import SWITCH_MAC
 from tests.integration.controller.memory_switch import Running
 
 FABRIC_ADDRESS = "10.255.255.254"
@@ -68,29 +68,30 @@ def wait_until(holds: Callable[[], bool]) -> None:
 @pytest.fixture
 def job() -> list[SwitchShare]:
     members = tuple(Member(rank, 1 + rank, 0xAA, "127.0.0.1", 5000 + rank, 1 + rank) for rank in range(2))
-    return [SwitchShare(1, 99, 0, 128, 1, members)]
+    echoes = tuple(Echo(rank, 1 + rank, 0xAA, "127.0.0.1", 5000 + rank, 0xBEE0 + rank) for rank in range(2))
+    return [SwitchShare(1, 99, 0, 128, 1, members, echoes=echoes)]
 
 
 def test_the_program_is_pushed_once(running: Running, fabric: P4RuntimeSession) -> None:
     artifact = load_artifact(64)
-    assert fabric.push(artifact, FABRIC_ADDRESS)
+    assert fabric.push(artifact, OwnEntries(FABRIC_ADDRESS))
     assert running.switch.config.p4_device_config == artifact.program
     assert len(running.switch.entities) == OWN_ENTRIES
     assert fabric.program == "netfold-v1model-64"
-    assert not fabric.push(artifact, FABRIC_ADDRESS)
+    assert not fabric.push(artifact, OwnEntries(FABRIC_ADDRESS))
     assert (running.switch.pushes, len(running.switch.entities)) == (1, OWN_ENTRIES)
-    assert fabric.push(load_artifact(256), FABRIC_ADDRESS)
+    assert fabric.push(load_artifact(256), OwnEntries(FABRIC_ADDRESS))
 
 
 def test_a_later_controller_takes_over_without_a_push(
     running: Running, fabric: P4RuntimeSession, job: list[SwitchShare]
 ) -> None:
     artifact = load_artifact(64)
-    fabric.push(artifact, FABRIC_ADDRESS)
+    fabric.push(artifact, OwnEntries(FABRIC_ADDRESS))
     fabric.install(job)
     later = P4RuntimeSession(running.address, 1, take_over=True)
     try:
-        assert not later.push(artifact, FABRIC_ADDRESS)
+        assert not later.push(artifact, OwnEntries(FABRIC_ADDRESS))
         later.remove(job)
     finally:
         later.close()
@@ -100,8 +101,8 @@ def test_a_later_controller_takes_over_without_a_push(
 def test_what_was_left_half_done_is_repaired(
     running: Running, fabric: P4RuntimeSession, job: list[SwitchShare]
 ) -> None:
-    own = (FABRIC_ADDRESS, SWITCH_MAC, {"02:00:00:00:00:09": 9}, [9], {"10.9.0.2": 4})
-    fabric.push(load_artifact(64), own[0], False, *own[1:])
+    own = OwnEntries(FABRIC_ADDRESS, 0x0200_0000_0002, {"02:00:00:00:00:09": 9}, [9], {"10.9.0.2": 4}, [4], 500)
+    fabric.push(load_artifact(64), own)
     fabric.install(job)
     whole = list(running.switch.entities)
     fabric.install([replace(job[0], job_id=2, epoch=100, group=2, members=tuple(
@@ -113,15 +114,15 @@ def test_what_was_left_half_done_is_repaired(
     running.switch.entities = [entity for number, entity in enumerate(half) if number % 2 and entity not in gone]
     assert set(whole) - set(running.switch.entities) and set(running.switch.entities) - set(whole)
     fabric.dirty = True
-    fabric.reconcile([job], *own)
+    fabric.reconcile([job], own)
     assert (sorted(running.switch.entities), running.switch.pushes, fabric.dirty) == (sorted(whole), 1, False)
     writes = list(running.switch.entities)
-    fabric.reconcile([job], *own)
+    fabric.reconcile([job], own)
     assert running.switch.entities == writes, "what is there is left alone"
     running.switch.entities.pop()
     running.switch.refuse_write = 0
     with pytest.raises(SwitchError, match="refused a write: the table is full"):
-        fabric.reconcile([job], *own)
+        fabric.reconcile([job], own)
 
 
 def test_another_controllers_switch_is_not_taken_unless_told_so(running: Running, fabric: P4RuntimeSession) -> None:
@@ -143,7 +144,7 @@ def test_an_election_id_is_above_the_highest_seen(running: Running) -> None:
         pass
     connected = P4RuntimeSession(running.address, 1)
     try:
-        assert connected.election_id == 2**64 + 6 and connected.push(load_artifact(64), FABRIC_ADDRESS)
+        assert connected.election_id == 2**64 + 6 and connected.push(load_artifact(64), OwnEntries(FABRIC_ADDRESS))
         again = P4RuntimeSession(running.address, 1, former=connected.election_id)
         assert again.election_id == 2**64 + 7
         again.close()
@@ -158,20 +159,20 @@ def test_an_election_id_is_above_the_highest_seen(running: Running) -> None:
 
 def test_another_program_is_refused(running: Running) -> None:
     first = P4RuntimeSession(running.address, 1)
-    first.push(load_artifact(64), FABRIC_ADDRESS)
+    first.push(load_artifact(64), OwnEntries(FABRIC_ADDRESS))
     first.close()
     wait_until(lambda: not running.switch._arbiter.clients)
     for anew in (False, True):
         later = P4RuntimeSession(running.address, 1)
         with pytest.raises(SwitchError, match="runs another program than netfold-v1model-256: stop who uses it"):
-            later.push(load_artifact(256), FABRIC_ADDRESS, anew)
+            later.push(load_artifact(256), OwnEntries(FABRIC_ADDRESS), anew)
         later.close()
         wait_until(lambda: not running.switch._arbiter.clients)
     assert running.switch.config.p4_device_config == load_artifact(64).program
 
 
 def test_entries_come_and_go_with_the_job(running: Running, fabric: P4RuntimeSession, job: list[SwitchShare]) -> None:
-    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    fabric.push(load_artifact(64), OwnEntries(FABRIC_ADDRESS))
     before = list(running.switch.entities)
     fabric.install(job)
     assert len(running.switch.entities) > len(before)
@@ -179,12 +180,28 @@ def test_entries_come_and_go_with_the_job(running: Running, fabric: P4RuntimeSes
     assert running.switch.entities == before
 
 
+@pytest.mark.parametrize("room", [13, 14])
+def test_a_table_without_room_for_the_echoes_has_none_of_the_job(
+    running: Running, fabric: P4RuntimeSession, job: list[SwitchShare], room: int
+) -> None:
+    """Echoes are written together: of two, none has room, or one."""
+    fabric.push(load_artifact(64), OwnEntries(FABRIC_ADDRESS))
+    before = list(running.switch.entities)
+    running.switch.room = OWN_ENTRIES + room
+    with pytest.raises(SwitchError, match="refused a write: the table is full"):
+        fabric.install(job)
+    assert running.switch.entities == before and not fabric.dirty
+    running.switch.room, running.switch.refuse_write = None, 13
+    fabric.install(job)
+    assert len(set(running.switch.entities)) == len(running.switch.entities) == len(before) + 15, "one by one"
+
+
 @pytest.mark.parametrize("number", range(13))
 def test_entries_are_installed_all_or_none(
     running: Running, fabric: P4RuntimeSession, job: list[SwitchShare], number: int
 ) -> None:
-    """Two replicas, a group, two verdicts per job, four per rank: thirteen writes, any may fail."""
-    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    """Two replicas, a group, two verdicts per job, four per rank: thirteen writes, any may fail. Then the echoes."""
+    fabric.push(load_artifact(64), OwnEntries(FABRIC_ADDRESS))
     before = list(running.switch.entities)
     running.switch.refuse_write = number
     with pytest.raises(SwitchError, match="refused a write: the table is full") as refused:
@@ -192,11 +209,11 @@ def test_entries_are_installed_all_or_none(
     assert len(str(refused.value).splitlines()) == 1
     assert running.switch.entities == before
     fabric.install(job)
-    assert len(running.switch.entities) == len(before) + 13
+    assert len(running.switch.entities) == len(before) + 15
 
 
 def test_counters_of_both_pipelines_are_summed(running: Running, fabric: P4RuntimeSession) -> None:
-    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    fabric.push(load_artifact(64), OwnEntries(FABRIC_ADDRESS))
     counters = ("events", "egress_events", "port_in", "port_out")
     ids = {name: fabric.names().counter_id(name) for name in counters}
     assert len(set(ids.values())) == 4
@@ -217,7 +234,7 @@ def test_counters_of_both_pipelines_are_summed(running: Running, fabric: P4Runti
 
 
 def test_a_switch_that_dies_is_down(running: Running, fabric: P4RuntimeSession, job: list[SwitchShare]) -> None:
-    fabric.push(load_artifact(64), FABRIC_ADDRESS)
+    fabric.push(load_artifact(64), OwnEntries(FABRIC_ADDRESS))
     assert fabric.up
     running.stop()
     fabric._client.stream_recv_thread.join(5)

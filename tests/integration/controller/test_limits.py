@@ -70,6 +70,14 @@ def test_a_request_that_does_not_come_in_time_ends_its_connection(
     assert asyncio.run(answers(*parts)) == b""
 
 
+def test_half_a_request_behind_a_whole_one_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has come before the answer to the first one, so nothing comes that could start the time."""
+    monkeypatch.setattr(punctual_protocol, "REQUEST_S", SOON_S)
+    half = WHOLE[:-2] + b"Content-Length: 9\r\n\r\nhalf"
+    said = asyncio.run(answers(WHOLE + half))
+    assert said.count(b"HTTP/1.1 200 OK") == 1
+
+
 def test_an_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(punctual_protocol, "REQUEST_S", SOON_S)
     assert asyncio.run(answers(WHOLE)).startswith(b"HTTP/1.1 200 OK")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,9 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from controller.certificate_authority import make_certificates
 from controller.commands.start import _require_trust
 from controller.errors import ControllerError, SwitchError
+from controller.http import punctual_protocol
+from controller.http.punctual_protocol import PunctualLoop
+from controller.switches.own_entries import OwnEntries
 from controller.switches.program import load_artifact
 from controller.switches.session import P4RuntimeSession
 from controller.topology import single
@@ -72,6 +77,30 @@ def test_https_takes_tokens_and_no_plain_text(
         httpx.get(fabric.http.replace("https:", "http:") + "/v1", timeout=5)
 
 
+def test_a_handshake_that_does_not_come_in_time_ends_its_connection(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(punctual_protocol, "REQUEST_S", 0.5)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem", folder / "server.key")
+
+    async def ended() -> bytes:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=context)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(b"\x16\x03\x01")  # a handshake begins so
+            said = await asyncio.wait_for(reader.read(), 30)
+            writer.close()
+        return said
+
+    loop = PunctualLoop()
+    try:
+        assert loop.run_until_complete(ended()) == b""
+    finally:
+        loop.close()
+
+
 def test_a_switch_that_speaks_tls_knows_its_controller(folder: Path, tmp_path: Path) -> None:
     make_certificates(tmp_path, [])
     service = SwitchService(1, lambda new, old: None)
@@ -79,7 +108,7 @@ def test_a_switch_that_speaks_tls_knows_its_controller(folder: Path, tmp_path: P
     address = f"127.0.0.1:{port}"
     try:
         session = P4RuntimeSession(address, 1, certificates=CertificateFolder(folder))
-        session.push(load_artifact(64), "10.255.255.254")
+        session.push(load_artifact(64), OwnEntries("10.255.255.254"))
         for certificates in (None, CertificateFolder(tmp_path)):
             with pytest.raises(SwitchError, match=f"no switch answers P4Runtime at {address}"):
                 P4RuntimeSession(address, 1, 1.0, certificates=certificates)

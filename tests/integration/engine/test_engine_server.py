@@ -108,7 +108,7 @@ def test_a_sum_goes_back_to_the_switch_as_a_result_as_often_as_it_comes(bench: B
         (datagram(replace(SUM, next_exponent=SUM.next_exponent ^ 1)), "damaged"),
         (datagram(replace(SUM, next_exponent=SUM.next_exponent ^ 1 << 23)), "damaged"),
         (datagram(SUM, VALUES - 2**30), "damaged"),
-        (datagram(replace(SUM, exponent=0)), "damaged"),
+        (datagram(replace(SUM, exponent=0), VALUES - 2**30), "damaged"),
         (datagram(replace(SUM, exponent=constants.EXPONENT_SPECIAL)), "damaged"),
         (datagram(replace(SUM, operation=constants.OPERATION_CONTRIBUTION)), "foreign"),
         (datagram(replace(SUM, job=8)), "foreign"),

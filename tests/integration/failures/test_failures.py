@@ -227,7 +227,8 @@ def test_what_the_switch_only_multicasts_goes_past_it_when_it_fails(
     assert result["weights_sha256"] == by_hosts[BY_HOSTS[mechanism]]
     own = result["strategy"].get("fabric_failures")
     for (failure,) in result["fabric_failures"] if own is None else [own]:
-        assert 0 < failure["agreement_ms"] < failure["lost_ms"] < 1000 * DEADLINE_S
+        # Both are of tenths of a millisecond, and a message may arrive just before the agreement begins.
+        assert 0 < failure["agreement_ms"] <= failure["lost_ms"] < 1000 * DEADLINE_S
         assert failure["by_hosts"] > 0 and not failure["returned"]
 
 

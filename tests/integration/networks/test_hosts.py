@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from hostlib._engine import Engine
 from hostlib.errors import JoinError
 from hostlib.fabric.aggregation import configure
 from hostlib.fabric.job_client import FabricSession, join
+from hostlib.fabric.port_check import WrongPortError
 from hostlib.system.network_namespace import inside, veths
-from tests.conftest import ROOT, running_fabric
+from tests.conftest import ROOT, Fabric, running_fabric
 from tests.iproute import ip
 
 FABRIC = "10.255.255.254"
@@ -53,13 +56,16 @@ def start_switch(ready: Path, stack: ExitStack) -> dict[str, Any]:
 
 def joined(http: str, rank: int, address: str) -> tuple[Engine, FabricSession]:
     engine = Engine(address)
-    session = join(http, "hosts", rank, 2, engine.address, engine.ports, DEADLINE_S, lambda: engine.position)
+    where = (engine.address, engine.ports)
+    sockets = [partial(engine.echo, 0)]
+    session = join(http, "hosts", rank, 2, *where, DEADLINE_S, lambda: engine.position, sockets=sockets)
     configure(engine, session.place)
     return engine, session
 
 
-@pytest.mark.root
-def test_ranks_on_real_interfaces_sum_over_the_ports_of_their_hosts(tmp_path: Path) -> None:
+@contextmanager
+def plugged(tmp_path: Path, believed: dict[int, str]) -> Iterator[tuple[str, Fabric]]:
+    """A namespace with two hosts, and a controller there that believes them to be at these ports of its switch."""
     with ExitStack() as stack:
         space = stack.enter_context(veths(2, "test"))
         plug_hosts(space)
@@ -70,18 +76,25 @@ def test_ranks_on_real_interfaces_sum_over_the_ports_of_their_hosts(tmp_path: Pa
             "device_id": switch["device_id"],
             "address": FABRIC,
             "ports": dict.fromkeys(HOSTS, f"{FABRIC}:4793"),
-            "hosts": HOSTS,
+            "hosts": believed,
         }
         topology = tmp_path / "topology.json"
         topology.write_text(json.dumps({"switches": [described]}))
         fabric = running_fabric(tmp_path / "state", "--topology", str(topology), "--elements", "64")
         running = inside(space, fabric.__enter__)
         stack.callback(inside, space, lambda: fabric.__exit__(None, None, None))
+        yield space, running
+
+
+@pytest.mark.root
+def test_ranks_on_real_interfaces_sum_over_the_ports_of_their_hosts(tmp_path: Path) -> None:
+    with plugged(tmp_path, HOSTS) as (space, running):
         # Rank 0 is on the second host.
         with ThreadPoolExecutor(2) as pool:
             addresses = [HOSTS[2], HOSTS[1]]
             ranks = list(pool.map(lambda r: inside(space, lambda: joined(running.http, r, addresses[r])), range(2)))
             assert [session.place.switch_port for _, session in ranks] == [2, 1]
+            assert all(session.echoes for _, session in ranks), "both have proved their ports"
             tensors = [np.arange(5000, dtype=np.int32) * (rank + 1) for rank in range(2)]
             list(pool.map(lambda r: ranks[r][0].allreduce(tensors[r], False, DEADLINE_S), range(2)))
         assert all(np.array_equal(tensor, np.arange(5000) * 3) for tensor in tensors)
@@ -91,3 +104,23 @@ def test_ranks_on_real_interfaces_sum_over_the_ports_of_their_hosts(tmp_path: Pa
             inside(space, lambda: join(running.http, "other", 0, 1, "127.0.0.1", [5000], DEADLINE_S, lambda: 0))
         for _, session in ranks:
             inside(space, session.leave)
+
+
+@pytest.mark.root
+def test_hosts_that_are_plugged_in_the_other_way_round_are_named(tmp_path: Path) -> None:
+    with plugged(tmp_path, {1: HOSTS[2], 2: HOSTS[1]}) as (space, running):
+
+        def refused(rank: int) -> str:
+            with pytest.raises(WrongPortError) as error:
+                joined(running.http, rank, HOSTS[rank + 1])
+            return str(error.value)
+
+        with ThreadPoolExecutor(2) as pool:
+            lines = list(pool.map(lambda rank: inside(space, lambda: refused(rank)), range(2)))
+        for rank, line in enumerate(lines):
+            assert line.startswith(
+                f"rank {rank} is not at port {2 - rank} of switch, where the topology has it: nothing sent there reaches "
+                f"{HOSTS[rank + 1]}:"
+            )
+        status = inside(space, running.status)
+        assert status["drops"]["source"] > 0 and status["jobs"] == []

@@ -84,12 +84,38 @@ assert group is not None
 group.reduce_scatter_single_coalesced(shares, [torch.ones(world_size * s.numel()) for s in shares]).wait()
 seen["coalesced shares"] = [s.tolist() for s in shares]
 
-seen["float64"] = refusal(lambda: dist.all_reduce(torch.ones(2, dtype=torch.float64)))
-seen["max"] = refusal(lambda: dist.all_reduce(torch.ones(2), op=MAX))
-seen["max share"] = refusal(lambda: dist.reduce_scatter_single(torch.ones(1), torch.ones(2), op=MAX))
+# What the mechanism does not sum goes to Gloo.
+by_gloo: dict[str, list[object]] = {}
+for dtype in (torch.float64, torch.int64, torch.uint8, torch.int8, torch.bool):
+    for name in ("SUM", "MAX", "MIN", "PRODUCT"):
+        tensor = torch.arange(1, 9).reshape(4, 2)[:, 0].add(rank).to(dtype)  # not contiguous
+        dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name))
+        by_gloo[f"{dtype} {name}"] = tensor.tolist()
+for name in ("MAX", "MIN", "PRODUCT"):
+    tensor = torch.arange(1.0, 4.0) + rank
+    dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name))
+    by_gloo[f"float32 {name}"] = tensor.tolist()
+bits = torch.tensor([5 + rank])
+dist.all_reduce(bits, op=dist.ReduceOp.BAND)
+by_gloo["BAND"] = bits.tolist()
+share = torch.zeros(1, 1, dtype=torch.int64)
+dist.reduce_scatter_single(share, torch.arange(2) + rank, op=MAX)
+by_gloo["share of MAX"] = share.flatten().tolist()
+sparse = (torch.eye(2) * (rank + 1)).to_sparse()
+dist.all_reduce(sparse)
+by_gloo["sparse"] = sparse.to_dense().tolist()
+exact = torch.tensor([2.0**-40 + rank], dtype=torch.float64)
+dist.all_reduce(exact, op=AVG)
+by_gloo["AVG"] = exact.tolist()
+seen["by gloo"] = by_gloo
+for dtype in (torch.int32, torch.int64):
+    whole = torch.tensor([3, -3, 4], dtype=dtype) * rank
+    dist.all_reduce(whole, op=AVG)
+    by_gloo[f"{dtype} AVG"] = whole.tolist()
+
 seen["odd"] = refusal(lambda: dist.reduce_scatter_single(torch.ones(1), torch.ones(2 * world_size + 1)))
 seen["small"] = refusal(lambda: dist.reduce_scatter_single(torch.ones(1), torch.ones(2 * world_size)))
-seen["sparse"] = refusal(lambda: dist.all_reduce(torch.eye(2).to_sparse()))
+seen["expanded"] = refusal(lambda: dist.all_reduce(torch.ones(1, dtype=torch.float64).expand(3)))
 seen["elsewhere"] = refusal(lambda: dist.all_reduce(torch.ones(2, device="meta")))
 
 gathered: list[object] = [None] * world_size

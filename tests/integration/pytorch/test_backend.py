@@ -99,12 +99,24 @@ def test_the_backend_reduces_and_passes_the_rest_on(
         assert seen["share of the average"] == [[0.0, 1.5], [3.0, 4.5]][rank]
         assert seen["uneven share"] == [[1.0], [21.0, 21.0]][rank]
         assert seen["coalesced shares"] == [[2.0], [], [2.0] * 3]
-        assert "unknown dtype 'torch.float64'; legal are" in seen["float64"]
-        assert seen["max"] == "all-reduce: backend netfold does not support MAX (legal: SUM, AVG)"
-        assert "reduce-scatter: backend netfold does not support MAX" in seen["max share"]
+        for dtype in ("torch.float64", "torch.int64", "torch.uint8", "torch.int8"):
+            for name, wanted in (("SUM", [3, 7, 11, 15]), ("MAX", [2, 4, 6, 8]), ("MIN", [1, 3, 5, 7])):
+                assert seen["by gloo"][f"{dtype} {name}"] == wanted
+            assert seen["by gloo"][f"{dtype} PRODUCT"] == [2, 12, 30, 56]
+        assert seen["by gloo"]["torch.bool SUM"] == seen["by gloo"]["torch.bool MIN"] == [True] * 4
+        assert [seen["by gloo"][f"float32 {name}"] for name in ("MAX", "MIN", "PRODUCT")] == [
+            [2.0, 3.0, 4.0],
+            [1.0, 2.0, 3.0],
+            [2.0, 6.0, 12.0],
+        ]
+        assert seen["by gloo"]["BAND"] == [4]
+        assert seen["by gloo"]["share of MAX"] == [rank + 1]
+        assert seen["by gloo"]["sparse"] == [[3.0, 0.0], [0.0, 3.0]]
+        assert seen["by gloo"]["AVG"] == [0.5 + 2.0**-40]
+        assert seen["by gloo"]["torch.int32 AVG"] == seen["by gloo"]["torch.int64 AVG"] == [1, -1, 2]
         assert seen["odd"] == "reduce-scatter: 5 elements are not 2 equal shares"
         assert "the output has 1 elements of torch.float32; legal: 2 of torch.float32" in seen["small"]
-        assert "sums dense tensors, not torch.sparse_coo" in seen["sparse"]
+        assert "sums no tensors whose elements share memory" in seen["expanded"]
         assert "all-reduce: tensors on META cannot be summed; legal: CPU and CUDA" in seen["elsewhere"]
         assert seen["gathered"] == [0, 1]
         assert seen["broadcast"] == [5.0] * 3
@@ -116,6 +128,20 @@ def test_the_backend_reduces_and_passes_the_rest_on(
     # FSDP1 keeps all parameters as one, of which each rank has a half.
     whole = torch.cat(expected_gradients())
     assert_close([each[0]["fsdp1"] + each[1]["fsdp1"]], [whole])
+
+
+def test_strictly_only_the_mechanism_reduces(forks: ForkServer, tmp_path: Path) -> None:
+    strict = SCRIPT.with_name("strict_ranks.py")
+    ranks = Ranks(forks, tmp_path, strict, tmp_path, NETFOLD_MECHANISM="ring", NETFOLD_STRICT="1")
+    _, errors = ranks.communicate(PATIENCE_S)
+    assert ranks.returncode == 0, errors
+    for rank in range(2):
+        seen = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        assert seen[0] == seen[3] == "all-reduce: backend netfold does not support MAX (legal: SUM, AVG)"
+        assert seen[1] == "reduce-scatter: backend netfold does not support MAX (legal: SUM, AVG)"
+        assert "sums dense tensors, not torch.sparse_coo" in seen[2]
+        assert "can be summed, not averaged" in seen[4]
+        assert "unknown dtype 'torch.float64'; legal are" in seen[5]
 
 
 def examples() -> list[str]:

@@ -120,7 +120,8 @@ def test_fabric_links_carry_every_chunk_once_each_way(demo: Demo) -> None:
         assert engine["packets_received"] - engine["duplicates"] == engine["chunks"]
         assert engine["bytes_sent"] == engine["packets_sent"] * packet_bytes
         assert engine["damaged"] == engine["foreign"] == 0
-        assert run["link_bytes"][f"rank{rank}"]["sent"] >= engine["bytes_sent"]
+        # What is sent again was lost, maybe before the link counts it: on a busy machine, sockets overflow.
+        assert run["link_bytes"][f"rank{rank}"]["sent"] >= engine["chunks"] * packet_bytes
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_a_schedule_as_json() -> None:
     assert printed["verified"] is True
     assert printed["pieces"] == 4
     assert printed["links"]["worker0"] == {"sent_bytes": 6000, "received_bytes": 6000}
-    assert printed["nodes"]["worker0"][0] == "send piece 0 to worker1"
+    assert printed["nodes"]["worker0"][0] == "send piece 3 to worker1"
 
 
 def test_a_pipelines_passes() -> None:
@@ -83,6 +83,21 @@ def test_a_pipelines_passes() -> None:
     assert done.stdout.splitlines()[1:] == ["stage0  F0 F1       B0---    B1---", "stage1     F0 B0--- F1 B1---"]
     printed = json.loads(command("hostlib", "schedule", "interleaved:microbatches=2", "--json").stdout)
     assert printed["passes"]["stage1"] == ["F0a", "F1a", "F0b", "B0b", "F1b", "B1b", "B0a", "B1a"]
+
+
+def test_a_schedule_of_another_collective() -> None:
+    done = command(
+        "hostlib", "schedule", "ring", "--workers", "4", "--size", "4000", "--collective", "reduce_scatter", "--json"
+    )
+    shown = json.loads(done.stdout)
+    assert (shown["collective"], shown["verified"]) == ("reduce_scatter", True)
+    assert shown["links"]["worker0"] == {"sent_bytes": 3000, "received_bytes": 3000}
+    rooted = ("--collective", "broadcast", "--root", "1", "--workers", "2", "--json")
+    shown = json.loads(command("hostlib", "schedule", "butterfly", *rooted).stdout)
+    assert shown["nodes"] == {
+        "worker0": ["receive piece 0 from worker1, copy"],
+        "worker1": ["send piece 0 to worker0"],
+    }
 
 
 def test_a_schedule_as_a_table() -> None:

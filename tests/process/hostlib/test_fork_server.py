@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from emulation.experiments.cell import innermost_frames
 from hostlib.errors import RunError
-from hostlib.launch.fork_server import ForkServer, fork_server
+from hostlib.launch.fork_server import STACKS, ForkServer, fork_server
 from hostlib.system.process import start_time
 
 
@@ -85,6 +87,35 @@ def test_what_is_forked_has_its_own_name_environment_and_output(tmp_path: Path) 
     while Path(f"/proc/{waits}").exists():
         assert time.monotonic() < give_up, "it outlives the one that forked it"
         time.sleep(0.01)
+
+
+HANGS = """
+import os, threading
+def main():
+    os.write(1, b"begun\\n")
+    threading.Event().wait()
+"""
+
+
+def test_a_child_says_what_it_waits_for(tmp_path: Path) -> None:
+    (tmp_path / "forked_waiting.py").write_text(HANGS)
+    out, err = tmp_path / "out", tmp_path / "err"
+    with fork_server("forked_waiting", folder=tmp_path) as forks, out.open("wb") as output, err.open("wb") as errors:
+        pid = forks.fork("forked_waiting", {}, None, errors.fileno(), output.fileno())
+        give_up = time.monotonic() + 20
+        while not out.read_text():
+            assert time.monotonic() < give_up
+            forks.listen(0.1)
+        os.kill(pid, STACKS)
+        while "in <module>" not in err.read_text():
+            assert time.monotonic() < give_up
+            forks.listen(0.1)
+        assert re.fullmatch(
+            r"is in (wait \(threading.py:\d+\) < )*main \(forked_waiting.py:5\)( < .*)?",
+            innermost_frames(err.read_text()),
+        )
+        assert pid not in forks.ended
+    assert innermost_frames("") == "does not answer"
 
 
 LARGE = """

@@ -79,7 +79,7 @@ def test_every_extra_for_users_is_known() -> None:
         re.fullmatch(r"([\w-]+)(?:\[[\w,]+\])?.*extra == .(\w+).", line)
         for line in importlib.metadata.requires("netfold") or []
     ]
-    ours = {(found[1], found[2]) for found in required if found and found[2] not in ("test", "docs")}
+    ours = {(found[1], found[2]) for found in required if found and found[2] not in ("test", "torchtest", "docs")}
     # openmpi is a library that mpi4py loads; an extra may bring others.
     assert {each for each in ours if each[0] not in ("openmpi", "netfold")} == set(EXTRAS.values())
 

@@ -50,6 +50,13 @@ class MemorySwitches:
         leaf |= {"drops": {**drops, "stale": 2}, "ports": {}}
         return [root, leaf if self.up else {**leaf, "events": {}, "drops": {}}]
 
+    def answers(self, switch: str) -> bool:
+        return self.up
+
+    def describe_cables(self) -> list[dict[str, Any]]:
+        here, there = {"switch": "leaf", "port": 100}, {"switch": "root", "port": 101}
+        return [{"sender": here, "receiver": there, "state": "silent", "found": None, "text": "nothing comes in"}]
+
 
 @dataclass
 class Clock:
@@ -131,6 +138,6 @@ def memory_api(events: EventLog | None = None, dumped: dict[str, Any] | None = N
         jobs.restore(dumped)
         switch.installed += jobs.jobs
     endpoints = {("switch", port): address for port, address in ports.items()}
-    events = events or EventLog(None, lambda: 1_700_000_000.0 + clock.seconds)
+    events = events or EventLog(None, lambda: 1_700_000_000.0 + clock.seconds, clock=clock)
     service = Service("1.2", "embedded", 64, constants.SLOTS, jobs, switch, endpoints, clock, events=events)
     return Api(create_app(service), service, switch, dumps, clock)

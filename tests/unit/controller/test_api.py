@@ -9,6 +9,7 @@ import pytest
 
 from controller.errors import StateError
 from controller.jobs.job_table import LEASE_S
+from controller.state_store import RecordedEntries
 from hostlib.protocol import constants
 from tests.unit.controller.memory_api import PORTS, Api, MemorySwitches, memory_api
 
@@ -139,6 +140,34 @@ def test_what_cannot_be_saved_is_refused(api: Api) -> None:
     assert api.call("GET", "/health")[0] == 200 and api.join(0)[0] == 200
 
 
+def test_health_says_when_switches_are_not_written_to_for_want_of_a_record(api: Api) -> None:
+    """A job that is complete at once is refused before anything has been tried that `save` would have to do."""
+    state: list[str] = ["full"]
+
+    def begin() -> None:
+        if state:
+            raise StateError("the controller's state cannot be written: disk full")
+
+    def save(dump: dict[str, Any]) -> None:
+        begin()
+
+    jobs = api.service.jobs
+    jobs._entries, jobs._saving = RecordedEntries(api.switch, begin), save
+    assert api.join(0, world_size=1)[0] == 503
+    assert api.call("GET", "/health")[0] == 503 and api.switch.installed == []
+    api.expire()
+    assert api.call("GET", "/health")[0] == 503
+    state.clear()
+    api.expire()
+    assert api.call("GET", "/health")[0] == 200 and api.join(0, world_size=1)[0] == 200
+
+
+def test_health_says_that_the_disk_is_full_before_anybody_joins(api: Api) -> None:
+    api.service.disk_full = lambda: True
+    detail = "the disk with the controller's state is full: make room"
+    assert api.call("GET", "/health") == (503, {"detail": detail})
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -160,9 +189,15 @@ def test_heartbeats_carry_the_position(api: Api) -> None:
     api.join(0)
     api.join(1)
     api.seconds = 3.0
-    assert api.call("POST", "/v1/jobs/demo/ranks/1/heartbeat", {"position": 77}) == (200, {"state": "ready"})
+    assert api.call("POST", "/v1/jobs/demo/ranks/1/heartbeat", {"position": 77}) == (
+        200,
+        {"state": "ready", "port": "unchecked"},
+    )
     api.seconds = 4.0
-    assert api.call("POST", "/v1/jobs/demo/ranks/1/heartbeat", {"position": 77}) == (200, {"state": "ready"})
+    assert api.call("POST", "/v1/jobs/demo/ranks/1/heartbeat", {"position": 77}) == (
+        200,
+        {"state": "ready", "port": "unchecked"},
+    )
     api.seconds = 5.0
     assert api.call("POST", "/v1/jobs/demo/ranks/1/heartbeat", {"position": -1})[0] == 422
     code, job = api.call("GET", "/v1/jobs/demo")
@@ -181,6 +216,8 @@ def test_heartbeats_carry_the_position(api: Api) -> None:
         "last_progress_s": 2.0,
         "position": 77,
         "state": "joined",
+        "port": "unchecked",
+        "port_text": "rank 1 of job demo is at port 2 of switch; that was not checked",
     }
     assert job["ranks"][0]["last_heartbeat_s"] == 5.0
 
@@ -334,7 +371,10 @@ def test_a_server_joins_like_a_rank(api: Api) -> None:
     assert (place["server"], place["workers"]) == (server, [worker])
     answer = api.call("GET", "/v1/jobs/demo/ranks/0")[1]
     assert answer["server"] == server and "workers" not in answer
-    assert api.call("POST", "/v1/jobs/demo/server/heartbeat", {"position": 3}) == (200, {"state": "ready"})
+    assert api.call("POST", "/v1/jobs/demo/server/heartbeat", {"position": 3}) == (
+        200,
+        {"state": "ready", "port": "unchecked"},
+    )
     assert [rank["position"] for rank in api.call("GET", "/v1/jobs/demo")[1]["ranks"]] == [0, 3]
     assert api.call("DELETE", "/v1/jobs/demo/server") == (200, {"state": "left"})
     assert api.call("DELETE", "/v1/jobs/demo/ranks/0") == (200, {"state": "left"})

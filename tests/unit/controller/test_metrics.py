@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.events.event_log import KINDS
+from controller.jobs.port_check import port_numbers
 from hostlib.protocol import constants
 from tests.conftest import ROOT
 from tests.unit.controller.memory_api import Api, memory_api
@@ -50,11 +51,11 @@ def test_jobs_ranks_and_slots_are_gauges(api: Api) -> None:
     api.call("POST", "/v1/jobs/one/ranks/0/heartbeat", {"position": 7})
     api.seconds = 4.0
     assert value(api, "netfold_jobs", state="ready") == value(api, "netfold_jobs", state="waiting") == 1
-    assert value(api, "netfold_job_slots", job="one") == 64
+    assert value(api, "netfold_job_slots", job_name="one") == 64
     assert (value(api, "netfold_slots"), value(api, "netfold_slots_used")) == (constants.SLOTS, 96)
-    assert value(api, "netfold_job_ranks", job="two", state="joined") == 1
-    assert value(api, "netfold_heartbeat_age_seconds", job="one", rank="0") == 4
-    assert value(api, "netfold_rank_position", job="one", rank="0") == 7
+    assert value(api, "netfold_job_ranks", job_name="two", state="joined") == 1
+    assert value(api, "netfold_heartbeat_age_seconds", job_name="one", rank="0") == 4
+    assert value(api, "netfold_rank_position", job_name="one", rank="0") == 7
     assert value(api, "netfold_log_events_total", kind="job-ready") == 1
 
 
@@ -70,6 +71,13 @@ def test_requests_are_counted_by_route(api: Api) -> None:
     assert value(api, "netfold_http_requests_total", method="any", route="none", status="404") == 2
 
 
+def test_no_label_is_one_of_prometheus(api: Api) -> None:
+    """It would put its own in their place, and call ours exported_job: nothing could be told apart by job."""
+    api.join(0)
+    labels = {label for _, labels in samples(api) for label, _ in labels}
+    assert "job_name" in labels and not labels & {"job", "instance"}
+
+
 def test_health_is_that_of_switches_and_files(api: Api) -> None:
     assert api.call("GET", "/health") == (200, {"status": "ok"})
     api.switch.up = False
@@ -77,7 +85,9 @@ def test_health_is_that_of_switches_and_files(api: Api) -> None:
 
 
 def test_the_dashboard_shows_metrics_that_there_are(api: Api) -> None:
-    api.join(0)
+    api.join(0, world_size=1)
+    job, rank = api.service.jobs.member("demo", 0)
+    api.call("POST", "/v1/jobs/demo/ranks/0/heartbeat", {"echoes": port_numbers(job, rank)})
     there = {name for name, _ in samples(api)}
     panels = api.call("GET", "/grafana.json")[1]["panels"]
     used = {

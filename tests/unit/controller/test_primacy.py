@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -74,11 +76,15 @@ def test_a_silent_primary_loses_it_after_a_while(open_primacy: Open, clock: Cloc
     """Its process is there: it is stopped. A process of another boot, too, is given that time."""
     here = Process.of(1)
     assert here is not None
+    touched = time.time_ns()
     for process, boot in ((here, BOOT_ID.read_text().strip()), (DEAD, "another")):
         waiting = open_primacy()
         recorded(tmp_path, process, boot)
         assert not look_for(waiting, clock, SILENCE_S)
-        (tmp_path / "controller.lock").touch()
+        sign = tmp_path / "controller.lock"
+        sign.touch()
+        touched += 10**9  # within a tick of the file system's clock it would be the same time
+        os.utime(sign, ns=(touched, touched))
         assert not look_for(waiting, clock, SILENCE_S)
         assert look_for(waiting, clock, 2 * BEAT_S)
 
@@ -110,6 +116,8 @@ def test_a_deposed_primary_writes_nothing_and_is_told(open_primacy: Open, tmp_pa
         assert store.load() == {**dump, "clean": False}
     with pytest.raises(DeposedError):
         first.require()
+    with pytest.raises(DeposedError), first.fenced():
+        pytest.fail("a deposed primary's block began")
     told = []
     assert first.lost.wait(30)
     first.when_lost(lambda: told.append(True))
@@ -117,6 +125,15 @@ def test_a_deposed_primary_writes_nothing_and_is_told(open_primacy: Open, tmp_pa
     first.release()
     holder = first.holder()
     assert holder is not None and holder.epoch == 2, "it is not its own to give up"
+
+
+def test_nobody_becomes_primary_within_a_fence(open_primacy: Open, tmp_path: Path) -> None:
+    first = open_primacy()
+    assert first.claim("http://first")
+    database = sqlite3.connect(tmp_path / STATE_STORE, timeout=0)
+    with contextlib.closing(database), first.fenced(), pytest.raises(sqlite3.OperationalError, match="locked"):
+        database.execute("UPDATE primacy SET epoch = 2")
+    assert first.held
 
 
 def test_election_ids_are_handed_down(open_primacy: Open) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -15,9 +16,9 @@ from tests.unit.controller.memory_api import memory_api
 SAYS = "this controller is a standby: the primary is http://192.0.2.1:9339"
 
 
-def ask(method: str, path: str, primary: str) -> httpx.Response:
+def ask(method: str, path: str, primary: str | Callable[[], str]) -> httpx.Response:
     async def asked() -> httpx.Response:
-        transport = httpx.ASGITransport(standby_app(lambda: primary))
+        transport = httpx.ASGITransport(standby_app(primary if callable(primary) else lambda: primary))
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
             return await client.request(method, path)
 
@@ -39,6 +40,15 @@ def test_a_standby_refuses_the_rest_and_names_the_primary(method: str, path: str
     nobody = ask(method, path, "")
     assert nobody.json() == {"detail": "this controller is a standby: there is no primary at the moment, try again"}
     assert is_standby(nobody)
+
+
+def test_a_standby_that_cannot_read_who_is_primary_is_a_standby_all_the_same() -> None:
+    def unreadable() -> str:
+        raise StateError("state.db cannot be read: disk I/O error")
+
+    answer = ask("GET", "/v1/jobs", unreadable)
+    assert (answer.status_code, answer.json()) == (503, {"detail": "state.db cannot be read: disk I/O error"})
+    assert is_standby(answer), "ranks ask another one"
 
 
 def test_a_deposed_primary_answers_as_a_standby_does() -> None:

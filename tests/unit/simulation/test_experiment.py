@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -222,6 +223,23 @@ def test_what_is_trained_in_earnest_is_not_simulated(small: Path) -> None:
             '"ring+mcast"]\nslots = [1]',
             "ring+mcast-1gbit-4w-1slots: 1 slots are too few for 4 streams of chunks",
         ),
+        (
+            '"ring"]',
+            '"fsdp/inagg+mcast"]\nslots = [2]',
+            "fsdp_inagg+mcast-1gbit-4w-2slots: 2 slots are too few for 4 owners of shards",
+        ),
+        (
+            '"ring"]',
+            '"fsdp/inagg+mcast"]\nslots = [256]',
+            "fsdp_inagg+mcast-1gbit-2w-256slots needs 768 slots of each switch, which has 512",
+        ),
+        ("workers = [2, 4]", 'collectives = ["gossip"]', "unknown collective 'gossip'; legal are all_gather, "),
+        ("workers = [2, 4]", "collectives = []", "cells.collectives must be a list that is not empty, not []"),
+        (
+            "workers = [2, 4]",
+            'collectives = ["all_gather"]',
+            "cells.collectives: all_gather is of a size in cells.models, not of ",
+        ),
         ("workers = [2, 4]", 'delays = ["soon"]', "delay 'soon' is not a number"),
         ("workers = [2, 4]", "delays = []", "cells.delays must be a list that is not empty, not []"),
         (
@@ -249,6 +267,44 @@ def test_the_simulator_plays_every_cell_of_a_file(small: Path) -> None:
     rows = json.loads(done.stdout)
     assert [row["workers"] for row in rows] == [2, 2, 4, 4]
     assert all(row["iteration_ms"] > 6 for row in rows)
+
+
+COLLECTIVES = """
+[cells]
+models = ["4MB"]
+mechanisms = ["ring", "inagg+mcast"]
+collectives = ["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
+bandwidths = ["1gbit"]
+workers = [4]
+"""
+
+
+def test_collectives_take_what_the_command_says_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "collectives.toml"
+    path.write_text(COLLECTIVES)
+    rows = json.loads(CliRunner().invoke(main, ["run", str(path), "--json"], catch_exceptions=False).stdout)
+    assert [row["collective"] for row in rows[::2]] == ["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
+    names = [cell.name for cell in read_experiment(path).cells]
+    assert names[:3] == ["4MB-ring-1gbit-4w", "4MB-inagg+mcast-1gbit-4w", "4MB-ring-1gbit-4w-reduce_scatter"]
+    for row in rows:
+        options = ["--size", "4MB", "--workers", "4", "--bandwidth", "1gbit", "--mechanism", row["mechanism"]]
+        alone = CliRunner().invoke(main, ["run", *options, "--collective", row["collective"], "--json"])
+        # The experiment's links count the bytes of emulated frames, which have no preamble, gap and checksum.
+        assert row["iteration_ms"] == pytest.approx(json.loads(alone.stdout)["iteration_s"] * 1e3, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "says"),
+    [
+        ("butterfly", "butterfly does no reduce_scatter; legal are all_reduce, broadcast"),
+        ("fsdp/ring", "fsdp/ring is a training strategy: reduce_scatter takes a mechanism alone"),
+    ],
+)
+def test_what_does_not_do_a_collective_is_refused(tmp_path: Path, mechanism: str, says: str) -> None:
+    path = tmp_path / "collectives.toml"
+    path.write_text(COLLECTIVES.replace('"all_reduce", ', "").replace('["ring", "inagg+mcast"]', f'["{mechanism}"]'))
+    with pytest.raises(ExperimentError, match=re.escape(says)):
+        read_experiment(path)
 
 
 @pytest.mark.parametrize("path", sorted(READY.glob("*.toml")), ids=lambda path: path.stem)

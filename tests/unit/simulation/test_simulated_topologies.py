@@ -8,6 +8,7 @@ import pytest
 
 from hostlib.mechanisms.mechanism import find, registered
 from hostlib.schedules.checker import check
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.hierarchy import spread
 from hostlib.schedules.schedule import Aggregate, Multicast, Receive, Send
 from hostlib.topology.builtin.star import star
@@ -103,6 +104,20 @@ def test_a_spread_schedule_is_still_an_all_reduce() -> None:
     # Two workers of pod0 alone meet there.
     alone = spread(find("inagg+mcast").schedule(2), made.tree, switch_of)
     assert set(alone.nodes) == {"worker0", "worker1", "pod0"}
+
+
+def test_what_switches_sum_for_one_worker_goes_there_from_where_all_others_meet() -> None:
+    """A leaf sends up the sum of its workers but the shard's owner, and nothing if that is its only one."""
+    made = tree()
+    switch_of = {f"worker{n}": made.switch_of(f"worker{n}") for n in range(3)}
+    for collective in (Collective.REDUCE_SCATTER, Collective.REDUCE, Collective.ALL_GATHER, Collective.BROADCAST):
+        check(spread(find("inagg+mcast").of(collective).schedule(3, MEGABYTE), made.tree, switch_of))
+    schedule = spread(find("inagg+mcast").of(Collective.REDUCE_SCATTER).schedule(3), made.tree, switch_of)
+    assert schedule.nodes["pod1"] == tuple(
+        operation for piece in (0, 1) for operation in (Aggregate(("rack",), piece), Send("core", piece))
+    )
+    assert schedule.nodes["core"][:2] == (Aggregate(("pod0", "pod1"), 0), Send("worker0", 0))
+    assert schedule.nodes["worker2"][-1] == Receive("core", 2, True)
 
 
 def test_an_experiment_on_a_tree_of_its_own_is_simulated(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def mpi(deadline_s: float) -> tuple[TransportCollective, Communicator]:
     pytest.importorskip("mpi4py.MPI", reason="needs mpi4py and an MPI library: pip install 'netfold[mpi]'")
     communicator = Communicator()
     peers = MpiTransport(communicator, deadline_s)
-    return TransportCollective(peers, rank_context(deadline_s, peers, lambda: None)), communicator
+    return TransportCollective(peers, rank_context(deadline_s, peers, lambda: None), "sums"), communicator
 
 
 def test_mpis_sums_are_all_begun_before_the_first_is_waited_for() -> None:

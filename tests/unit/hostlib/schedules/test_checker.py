@@ -1,4 +1,4 @@
-"""The checker passes what is an all-reduce, and says of anything else where it goes wrong."""
+"""The checker passes what does its collective, and says of anything else where it goes wrong."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hostlib.errors import ScheduleError
 from hostlib.mechanisms.mechanism import find, registered
 from hostlib.schedules.checker import check
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import (
     SWITCH,
     Aggregate,
@@ -50,12 +51,47 @@ def ring(world_size: int = 3) -> Schedule:
     return registered()["ring"].schedule(world_size)
 
 
-@pytest.mark.parametrize("name", [*OURS, *WITH_OPTIONS])
-def test_every_mechanism_is_an_all_reduce(name: str) -> None:
+DONE = [(name, collective) for name in (*OURS, *WITH_OPTIONS) for collective in find(name).collectives]
+
+
+@pytest.mark.parametrize(("name", "collective"), DONE, ids=str)
+def test_every_mechanism_does_its_collectives(name: str, collective: Collective) -> None:
     """Of 5 MB: three pairs."""
-    for world_size in range(1, 34):
+    for world_size in range(1, 18 if collective is Collective.ALL_TO_ALL else 34):
         for turn in (0, 3):
-            check(find(name).schedule(world_size, size=5_000_000, turn=turn))
+            check(find(name).of(collective).schedule(world_size, size=5_000_000, turn=turn))
+
+
+@pytest.mark.parametrize(("name", "collective"), [each for each in DONE if each[1].has_root], ids=str)
+def test_every_rank_may_be_the_root(name: str, collective: Collective) -> None:
+    for world_size in range(1, 10):
+        for root in range(world_size):
+            schedule = find(name).of(collective).schedule(world_size, size=5_000_000, root=root)
+            assert schedule.root == root
+            check(schedule)
+            if world_size > 1:
+                with pytest.raises(ScheduleError):
+                    check(replace(schedule, root=(root + 1) % world_size))
+
+
+@pytest.mark.parametrize(("name", "collective"), DONE, ids=str)
+def test_what_does_one_collective_does_not_do_another(name: str, collective: Collective) -> None:
+    """Unless it gives all ranks more than the other promises, which its pieces may then allow."""
+    also = {
+        Collective.ALL_REDUCE: {Collective.REDUCE, Collective.REDUCE_SCATTER},
+        Collective.ALL_GATHER: {Collective.ALL_TO_ALL},
+    }.get(collective, set())
+    schedule = find(name).of(collective).schedule(4, size=5_000_000)
+    for other in set(Collective) - {collective} - also:
+        with pytest.raises(ScheduleError, match=rf"^{re.escape(name)}: "):
+            check(replace(schedule, collective=other))
+
+
+def test_what_a_mechanism_does_not_do_is_refused() -> None:
+    with pytest.raises(ScheduleError, match=r"^tree does no all_to_all; legal are all_reduce, reduce, broadcast$"):
+        find("tree").of(Collective.ALL_TO_ALL)
+    with pytest.raises(ScheduleError, match=r"^ring:split=no does no all_gather; legal are all_reduce$"):
+        find("ring:split=no").of(Collective.ALL_GATHER)
 
 
 @pytest.mark.parametrize("name", ["ps:assign=even:colocated:servers={}", "inagg+mcast:racks={}"])
@@ -80,10 +116,13 @@ def test_a_symmetric_schedule_is_worker_0s_for_all(name: str) -> None:
     assert symmetric == (6 if name == "butterfly" else 33)
 
 
-@given(name=st.sampled_from([*OURS, *WITH_OPTIONS]), world_size=st.integers(2, 9), data=st.data())
-def test_a_planted_error_is_found_and_placed(name: str, world_size: int, data: st.DataObject) -> None:
-    """An operation lost or done twice, a sum made a copy or a copy a sum: none is an all-reduce any more."""
-    good = find(name).schedule(world_size, size=5_000_000)
+@given(done=st.sampled_from(DONE), world_size=st.integers(2, 9), data=st.data())
+def test_a_planted_error_is_found_and_placed(
+    done: tuple[str, Collective], world_size: int, data: st.DataObject
+) -> None:
+    """An operation lost or done twice, a sum made a copy or a copy a sum: none does its collective any more."""
+    name, collective = done
+    good = find(name).of(collective).schedule(world_size, size=5_000_000)
     node = data.draw(st.sampled_from([node for node in good.nodes if good.nodes[node]]))
     operations = list(good.nodes[node])
     at = data.draw(st.integers(0, len(operations) - 1))
@@ -163,6 +202,45 @@ def test_a_message_that_nobody_takes_is_found() -> None:
     extra = (Send("worker1", 0), Receive("worker1", 0, True), Send("worker1", 0))
     with pytest.raises(ScheduleError, match="piece 0 from worker0 is never received by worker1"):
         check(two(extra, (Send("worker0", 0), Receive("worker0", 0, True))))
+
+
+def test_what_a_rank_has_not_been_given_is_undefined() -> None:
+    """worker1 adds the broadcast tensor to whatever is in its memory."""
+    added = two((Send("worker1", 0),), (Receive("worker0", 0, True),))
+    with pytest.raises(ScheduleError, match="worker1 ends with what was in its memory before added to contributions"):
+        check(replace(added, collective=Collective.BROADCAST))
+    check(replace(two((Send("worker1", 0),), (Receive("worker0", 0, False),)), collective=Collective.BROADCAST))
+
+
+def test_a_shard_of_another_rank_is_found() -> None:
+    swapped = Schedule(
+        "test",
+        2,
+        2,
+        {
+            "worker0": (Send("worker1", 0), Receive("worker1", 1, True)),
+            "worker1": (Send("worker0", 1), Receive("worker0", 0, True)),
+        },
+    )
+    with pytest.raises(ScheduleError, match="worker0 ends with the contribution of rank 1 missing in piece 0"):
+        check(replace(swapped, collective=Collective.REDUCE_SCATTER))
+
+
+def test_a_sum_where_one_contribution_is_wanted_is_found() -> None:
+    both = two((Receive("worker1", 0, True),), (Send("worker0", 0),))
+    check(replace(both, collective=Collective.REDUCE))
+    exchanged = two(
+        (Send("worker1", 0), Receive("worker1", 0, True)), (Send("worker0", 0), Receive("worker0", 0, False))
+    )
+    with pytest.raises(ScheduleError, match="worker0 ends with what was in its memory before added"):
+        check(replace(exchanged, collective=Collective.BROADCAST))
+
+
+@pytest.mark.parametrize(("collective", "of"), [(Collective.ALL_GATHER, 3), (Collective.ALL_TO_ALL, 9)])
+def test_pieces_that_make_up_no_equal_shards_are_refused(collective: Collective, of: int) -> None:
+    nodes: dict[str, tuple[Operation, ...]] = {worker(rank): () for rank in range(3)}
+    with pytest.raises(ScheduleError, match=f"^test: pieces of {collective} must be a multiple of {of}, not 4$"):
+        check(Schedule("test", 3, 4, nodes, collective=collective))
 
 
 def test_a_worker_without_a_list_is_named() -> None:

@@ -9,7 +9,10 @@ import pytest
 from rich.console import Console
 
 from hostlib.errors import HostlibError
-from hostlib.mechanisms.mechanism import find
+from hostlib.mechanisms.builtin import ring
+from hostlib.mechanisms.mechanism import find, registered
+from hostlib.schedules.contract import Collective
+from hostlib.schedules.schedule import Multicast, Send
 from hostlib.schedules.timeline import Message, picture, table, timeline
 
 
@@ -27,6 +30,37 @@ def test_steps_of_known_algorithms(n: int) -> None:
     assert steps("halving-doubling", n) == 2 * (n - 1)  # in pieces of 1/n
     if n & (n - 1) == 0:
         assert steps("butterfly", n) == math.log2(n)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7, 8])
+def test_steps_of_other_collectives(n: int) -> None:
+    wanted = {
+        ("ring", Collective.REDUCE_SCATTER): n - 1,
+        ("ring", Collective.ALL_GATHER): n - 1,
+        ("ring", Collective.BROADCAST): ring.PIECES_PER_RANK * n + n - 2,
+        ("ring", Collective.REDUCE): ring.PIECES_PER_RANK * n + n - 2,
+        ("butterfly", Collective.BROADCAST): math.ceil(math.log2(n)),
+        ("butterfly", Collective.REDUCE): math.ceil(math.log2(n)),
+        ("butterfly", Collective.ALL_TO_ALL): n - 1,
+        ("mcast", Collective.BROADCAST): 2,
+    }
+    for (name, collective), most in wanted.items():
+        assert max(each.step for each in timeline(find(name).of(collective).schedule(n))) == most, (name, collective)
+
+
+def test_every_collective_of_every_mechanism_is_drawn() -> None:
+    for name, mechanism in registered().items():
+        for collective in mechanism.collectives if mechanism.build is not None else ():
+            schedule = find(name).of(collective).schedule(4)
+            console = Console(width=400)
+            with console.capture() as captured:
+                console.print(table(schedule))
+            assert captured.get().count("→") == sum(
+                len(each.peers) if isinstance(each, Multicast) else 1
+                for operations in schedule.nodes.values()
+                for each in operations
+                if isinstance(each, Send | Multicast)
+            )
 
 
 def test_messages_of_two() -> None:

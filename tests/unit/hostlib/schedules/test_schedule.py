@@ -170,7 +170,7 @@ def test_where_a_mechanism_can_run() -> None:
 
 def test_whose_words_the_switch_multicasts() -> None:
     assert find("mcast").schedule(3).multicast_sources == {0: "server0"}
-    assert find("ring+mcast").schedule(3).multicast_sources == {1: "worker0", 2: "worker1", 0: "worker2"}
+    assert find("ring+mcast").schedule(3).multicast_sources == {0: "worker0", 1: "worker1", 2: "worker2"}
     for name in ("ring", "inagg", "inagg+mcast", "inagg+mcast:via_server", "inagg+mcast:racks=2"):
         assert find(name).schedule(3).multicast_sources == {}
     assert find("ring+mcast").schedule(1).fabric_use is None

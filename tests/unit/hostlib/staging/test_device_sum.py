@@ -56,6 +56,7 @@ def test_no_more_pieces_are_under_way_than_there_is_room_for(monkeypatch: pytest
         assert len(requests) - done <= 5
         requests[done].values.mul_(2)
         requests[done].deliver()
+        requests[done].complete()
         done += 1
     other.join(30)
     assert not other.is_alive() and torch.equal(future.wait(), expected) and future.value() is tensor
@@ -72,6 +73,7 @@ def test_a_device_that_fails_is_one_line_and_leaves_no_room_taken(kernel: str, m
     def give(summand: ReduceRequest) -> None:
         try:
             summand.deliver()
+            summand.complete()
         except RunError as error:
             summand.refuse(error)
             raise

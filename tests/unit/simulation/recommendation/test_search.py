@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from hostlib.errors import HostlibError
 from simulation.answers.answer import answer
 from simulation.answers.break_even import Corrected
 from simulation.answers.setup import Setup
-from simulation.answers.stand_in import extrapolated, takes_long
+from simulation.answers.stand_in import MOST_PLAYED, extrapolated, takes_long
 from simulation.errors import SimulationError
 from simulation.experiments.scenario import Scenario
 from simulation.models.compute import Compute
@@ -114,6 +115,13 @@ def test_a_large_cell_is_extrapolated_about_right(monkeypatch: pytest.MonkeyPatc
     assert takes_long(cell, 1.0)
     result, deviation = extrapolated(cell)
     assert result.iteration_s == pytest.approx(cell.play().outcomes[0].iteration_s, rel=0.1) and deviation > 0
+
+
+def test_so_many_workers_that_their_schedule_is_never_made() -> None:
+    most = space("ring", workers=MOST_PLAYED).base
+    assert not takes_long(most, 100.0)
+    more = replace(most, workers=MOST_PLAYED + 1)
+    assert takes_long(more, 100.0) and not takes_long(more, math.inf)
 
 
 class _Dear:

@@ -1,0 +1,268 @@
+"""A mechanism's reduce-scatters, all-gathers and broadcasts on this rank."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hostlib.collectives.mechanism_executor import MechanismExecutor
+from hostlib.collectives.vendor import CLOSE_S
+from hostlib.errors import HostlibError, RunError
+from hostlib.mechanisms.mechanism import Mechanism
+from hostlib.schedules.contract import Collective
+from hostlib.schedules.schedule import FabricUse
+from hostlib.staging.request import wire_dtype
+from hostlib.system.serial_executor import SerialExecutor
+from hostlib.transport.rank_context import RankContext
+from hostlib.transport.refusals import refuse
+from hostlib.transport.transport import FabricEnd, MulticastTransport
+
+Future = torch.futures.Future[Tensor]
+
+
+class TensorExecutor(Protocol):
+    """Does one collective with a flat contiguous tensor in place, on which each rank has its shard in its place."""
+
+    def execute(self, tensor: Tensor, average: bool = False, root: int = 0) -> None: ...
+
+
+class GlooExecutor:
+    """Gloo's own collective."""
+
+    def __init__(self, collective: Collective, context: RankContext) -> None:
+        self._collective, self._rank, self._world_size = collective, context.rank, context.world_size
+        self._gloo = context.another_gloo()
+
+    def execute(self, tensor: Tensor, average: bool = False, root: int = 0) -> None:
+        """See TensorExecutor."""
+        if tensor.numel() == 0:
+            return
+        if self._collective is Collective.BROADCAST:
+            options = dist.BroadcastOptions()
+            options.rootRank, options.rootTensor = root, 0
+            self._gloo.broadcast([tensor], options).wait()
+            return
+        shards = list(tensor.chunk(self._world_size))
+        mine = shards[self._rank].clone()
+        if self._collective is Collective.ALL_GATHER:
+            self._gloo.allgather([shards], [mine]).wait()
+            return
+        self._gloo.reduce_scatter([mine], [shards]).wait()
+        shards[self._rank].copy_(mine.div_(self._world_size) if average else mine)
+
+
+@dataclass(slots=True)
+class Lane:
+    """The thread of one collective, or of all that the switch multicasts.
+
+    Attributes:
+        messengers: executors whose messages between hosts have a queue, with a thread, of their own.
+    """
+
+    thread: SerialExecutor
+    end: FabricEnd | None = None
+    broken: Exception | None = None
+    messengers: list[MechanismExecutor] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Executing:
+    """A collective's executor, and the lane in which it runs."""
+
+    executor: TensorExecutor
+    lane: Lane
+
+
+class RankCollectives:
+    """Collectives of tensors in the host's memory, begun by the caller and done by threads, each kind in issue order.
+
+    Each kind of collective gets a thread, connections and, on the fabric, a job of its own when it is first used, so
+    different kinds run at the same time. What the switch multicasts is one kind, in one job. All ranks must make the same
+    calls in the same order, and leave tensors as they are until their collective is done.
+
+    Args:
+        controller, address: for mechanisms whose words the switch multicasts; see hostlib.fabric.multicast.
+    """
+
+    def __init__(self, mechanism: Mechanism, context: RankContext, controller: str, address: str) -> None:
+        self._mechanism, self._context = mechanism, context
+        self._controller, self._address = controller, address
+        self._executing: dict[Collective, Executing] = {}
+        self._lanes: list[Lane] = []
+        self._multicast: tuple[MulticastTransport, Lane] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def reduce_scatter(self, output: Tensor, values: Tensor, average: bool) -> Future:
+        """Sum or average `values` over the ranks; `output` gets this rank's shard.
+
+        Raises:
+            HostlibError: the mechanism cannot do it on hosts, or the tensors do not fit.
+        """
+        self._require_shards("reduce-scatter", output, values)
+        dtype = wire_dtype(values, average)
+
+        def scatter(executor: TensorExecutor) -> None:
+            # Sums are taken in place, and the caller's values stay.
+            work = values.detach().to(dtype, copy=True, memory_format=torch.contiguous_format).view(-1)
+            executor.execute(work, average)
+            mine = work.narrow(0, self._context.rank * output.numel(), output.numel())
+            output.detach().copy_(mine.view(output.shape))
+
+        return self._put(Collective.REDUCE_SCATTER, scatter, output)
+
+    def all_gather(self, output: Tensor, values: Tensor) -> Future:
+        """Gather the ranks' `values` in `output`, in the order of ranks. Any dtype; bit for bit. Raises HostlibError."""
+        self._require_shards("all-gather", values, output)
+
+        def gather(executor: TensorExecutor) -> None:
+            work, size = _contiguous(output), values.numel()
+            work.view(-1).narrow(0, self._context.rank * size, size).copy_(values.detach().reshape(-1))
+            executor.execute(work.view(-1).view(torch.uint8))
+            _give_back(work, output)
+
+        return self._put(Collective.ALL_GATHER, gather, output)
+
+    def broadcast(self, tensor: Tensor, root: int) -> Future:
+        """Give all ranks the root's values. Any dtype; bit for bit. Raises HostlibError."""
+        _require_dense("broadcast", tensor)
+        if not 0 <= root < self._context.world_size:
+            raise RunError(f"broadcast: root must be in 0..{self._context.world_size - 1}, a rank, not {root}")
+
+        def spread(executor: TensorExecutor) -> None:
+            work = _contiguous(tensor)
+            executor.execute(work.view(-1).view(torch.uint8), root=root)
+            _give_back(work, tensor)
+
+        return self._put(Collective.BROADCAST, spread, tensor)
+
+    def _require_shards(self, what: str, shard: Tensor, whole: Tensor) -> None:
+        for tensor in (shard, whole):
+            _require_dense(what, tensor)
+        if shard.dtype != whole.dtype:
+            raise HostlibError(f"{what}: the tensors' dtypes must be the same, not {shard.dtype} and {whole.dtype}")
+        n = self._context.world_size
+        if whole.numel() != n * shard.numel():
+            raise HostlibError(
+                f"{what}: the whole tensor must have {n} times the {shard.numel()} elements of a rank's shard, "
+                f"not {whole.numel()}"
+            )
+
+    def _put(self, collective: Collective, do: Callable[[TensorExecutor], None], result: Tensor) -> Future:
+        future: Future = torch.futures.Future()
+        since = time.monotonic()
+        with self._lock:
+            if self._closed:
+                raise RunError("this session is closed")
+            if collective not in self._executing:
+                self._executing[collective] = self._make(collective)
+            executor, lane = self._executing[collective].executor, self._executing[collective].lane
+
+            def job() -> None:
+                if lane.broken is None:
+                    try:
+                        with torch.no_grad():
+                            do(executor)
+                        future.set_result(result)
+                        return
+                    except HostlibError as error:
+                        lane.broken = error
+                    except Exception as error:
+                        lane.broken = self._context.explain(since, error)
+                refuse(future, lane.broken)
+
+            lane.thread.put(job)
+        return future
+
+    def _make(self, collective: Collective) -> Executing:
+        mechanism, context = self._mechanism.of(collective), self._context
+        if mechanism.build is None:
+            return Executing(GlooExecutor(collective, context), self._lane(collective.value))
+        mechanism.require_hosts()
+        if mechanism.servers > context.servers:
+            raise RunError(f"{mechanism.name} needs servers beside the ranks for its {collective.words}")
+        if mechanism.fabric_use is FabricUse.TO_OWNERS and context.world_size > 1:
+            assert context.another_scatter is not None, "part of every context that join_group yields"
+            scatter = context.another_scatter(self._controller, self._address)
+            return Executing(scatter, self._lane(collective.value, scatter))
+        assert context.another_transport is not None, "part of every context that join_group yields"
+        multicast, lane = None, None
+        if mechanism.fabric_use is FabricUse.MULTICAST and context.world_size > 1:
+            multicast, lane = self._multicasting()
+        executor = MechanismExecutor(
+            mechanism, context.world_size, context.rank, context.another_transport(), multicast=multicast
+        )
+        lane = lane or self._lane(collective.value)
+        lane.messengers.append(executor)
+        return Executing(executor, lane)
+
+    def _multicasting(self) -> tuple[MulticastTransport, Lane]:
+        if self._multicast is None:
+            assert self._context.another_multicast is not None, "part of every context that join_group yields"
+            multicast = self._context.another_multicast(self._controller, self._address)
+            self._multicast = multicast, self._lane("multicast", multicast)
+        return self._multicast
+
+    def _lane(self, name: str, end: FabricEnd | None = None) -> Lane:
+        self._lanes.append(Lane(SerialExecutor(name), end))
+        return self._lanes[-1]
+
+    def stats(self) -> dict[str, int] | None:
+        """The counters of all packet engines, added up; None without an engine."""
+        return added_up([lane.end.stats() for lane in self._lanes if lane.end is not None])
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """One record for each failure of the fabric; see hostlib.fabric.failover.Failure."""
+        ends = [lane.end for lane in self._lanes if lane.end is not None]
+        return [failure for end in ends for failure in end.failures]
+
+    def close(self, graceful: bool = True) -> None:
+        """End. `graceful`: wait until the other ranks have the results they asked for."""
+        with self._lock:
+            self._closed = True
+        for lane in self._lanes:
+            lane.thread.close(self._context.deadline_s if graceful else CLOSE_S)
+            settled = graceful and lane.broken is None and lane.thread.idle
+            if settled:
+                for messenger in lane.messengers:
+                    messenger.close()
+            if lane.end is not None:
+                if settled:
+                    lane.end.settle()
+                lane.end.close()
+
+
+def added_up(engines: Iterable[Mapping[str, int] | None]) -> dict[str, int] | None:
+    """Counters of packet engines, added up; None without an engine."""
+    total: Counter[str] = Counter()
+    for counters in engines:
+        total.update(counters or {})  # which keeps those that are 0
+    return dict(total) or None
+
+
+def _require_dense(what: str, tensor: Tensor) -> None:
+    """Check a tensor. Raises HostlibError, with `what` as the subject."""
+    if not isinstance(tensor, Tensor):
+        raise HostlibError(f"{what} takes a torch.Tensor, not a {type(tensor).__name__}")
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        raise HostlibError(f"{what} takes dense tensors on the CPU, not {tensor.layout} on {tensor.device}")
+
+
+def _contiguous(tensor: Tensor) -> Tensor:
+    """The tensor itself, or a copy where its memory is not its values one after the other."""
+    plain = tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+    return tensor.detach() if plain else tensor.detach().resolve_conj().resolve_neg().contiguous().clone()
+
+
+def _give_back(work: Tensor, tensor: Tensor) -> None:
+    if work.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(work)

@@ -1,0 +1,34 @@
+// What an owner tells a rank of the sums of its shard that have arrived: a header, whose element_count is the number of
+// entries, and the entries. Source: docs/protocol.md, "Shards and their owners".
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/header.h"
+
+namespace netfold {
+
+// One position. A prologue's exponent says whether the ranks sum the same kind of tensor.
+struct Acknowledged {
+    std::uint32_t generation = 0, next_exponent = 0;
+    std::uint16_t slot = 0, exponent = 0;
+};
+
+inline constexpr std::size_t ENTRY_WORDS = 3, ENTRY_BYTES = 4 * ENTRY_WORDS, MOST_ENTRIES = 16;
+inline constexpr std::uint16_t KIND_DIFFERS = 1;
+
+// Entries of one datagram: their words have the check word's weights of as many elements.
+constexpr std::size_t most_entries(std::size_t elements) { return std::min(elements / ENTRY_WORDS, MOST_ENTRIES); }
+
+inline void write_entry(std::uint8_t *p, const Acknowledged &entry) {
+    put32(p, entry.generation);
+    put32(p + 4, entry.next_exponent);
+    put16(p + 8, entry.slot);
+    put16(p + 10, entry.exponent);
+}
+
+inline Acknowledged read_entry(const std::uint8_t *p) { return {get32(p), get32(p + 4), get16(p + 8), get16(p + 10)}; }
+
+}  // namespace netfold

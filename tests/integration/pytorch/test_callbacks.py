@@ -1,0 +1,54 @@
+"""Callbacks of the torch backend's futures, which may begin collectives and wait for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostlib.launch.fork_server import ForkServer
+from tests.conftest import Fabric, running_fabric
+from tests.forked import Ranks, loaded
+
+SCRIPT = Path(__file__).with_name("callback_ranks.py")
+PATIENCE_S = 100.0
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    with running_fabric(tmp_path_factory.mktemp("fabric")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    with loaded() as started:
+        yield started
+
+
+@pytest.mark.parametrize("mechanism", ["inagg+mcast", "ring", "gloo", "shm"])
+def test_callbacks_begin_collectives_and_wait_for_them(
+    mechanism: str, fabric: Fabric, forks: ForkServer, tmp_path: Path
+) -> None:
+    environment = {"NETFOLD_MECHANISM": mechanism, "NETFOLD_CONTROLLER": fabric.http, "NETFOLD_DEADLINE_S": "8"}
+    ranks = Ranks(forks, tmp_path, SCRIPT, tmp_path, **environment)
+    _, errors = ranks.communicate(PATIENCE_S)
+    assert ranks.returncode == 0, errors
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
+    for seen in (first, second):
+        # Four sums of 10 n and 10 n + 1 in each chain.
+        assert seen["chains"] == [4 * (20.0 * number + 1) for number in range(5)]
+        assert seen["ways"] == [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+        assert seen["completed"] == list(range(50))
+        assert seen["weights"] == [True, True, True]
+    assert len(first["order"]) == 40
+    # Callbacks of one depth run one after the other, in the same order on both ranks.
+    for depth in range(4):
+        orders = [[what for what in seen["order"] if f".{depth} " in what] for seen in (first, second)]
+        assert orders[0] == orders[1]
+    assert "no error" not in first["missing"]
+    if mechanism == "inagg+mcast":
+        assert "rank 1 is alive but did not join all-reduce" in first["missing"]
+    assert 7 < first["waited"] < 30

@@ -1,0 +1,60 @@
+"""Process groups' places on the switch: at the first sum, with as many slots as there is room for, or none alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostlib.launch.fork_server import ForkServer
+from tests.conftest import Fabric, running_fabric
+from tests.forked import Ranks, loaded
+
+SCRIPT = Path(__file__).with_name("mesh_ranks.py")
+PATIENCE_S = 110.0
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    with running_fabric(tmp_path_factory.mktemp("fabric")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    with loaded() as started:
+        yield started
+
+
+def seen_by_ranks(forks: ForkServer, fabric: Fabric, folder: Path, **environment: str) -> list[Any]:
+    ranks = Ranks(forks, folder, SCRIPT, folder, count=4, NETFOLD_CONTROLLER=fabric.http, **environment)
+    _, errors = ranks.communicate(PATIENCE_S)
+    assert ranks.returncode == 0, errors
+    assert fabric.status()["jobs"] == []
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(4)]
+
+
+def test_a_mesh_of_groups_finds_room(fabric: Fabric, forks: ForkServer, tmp_path: Path) -> None:
+    for rank, (sums, used) in enumerate(seen_by_ranks(forks, fabric, tmp_path)):
+        # A group of two has the numbers of one row, or of one column, to sum.
+        column, row = rank % 2, rank // 2
+        assert sums == [[6.0], [2.0 * column + 2.0], [4.0 * row + 1.0], [6.0]]
+        # Nothing before the first sum, nor for a rank alone; then room is left for the next.
+        assert used[:2] == [0, 128]
+        assert 128 < used[2] < used[3] < used[4] < 512
+
+
+def test_a_refusal_reaches_all_ranks_of_a_group_alike(fabric: Fabric, forks: ForkServer, tmp_path: Path) -> None:
+    each = seen_by_ranks(forks, fabric, tmp_path, NETFOLD_SLOTS="512", NETFOLD_DEADLINE_S="5")
+    for sums, used in each:
+        assert sums[0] == [6.0] and used[1:] == [512] * 4
+        for refused in sums[1:]:
+            assert (
+                "has no place in the fabric, so no rank of its group sums: the controller refused: 512 slots" in refused
+            )
+    # The rows, the columns, and all four.
+    assert each[0][0][3] == each[1][0][3] == each[2][0][3] == each[3][0][3]
+    assert each[0][0][2] == each[1][0][2] and each[2][0][2] == each[3][0][2]
