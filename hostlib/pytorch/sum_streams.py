@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hostlib.collectives.bootstrap import gloo_maker, nccl_maker
+from hostlib.collectives.bootstrap import STORE_GRACE_S, gloo_maker, nccl_maker
 from hostlib.collectives.collective import Collective
 from hostlib.collectives.create import create_collective
 from hostlib.collectives.deferred_collective import DeferredCollective
@@ -83,8 +83,10 @@ class SumStreams:
         begun = time.monotonic()
         try:
             # Its own connection: a wait for another rank's key would block everybody else's.
-            timeout = timedelta(seconds=settings.deadline_s)
-            tcp = dist.TCPStore(self._host, self._port, is_master=False, timeout=timeout, wait_for_workers=False)
+            # To reach the store takes no other rank, so a machine that pauses is no reason to name one.
+            patience = timedelta(seconds=settings.deadline_s + STORE_GRACE_S)
+            tcp = dist.TCPStore(self._host, self._port, is_master=False, timeout=patience, wait_for_workers=False)
+            tcp.set_timeout(timedelta(seconds=settings.deadline_s))
             store = dist.PrefixStore(name, tcp)
             another_gloo = gloo_maker(store, rank, world_size, settings.deadline_s)
             # The collective's thread sends in its own order, so it has a Gloo group of its own.
