@@ -104,8 +104,9 @@ def join_group(
         )
         with ExitStack() as detectors:
             among = part_maker(context, here, job, store, connector, detectors)
-            multicast = multicast_maker(context, here, job, detectors)
-            scatter = scatter_maker(context, here, job, detectors)
+            another_detector = detector_maker(context, here.host, here.port, detectors)
+            multicast = multicast_maker(context, job, another_detector)
+            scatter = scatter_maker(context, job, another_detector)
             yield replace(context, another_multicast=multicast, another_scatter=scatter, among=among), job
     except HostlibError:
         raise
@@ -122,7 +123,7 @@ def gloo_maker(store: dist.Store, rank: int, world_size: int, deadline_s: float)
 
 
 def multicast_maker(
-    context: RankContext, here: LaunchEnvironment, job: str, detectors: ExitStack
+    context: RankContext, job: str, another_detector: Callable[[str], FailureDetector]
 ) -> Callable[[str, str], SwitchMulticast]:
     """Return a function that joins a multicast job of the workers at each call, with heartbeats and messages of its
     own.
@@ -134,18 +135,14 @@ def multicast_maker(
     def make(controller: str, address: str) -> SwitchMulticast:
         assert context.another_transport is not None
         name = f"{job}-own{next(calls)}"
-        own = replace(
-            context,
-            detector=_another_detector(context, here, name, detectors),
-            transport=context.another_transport(),
-        )
+        own = replace(context, detector=another_detector(name), transport=context.another_transport())
         return SwitchMulticast(own, controller, name, address, Streams.of_workers(context.world_size, context.slots))
 
     return make
 
 
 def scatter_maker(
-    context: RankContext, here: LaunchEnvironment, job: str, detectors: ExitStack
+    context: RankContext, job: str, another_detector: Callable[[str], FailureDetector]
 ) -> Callable[[str, str], SwitchReduceScatter]:
     """Return a function that joins a job of reduce-scatters of the workers at each call. See
     RankContext.another_scatter.
@@ -154,18 +151,28 @@ def scatter_maker(
 
     def make(controller: str, address: str) -> SwitchReduceScatter:
         name = f"{job}-owners{next(calls)}"
-        own = replace(context, detector=_another_detector(context, here, name, detectors))
+        own = replace(context, detector=another_detector(name))
         return SwitchReduceScatter(own, controller, name, address)
 
     return make
 
 
-def _another_detector(context: RankContext, here: LaunchEnvironment, job: str, detectors: ExitStack) -> FailureDetector:
-    """Heartbeats of one more job of the workers."""
+def detector_maker(
+    context: RankContext, host: str, port: int, detectors: ExitStack
+) -> Callable[[str], FailureDetector]:
+    """Return a function that begins the heartbeats of one more job of the workers, given the job's name.
+
+    Args:
+        host, port: of the torch store.
+    """
     silence_s = context.detector.silence_s
-    detector = FailureDetector(here.host, here.port, job, context.rank, context.world_size, silence_s=silence_s)
-    detectors.callback(detector.close)
-    return detector
+
+    def make(job: str) -> FailureDetector:
+        detector = FailureDetector(host, port, job, context.rank, context.world_size, silence_s=silence_s)
+        detectors.callback(detector.close)
+        return detector
+
+    return make
 
 
 def part_maker(

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -19,8 +20,10 @@ from hostlib.errors import HostlibError, RunError
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import FabricUse
+from hostlib.staging.completion_threads import CompletionThreads
 from hostlib.staging.request import wire_dtype
 from hostlib.system.serial_executor import SerialExecutor
+from hostlib.transport.agreement import Agreement
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import refuse
 from hostlib.transport.transport import FabricEnd, MulticastTransport
@@ -75,10 +78,15 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Executing:
-    """A collective's executor, and the lane in which it runs."""
+    """A collective's executor, and the lane in which it runs.
+
+    Attributes:
+        confirm: confirms that all ranks' tensors are alike, where nothing else does.
+    """
 
     executor: TensorExecutor
     lane: Lane
+    confirm: Agreement | None = None
 
 
 class RankCollectives:
@@ -90,19 +98,32 @@ class RankCollectives:
 
     Args:
         controller, address: for mechanisms whose words the switch multicasts; see hostlib.fabric.multicast.
+        completing: gives the threads that complete a collective's futures, and so run callbacks, which may begin
+            others; None to complete them in the thread that does the collective.
     """
 
-    def __init__(self, mechanism: Mechanism, context: RankContext, controller: str, address: str) -> None:
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        context: RankContext,
+        controller: str,
+        address: str,
+        completing: Callable[[Collective], CompletionThreads] | None = None,
+    ) -> None:
         self._mechanism, self._context = mechanism, context
         self._controller, self._address = controller, address
+        self._completing = completing
         self._executing: dict[Collective, Executing] = {}
         self._lanes: list[Lane] = []
         self._multicast: tuple[MulticastTransport, Lane] | None = None
         self._lock = threading.Lock()
         self._closed = False
 
-    def reduce_scatter(self, output: Tensor, values: Tensor, average: bool) -> Future:
+    def reduce_scatter(self, output: Tensor, values: Tensor, average: bool, future: Future | None = None) -> Future:
         """Sum or average `values` over the ranks; `output` gets this rank's shard.
+
+        Args:
+            future: is completed and returned, if there is one already; so for the others.
 
         Raises:
             HostlibError: the mechanism cannot do it on hosts, or the tensors do not fit.
@@ -111,15 +132,18 @@ class RankCollectives:
         dtype = wire_dtype(values, average)
 
         def scatter(executor: TensorExecutor) -> None:
+            confirm = self._executing[Collective.REDUCE_SCATTER].confirm
+            if confirm is not None:
+                confirm.confirm(values.numel(), values.dtype, average)
             # Sums are taken in place, and the caller's values stay.
             work = values.detach().to(dtype, copy=True, memory_format=torch.contiguous_format).view(-1)
             executor.execute(work, average)
             mine = work.narrow(0, self._context.rank * output.numel(), output.numel())
             output.detach().copy_(mine.view(output.shape))
 
-        return self._put(Collective.REDUCE_SCATTER, scatter, output)
+        return self._put(Collective.REDUCE_SCATTER, scatter, output, future)
 
-    def all_gather(self, output: Tensor, values: Tensor) -> Future:
+    def all_gather(self, output: Tensor, values: Tensor, future: Future | None = None) -> Future:
         """Gather the ranks' `values` in `output`, in the order of ranks. Any dtype; bit for bit. Raises HostlibError."""
         self._require_shards("all-gather", values, output)
 
@@ -129,9 +153,9 @@ class RankCollectives:
             executor.execute(work.view(-1).view(torch.uint8))
             _give_back(work, output)
 
-        return self._put(Collective.ALL_GATHER, gather, output)
+        return self._put(Collective.ALL_GATHER, gather, output, future)
 
-    def broadcast(self, tensor: Tensor, root: int) -> Future:
+    def broadcast(self, tensor: Tensor, root: int, future: Future | None = None) -> Future:
         """Give all ranks the root's values. Any dtype; bit for bit. Raises HostlibError."""
         _require_dense("broadcast", tensor)
         if not 0 <= root < self._context.world_size:
@@ -142,7 +166,7 @@ class RankCollectives:
             executor.execute(work.view(-1).view(torch.uint8), root=root)
             _give_back(work, tensor)
 
-        return self._put(Collective.BROADCAST, spread, tensor)
+        return self._put(Collective.BROADCAST, spread, tensor, future)
 
     def _require_shards(self, what: str, shard: Tensor, whole: Tensor) -> None:
         for tensor in (shard, whole):
@@ -156,8 +180,10 @@ class RankCollectives:
                 f"not {whole.numel()}"
             )
 
-    def _put(self, collective: Collective, do: Callable[[TensorExecutor], None], result: Tensor) -> Future:
-        future: Future = torch.futures.Future()
+    def _put(
+        self, collective: Collective, do: Callable[[TensorExecutor], None], result: Tensor, given: Future | None
+    ) -> Future:
+        future: Future = torch.futures.Future() if given is None else given
         since = time.monotonic()
         with self._lock:
             if self._closed:
@@ -165,22 +191,36 @@ class RankCollectives:
             if collective not in self._executing:
                 self._executing[collective] = self._make(collective)
             executor, lane = self._executing[collective].executor, self._executing[collective].lane
+            complete = self._completion(collective)
+
+            def attempt() -> Exception | None:
+                if lane.broken is not None:
+                    return lane.broken
+                try:
+                    with torch.no_grad():
+                        do(executor)
+                    return None
+                except OverflowError as refused:  # by all ranks, which go on
+                    return refused
+                except HostlibError as error:
+                    lane.broken = error
+                except Exception as error:
+                    lane.broken = self._context.explain(since, error)
+                return lane.broken
 
             def job() -> None:
-                if lane.broken is None:
-                    try:
-                        with torch.no_grad():
-                            do(executor)
-                        future.set_result(result)
-                        return
-                    except HostlibError as error:
-                        lane.broken = error
-                    except Exception as error:
-                        lane.broken = self._context.explain(since, error)
-                refuse(future, lane.broken)
+                error = attempt()
+                complete(partial(future.set_result, result) if error is None else partial(refuse, future, error))
 
             lane.thread.put(job)
         return future
+
+    def _completion(self, collective: Collective) -> Callable[[Callable[[], None]], None]:
+        """What runs the completion of a collective that begins now."""
+        if self._completing is None:
+            return lambda job: job()
+        threads = self._completing(collective)
+        return partial(threads.put, place=threads.reserve())
 
     def _make(self, collective: Collective) -> Executing:
         mechanism, context = self._mechanism.of(collective), self._context
@@ -202,7 +242,7 @@ class RankCollectives:
         )
         lane = lane or self._lane(collective.value)
         lane.messengers.append(executor)
-        return Executing(executor, lane)
+        return Executing(executor, lane, Agreement(context, context.another_gloo()) if context.in_script else None)
 
     def _multicasting(self) -> tuple[MulticastTransport, Lane]:
         if self._multicast is None:

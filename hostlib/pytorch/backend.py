@@ -1,4 +1,4 @@
-"""The `torch.distributed` backend "netfold": sums and averages with a mechanism, everything else with Gloo.
+"""The `torch.distributed` backend "netfold": sums and shards by a mechanism, everything else by Gloo.
 
 Importing this module registers it; docs/torch.md describes its behaviour, its setup and the variables of its
 environment.
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from hostlib.errors import HostlibError, RunError
 from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism
+from hostlib.pytorch.group_collectives import GroupCollectives
 from hostlib.pytorch.group_settings import GroupSettings
 from hostlib.pytorch.reduction import Reduction, require_dense, require_summable
 from hostlib.pytorch.sum_streams import SumStreams
@@ -50,7 +51,7 @@ def _raising(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
 
 
 class NetfoldProcessGroup(dist.ProcessGroup):
-    """A process group whose all-reduce and reduce-scatter use a mechanism, which is set up at the first sum.
+    """A process group whose sums, shards and broadcasts use a mechanism, each kind set up at its first use.
 
     Raises:
         HostlibError: an unknown mechanism or fallback, a missing library, an illegal number or address in the
@@ -73,6 +74,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
                 group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._sums: SumStreams | None = None
+        self._collectives: GroupCollectives | None = None
         if world_size == 1:
             return
         # The store belongs to this group alone, so its keys are unique, and this group's name is, too.
@@ -80,6 +82,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             store.set("netfold/job", f"torch-{uuid.uuid4().hex[:12]}")
         job = store.get("netfold/job").decode()
         self._sums = SumStreams(settings, host, port, job, rank, world_size)
+        self._collectives = GroupCollectives(settings, host, port, job, rank, world_size, self._sums.detector)
         _open.add(self)
 
     def getBackendName(self) -> str:
@@ -88,7 +91,12 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     @property
     def failures(self) -> list[dict[str, Any]]:
         """One record for each failure of the fabric; see docs/failures.md."""
-        return [] if self._sums is None else self._sums.failures
+        return [failure for each in self._kinds for failure in each.failures]
+
+    @property
+    def _kinds(self) -> list[SumStreams | GroupCollectives]:
+        """What the mechanism does; in the order in which all ranks close them. The sums have the group's heartbeats."""
+        return [each for each in (self._collectives, self._sums) if each is not None]
 
     # ---- collectives of the mechanism -------------------------------------------------------------------------------
 
@@ -115,8 +123,11 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             raise HostlibError(f"reduce-scatter takes one output, and as many inputs as ranks ({self.size()})")
         parts = [part.detach().reshape(-1) for part in inputs[0]]
         sizes = [part.numel() for part in parts]
+        whole, operation = torch.cat(parts), _operation(opts)
+        if len(set(sizes)) == 1:
+            return self._work([self._shard(outputs[0], whole, operation)])
         first = sum(sizes[: self.rank()])
-        return self._work([self._share(outputs[0], torch.cat(parts), first, sizes[self.rank()], _operation(opts))])
+        return self._work([self._share(outputs[0], whole, first, sizes[self.rank()], operation)])
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         """Reduce a tensor of equal shares, one for each rank; each rank keeps its own."""
@@ -127,23 +138,34 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
         """As reduce_scatter_single for several tensors, with one work handle."""
-        operation, shares = _operation(opts), []
-        for output, whole in zip(outputs, inputs, strict=True):
-            size = whole.numel() // self.size()
-            if size * self.size() != whole.numel():
-                raise HostlibError(f"reduce-scatter: {whole.numel()} elements are not {self.size()} equal shares")
-            copy = whole.detach().reshape(-1).clone()
-            shares.append(self._share(output, copy, self.rank() * size, size, operation))
-        return self._work(shares)
+        operation = _operation(opts)
+        return self._work(
+            [self._shard(output, whole, operation) for output, whole in zip(outputs, inputs, strict=True)]
+        )
 
     # The names of these methods before torch 2.13.
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
+    def _shard(self, output: Tensor, whole: Tensor, operation: Any) -> tuple[Future[Any], Finish]:
+        """Reduce a tensor of equal shares: by the mechanism's reduce-scatter, or of the sum each rank keeps its own."""
+        size = whole.numel() // self.size()
+        if size * self.size() != whole.numel():
+            raise HostlibError(f"reduce-scatter: {whole.numel()} elements are not {self.size()} equal shares")
+        if self._collectives is not None and operation.op in AVERAGES:
+            require_summable("reduce-scatter", output)
+            require_dense("reduce-scatter", whole)
+            divides = AVERAGES[operation.op] and not whole.is_floating_point()
+            future = self._collectives.reduce_scatter(output, whole, AVERAGES[operation.op] and not divides)
+            if future is not None:
+                return future, lambda: _quotient(output, self.size()) if divides else output
+        copy = whole.detach().reshape(-1).clone()
+        return self._share(output, copy, self.rank() * size, size, operation)
+
     def _share(
         self, output: Tensor, whole: Tensor, first: int, size: int, operation: Any
     ) -> tuple[Future[Any], Finish]:
-        """Reduce a copy of which this rank keeps its share: the fabric has no reduce-scatter."""
+        """Reduce a copy of which this rank keeps its share."""
         require_summable("reduce-scatter", output)
         if output.numel() != size or output.dtype != whole.dtype:
             raise HostlibError(
@@ -159,12 +181,71 @@ class NetfoldProcessGroup(dist.ProcessGroup):
 
         return self._reduce("reduce-scatter", whole, operation)[0], keep
 
+    # ---- gathers and broadcasts, which the mechanism does if the switch multicasts for it ---------------------------
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
+        """Gather the ranks' tensors, which have one size, in one tensor."""
+        return self._gathered([output], [input]) or self._by_gloo("_allgather_base", output, input, opts)
+
+    # The name of this method before torch 2.13.
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> dist.Work:
+        """As all_gather_single for several tensors, with one work handle."""
+        return self._gathered(outputs, inputs) or self._by_gloo(
+            "allgather_into_tensor_coalesced", outputs, inputs, opts
+        )
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
+
+    @_raising
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:
+        """Gather the ranks' tensors, each in a tensor of its own."""
+        alike = len(outputs) == len(inputs) == 1 and len(outputs[0]) == self.size()
+        if alike and all(each.shape == inputs[0].shape and each.dtype == inputs[0].dtype for each in outputs[0]):
+            whole = inputs[0].new_empty(self.size() * inputs[0].numel())
+            future = None if self._collectives is None else self._collectives.all_gather(whole, inputs[0])
+            if future is not None:
+                return self._work([(future, lambda: _dealt(whole, outputs[0]))])
+        return self._by_gloo("allgather", outputs, inputs, opts)
+
+    @_raising
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
+        """Give all ranks a rank's tensor."""
+        if len(tensors) == 1 and opts.rootTensor == 0 and self._collectives is not None:
+            future = self._collectives.broadcast(tensors[0], opts.rootRank)
+            if future is not None:
+                return self._work([(future, lambda: tensors[0])])
+        return self._by_gloo("broadcast", tensors, opts)
+
+    def _gathered(self, outputs: list[Tensor], inputs: list[Tensor]) -> dist.Work | None:
+        """Gather some tensors at least by the mechanism; None if it gathers none of them."""
+        if self._collectives is None:
+            return None
+        pairs = list(zip(outputs, inputs, strict=True))
+        with torch_errors():
+            futures = [self._collectives.all_gather(output, tensor) for output, tensor in pairs]
+        if not any(futures):
+            return None
+        parts: list[tuple[Future[Any], Finish]] = []
+        for (output, tensor), future in zip(pairs, futures, strict=True):
+            coming = future or self._gloo._allgather_base(output, tensor).get_future()
+            parts.append((coming, partial(_itself, output)))
+        return self._work(parts)
+
+    def _by_gloo(self, name: str, *arguments: Any) -> dist.Work:
+        given = arguments if arguments[-1] is not None else arguments[:-1]
+        call = getattr(self._gloo, name)
+        work: dist.Work = staged(name, call, given) if name in RECEIVED else call(*given)
+        return work
+
     def _reduce(self, what: str, tensor: Tensor, operation: Any) -> tuple[Future[Any], Finish]:
         """Begin to reduce a tensor: its future, and what computes the result once that is complete."""
         if operation.op == dist.ReduceOp.AVG and not (
             tensor.is_floating_point() or tensor.is_complex() or self._strict
         ):
-            return self._reduce_whole_numbers(what, tensor)
+            future, finish = self._reduce(what, tensor, dist.ReduceOp(dist.ReduceOp.SUM))
+            return future, lambda: _quotient(finish(), self.size())
         summed = operation.op in AVERAGES and tensor.dtype in DTYPES and tensor.layout == torch.strided
         if self._strict and operation.op not in AVERAGES:
             name = str(operation.op).rpartition(".")[2]
@@ -176,11 +257,6 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         if tensor.layout == torch.strided:
             require_dense(what, tensor)
         return self._reduce_by_gloo(tensor, operation)
-
-    def _reduce_whole_numbers(self, what: str, tensor: Tensor) -> tuple[Future[Any], Finish]:
-        """Average integers as NCCL does: the quotient without its fraction."""
-        future, finish = self._reduce(what, tensor, dist.ReduceOp(dist.ReduceOp.SUM))
-        return future, lambda: finish().div_(self.size(), rounding_mode="trunc")
 
     def _reduce_by_gloo(self, tensor: Tensor, operation: Any) -> tuple[Future[Any], Finish]:
         options = dist.AllreduceOptions()
@@ -209,22 +285,19 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         self._leave(graceful=False)
 
     def _leave(self, graceful: bool) -> None:
-        if self in _open and self._sums is not None:
+        if self in _open:
             _open.discard(self)
             with torch_errors():
-                self._sums.close(graceful)
+                for each in self._kinds:
+                    each.close(graceful)
 
 
 # torch 2.13 calls methods that a Python class does not override with the interpreter's lock held. Gloo, whose threads
 # need that lock to release a tensor, then blocks forever. So these are passed on here, without the lock.
 PASSED_ON = (
-    "allgather",
-    "all_gather_single_coalesced",
-    "allgather_into_tensor_coalesced",
     "all_to_all_single",
     "alltoall_base",
     "barrier",
-    "broadcast",
     "recv",
     "recv_anysource",
     "send",
@@ -251,9 +324,26 @@ def _leave_all() -> None:
     """Leave the controller's jobs at exit, for scripts that end without `destroy_process_group`."""
     for group in list(_open):
         # Nobody waits any more for operations in progress.
-        over = group._sums is None or group._sums.done
+        over = all(each.done for each in group._kinds)
         with contextlib.suppress(HostlibError):
             group._leave(graceful=over)
+
+
+def _quotient(total: Tensor, divisor: int) -> Tensor:
+    """Divide integers in place as NCCL does: without a fraction."""
+    with torch.no_grad():
+        return total.div_(divisor, rounding_mode="trunc")
+
+
+def _dealt(whole: Tensor, outputs: list[Tensor]) -> Tensor:
+    with torch.no_grad():
+        for output, part in zip(outputs, whole.chunk(len(outputs)), strict=True):
+            output.copy_(part.view(output.shape))
+    return whole
+
+
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _operation(opts: Any) -> Any:
