@@ -1,7 +1,8 @@
 """The reduce-scatters, all-gathers and broadcasts of one process group that the mechanism does.
 
 They are made at their first use, as sums are (sum_streams.py), in jobs of their own: what reduces and what gathers runs at
-the same time. Those that callbacks begin go to Gloo, since their order is not the script's.
+the same time. They leave the group's sums room on the switch. Those that callbacks begin go to Gloo, since their order is
+not the script's.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from hostlib.collectives.bootstrap import detector_maker, multicast_maker, scatt
 from hostlib.collectives.rank_collectives import RankCollectives
 from hostlib.collectives.vendor import CLOSE_S
 from hostlib.errors import HostlibError, JoinError
+from hostlib.fabric.slot_choice import require_room
+from hostlib.protocol.slots import POOLS_OF_CHUNKS
 from hostlib.pytorch.future_waits import bind
 from hostlib.pytorch.group_context import meet, nobody_missing
 from hostlib.pytorch.group_settings import GroupSettings
@@ -29,6 +32,7 @@ from hostlib.schedules.schedule import FabricUse
 from hostlib.staging.completion_threads import CompletionThreads, completing
 from hostlib.staging.request import DTYPES
 from hostlib.transport.failure_detector import FailureDetector
+from hostlib.transport.rank_context import RankContext
 
 LEAST_BYTES = 256 << 10  # of what the switch multicasts: Gloo does less sooner
 
@@ -59,6 +63,8 @@ class GroupCollectives:
         self._settings, self._host, self._port, self._job = settings, host, port, f"{job}-shards"
         self._rank, self._world_size, self._detector = rank, world_size, detector
         self._made: RankCollectives | None = None
+        self._context: RankContext | None = None
+        self._placed: set[Collective] = set()
         self._refused: set[Collective] = set()  # which have no place on the switch
         self._completing: dict[Collective, CompletionThreads] = {}
         self._last: dict[Collective, Future[Tensor]] = {}
@@ -87,8 +93,12 @@ class GroupCollectives:
         return self._begin(Collective.ALL_GATHER, lambda made, future: made.all_gather(output, values, future))
 
     def broadcast(self, tensor: Tensor, root: int) -> Future[Tensor] | None:
-        """See RankCollectives; None for what Gloo must do. Raises HostlibError: a rank is missing."""
-        if not self._multicasts(Collective.BROADCAST, tensor):
+        """See RankCollectives; None for what Gloo must do. Raises HostlibError: a rank is missing.
+
+        It takes no place on the switch, which DDP would have for the one broadcast of its weights, but uses that of
+        all-gathers.
+        """
+        if Collective.ALL_GATHER not in self._placed or not self._multicasts(Collective.BROADCAST, tensor):
             return None
         return self._begin(Collective.BROADCAST, lambda made, future: made.broadcast(tensor, root, future))
 
@@ -116,6 +126,8 @@ class GroupCollectives:
             try:
                 if self._made is None:
                     self._made = self._make()
+                if collective not in self._placed:
+                    self._require_room(collective)
                 self._last[collective] = begin(self._made, future)
             except JoinError as error:
                 if self._settings.strict:
@@ -129,7 +141,16 @@ class GroupCollectives:
             except RuntimeError as error:
                 waited_s = time.monotonic() - begun
                 raise self._detector.explain(waited_s, lambda: nobody_missing(waited_s, collective.words)) from error
+            self._placed.add(collective)
         return future
+
+    def _require_room(self, collective: Collective) -> None:
+        """Raise JoinError, on all ranks, where its place would be that of the group's sums."""
+        settings, context = self._settings, self._context
+        if settings.mechanism.of(collective).fabric_use is not None:
+            assert context is not None, "of what is made"
+            leaves = context.slots * settings.lanes
+            require_room(context.gloo, self._rank, settings.controller, context.slots, leaves)
 
     def _completing_of(self, collective: Collective) -> CompletionThreads:
         if collective not in self._completing:
@@ -140,9 +161,11 @@ class GroupCollectives:
         settings = self._settings
         context = meet(settings, self._host, self._port, self._job, self._rank, self._world_size, self._detector)
         another_detector = detector_maker(context, self._host, self._port, self._detectors)
-        context = replace(
+        # A group takes as many slots for its streams of chunks as for a pool of sums.
+        streams = replace(context, slots=context.slots // POOLS_OF_CHUNKS)
+        self._context = context = replace(
             context,
-            another_multicast=multicast_maker(context, self._job, another_detector),
+            another_multicast=multicast_maker(streams, self._job, another_detector),
             another_scatter=scatter_maker(context, self._job, another_detector),
         )
         return RankCollectives(settings.mechanism, context, settings.controller, settings.address, self._completing_of)

@@ -1,0 +1,87 @@
+"""FSDP2 over the torch backend: weights and gradients travel in shards, through the switch alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hostlib.launch.fork_server import ForkServer
+from hostlib.pytorch.group_collectives import LEAST_BYTES
+from tests.conftest import Fabric, running_fabric
+from tests.forked import Ranks, loaded
+
+SCRIPT = Path(__file__).with_name("fsdp_ranks.py")
+RANKS, STEPS = 4, 4
+PACKET_BYTES = 1024  # of values
+PATIENCE_S = 100.0
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    with running_fabric(tmp_path_factory.mktemp("fabric")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    with loaded() as started:
+        yield started
+
+
+def trained(
+    forks: ForkServer, fabric: Fabric, folder: Path, **environment: str
+) -> tuple[list[dict[str, Any]], torch.Tensor, str]:
+    """What each rank saw, the weights, and what ranks said on standard error."""
+    folder.mkdir()
+    settings = {"NETFOLD_CONTROLLER": fabric.http, **environment}
+    ranks = Ranks(forks, folder, SCRIPT, folder, str(STEPS), count=RANKS, **settings)
+    _, errors = ranks.communicate(PATIENCE_S)
+    assert ranks.returncode == 0, errors
+    assert fabric.status()["jobs"] == []
+    each = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
+    assert len({seen["weights"] for seen in each}) == 1
+    assert each[0]["losses"][-1] < each[0]["losses"][0] / 2
+    return each, torch.load(folder / "weights0.pt"), errors
+
+
+def chunks(bytes_of_tensors: list[int]) -> int:
+    """Packets of values of whole tensors, each in a shard for each rank."""
+    return sum(RANKS * -(-each // RANKS // PACKET_BYTES) for each in bytes_of_tensors)
+
+
+def test_every_weight_and_gradient_goes_through_the_switch(fabric: Fabric, forks: ForkServer, tmp_path: Path) -> None:
+    before = fabric.status()["switches"][0]["events"]
+    each, weights, _ = trained(forks, fabric, tmp_path / "switch", NETFOLD_MECHANISM="inagg+mcast")
+    after = fabric.status()["switches"][0]["events"]
+    counted = {name: after[name] - before[name] for name in after}
+    assert all(seen["failures"] == [] for seen in each)
+    gathered, scattered = [size for size in each[0]["gathered"] if size >= LEAST_BYTES], each[0]["scattered"]
+    # Two layers before both passes, and the words' vectors before one; in the end those and matrices, each by itself.
+    assert len(gathered) == 5 * STEPS + 5 and len(scattered) == 3 * STEPS
+    assert counted["chunk"] == chunks(gathered)
+    assert counted["replica"] == (RANKS - 1) * counted["chunk"]
+    # A shard's sum, and its prologue's, leave the switch once, for the owner; what the others send of it meets there.
+    assert counted["sent_up"] == chunks(scattered) + RANKS * len(scattered)
+    assert counted["absorbed"] == (RANKS - 2) * counted["sent_up"]
+    # Nothing is left for all-reduces to do.
+    assert counted["completed"] == counted["down"] == 0
+    _, by_ring, _ = trained(forks, fabric, tmp_path / "ring", NETFOLD_MECHANISM="ring")
+    # Other orders of floating-point sums, and 28 bits for the largest value of each block.
+    torch.testing.assert_close(weights, by_ring, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("slots", "refused"), [("256", ["reduce-scatter"]), ("512", ["all-gather", "reduce-scatter"])])
+def test_shards_leave_sums_their_room(
+    slots: str, refused: list[str], fabric: Fabric, forks: ForkServer, tmp_path: Path
+) -> None:
+    _, weights, errors = trained(forks, fabric, tmp_path / "full", NETFOLD_SLOTS=slots)
+    for collective in ("all-gather", "reduce-scatter"):
+        said = f"no place on the switch for a group's {collective}: {slots} slots are needed, with {slots} left"
+        assert (said in errors) == (collective in refused)
+    _, by_gloo, _ = trained(forks, fabric, tmp_path / "gloo", NETFOLD_MECHANISM="gloo")
+    torch.testing.assert_close(weights, by_gloo, rtol=1e-4, atol=1e-4)
