@@ -18,7 +18,6 @@ from emulation.experiments.replay_worker import Barrier, WorkerReport, leave
 from emulation.experiments.worker_options import DONE, MEASURED, WARM_UP, TrainingOptions
 from hostlib.errors import RunError
 from hostlib.launch.launcher import OPTIONS_VARIABLE
-from hostlib.schedules.schedule import FabricUse
 from hostlib.strategies.strategy import choose
 from hostlib.train.loop import train
 from hostlib.train.options import TrainOptions
@@ -56,7 +55,7 @@ def train_measured(training: TrainingOptions, here: LaunchEnvironment) -> Worker
     report.peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # An engine's counters are of the whole run, warm-up included.
     engine = result["engine"][here.rank]
-    multicasts = choose(options.mechanism).mechanism.fabric_use is FabricUse.MULTICAST
+    multicasts = choose(options.mechanism).multicasts
     packets = done - begun if engine is None else PacketCounts.of(engine, here.port)
     report.packets, report.retransmits = packets.busier(multicasts), packets.again
     barrier.at(DONE)

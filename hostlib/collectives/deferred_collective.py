@@ -94,6 +94,10 @@ class DeferredCollective:
         completing: CompletionThreads = getattr(self._made, "completing", self._completing)  # NCCL's are the device's
         completing.put(job)
 
+    @property
+    def elements_per_packet(self) -> int:
+        return getattr(self._made, "elements_per_packet", 0)
+
     def stats(self) -> dict[str, int] | None:
         return None if self._made is None else self._made.stats()
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import Mechanism, find, registered
 from hostlib.models.layer_info import LayerInfo
-from hostlib.schedules.schedule import server, worker
+from hostlib.schedules.contract import Collective
+from hostlib.schedules.schedule import FabricUse, server, worker
 from hostlib.strategies import builtin
 from hostlib.strategies.plan import Plan, PlanContext
 from hostlib.strategies.strategy_spec import StrategySpec
@@ -171,6 +172,14 @@ class Choice:
     @property
     def needs_fabric(self) -> bool:
         return self.mechanism.needs_fabric or self.strategy.needs_fabric
+
+    @property
+    def multicasts(self) -> bool:
+        """Whether hosts receive what a switch multicasts of other hosts' words."""
+        used = [self.mechanism.fabric_use]
+        if self.strategy.spec.sharded and Collective.ALL_GATHER in self.mechanism.collectives:
+            used = [self.mechanism.of(Collective.ALL_GATHER).fabric_use]
+        return FabricUse.MULTICAST in used or self.strategy.needs_fabric
 
     @property
     def server_hosts(self) -> tuple[str, ...]:

@@ -83,6 +83,10 @@ class Trainer(Protocol):
         """The whole model with its current weights, the same on every rank. All ranks must call it together."""
         ...
 
+    def stats(self) -> dict[str, int] | None:
+        """The counters of the packet engines of its own, beside its context's collective's; None without any."""
+        ...
+
     def close(self, graceful: bool = True) -> None:
         """End after the last step. Not `graceful`: after a failure, without waiting for other ranks."""
         ...
@@ -103,6 +107,9 @@ class DataParallel:
 
     def whole(self) -> nn.Module:
         return self.model
+
+    def stats(self) -> dict[str, int] | None:
+        return None
 
     def close(self, graceful: bool = True) -> None:
         """Do nothing: the collective's creator closes it."""

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from hostlib.collectives.bootstrap import join_group
 from hostlib.collectives.collective import Collective, chunks
 from hostlib.collectives.create import create_collective
+from hostlib.collectives.deferred_collective import DeferredCollective
+from hostlib.collectives.rank_collectives import added_up
 from hostlib.collectives.scheduled_collective import ScheduledCollective
 from hostlib.collectives.serve import serve
 from hostlib.collectives.vendor import LibraryCollective
@@ -78,7 +80,8 @@ def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dic
             _serve(options, choice, rank_context, job, here.rank - workers)
             return {}
         summing, job = _summing(choice, rank_context, job)
-        collective = create_collective(
+        create = partial(
+            create_collective,
             choice.mechanism,
             summing,
             options.controller,
@@ -87,6 +90,8 @@ def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dic
             fallback=options.fallback,
             lanes=options.lanes,
         )
+        # What has shards may never sum a whole tensor, and then needs no place on a switch for it.
+        collective = DeferredCollective(job, create) if choice.strategy.spec.sharded else create()
         finished = False
         trainer = None
         try:
@@ -162,7 +167,7 @@ class Run:
         here: LaunchEnvironment,
         trainer: Trainer,
         data: Split,
-        collective: ScheduledCollective | LibraryCollective,
+        collective: ScheduledCollective | LibraryCollective | DeferredCollective,
         transport: Transport,
         report: Report,
     ) -> None:
@@ -198,7 +203,7 @@ class Run:
         mine = {
             "sha256": _digest(model),
             "link": asdict(carried),
-            "engine": self.collective.stats(),
+            "engine": self._engine(),
             "failures": self.collective.failures,
             "times": _steady(times),
             "correct": self._correct(model),
@@ -218,10 +223,14 @@ class Run:
 
     def _link_bytes(self) -> ByteCounts:
         # For messages of libraries, only the kernel has counts.
-        counted = self.transport.carried if isinstance(self.collective, ScheduledCollective) else None
+        counted = None if isinstance(self.collective, LibraryCollective) else self.transport.carried
         carried = tcp_bytes(leave_out_port=self.here.port) if counted is None else counted
-        engine = self.collective.stats()
+        engine = self._engine()
         return carried + ByteCounts(engine["bytes_sent"], engine["bytes_received"]) if engine else carried
+
+    def _engine(self) -> dict[str, int] | None:
+        """The counters of this rank's packet engines, added up; None without an engine."""
+        return added_up([self.collective.stats(), self.trainer.stats()])
 
     def _save(self, model: nn.Module) -> None:
         if self.options.save is None or self.here.rank != 0:

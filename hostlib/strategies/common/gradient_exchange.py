@@ -37,6 +37,10 @@ class LayerExchange(Protocol):
     @property
     def notes(self) -> dict[str, Any]: ...
 
+    def stats(self) -> dict[str, int] | None:
+        """The counters of its packet engine; None without one."""
+        ...
+
     def step(self, layers: list[Connected]) -> None:
         """Prepare for a backward pass.
 
@@ -88,6 +92,8 @@ class Way(Protocol):
     @property
     def notes(self) -> dict[str, Any]: ...
 
+    def stats(self) -> dict[str, int] | None: ...
+
     def begin(self, parts: list[Tensor], mine: int, number: int) -> list[Pending]:
         """Send this rank's part and receive the others into their places in `parts`; `number`: of the layer."""
         ...
@@ -108,6 +114,9 @@ class ByPeers:
     @property
     def notes(self) -> dict[str, Any]:
         return {}
+
+    def stats(self) -> dict[str, int] | None:
+        return None
 
     def begin(self, parts: list[Tensor], mine: int, number: int) -> list[Pending]:
         tag, others = HEADER_TAG + 1 + number, [rank for rank in range(len(parts)) if rank != mine]
@@ -130,6 +139,9 @@ class BySwitch:
     @property
     def notes(self) -> dict[str, Any]:
         return {"fabric_failures": self._multicast.failures}
+
+    def stats(self) -> dict[str, int] | None:
+        return self._multicast.stats()
 
     def begin(self, parts: list[Tensor], mine: int, number: int) -> list[Pending]:
         messages = [self._multicast.receive(rank, part) for rank, part in enumerate(parts) if rank != mine]
@@ -156,6 +168,9 @@ class Broadcast:
     @property
     def notes(self) -> dict[str, Any]:
         return self._way.notes
+
+    def stats(self) -> dict[str, int] | None:
+        return self._way.stats()
 
     def step(self, layers: list[Connected]) -> None:
         """Do nothing: no server needs to be told."""
@@ -194,6 +209,9 @@ class Owners:
     @property
     def notes(self) -> dict[str, Any]:
         return {}
+
+    def stats(self) -> dict[str, int] | None:
+        return None
 
     def step(self, layers: list[Connected]) -> None:
         self._layers = len(layers)

@@ -47,6 +47,9 @@ class LayerWise(DataParallel):
     def notes(self) -> dict[str, Any]:
         return self._exchange.notes
 
+    def stats(self) -> dict[str, int] | None:
+        return self._exchange.stats()
+
     def step(self, inputs: Tensor, labels: Tensor) -> float:
         self.model.zero_grad(set_to_none=False)
         for layer in self._layers:

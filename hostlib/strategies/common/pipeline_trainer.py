@@ -121,6 +121,9 @@ class PipelineTrainer:
                 value.data.copy_(whole)
         return self._model
 
+    def stats(self) -> dict[str, int] | None:
+        return None
+
     def close(self, graceful: bool = True) -> None:
         """Do nothing: the collective's creator closes it, and the groups end with the process."""
 

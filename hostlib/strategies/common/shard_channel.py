@@ -62,6 +62,10 @@ class ShardChannel:
         """Gather the ranks' shards, bit for bit."""
         return self._collectives.all_gather(whole, shard)
 
+    def stats(self) -> dict[str, int] | None:
+        """The counters of all packet engines, added up; None without an engine."""
+        return self._collectives.stats()
+
     def close(self, graceful: bool) -> None:
         """End; see Trainer.close."""
         self._collectives.close(graceful)

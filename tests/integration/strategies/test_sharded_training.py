@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,8 +54,10 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield fabric.http
 
 
-def run(folder: Path, controller: str, mechanism: str, workers: int, steps: int) -> tuple[list[str], dict[str, Tensor]]:
-    """The ranks' digests, and the weights."""
+def run(
+    folder: Path, controller: str, mechanism: str, workers: int, steps: int
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The result, and the weights."""
     path = folder / f"{mechanism.replace('/', ',')}-{workers}-{steps}.pt"
     words = {
         "mechanism": mechanism,
@@ -67,7 +70,7 @@ def run(folder: Path, controller: str, mechanism: str, workers: int, steps: int)
         "save": path,
     }
     result = trained(*(text for name, value in words.items() for text in (f"--{name}", str(value))))
-    return result["weights_sha256"], torch.load(path)
+    return result, torch.load(path)
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -77,7 +80,15 @@ def test_ranks_have_the_same_bits_and_bsps_weights(
     strategy: str, mechanism: str, workers: int, tmp_path: Path, controller: str
 ) -> None:
     for steps in (1, STEPS):
-        digests, weights = run(tmp_path, controller, f"{strategy}/{mechanism}", workers, steps)
+        result, weights = run(tmp_path, controller, f"{strategy}/{mechanism}", workers, steps)
+        digests = result["weights_sha256"]
+        for rank, engine in enumerate(result["engine"]):
+            # Shards go through the switch; no place is taken for whole tensors, which are not summed.
+            assert (engine is not None) == (mechanism == "inagg+mcast")
+            # The engine's count is of the whole run, with the last gathers of the whole model.
+            carried = result["link_bytes"][f"rank{rank}"]["sent"]
+            assert carried > 0 and (engine is None or (engine["bytes_sent"] > 0 and carried > engine["bytes_sent"] / 2))
+        assert result["elements_per_packet"] is None
         assert len(digests) == workers and len(set(digests)) == 1
         _, expected = run(tmp_path, controller, f"bsp/{mechanism}", workers, steps)
         assert weights.keys() == expected.keys()

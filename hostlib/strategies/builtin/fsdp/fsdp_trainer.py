@@ -99,6 +99,9 @@ class FullySharded:
             unit.wait()
         return self.model
 
+    def stats(self) -> dict[str, int] | None:
+        return self._channel.stats()
+
     def close(self, graceful: bool = True) -> None:
         self._channel.close(graceful)
 

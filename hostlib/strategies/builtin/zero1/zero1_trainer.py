@@ -73,5 +73,8 @@ class ShardedOptimiser:
     def whole(self) -> nn.Module:
         return self.model
 
+    def stats(self) -> dict[str, int] | None:
+        return self._channel.stats()
+
     def close(self, graceful: bool = True) -> None:
         self._channel.close(graceful)
