@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from hostlib.pytorch.ddp_hook import HookState
+from hostlib.strategies.common.gradient_hooks import when_complete
 
 MIB = 1 << 20
 
@@ -52,7 +52,7 @@ class Buckets:
         self._begun = 0
         for number, bucket in enumerate(self._buckets):
             for parameter in bucket:
-                parameter.register_post_accumulate_grad_hook(partial(self._ready, number))
+                when_complete(parameter, self._ready, number)
         self.reset()
 
     @property
@@ -65,7 +65,7 @@ class Buckets:
         self._lacking = [len(bucket) for bucket in self._buckets]
         self._begun = 0
 
-    def _ready(self, number: int, parameter: Tensor) -> None:
+    def _ready(self, number: int) -> None:
         self._lacking[number] -= 1
         while self._begun < len(self._buckets) and self._lacking[self._begun] == 0:
             self._begin()

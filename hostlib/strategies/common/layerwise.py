@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +15,7 @@ from hostlib.pytorch.ddp_hook import HookState
 from hostlib.pytorch.step_times import StepTimes
 from hostlib.strategies.common.buckets import Averages, Buckets, Carrier, spread
 from hostlib.strategies.common.gradient_exchange import LayerExchange
+from hostlib.strategies.common.gradient_hooks import when_complete
 from hostlib.strategies.common.linear_factors import Connected, connected_layers
 from hostlib.strategies.trainer import DataParallel, TrainerContext
 
@@ -40,6 +40,7 @@ class LayerWise(DataParallel):
         self._layers = connected_layers(context.model)
         self._exchange, self._choose = exchange, choose
         self._carrier = carrier(self.state)
+        self._chosen: list[Connected] = []
         self._buckets: Buckets | None = None
         self._under_way: list[tuple[Connected, Future[Tensor]]] = []
 
@@ -72,12 +73,14 @@ class LayerWise(DataParallel):
         taken = {id(p) for layer in chosen for p in self._taken(layer)}
         rest = [p for p in self.model.parameters() if p.requires_grad and id(p) not in taken]
         buckets = Buckets(rest, self.context.bucket_mb, self._carrier)
+        self._chosen = chosen
         for number, layer in enumerate(chosen):
-            layer.when_ready(partial(self._begin, number, len(buckets.sizes)))
+            when_complete(layer.module.weight, self._begin, number, len(buckets.sizes) + number)
         return buckets
 
-    def _begin(self, number: int, buckets: int, layer: Connected) -> None:
-        future = self._exchange.begin(number, layer, self.state.step, buckets + number)
+    def _begin(self, number: int, bucket: int) -> None:
+        layer = self._chosen[number]
+        future = self._exchange.begin(number, layer, self.state.step, bucket)
         self._under_way.append((layer, future))
 
     def _taken(self, layer: Connected) -> list[Tensor]:

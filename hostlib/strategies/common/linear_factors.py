@@ -7,7 +7,6 @@ gradient v, its sufficient factors.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -59,10 +58,6 @@ class Connected:
         """Prepare for a forward pass."""
         self.inputs.clear()
         self.gradients.clear()
-
-    def when_ready(self, do: Callable[[Connected], None]) -> None:
-        """Call `do` whenever the backward pass has completed this layer."""
-        self.module.weight.register_post_accumulate_grad_hook(lambda _: do(self))
 
     def _forward(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> None:
         if torch.is_grad_enabled() and output.requires_grad:

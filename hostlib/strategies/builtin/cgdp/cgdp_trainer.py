@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from hostlib.pytorch.step_times import Span, StepTimes
 from hostlib.strategies.builtin.cgdp.cgdp_options import Options
 from hostlib.strategies.builtin.cgdp.cost_model import Search, partition
+from hostlib.strategies.common.gradient_hooks import when_complete
 from hostlib.strategies.trainer import DataParallel, TrainerContext
 
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.GroupNorm)
@@ -98,8 +99,9 @@ class HostAccumulating(DataParallel):
         self._backward: Backward | None = None
         self.parts: list[ChunkBuffer] = []
         self._part_of: dict[nn.Parameter, int] = {}
-        for parameter in self._part_of_each(1):
-            parameter.register_post_accumulate_grad_hook(self._ready)
+        self._parameters = list(self._part_of_each(1))
+        for number, parameter in enumerate(self._parameters):
+            when_complete(parameter, self._ready, number)
         self.search = Search(options.step, options.range, options.interval, len(layers)) if not options.chunk else None
         self.cut(options.chunk or 1)
         self._steps, self._since_ns = 0, 0
@@ -126,9 +128,9 @@ class HostAccumulating(DataParallel):
         tried = {} if self.search is None else {"chunk_sizes_tried": [trial.chunk for trial in self.search.trials]}
         return {"chunk_size": size or "the search for it was not over", **tried}
 
-    def _ready(self, parameter: nn.Parameter) -> None:
+    def _ready(self, number: int) -> None:
         assert self._backward is not None
-        self._backward.ready(self._part_of[parameter])
+        self._backward.ready(self._part_of[self._parameters[number]])
 
     def _send(self, number: int, values: Tensor) -> Any:
         self.state.buckets.append(values.numel())

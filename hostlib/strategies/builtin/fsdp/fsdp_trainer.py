@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hostlib.pytorch.ddp_hook import HookState
 from hostlib.pytorch.step_times import StepTimes
+from hostlib.strategies.common.gradient_hooks import when_complete
 from hostlib.strategies.common.shard_channel import Future, ShardChannel, ShardedParameters
 from hostlib.strategies.trainer import TrainerContext
 
@@ -120,7 +121,7 @@ class FullySharded:
             module.register_forward_pre_hook(partial(self._before_forward, needed))
             module.register_forward_hook(partial(self._after_forward, needed))
         for parameter, unit in unit_of.items():
-            parameter.register_post_accumulate_grad_hook(partial(self._has_gradient, unit))
+            when_complete(parameter, self._has_gradient, self._units.index(unit))
 
     def _before_forward(self, units: list[Unit], module: nn.Module, inputs: Any) -> None:
         if not self._in_step:
@@ -150,7 +151,8 @@ class FullySharded:
         if before >= 0:
             self._uses[before].gather()
 
-    def _has_gradient(self, unit: Unit, parameter: Tensor) -> None:
+    def _has_gradient(self, number: int) -> None:
+        unit = self._units[number]
         unit.lacking -= 1
         if unit.lacking == 0:
             self._scatter(unit)
