@@ -180,7 +180,7 @@ class SwitchMulticast:
         self._sent = self._completed = 0
         self._stalled_s = 0.0
         self._by_hosts = False
-        self._found = 0  # failures that this host has found, or heard of
+        self._found = 0  # failures that this host has found
         self._ended, self._cancelled = threading.Event(), threading.Event()
         self._broken: HostlibError | None = None
         self._failures: list[Failure] = []
@@ -460,13 +460,14 @@ class SwitchMulticast:
                 if self._ended.is_set():
                     return
                 session = returning.adopted()
-                if session is not None:
+                is_it = session is not None and session.place.epoch == self._common.epoch
+                if is_it:
                     self._returning, self._next, self._still_since = None, session, time.monotonic()
             begun = [line.count for line in self._lines]
-        if session is not None:
+        if is_it:
             self._common.tell(begun)
         else:  # It was lost at the last moment.
-            self._begin_returning(self.session)
+            self._begin_returning(session or self.session)
 
     def _return_or_not(self, session: FabricSession) -> None:
         """Return if all hosts have told which messages they have begun, or give up if that will never be."""
