@@ -327,11 +327,11 @@ class Playing:
         """All messages were as they had been sent."""
         self.rounds.end()
         assert [each.result(LONG_S) for each in self.results] == [0] * len(self.hosts)
-        counts = {len(host.failures) for host in self.hosts}
-        assert len(counts) == 1
         for host in self.hosts:
-            *earlier, last = host.failures
-            assert all(each["returned"] and each["by_hosts"] > 0 for each in earlier) and last["by_hosts"] > 0
+            # On a busy machine a switch that is only slow may be left, too, and shortly before the end for good.
+            assert all(failure["returned"] for failure in host.failures[:-1])
+            assert sum(failure["by_hosts"] for failure in host.failures) > 0
+        assert len({len(host.failures) for host in self.hosts}) == 1
 
 
 @contextmanager
