@@ -137,7 +137,6 @@ class SwitchAggregation:
         self._begun = 0
         self._completed = 0
         self._in_fabric = True
-        self._spoiled = 0
         self._returning: Returning | None = None
         self._failures: list[Failure] = []
         self._refused: dict[
@@ -253,7 +252,7 @@ class SwitchAggregation:
         if not self._in_fabric:
             return
         silent_s, stats = self.engine.silent(), self.engine.stats()
-        if stats["spoiled"] > self._spoiled:
+        if self._patience.is_spoiled(stats):
             self._fail_over()  # A damaged contribution has been added to a sum, which can never be right.
             return
         over = self._patience.is_over(silent_s, stats)
@@ -359,9 +358,7 @@ class SwitchAggregation:
                     summing.ticket = self.engine.submit(summing.values, summing.average)
                     summing.openings, summing.done = [], None
             self._in_fabric = True
-        stats = self.engine.stats()
-        self._patience.begin_again(stats)
-        self._spoiled = stats["spoiled"]
+        self._patience.begin_again(self.engine.stats())
         self._failures[-1] = replace(self._failures[-1], returned=True)
         warn_once(self._context, "the switch is back: sums go through it again")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -62,11 +62,15 @@ class Patience:
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._refused = 0
+        self._refused = self._spoiled = 0
 
     def begin_again(self, stats: Mapping[str, int]) -> None:
-        """Start again with another switch."""
-        self._refused = stats["refused"]
+        """Start again with another switch: an engine's counters go on from one to the next."""
+        self._refused, self._spoiled = stats["refused"], stats["spoiled"]
+
+    def is_spoiled(self, stats: Mapping[str, int]) -> bool:
+        """Whether the switch has stored, or added to a sum, what was damaged: it can never be right."""
+        return stats["spoiled"] > self._spoiled
 
     def refused(self, silent_s: float, stats: Mapping[str, int]) -> bool:
         """Whether the switch's address has refused packets ever since the switch was last heard of.
@@ -103,10 +107,11 @@ def nobody_missing(context: RankContext, place: Place, away: list[int], call: st
     )
 
 
-def failures_seen(context: RankContext) -> int:
-    """The number of switch failures that some worker has found."""
-    heartbeats = context.detector.heartbeats()[: context.world_size]
-    return max((each.failures for each in heartbeats if each is not None), default=0)
+def failures_seen(context: RankContext, hosts: Iterable[int] | None = None) -> int:
+    """The number of switch failures that one of some hosts has found; None: that a worker has found."""
+    heartbeats = context.detector.heartbeats()
+    signs = [heartbeats[host] for host in (range(context.world_size) if hosts is None else hosts)]
+    return max((each.failures for each in signs if each is not None), default=0)
 
 
 def announce_failure(context: RankContext, count: int) -> None:
@@ -162,6 +167,7 @@ class Returning:
         self.session: FabricSession | None = None
         self._left, self._join = left, join_again
         self._cancelled = threading.Event()
+        self._lock = threading.Lock()  # held to give up the session, or to hand it over
         self._thread = threading.Thread(target=self._run, name="return", daemon=True)
         self._thread.start()
 
@@ -175,21 +181,34 @@ class Returning:
             except JoinError:
                 self._cancelled.wait(REJOIN_EVERY_S)
                 continue
-            self.session = session
+            if not self._keep(session):
+                session.leave()
+                return
             while session.alive():
                 if self._cancelled.wait(REJOIN_EVERY_S):
                     return
             # The fabric failed again before all ranks had returned to it.
-            self.session = None
+            if not self._keep(None):
+                return
             session.leave()
 
-    def adopted(self) -> None:
-        """Hand over the session to a new owner."""
-        self._cancelled.set()
+    def _keep(self, session: FabricSession | None) -> bool:
+        """Whether it is still this thread that decides about the place."""
+        with self._lock:
+            if self._cancelled.is_set():
+                return False
+            self.session = session
+            return True
+
+    def adopted(self) -> FabricSession | None:
+        """Hand over the session to a new owner, and stop joining; None if it has just been lost."""
+        with self._lock:
+            self._cancelled.set()
+            return self.session
 
     def close(self) -> None:
         """Stop joining, and give up the place."""
-        self._cancelled.set()
+        self.adopted()
         self._thread.join(timeout=5)
         if self.session is not None:
             self.session.leave()

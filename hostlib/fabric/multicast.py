@@ -2,7 +2,8 @@
 
 Nothing is summed or quantised, so tensors of any type arrive bit for bit. A stream has one source; a job has a stream
 for each channel of its server, or one for each worker. If the switch fails, sources send to every receiver what it
-lacks, and all that follows, as ordinary messages with the same bits. Source: docs/failures.md.
+lacks, and what follows, as ordinary messages with the same bits. Once all hosts have joined a new job on the fabric, they
+return to it together: each stream from a message on that none of them has begun. Source: docs/failures.md.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from torch import Tensor
 from hostlib._engine import Cancelled, Multicaster
 from hostlib.errors import HostlibError, RunError
 from hostlib.fabric import engine_checks
+from hostlib.fabric.common_return import CommonReturn
 from hostlib.fabric.failover import (
     LOOK_S,
     Failure,
     Patience,
+    Returning,
     announce_failure,
+    failures_seen,
     wait_until_all_have,
     warn_once,
     with_goodput,
 )
-from hostlib.fabric.job_client import FabricSession, join, require_controller
+from hostlib.fabric.job_client import FabricSession, Place, join, require_controller
 from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import Pending, settle
@@ -83,14 +87,14 @@ class StreamMessage:
 
     Attributes:
         number: in its stream, from 0.
-        end: position in the stream after its last chunk.
+        end: position in the job's stream after its last chunk; of no meaning for a message past the switch.
         ticket: the engine's; None for a message past the switch.
         past: the transport's message, if it goes past the switch.
     """
 
     number: int
     values: Tensor
-    end: int
+    end: int = 0
     ticket: int | None = None
     past: Pending | None = None
 
@@ -100,23 +104,35 @@ class StreamState:
     """State of one stream.
 
     Attributes:
-        count, end: messages and chunks so far.
-        messages: at the source: those that some receiver may lack; at a receiver: those that it lacks.
+        count: messages so far.
+        first: number of the first message that goes through the switch, in the present job.
+        end: chunks so far in the present job.
+        messages: through the switch; at the source: those that some receiver may lack; at a receiver: those that it
+            lacks.
         leaving: the latest messages past the switch, one for each receiver.
     """
 
     source: int
     count: int = 0
+    first: int = 0
     end: int = 0
     messages: deque[StreamMessage] = field(default_factory=deque)
     leaving: deque[list[Pending]] = field(default_factory=deque)
 
-    def add(self, values: Tensor, chunk_bytes: int) -> StreamMessage:
-        self.end += -(-values.nbytes // chunk_bytes)
-        message = StreamMessage(self.count, values, self.end)
+    def begin(self, values: Tensor) -> StreamMessage:
+        message = StreamMessage(self.count, values)
         self.count += 1
-        self.messages.append(message)
         return message
+
+    def put(self, message: StreamMessage, chunk_bytes: int) -> None:
+        """Note a message that goes through the switch."""
+        self.end += -(-message.values.nbytes // chunk_bytes)
+        message.end = self.end
+        self.messages.append(message)
+
+    def restart(self, first: int) -> None:
+        """Start in a new job with message number `first`."""
+        self.first, self.end = first, 0
 
 
 class EmptyMessage:
@@ -160,42 +176,53 @@ class SwitchMulticast:
         self._context, self._streams, self._patience = context, streams, Patience(context.patience_s)
         self._multicaster = Multicaster(address)
         self._lines = [StreamState(source) for source in streams.sources]
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()  # notified when hosts return, or give up
         self._sent = self._completed = 0
         self._stalled_s = 0.0
         self._by_hosts = False
-        self._failed, self._ended, self._cancelled = threading.Event(), threading.Event(), threading.Event()
+        self._found = 0  # failures that this host has found
+        self._ended, self._cancelled = threading.Event(), threading.Event()
         self._broken: HostlibError | None = None
         self._failures: list[Failure] = []
+        self._hosts = sorted({*range(context.world_size), *streams.sources})
+        self._common = CommonReturn(context.detector, self._hosts)
+        # The place is the session's, or after a failure the thread's that joins a new job, then the next session's
+        # while no message may begin. It changes hands with this lock held, and no more once this end is closed.
+        self._place = threading.Lock()
+        self._returning: Returning | None = None
+        self._next: FabricSession | None = None
+        self._still_since = 0.0
+        self._controller, self._job, self._address = controller, job, address
         require_controller(controller, context.admitted)  # At once; but a switch that starts is waited for.
         # Heartbeats may belong to an earlier job; no host completes its join before all have started theirs.
-        context.detector.publish(submitted=0, completed=0, failures=0)
+        context.detector.publish(submitted=0, completed=0, failures=0, ready=0, begun=())
         context.detector.exchange()
-        self.session = self._join(controller, job, address)
-        self._configure()
+        self.session = self._join(job)
+        context.detector.exchange()  # What the others said of an earlier job is no news.
+        self._configure(self.session.place)
         self._thread = threading.Thread(target=self._follow, name="multicast", daemon=True)
         self._thread.start()
 
-    def _join(self, controller: str, job: str, address: str) -> FabricSession:
+    def _join(self, job: str, cancelled: threading.Event | None = None) -> FabricSession:
         context, streams = self._context, self._streams
         return join(
-            controller,
+            self._controller,
             job,
             context.rank if context.rank < context.world_size else None,
             context.world_size,
-            address,
+            self._address,
             [self._multicaster.port] * len(streams.sources),
             context.deadline_s,
             lambda: self._multicaster.position,
             slots=streams.slots,
             policy=streams.policy,
+            cancelled=cancelled,
             patient=True,
             sockets=[self._multicaster.echo] * len(streams.sources),
-            admitted=context.admitted,
+            admitted=context.admitted if cancelled is None else None,
         )
 
-    def _configure(self) -> None:
-        place = self.session.place
+    def _configure(self, place: Place) -> None:
         self._multicaster.configure(
             place.fabric_address,
             place.fabric_port,
@@ -227,11 +254,23 @@ class SwitchMulticast:
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
-        """Hold the lock on the streams. Raises HostlibError: they are broken."""
+        """Hold the lock on the streams, once a message may begin.
+
+        Raises:
+            HostlibError: they are broken.
+            Cancelled: see `cancel`.
+        """
         with self._lock:
+            while self._next is not None and self._broken is None and not self._cancelled.is_set():
+                self._lock.wait(LOOK_S)
             if self._broken is not None:
                 raise self._broken
+            if self._next is not None:
+                raise Cancelled("cancelled")
             yield
+
+    def _goes_past(self, line: StreamState, message: StreamMessage) -> bool:
+        return self._by_hosts or message.number < line.first
 
     def send(self, stream: int, values: Tensor) -> None:
         """Send a flat contiguous tensor; it is copied, so it may change at once."""
@@ -243,14 +282,14 @@ class SwitchMulticast:
         with self._usable():
             self._sent += 1
             self._context.detector.publish(submitted=self._sent)
-            message = line.add(values.detach().clone().view(torch.uint8), self._chunk_bytes)
-            if self._by_hosts:
-                line.messages.clear()
+            message = line.begin(values.detach().clone().view(torch.uint8))
+            if self._goes_past(line, message):
                 self._send_past(stream, message, self._streams.receivers(stream))
                 return
             granted = self._multicaster.granted(stream)
-            while line.messages[0].end <= granted:
+            while line.messages and line.messages[0].end <= granted:
                 line.messages.popleft()
+            line.put(message, self._chunk_bytes)
             message.ticket = self._multicaster.send(stream, message.values)
 
     def receive(self, stream: int, values: Tensor) -> Pending:
@@ -260,11 +299,11 @@ class SwitchMulticast:
         line = self._lines[stream]
         with self._usable():
             self._complete(line)
-            message = line.add(values.detach().view(torch.uint8), self._chunk_bytes)
-            if self._by_hosts:
-                line.messages.clear()
+            message = line.begin(values.detach().view(torch.uint8))
+            if self._goes_past(line, message):
                 self._receive_past(stream, message)
             else:
+                line.put(message, self._chunk_bytes)
                 message.ticket = self._multicaster.receive(stream, message.values)
             return Coming(self, stream, message)
 
@@ -299,14 +338,15 @@ class SwitchMulticast:
     # ---- failure -------------------------------------------------------------------------------------------------
 
     def _look(self, stream: int, stalled_s: float) -> None:
-        if self._by_hosts or self._failed.is_set():
+        failures = len(self._failures)  # Before all else: what is seen below may be of this switch or of the next.
+        if self._by_hosts or self._found > failures:
             return
         self._stalled_s = stalled_s
         stats, source = self._multicaster.stats(), self._streams.sources[stream]
         gone = self._patience.refused(stalled_s, stats)
         lacking = self._patience.is_over(stalled_s, stats) and self._has_sent_more(source)
-        if (gone or lacking or stats["spoiled"]) and not self._context.detector.silent():
-            self._failed.set()
+        if (gone or lacking or self._patience.is_spoiled(stats)) and not self._context.detector.silent():
+            self._found = failures + 1
         elif stalled_s > self._context.deadline_s:
             raise self._context.detector.explain(stalled_s, lambda: self._nobody_missing(source, stalled_s))
 
@@ -332,32 +372,43 @@ class SwitchMulticast:
         )
 
     def _follow(self) -> None:
-        """Leave the switch once this host or another one has found it dead."""
+        """Leave the switch once this host or another one has found it dead, and return to it once all hosts can."""
         while not self._ended.wait(LOOK_S):
-            signs = self._context.detector.heartbeats()
-            if self._failed.is_set() or any(sign is not None and sign.failures for sign in signs):
-                since = time.monotonic()
-                try:
-                    self._fail_over()
-                except Exception as error:
-                    self._broken = self._context.explain(since, error)
+            since = time.monotonic()
+            try:
+                self._step()
+            except Exception as error:
+                self._broken = error if isinstance(error, HostlibError) else self._context.explain(since, error)
                 return
+
+    def _step(self) -> None:
+        if self._next is not None:
+            self._return_or_not(self._next)
+        elif self._by_hosts:
+            self._stand_still_if_all_are_ready()
+        else:
+            seen = failures_seen(self._context, self._hosts)
+            if max(self._found, seen) > len(self._failures):
+                self._fail_over()
 
     def _fail_over(self) -> None:
         began = time.monotonic()
         with self._lock:
+            self._by_hosts = True  # Before the failure counts: `_look` looks no more.
             self._multicaster.halt()
-            announce_failure(self._context, 1)
+            announce_failure(self._context, len(self._failures) + 1)
             lacking = self._tell_sources()
+            self._common.start()
             self._failures.append(Failure.seen(self._completed, self._stalled_s, began))
-            warn_once(self._context, "the switch does not answer: hosts send ordinary messages from here on")
-            self._by_hosts = True
+            warn_once(self._context, "the switch does not answer: hosts send ordinary messages until it is back")
             for stream, line in enumerate(self._lines):
-                for message in line.messages:
+                while line.messages:
+                    message = line.messages.popleft()
                     if self._is_mine(stream):
                         self._send_past(stream, message, lacking(stream, message))
                     else:
                         self._receive_past(stream, message)
+            self._begin_returning(self.session)
 
     def _tell_sources(self) -> Callable[[int, StreamMessage], list[int]]:
         """Exchange how many messages of each stream have arrived; returns which ranks lack a message of this host."""
@@ -388,6 +439,67 @@ class SwitchMulticast:
         self._failures[-1] = replace(self._failures[-1], by_hosts=self._failures[-1].by_hosts + 1)
         message.past = self._context.transport.receive(message.values, self._lines[stream].source, _tag(stream) + 1)
 
+    # ---- return ----------------------------------------------------------------------------------------------------
+
+    def _begin_returning(self, left: FabricSession) -> None:
+        """Leave a job, and join the next."""
+        job = f"{self._job}.{len(self._failures)}"
+        with self._place:
+            if not self._ended.is_set():
+                self._returning, self._next = Returning(left, lambda cancelled: self._join(job, cancelled)), None
+
+    def _stand_still_if_all_are_ready(self) -> None:
+        """Begin no more messages, and tell the others how many there are, once all hosts are in the same new job."""
+        returning = self._returning
+        session = returning.session if returning is not None else None
+        if not self._common.be_ready(session.place.epoch if session is not None else 0):
+            return
+        assert returning is not None
+        with self._lock:
+            with self._place:
+                if self._ended.is_set():
+                    return
+                session = returning.adopted()
+                is_it = session is not None and session.place.epoch == self._common.epoch
+                if is_it:
+                    self._returning, self._next, self._still_since = None, session, time.monotonic()
+            begun = [line.count for line in self._lines]
+        if is_it:
+            self._common.tell(begun)
+        else:  # It was lost at the last moment.
+            self._begin_returning(session or self.session)
+
+    def _return_or_not(self, session: FabricSession) -> None:
+        """Return if all hosts have told which messages they have begun, or give up if that will never be."""
+        first = self._common.first_messages()
+        if first is not None:
+            self._return(session, first)
+        elif self._common.is_off:
+            self._common.be_ready(0)
+            with self._lock:
+                self._begin_returning(session)
+                self._lock.notify_all()
+        elif (still_s := time.monotonic() - self._still_since) > self._context.deadline_s:
+            raise self._context.detector.explain(
+                still_s, lambda: RunError(f"not all hosts have returned to the switch within {still_s:.0f} s")
+            )
+
+    def _return(self, session: FabricSession, first: list[int]) -> None:
+        with self._lock:
+            with self._place:
+                if self._ended.is_set():
+                    return
+                self._configure(session.place)
+                self.session, self._next = session, None
+            for line, number in zip(self._lines, first, strict=True):
+                line.restart(number)
+            self._patience.begin_again(self._multicaster.stats())
+            self._stalled_s = 0.0
+            self._failures[-1] = replace(self._failures[-1], returned=True)
+            self._by_hosts = False
+            self._lock.notify_all()
+        warn_once(self._context, "the switch is back: it multicasts again")
+
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
@@ -413,10 +525,15 @@ class SwitchMulticast:
     def close(self) -> None:
         """Give up the place in the fabric."""
         self._cancelled.set()
-        self._ended.set()
+        with self._place:
+            self._ended.set()
+        self._common.close()
         self._thread.join(LOOK_S * 10)
         self._multicaster.halt()
-        self.session.leave()
+        if self._returning is not None:
+            self._returning.close()
+        else:
+            (self._next or self.session).leave()
 
 
 def _tag(stream: int) -> int:

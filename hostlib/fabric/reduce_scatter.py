@@ -62,7 +62,6 @@ class SwitchReduceScatter:
         self._number = self._completed = 0
         self._ticket: int | None = None  # of the tensor in progress
         self._in_fabric = True
-        self._spoiled = 0
         self._refused: SumOverflow | TensorsDiffer | None = None  # of the tensor in progress when the switch failed
         self._returning: Returning | None = None
         self._last: int | None = None  # the last tensor that some rank had completed when the switch failed
@@ -191,7 +190,7 @@ class SwitchReduceScatter:
 
     def _look(self, since: float) -> None:
         silent_s, stats = self._scatter.silent(), self._scatter.stats()
-        if stats["spoiled"] > self._spoiled:
+        if self._patience.is_spoiled(stats):
             self._leave()  # A damaged contribution has been added to a sum, which can never be right.
             return
         over = self._patience.is_over(silent_s, stats)
@@ -293,9 +292,7 @@ class SwitchReduceScatter:
             self._configure()
             self._failures[-1] = replace(self._failures[-1], returned=True)
             self._in_fabric = True
-        stats = self._scatter.stats()
-        self._patience.begin_again(stats)
-        self._spoiled = stats["spoiled"]
+        self._patience.begin_again(self._scatter.stats())
         warn_once(self._context, "the switch is back: reduce-scatters go through it again")
         return True
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
@@ -28,6 +29,8 @@ class Heartbeat:
         submitted, completed: all-reduces through the fabric, since the start.
         failures: of the fabric, that the rank has noticed so far.
         left: 1 once it has ended, well or not, so that it does not count as missing.
+        ready: epoch of the job in which the rank would return to the fabric; 0 for none.
+        begun: messages of each stream that the rank had begun when it saw that all are ready; empty before.
     """
 
     beat: int = 0
@@ -35,6 +38,17 @@ class Heartbeat:
     completed: int = 0
     failures: int = 0
     left: int = 0
+    ready: int = 0
+    begun: tuple[int, ...] = ()
+
+    def as_text(self) -> str:
+        *numbers, begun = astuple(self)
+        return " ".join(map(str, (*numbers, *begun)))
+
+    @classmethod
+    def of_text(cls, text: bytes) -> Heartbeat:
+        beat, submitted, completed, failures, left, ready, *begun = map(int, text.split())
+        return cls(beat, submitted, completed, failures, left, ready, tuple(begun))
 
 
 class FailureDetector:
@@ -78,9 +92,17 @@ class FailureDetector:
         while not self._gone and not self._ended.wait(BEAT_S):
             self.exchange()
 
-    def publish(self, submitted: int | None = None, completed: int | None = None, failures: int | None = None) -> None:
+    def publish(
+        self,
+        submitted: int | None = None,
+        completed: int | None = None,
+        failures: int | None = None,
+        ready: int | None = None,
+        begun: tuple[int, ...] | None = None,
+    ) -> None:
         """Update what the next heartbeat tells the others."""
-        news = {"submitted": submitted, "completed": completed, "failures": failures}
+        news: dict[str, Any] = {"submitted": submitted, "completed": completed, "failures": failures}
+        news |= {"ready": ready, "begun": begun}
         with self._lock:
             self._mine = replace(self._mine, **{name: value for name, value in news.items() if value is not None})
 
@@ -91,7 +113,7 @@ class FailureDetector:
                 self._mine = mine = replace(self._mine, beat=self._mine.beat + 1)
                 known = None not in self._heartbeats
             try:
-                self._store.set(self._keys[self._rank], " ".join(map(str, astuple(mine))))
+                self._store.set(self._keys[self._rank], mine.as_text())
                 # The store would block on keys that do not exist yet.
                 there = self._keys if known else [key for key in self._keys if self._store.check([key])]
                 values = dict(zip(there, self._store.multi_get(there), strict=True))
@@ -99,7 +121,7 @@ class FailureDetector:
                 self._gone = True
                 return
             with self._lock:
-                self._take([Heartbeat(*map(int, values[key].split())) if key in values else None for key in self._keys])
+                self._take([Heartbeat.of_text(values[key]) if key in values else None for key in self._keys])
 
     def _take(self, heartbeats: list[Heartbeat | None]) -> None:
         for rank, heartbeat in enumerate(heartbeats):
@@ -127,7 +149,7 @@ class FailureDetector:
             return
         self._mine = replace(self._mine, left=1)
         with contextlib.suppress(RuntimeError):
-            self._store.set(self._keys[self._rank], " ".join(map(str, astuple(self._mine))))
+            self._store.set(self._keys[self._rank], self._mine.as_text())
 
     def departed(self) -> list[int]:
         """Other ranks that have announced that they ended."""
