@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from tests.forked import Ranks, loaded
 
 SCRIPT = Path(__file__).with_name("fsdp_ranks.py")
 RANKS, STEPS = 4, 4
+LONG = 100  # steps, in which a switch is started again
 PACKET_BYTES = 1024  # of values
 PATIENCE_S = 100.0
 
@@ -37,9 +41,18 @@ def trained(
     forks: ForkServer, fabric: Fabric, folder: Path, **environment: str
 ) -> tuple[list[dict[str, Any]], torch.Tensor, str]:
     """What each rank saw, the weights, and what ranks said on standard error."""
+    ranks = started(forks, fabric, folder, STEPS, **environment)
+    return seen_by(ranks, fabric, folder)
+
+
+def started(forks: ForkServer, fabric: Fabric, folder: Path, steps: int, **environment: str) -> Ranks:
     folder.mkdir()
     settings = {"NETFOLD_CONTROLLER": fabric.http, **environment}
-    ranks = Ranks(forks, folder, SCRIPT, folder, str(STEPS), count=RANKS, **settings)
+    return Ranks(forks, folder, SCRIPT, folder, str(steps), count=RANKS, **settings)
+
+
+def seen_by(ranks: Ranks, fabric: Fabric, folder: Path) -> tuple[list[dict[str, Any]], torch.Tensor, str]:
+    """See trained."""
     _, errors = ranks.communicate(PATIENCE_S)
     assert ranks.returncode == 0, errors
     assert fabric.status()["jobs"] == []
@@ -85,3 +98,23 @@ def test_shards_leave_sums_their_room(
         assert (said in errors) == (collective in refused)
     _, by_gloo, _ = trained(forks, fabric, tmp_path / "gloo", NETFOLD_MECHANISM="gloo")
     torch.testing.assert_close(weights, by_gloo, rtol=1e-4, atol=1e-4)
+
+
+def test_a_killed_switch_changes_no_bit(fabric: Fabric, forks: ForkServer, tmp_path: Path) -> None:
+    """The last of a fabric: its controller starts the switch again, but not in no time."""
+    undisturbed, _, _ = seen_by(started(forks, fabric, tmp_path / "whole", LONG), fabric, tmp_path / "whole")
+    before = fabric.status()["switches"][0]["events"]["chunk"]
+    ranks = started(forks, fabric, tmp_path / "killed", LONG)
+    give_up = time.monotonic() + PATIENCE_S
+    while fabric.status()["switches"][0]["events"]["chunk"] < before + 10_000:  # of some 3,600 in each step
+        assert time.monotonic() < give_up and ranks.poll() is None
+        time.sleep(0.05)
+    state = json.loads((fabric.state_dir / "controller.json").read_text())
+    os.kill(next(iter(state["processes"].values()))["pid"], signal.SIGKILL)
+    each, _, errors = seen_by(ranks, fabric, tmp_path / "killed")
+    assert each[0]["weights"] == undisturbed[0]["weights"]
+    for seen in each:
+        # Gathers and reduce-scatters are jobs of their own.
+        assert len(seen["failures"]) >= 2
+        assert all(failure["returned"] for failure in seen["failures"])
+    assert "it multicasts again" in errors and "reduce-scatters go through it again" in errors
