@@ -23,7 +23,7 @@ from hostlib.strategies.builtin.poseidon.store.supervisor import listening_at, s
 # From Python 3.12 on: pytest's process has threads, of which the shard's uses none.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
-TOKEN, PATIENCE_S = "00" * 16, 10.0
+TOKEN, PATIENCE_S = "00" * 16, 60.0  # for a machine that is paused meanwhile
 PAIRS = [PairRange(0, 0, 0, 0, 3), PairRange(1, 0, 0, 3, 5)]
 FIRST = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 5.0])]
 

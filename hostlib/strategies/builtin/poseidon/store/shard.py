@@ -168,7 +168,11 @@ class Shard:
             self._save()
 
     def _save(self) -> None:
-        """Write the checkpoint atomically: the new file replaces the old one once it is on disk."""
+        """Write the checkpoint atomically: the new file replaces the old one once it is complete.
+
+        It outlives the shard's process, not the machine, whose end is the run's: so it need not be on the disk, which may
+        take seconds.
+        """
         state = {
             number: {"version": p.version, "values": p.parameter.detach(), "optimiser": p.optimiser.state_dict()}
             for number, p in self._pairs.items()
@@ -176,8 +180,6 @@ class Shard:
         partial_path = self._path.with_suffix(".partial")
         with partial_path.open("wb") as file:
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(partial_path, self._path)
         for pair in self._pairs.values():
             pair.saved = pair.version
