@@ -168,7 +168,7 @@ class JobTable:
                 self._move_back(job, known, before, installed)
                 raise
         known.heartbeat = self._clock()
-        known.state = "joined" if known.state == "lost" else known.state
+        known.state = "joined"  # Also one that left: it may have given up just as the job became ready.
 
     def _move_back(self, job: Job, member: Rank, before: tuple[list[int], int | None], installed: bool) -> None:
         """Undo a change of a member's UDP ports; a ready job whose entries cannot be put back is over."""

@@ -40,7 +40,7 @@ from hostlib.fabric.failover import (
     warn_once,
     with_goodput,
 )
-from hostlib.fabric.job_client import FabricSession, Place, join, require_controller
+from hostlib.fabric.job_client import FabricSession, Place, Rejoin, join, require_controller
 from hostlib.schedules.schedule import FabricUse
 from hostlib.transport.agreement import Agreement, reduce_by_gloo
 from hostlib.transport.rank_context import RankContext
@@ -149,7 +149,7 @@ class SwitchAggregation:
     def _configure(self) -> None:
         configure(self.engine, self.session.place, self._use is FabricUse.TO_SERVER)
 
-    def _join(self, job: str, deadline_s: float, cancelled: threading.Event | None = None) -> FabricSession:
+    def _join(self, job: str, deadline_s: float, again: Rejoin | None = None) -> FabricSession:
         return join(
             self._controller,
             job,
@@ -161,20 +161,20 @@ class SwitchAggregation:
             lambda: self.engine.position,
             slots=self._context.slots,
             policy=POLICIES[self._use],
-            cancelled=cancelled,
+            again=again,
             patient=True,
             sockets=[partial(self.engine.echo, lane) for lane in range(len(self.engine.ports))],
-            admitted=self._context.admitted if cancelled is None else None,
+            admitted=self._context.admitted if again is None else None,
         )
 
-    def _join_again(self, job: str, blocks: tuple[int, ...], cancelled: threading.Event) -> FabricSession:
+    def _join_again(self, job: str, blocks: tuple[int, ...], again: Rejoin) -> FabricSession:
         """Join a new job in which tensors are cut into the same blocks, so that the weights stay the same bit for bit.
 
         Raises:
             OtherBlocksError: the blocks would differ; all ranks see that.
             JoinError: see hostlib.fabric.job_client.
         """
-        session = self._join(job, self._context.deadline_s, cancelled)
+        session = self._join(job, self._context.deadline_s, again)
         if session.place.blocks == blocks:
             return session
         session.leave()
@@ -284,7 +284,7 @@ class SwitchAggregation:
         self._failures.append(Failure.seen(self._completed, silent_s, began))
         warn_once(self._context, "the switch does not answer: sums go on over the hosts until it is back")
         job, blocks = f"{self._job}.{len(self._failures)}", self.session.place.blocks
-        self._returning = Returning(self.session, lambda cancelled: self._join_again(job, blocks, cancelled))
+        self._returning = Returning(self.session, lambda again: self._join_again(job, blocks, again))
 
     def _take_outcome(self, summing: Summing, ticket: int) -> None:
         try:

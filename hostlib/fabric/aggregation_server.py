@@ -8,7 +8,7 @@ from hostlib._engine import Server
 from hostlib.fabric import engine_checks
 from hostlib.fabric.aggregation import POLICIES
 from hostlib.fabric.failover import LOOK_S, Returning, failures_seen
-from hostlib.fabric.job_client import FabricSession, Place, join
+from hostlib.fabric.job_client import FabricSession, Place, Rejoin, join
 from hostlib.schedules.schedule import FabricUse
 from hostlib.transport.rank_context import RankContext
 
@@ -33,7 +33,7 @@ class FabricServer:
         self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
         self._thread.start()
 
-    def _join(self, job: str, cancelled: threading.Event | None = None) -> FabricSession:
+    def _join(self, job: str, again: Rejoin | None = None) -> FabricSession:
         return join(
             self._controller,
             job,
@@ -45,7 +45,7 @@ class FabricServer:
             lambda: self.stats()["packets_received"],
             slots=self._context.slots,
             policy=POLICIES[self._use],
-            cancelled=cancelled,
+            again=again,
             patient=True,
             sockets=[lane.echo for lane in self._lanes],
         )
@@ -80,7 +80,7 @@ class FabricServer:
     def _leave_for(self, job: str) -> None:
         if self._returning is not None:
             self._returning.adopted()
-        self._returning = Returning(self.session, lambda cancelled: self._join(job, cancelled))
+        self._returning = Returning(self.session, lambda again: self._join(job, again))
 
     def stats(self) -> dict[str, int]:
         """Packet counters, over all lanes."""

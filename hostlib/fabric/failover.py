@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hostlib.errors import FabricError, HostlibError, JoinError, RunError
-from hostlib.fabric.job_client import FabricSession, Place
+from hostlib.fabric.job_client import FabricSession, Place, Rejoin
 from hostlib.transport.rank_context import RankContext
 
 LOOK_S = 0.05  # polling interval of a waiting host
@@ -163,10 +163,11 @@ class Returning:
         session: the place in the new job; None until it is joined, and after it was lost.
     """
 
-    def __init__(self, left: FabricSession, join_again: Callable[[threading.Event], FabricSession]) -> None:
+    def __init__(self, left: FabricSession, join_again: Callable[[Rejoin], FabricSession]) -> None:
         self.session: FabricSession | None = None
         self._left, self._join = left, join_again
-        self._cancelled = threading.Event()
+        self._rejoin = Rejoin()
+        self._cancelled = self._rejoin.cancelled
         self._lock = threading.Lock()  # held to give up the session, or to hand it over
         self._thread = threading.Thread(target=self._run, name="return", daemon=True)
         self._thread.start()
@@ -175,7 +176,7 @@ class Returning:
         self._left.leave()
         while not self._cancelled.is_set():
             try:
-                session = self._join(self._cancelled)
+                session = self._join(self._rejoin)
             except OtherBlocksError:
                 return
             except JoinError:

@@ -39,6 +39,7 @@ TAKE_OVER_S = 10.0  # from a primary that dies or is stopped to its standby's fi
 START_ONE = "start one with `controller start`, or name it with --controller"
 LEAVING_S = 3.0  # how long a rank that leaves asks a controller that is too busy for it, or several that none answers
 TOO_MANY = 429  # the controller is asked too often: it says neither yes nor no
+NONCE_BYTES = 16
 LEAVE_S = 0.5  # how long a cancelled join waits until its place has been given up
 
 
@@ -115,6 +116,20 @@ class Place:
             server=Ends.of_json(answer["server"]) if answer.get("server") else None,
             workers=tuple(map(Ends.of_json, answer.get("workers", ()))),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoin:
+    """The attempts of one process to join a later job, each a call of `join`.
+
+    Attributes:
+        cancelled: ends the wait when another thread sets it.
+        nonce: tells the controller that it is the same member: an earlier attempt may have been given up after the others
+            had got their places.
+    """
+
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    nonce: str = field(default_factory=lambda: secrets.token_hex(NONCE_BYTES), repr=False)
 
 
 class FabricSession:
@@ -232,7 +247,7 @@ def join(
     position: Callable[[], int],
     slots: int | None = None,
     policy: str | None = None,
-    cancelled: threading.Event | None = None,
+    again: Rejoin | None = None,
     patient: bool = False,
     token: str | None = None,
     sockets: Sequence[EchoSocket] = (),
@@ -247,19 +262,20 @@ def join(
         position: returns the rank's position in its stream, for heartbeats.
         slots: of each pool, a power of two; None for the controller's default.
         policy: what the switches do (docs/topology.md); None for the controller's default.
-        cancelled: an event that ends the wait when another thread sets it.
+        again: for a job that follows one which the switch ended; None for the first.
         patient: keep trying if no controller answers, its switch is down, or the job ended in the meantime.
         admitted: see RankContext; called before the wait for the other ranks.
         token: of this rank's earlier process, which died: its place in the job is this one's, if the job is still there.
         sockets: of `udp_ports`, by which to check that this rank is at its switch port; without any it is not checked.
 
     Raises:
-        JoinError: no controller answers, it refused, the others did not join in time, `cancelled` was set, or this rank is
-            not at its switch port.
+        JoinError: no controller answers, it refused, the others did not join in time, `again` was cancelled, or this rank
+            is not at its switch port.
     """
     controllers = ControllerAddresses(controller)
     body: dict[str, Any] = {"world_size": world_size, "address": address, "udp_ports": list(udp_ports)}
-    body["nonce"] = secrets.token_hex(16)
+    rejoin = again or Rejoin()
+    body["nonce"] = rejoin.nonce
     mac = mac_of(address)
     if mac is not None:
         body["mac"] = mac
@@ -267,11 +283,11 @@ def join(
         body["slots"] = slots
     if policy is not None:
         body["policy"] = policy
-    stopped = cancelled or threading.Event()
+    stopped = rejoin.cancelled
     joining = _Joining(
         controllers, job, rank, body, time.monotonic() + deadline_s, deadline_s, stopped, patient, token, admitted
     )
-    answer = joining.place() if cancelled is None else _unless(cancelled, joining)
+    answer = joining.place() if again is None else _unless(stopped, joining)
     session = FabricSession(controllers, joining.path, Place.of_json(answer), answer["token"], position)
     if sockets:
         try:

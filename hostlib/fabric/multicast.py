@@ -34,7 +34,7 @@ from hostlib.fabric.failover import (
     warn_once,
     with_goodput,
 )
-from hostlib.fabric.job_client import FabricSession, Place, join, require_controller
+from hostlib.fabric.job_client import FabricSession, Place, Rejoin, join, require_controller
 from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport import Pending, settle
@@ -203,7 +203,7 @@ class SwitchMulticast:
         self._thread = threading.Thread(target=self._follow, name="multicast", daemon=True)
         self._thread.start()
 
-    def _join(self, job: str, cancelled: threading.Event | None = None) -> FabricSession:
+    def _join(self, job: str, again: Rejoin | None = None) -> FabricSession:
         context, streams = self._context, self._streams
         return join(
             self._controller,
@@ -216,10 +216,10 @@ class SwitchMulticast:
             lambda: self._multicaster.position,
             slots=streams.slots,
             policy=streams.policy,
-            cancelled=cancelled,
+            again=again,
             patient=True,
             sockets=[self._multicaster.echo] * len(streams.sources),
-            admitted=context.admitted if cancelled is None else None,
+            admitted=context.admitted if again is None else None,
         )
 
     def _configure(self, place: Place) -> None:
@@ -446,7 +446,7 @@ class SwitchMulticast:
         job = f"{self._job}.{len(self._failures)}"
         with self._place:
             if not self._ended.is_set():
-                self._returning, self._next = Returning(left, lambda cancelled: self._join(job, cancelled)), None
+                self._returning, self._next = Returning(left, lambda again: self._join(job, again)), None
 
     def _stand_still_if_all_are_ready(self) -> None:
         """Begin no more messages, and tell the others how many there are, once all hosts are in the same new job."""

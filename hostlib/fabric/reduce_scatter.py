@@ -38,7 +38,7 @@ from hostlib.fabric.failover import (
     warn_once,
     with_goodput,
 )
-from hostlib.fabric.job_client import FabricSession, join, require_controller
+from hostlib.fabric.job_client import FabricSession, Rejoin, join, require_controller
 from hostlib.protocol.slots import slots_of_owner
 from hostlib.transport.agreement import Agreement, reduce_by_gloo
 from hostlib.transport.rank_context import RankContext
@@ -77,7 +77,7 @@ class SwitchReduceScatter:
         self._thread = threading.Thread(target=self._follow, name="reduce-scatter", daemon=True)
         self._thread.start()
 
-    def _join(self, job: str, cancelled: threading.Event | None = None) -> FabricSession:
+    def _join(self, job: str, again: Rejoin | None = None) -> FabricSession:
         context = self._context
         return join(
             self._controller,
@@ -92,13 +92,13 @@ class SwitchReduceScatter:
             policy=POLICY,
             patient=True,
             sockets=[partial(self._scatter.echo, pool) for pool in range(context.world_size)],
-            cancelled=cancelled,
-            admitted=context.admitted if cancelled is None else None,
+            again=again,
+            admitted=context.admitted if again is None else None,
         )
 
-    def _join_again(self, job: str, blocks: tuple[int, ...], cancelled: threading.Event) -> FabricSession:
+    def _join_again(self, job: str, blocks: tuple[int, ...], again: Rejoin) -> FabricSession:
         """Join a new job in which tensors are cut into the same blocks. Raises JoinError, also if they would differ."""
-        session = self._join(job, cancelled)
+        session = self._join(job, again)
         if session.place.blocks != blocks:
             session.leave()
             raise OtherBlocksError("the fabric came back with other packets or slots")
@@ -220,7 +220,7 @@ class SwitchReduceScatter:
         announce_failure(self._context, len(self._failures))
         warn_once(self._context, "the switch does not answer: hosts take reduce-scatters' sums until it is back")
         job, blocks = f"{self._job}.{len(self._failures)}", self.session.place.blocks
-        self._returning = Returning(self.session, lambda cancelled: self._join_again(job, blocks, cancelled))
+        self._returning = Returning(self.session, lambda again: self._join_again(job, blocks, again))
 
     def _is_over(self, ticket: int) -> bool:
         try:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hostlib.errors import JoinError
-from hostlib.fabric.job_client import FabricSession, Pool, join
+from hostlib.fabric.job_client import FabricSession, Pool, Rejoin, join
 from hostlib.system.interfaces import mac_of
 from hostlib.system.network_namespace import inside, veths
 from tests.iproute import ip
@@ -170,10 +170,20 @@ def test_another_thread_ends_the_waiting(answer: tuple[int, Any]) -> None:
         started = time.monotonic()
         threading.Timer(0.3, cancelled.set).start()
         with pytest.raises(JoinError, match="joining job demo was cancelled"):
-            joined(controller.url, patient=True, cancelled=cancelled)
+            joined(controller.url, patient=True, again=Rejoin(cancelled))
         assert 0.3 <= time.monotonic() - started < 1.5
         # The place is given back.
         assert (controller.heard[-1][0] == "DELETE") == (answer[0] == 200)
+
+
+def test_a_rank_that_joins_again_and_again_is_the_same_member() -> None:
+    again = Rejoin()
+    with answering((200, READY)) as controller:
+        for _ in range(2):
+            joined(controller.url, again=again).leave()
+        assert controller.nonces == {again.nonce}
+        joined(controller.url).leave()
+        assert len(controller.nonces) == 2
 
 
 def test_a_controller_that_hangs_does_not_keep_a_cancelled_rank() -> None:
@@ -182,7 +192,7 @@ def test_a_controller_that_hangs_does_not_keep_a_cancelled_rank() -> None:
         started = time.monotonic()
         threading.Timer(0.3, cancelled.set).start()
         with pytest.raises(JoinError, match="joining job demo was cancelled"):
-            joined(hanging.url, cancelled=cancelled)
+            joined(hanging.url, again=Rejoin(cancelled))
         assert time.monotonic() - started < 2
 
 

@@ -101,6 +101,21 @@ def test_a_rank_that_died_before_its_job_was_complete_is_replaced_when_it_is_sil
         world.table.owned("demo", 0, token)
 
 
+def test_a_rank_that_gives_up_just_as_its_job_becomes_ready_may_come_back() -> None:
+    """A rank that was stopped for a while: the others have their places, and wait for it."""
+    world = World()
+    for rank in (0, 1):
+        job = join(world, rank, 5000 + rank, NONCE)
+    world.table.leave("demo", 1)
+    assert (job.state, job.ranks[1].state) == ("ready", "left")
+    assert join(world, 1, 5001, NONCE) is job
+    assert job.ranks[1].state == "joined"
+    world.table.leave("demo", 0)
+    assert "demo" in world.table.jobs
+    with pytest.raises(RequestError, match="has already joined"):
+        join(world, 1, 5001, OTHER)
+
+
 def test_a_rank_that_crashed_and_comes_back_gets_its_place() -> None:
     world = World()
     for rank in (0, 1):
