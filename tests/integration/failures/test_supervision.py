@@ -23,7 +23,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from emulation.switch.p4runtime.server import ARBITRATION_S
 from hostlib._engine import Engine
 from hostlib.fabric.aggregation import configure
-from hostlib.fabric.job_client import FabricSession, join
+from hostlib.fabric.job_client import FabricSession, Rejoin, join
 from hostlib.system.process import start_and_wait_ready
 from tests.conftest import ROOT, Fabric, controller, running_fabric
 
@@ -294,3 +294,23 @@ def test_a_kept_switch_full_of_idle_streams_is_taken_over_with_its_jobs(start_fa
         assert pid_of(again, "switch") == pid
         assert [job["name"] for job in again.status()["jobs"]] == ["before"]
         sum_in_a_new_job(again, "after", stack)
+
+
+def test_a_rank_that_gave_up_comes_back_to_those_that_have_their_places(start_fabric: Callable[..., Fabric]) -> None:
+    """As one that was stopped while the others joined."""
+    fabric = start_fabric(*ELEMENTS)
+    with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        again = [Rejoin() for _ in range(2)]
+        engines = [Engine("127.0.0.1") for _ in range(2)]
+
+        def one(rank: int) -> FabricSession:
+            address, ports = engines[rank].address, engines[rank].ports
+            return join(fabric.http, "work.1", rank, 2, address, ports, DEADLINE_S, lambda: 0, again=again[rank])
+
+        waits, gives_up = pool.map(one, range(2))
+        stack.callback(waits.leave)
+        gives_up.leave()
+        came_back = one(1)
+        stack.callback(came_back.leave)
+        assert waits.alive() and came_back.alive()
+        assert (came_back.place, came_back.token) == (gives_up.place, gives_up.token)
