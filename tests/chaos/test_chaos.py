@@ -27,7 +27,7 @@ LONG = replace(SMALL, epochs=48)
 STALLED = (
     Blow("stop-switch", 0.02, delay_s=0.02, rank=0, lasts_s=None),
     Blow("pause-rank", 0.02, delay_s=2.4, rank=0, lasts_s=2.5),
-    Blow("pause-rank", 0.02, delay_s=5.2, rank=1, lasts_s=2.5),
+    Blow("pause-rank", 0.02, delay_s=5.6, rank=1, lasts_s=2.5),
 )
 
 
