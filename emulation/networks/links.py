@@ -47,4 +47,4 @@ def limit(space: str | None, interfaces: list[str], rate_bits_s: float | None, q
     if rate_bits_s is None:
         return
     for name in interfaces:
-        with_tables(space, partial(shape, name=name, rate_bits_s=max(rate_bits_s, 8), queue_bytes=queue * FRAME_BYTES))
+        with_tables(space, partial(shape, name=name, rate_bits_s=max(rate_bits_s, 8), queue_frames=queue))

@@ -39,7 +39,7 @@ from hostlib.fabric.failover import (
     with_goodput,
 )
 from hostlib.fabric.job_client import FabricSession, Rejoin, join, require_controller
-from hostlib.protocol.slots import slots_of_owner
+from hostlib.protocol.slots import slots_of_stream
 from hostlib.transport.agreement import Agreement, reduce_by_gloo
 from hostlib.transport.rank_context import RankContext
 
@@ -88,7 +88,7 @@ class SwitchReduceScatter:
             self._scatter.ports,
             context.deadline_s,
             lambda: self._scatter.position,
-            slots=slots_of_owner(context.world_size, context.slots),
+            slots=slots_of_stream(context.world_size, context.slots),
             policy=POLICY,
             patient=True,
             sockets=[partial(self._scatter.echo, pool) for pool in range(context.world_size)],

@@ -23,7 +23,7 @@ from hostlib.collectives.rank_collectives import RankCollectives
 from hostlib.collectives.vendor import CLOSE_S
 from hostlib.errors import HostlibError, JoinError
 from hostlib.fabric.slot_choice import require_room
-from hostlib.protocol.slots import POOLS_OF_CHUNKS
+from hostlib.protocol.slots import POOLS_OF_STREAMS
 from hostlib.pytorch.future_waits import bind
 from hostlib.pytorch.group_context import meet, nobody_missing
 from hostlib.pytorch.group_settings import GroupSettings
@@ -161,12 +161,12 @@ class GroupCollectives:
         settings = self._settings
         context = meet(settings, self._host, self._port, self._job, self._rank, self._world_size, self._detector)
         another_detector = detector_maker(context, self._host, self._port, self._detectors)
-        # A group takes as many slots for its streams of chunks as for a pool of sums.
-        streams = replace(context, slots=context.slots // POOLS_OF_CHUNKS)
+        # A group takes as many slots for the streams of each as for a pool of sums, so that others find room, too.
+        streams = replace(context, slots=context.slots // POOLS_OF_STREAMS)
         self._context = context = replace(
             context,
             another_multicast=multicast_maker(streams, self._job, another_detector),
-            another_scatter=scatter_maker(context, self._job, another_detector),
+            another_scatter=scatter_maker(streams, self._job, another_detector),
         )
         return RankCollectives(settings.mechanism, context, settings.controller, settings.address, self._completing_of)
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 MTU = 1500
 FRAME_BYTES = 14 + MTU
-QUEUE_BYTES = 1 << 20  # queue length at each end of a link
+QUEUE_FRAMES = 1000  # at each end of a link
+BUCKET, QUEUE = 0x10000, 0x20000  # handles of a shaped link's token bucket, and of the queue in it
 BURST_S, BURST_FRAMES = 0.001, 10  # burst size of a shaped link, the larger of both
 MOST_BYTES_S = 2**32 - 1  # struct tc_ratespec
 UNSEGMENTED = 65535  # the most segments of one packet that a veth passes on unsplit
@@ -105,8 +106,11 @@ def as_on_a_wire(kernel: IPRoute, name: str) -> None:
         fcntl.ioctl(asking, SIOCETHTOOL, struct.pack("16sP16x", name.encode(), off.buffer_info()[0]))
 
 
-def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_bytes: int = QUEUE_BYTES) -> None:
-    """Limit an interface's rate and queue with a token bucket, tc-tbf(8).
+def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_frames: int = QUEUE_FRAMES) -> None:
+    """Limit an interface's rate with a token bucket, tc-tbf(8).
+
+    Packets wait in the queue that Linux gives an interface of itself, tc-pfifo_fast(8): those with a priority overtake
+    others. It has that many frames of each of three priorities.
 
     Raises:
         HostlibError: the rate is less than a byte per second, or more than tc-tbf has a number for.
@@ -120,7 +124,10 @@ def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_bytes: int = QUE
             "legal; a larger --dilation makes links slower"
         )
     burst = max(round(rate * BURST_S), BURST_FRAMES * FRAME_BYTES)
-    kernel.tc("add", "tbf", index_of(kernel, name), rate=rate, burst=burst, limit=queue_bytes + burst)
+    link = index_of(kernel, name)
+    kernel.tc("add", "tbf", link, handle=BUCKET, rate=rate, burst=burst, limit=burst)
+    kernel.link("set", index=link, txqlen=queue_frames)  # which pfifo_fast takes over
+    kernel.tc("add", "pfifo_fast", link, handle=QUEUE, parent=BUCKET | 1)
 
 
 def unshape(kernel: IPRoute, name: str) -> None:

@@ -8,10 +8,10 @@
 #endif
 
 #ifndef __TARGET_TOFINO__
-#define SLOTS 512            // slots per switch, shared out among the jobs by the controller
-#define SLOT_SETS 1024       // two sets per slot: consecutive generations never share one
-#define SLOT_MASK 0x1ff
-#define SLOT_BITS 9
+#define SLOTS 1024           // slots per switch, shared out among the jobs by the controller
+#define SLOT_SETS 2048       // two sets per slot: consecutive generations never share one
+#define SLOT_MASK 0x3ff
+#define SLOT_BITS 10
 #define MEMBERSHIPS 4096     // about four entries per rank and pool of slots, and two per job
 #else
 #define SLOTS 2048           // a memory block holds 4096 words

@@ -17,7 +17,7 @@ from typing import Any
 from hostlib.errors import HostlibError
 from hostlib.mechanisms.mechanism import Mechanism, registered
 from hostlib.protocol import constants
-from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_owner, slots_of_stream
+from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
 from hostlib.schedules.contract import Collective, find_collective
 from hostlib.schedules.schedule import FabricUse
 from hostlib.strategies.common.sharded_plan import summing
@@ -35,6 +35,7 @@ from simulation.simulator.workload import Workload, of_plan, trace_of_size
 # In miniature: tensors are at least this much smaller, links and computing this much faster.
 TINY, HASTE = 4096.0, 50.0
 ROOT_KEYS = tuple(ExperimentFile.model_fields)
+STREAMS = {FabricUse.MULTICAST: "streams of chunks", FabricUse.TO_OWNERS: "owners of shards"}  # they share slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,18 +350,14 @@ def require_slots(cell: Cell) -> None:
 
 def _slots(cell: Cell, mechanism: Mechanism, workers: int) -> int:
     """What a job of one collective asks for. Raises ExperimentError: that is too little for its streams."""
-    if mechanism.fabric_use is FabricUse.MULTICAST:
-        streams = max(mechanism.channels, 1) if mechanism.servers else workers
-        return streams * _each(cell, streams, "streams of chunks", slots_of_stream(streams, cell.slots))
-    if mechanism.fabric_use is FabricUse.TO_OWNERS:
-        return workers * _each(cell, workers, "owners of shards", slots_of_owner(workers, cell.slots))
-    return cell.slots if mechanism.needs_fabric else 0
-
-
-def _each(cell: Cell, among: int, what: str, share: int) -> int:
-    if not share:
-        raise ExperimentError(f"{cell.name}: {cell.slots} slots are too few for {among} {what}")
-    return share
+    use = mechanism.fabric_use
+    if use not in STREAMS:
+        return 0 if use is None else cell.slots
+    streams = max(mechanism.channels, 1) if mechanism.servers else workers
+    each = slots_of_stream(streams, cell.slots)
+    if not each:
+        raise ExperimentError(f"{cell.name}: {cell.slots} slots are too few for {streams} {STREAMS[use]}")
+    return streams * each
 
 
 def _require_bare(experiment: Experiment) -> None:

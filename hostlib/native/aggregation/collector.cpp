@@ -15,7 +15,8 @@ constexpr std::int64_t GATHER_NS = 2 * MILLISECOND_NS;
 
 }  // namespace
 
-Collector::Collector(const std::string &address, std::uint16_t port) : socket_(address, port) {}
+// Others wait for acknowledgements, and this rank's own packets need not leave before them.
+Collector::Collector(const std::string &address, std::uint16_t port) : socket_(address, port) { socket_.overtake(); }
 
 void Collector::configure(const End &fabric, const Header &header, const Pool &pool, const std::vector<End> &ranks,
                           std::shared_ptr<const CheckWords> check) {

@@ -9,8 +9,11 @@
 
 namespace netfold {
 
+// All others wait for a chunk, and its source for what a receiver asks: neither need leave behind this host's own sums.
 Multicaster::Multicaster(const std::string &address, std::uint16_t port)
-    : socket_(address, port), way_{socket_, {}, {}, nullptr} {}
+    : socket_(address, port), way_{socket_, {}, {}, nullptr} {
+    socket_.overtake();
+}
 
 // ---- called by other threads --------------------------------------------------------------------------------------
 

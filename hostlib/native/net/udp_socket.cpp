@@ -1,6 +1,7 @@
 #include "net/udp_socket.h"
 
 #include <arpa/inet.h>
+#include <linux/pkt_sched.h>
 #include <netinet/udp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -98,6 +99,11 @@ void UdpSocket::aim(const End &target, std::size_t packet_bytes, const End &answ
         tx_iov_[i] = {out_.data() + static_cast<std::size_t>(i) * packet_bytes_, packet_bytes_};
         tx_[i].msg_hdr = {nullptr, 0, &tx_iov_[i], 1, nullptr, 0, 0};
     }
+}
+
+void UdpSocket::overtake() {
+    const int priority = TC_PRIO_INTERACTIVE;
+    setsockopt(fd_, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
 }
 
 std::uint8_t *UdpSocket::next() {

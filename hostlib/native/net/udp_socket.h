@@ -46,6 +46,10 @@ public:
     // From the next aim() on, about so many packets wait below this socket at a time, and the others in flush().
     void keep_below(int packets) { below_ = packets; }
 
+    // Packets from here overtake others of this host that wait for the same interface, where its queue has priorities,
+    // as Linux's own has (tc-pfifo_fast(8)).
+    void overtake();
+
     // Returns a buffer for the next packet, which is sent with the batch, at the latest at flush().
     std::uint8_t *next();
     // How often the system reported that nobody listens at the destination any more.

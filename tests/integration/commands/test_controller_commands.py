@@ -59,7 +59,7 @@ def test_jobs_slots_and_events_are_what_the_api_says(busy: Fabric) -> None:
 def test_people_read_tables(busy: Fabric) -> None:
     assert "127.0.0.1:5000" in run(busy, "jobs") and "waiting" in run(busy, "jobs")
     slots = run(busy, "slots")
-    assert slots.startswith("128 of 512 slots of each switch are taken") and "64..127" in slots
+    assert slots.startswith("128 of 1024 slots of each switch are taken") and "64..127" in slots
     last = run(busy, "events", "--most", "1")
     assert last.endswith("job waiting waits for its 2 ranks; rank 0 came first\n")
     busy.call("DELETE", "/v1/jobs/looked-at/ranks/0")
@@ -84,7 +84,7 @@ def test_events_are_followed(busy: Fabric) -> None:
 def test_the_doctor_finds_what_waits_and_what_is_well(busy: Fabric) -> None:
     found = {each["name"]: each for each in read(busy, "doctor")}
     assert {name for name, each in found.items() if each["state"] != "ok"} == {"job waiting"}
-    assert found["job waiting"]["remedy"] and found["slots"]["found"] == "128 of 512 taken"
+    assert found["job waiting"]["remedy"] and found["slots"]["found"] == "128 of 1024 taken"
     assert {"state folder", "controller", "P4 program", "switch switch", "job looked-at"} <= found.keys()
     assert "ok   switch switch: netfold-v1model-256" in run(busy, "doctor")
     run(busy, "drain", "switch")

@@ -25,7 +25,7 @@ from torch import Tensor
 from hostlib._engine import Cancelled
 from hostlib.errors import HostlibError, JoinError, RunError
 from hostlib.fabric.multicast import Streams, SwitchMulticast
-from hostlib.protocol.slots import POOLS_OF_CHUNKS
+from hostlib.protocol.slots import POOLS_OF_STREAMS
 from hostlib.transport.failure_detector import FailureDetector, Heartbeat
 from hostlib.transport.gloo_transport import GlooTransport
 from hostlib.transport.rank_context import RankContext
@@ -158,7 +158,7 @@ def played(host: SwitchMulticast, number: int, streams: Streams, sizes: tuple[in
 def test_every_host_has_every_sources_bytes(kind: str, slots: int | None, fabric: Fabric) -> None:
     streams = STREAMS[kind]
     if slots is not None:
-        streams = replace(streams, pool=slots * len(streams.sources) // POOLS_OF_CHUNKS)
+        streams = replace(streams, pool=slots * len(streams.sources) // POOLS_OF_STREAMS)
         assert streams.slots == slots
     # Few slots are many round trips, and on bad links each of them may take a timeout.
     sizes = SIZES if slots is None else SIZES[:6]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hostlib.launch.fork_server import ForkServer
+from hostlib.protocol import constants
 from tests.conftest import Fabric, running_fabric
 from tests.forked import Ranks, loaded
 
@@ -44,16 +45,16 @@ def test_a_mesh_of_groups_finds_room(fabric: Fabric, forks: ForkServer, tmp_path
         assert sums == [[6.0], [2.0 * column + 2.0], [4.0 * row + 1.0], [6.0]]
         # Nothing before the first sum, nor for a rank alone; then room is left for the next.
         assert used[:2] == [0, 128]
-        assert 128 < used[2] < used[3] < used[4] < 512
+        assert 128 < used[2] < used[3] < used[4] < constants.SLOTS
 
 
 def test_a_refusal_reaches_all_ranks_of_a_group_alike(fabric: Fabric, forks: ForkServer, tmp_path: Path) -> None:
-    each = seen_by_ranks(forks, fabric, tmp_path, NETFOLD_SLOTS="512", NETFOLD_DEADLINE_S="30")
+    each = seen_by_ranks(forks, fabric, tmp_path, NETFOLD_SLOTS=str(constants.SLOTS), NETFOLD_DEADLINE_S="30")
     for sums, used in each:
-        assert sums[0] == [6.0] and used[1:] == [512] * 4
+        assert sums[0] == [6.0] and used[1:] == [constants.SLOTS] * 4
         for refused in sums[1:]:
             assert (
-                "has no place in the fabric, so no rank of its group sums: the controller refused: 512 slots" in refused
+                f"has no place in the fabric, so no rank of its group sums: the controller refused: {constants.SLOTS} slots" in refused
             )
     # The rows, the columns, and all four.
     assert each[0][0][3] == each[1][0][3] == each[2][0][3] == each[3][0][3]

@@ -61,10 +61,10 @@ def test_slots_that_are_free_but_apart_are_short() -> None:
     for number in range(4):
         join(world.table, f"job{number}", 0, 1, slots=constants.SLOTS // 4)
     world.table.end("job1")
-    with pytest.raises(ShortError, match="256 slots are needed, and 128 of 512 are free"):
+    with pytest.raises(ShortError, match="512 slots are needed, and 256 of 1024 are free"):
         join(world.table, "wide", 0, 1, slots=constants.SLOTS // 2)
     world.table.end("job2")
-    with pytest.raises(ShortError, match="256 slots in a row are needed; 256 of 512 are free, and not in a row"):
+    with pytest.raises(ShortError, match="512 slots in a row are needed; 512 of 1024 are free, and not in a row"):
         join(world.table, "wide", 0, 1, slots=constants.SLOTS // 2)
     assert len(world.table._ports._free.free) == 2 and sorted(world.table.jobs) == ["job0", "job3"]
 

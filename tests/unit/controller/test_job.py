@@ -142,8 +142,9 @@ def test_without_a_port_nothing_is_left_half_joined() -> None:
     assert world.join(1).state == "ready" and world.join(0, 1, "small").state == "ready"
 
 
-def test_slots_run_out_and_come_back(world: World) -> None:
+def test_slots_run_out_and_come_back() -> None:
     fitting = constants.SLOTS // SLOTS_PER_POOL
+    world = World(ports=fitting + 1)
     jobs = [world.join(0, 1, f"job{n}") for n in range(fitting)]
     assert sorted(job.pools[0].first_slot for job in jobs) == list(range(0, constants.SLOTS, SLOTS_PER_POOL))
     with pytest.raises(RequestError, match=f"{SLOTS_PER_POOL} slots are needed, and 0 of {constants.SLOTS}") as refused:
@@ -586,7 +587,7 @@ def test_a_job_says_how_many_slots_it_wants(world: World) -> None:
 
     assert [(p.first_slot, p.slots) for p in ask("a", 32, 2).pools] == [(0, 32), (32, 32)]
     assert [(p.first_slot, p.slots) for p in ask("b", 256).pools] == [(256, 256)]
-    for slots, pools, policy in ((0, 1, "sum"), (48, 1, "sum"), (1024, 1, "sum"), (512, 2, "sum"), (64, 1, "shared")):
+    for slots, pools, policy in ((0, 1, "sum"), (48, 1, "sum"), (2048, 1, "sum"), (1024, 2, "sum"), (64, 1, "shared")):
         with pytest.raises(RequestError, match=f"{slots} slots") as refused:
             ask("c", slots, pools, policy=policy)
         assert refused.value.status == 422
@@ -656,7 +657,7 @@ def test_every_rank_of_peers_is_the_source_of_a_pool(world: World) -> None:
 def test_32_peers_fit_a_switch() -> None:
     world = World(ports=32)
     job = peers(world, 32, slots=8)
-    assert job.state == "ready" and sum(pool.slots for pool in job.pools) == constants.SLOTS // 2
+    assert job.state == "ready" and sum(pool.slots for pool in job.pools) == constants.SLOTS // 4
 
 
 @pytest.mark.parametrize(
@@ -671,7 +672,7 @@ def test_32_peers_fit_a_switch() -> None:
             "2 UDP ports: policy peers has a pool for each of 3 ranks",
         ),
         (Joining(constants.RANK_ALL, 2, "127.0.0.1", (1, 2), policy="peers"), "policy peers has no server"),
-        (Joining(0, 6, "127.0.0.1", (1,) * 6, policy="peers"), "128 slots in each of 6 pools"),
+        (Joining(0, 12, "127.0.0.1", (1,) * 12, policy="peers"), "128 slots in each of 12 pools"),
     ],
 )
 def test_impossible_peers_are_refused(world: World, asked: Joining, says: str) -> None:

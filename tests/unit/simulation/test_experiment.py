@@ -216,8 +216,8 @@ def test_what_is_trained_in_earnest_is_not_simulated(small: Path) -> None:
         ),
         ("workers = [2, 4]", "slots = [96]", "cells.slots must be powers of two, not 96"),
         ("workers = [2, 4]", "slots = [0]", "cells.slots must be at least 1, not 0"),
-        ("workers = [2, 4]", "slots = [1024]", "needs 1024 slots of each switch, which has 512"),
-        ("workers = [2, 4]", "slots = [256]\njobs = [2, 3]", "needs 768 slots of each switch, which has 512"),
+        ("workers = [2, 4]", "slots = [2048]", "needs 2048 slots of each switch, which has 1024"),
+        ("workers = [2, 4]", "slots = [512]\njobs = [2, 3]", "needs 1536 slots of each switch, which has 1024"),
         (
             '"ring"]',
             '"ring+mcast"]\nslots = [1]',
@@ -225,13 +225,13 @@ def test_what_is_trained_in_earnest_is_not_simulated(small: Path) -> None:
         ),
         (
             '"ring"]',
-            '"fsdp/inagg+mcast"]\nslots = [2]',
-            "fsdp_inagg+mcast-1gbit-4w-2slots: 2 slots are too few for 4 owners of shards",
+            '"fsdp/inagg+mcast"]\nslots = [1]',
+            "fsdp_inagg+mcast-1gbit-4w-1slots: 1 slots are too few for 4 owners of shards",
         ),
         (
             '"ring"]',
-            '"fsdp/inagg+mcast"]\nslots = [256]',
-            "fsdp_inagg+mcast-1gbit-2w-256slots needs 768 slots of each switch, which has 512",
+            '"fsdp/inagg+mcast"]\nslots = [512]',
+            "fsdp_inagg+mcast-1gbit-2w-512slots needs 2048 slots of each switch, which has 1024",
         ),
         ("workers = [2, 4]", 'collectives = ["gossip"]', "unknown collective 'gossip'; legal are all_gather, "),
         ("workers = [2, 4]", "collectives = []", "cells.collectives must be a list that is not empty, not []"),

@@ -74,12 +74,12 @@ def test_a_seed_s_cells_stay_where_more_are_drawn(tmp_path: Path) -> None:
 
 
 def test_jobs_that_would_need_more_slots_than_a_switch_has_are_not_drawn_and_not_run(tmp_path: Path) -> None:
-    """Three jobs whose server multicasts in streams of chunks need 768 slots."""
-    three = RandomCell("alexnet", "mcast", 2, 10, 3, None, 1.0)
-    assert not three.is_possible and replace(three, jobs=2).is_possible
-    file = tmp_path / "three.toml"
-    file.write_text(three.file("Three jobs"))
-    with pytest.raises(ExperimentError, match="needs 768 slots of each switch, which has 512"):
+    """Five jobs whose server multicasts in streams of chunks need 1,280 slots."""
+    five = RandomCell("alexnet", "mcast", 2, 10, 5, None, 1.0)
+    assert not five.is_possible and replace(five, jobs=4).is_possible
+    file = tmp_path / "five.toml"
+    file.write_text(five.file("Five jobs"))
+    with pytest.raises(ExperimentError, match="needs 1280 slots of each switch, which has 1024"):
         ExperimentRun(read_experiment(file), RunOptions(tmp_path / "out"), lambda row: None)
 
 
