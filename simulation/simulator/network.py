@@ -54,7 +54,7 @@ class Network:
         store_and_forward: switches receive the whole message before they forward it.
         store_and_aggregate: switches have the whole sum before they send it.
         slots: of a pool of sums: frames to the fabric that a rank has under way without their results, at most. Streams
-            of chunks share twice as many. 0 for any number.
+            of chunks share twice as many, and so do owners of shards. 0 for any number.
         slot_bytes: values in such a frame.
         turnaround_ns: from the last bit of a result at a host to the first of the frame that uses its slot again.
         turn_bytes: messages between hosts are sent in parts of this size, which streams to one host send in turn, as

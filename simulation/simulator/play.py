@@ -551,21 +551,23 @@ def lanes_of(workload: Workload) -> dict[Collective | None, int]:
 
 
 def slots_of(job: Job, network: Network) -> int:
-    """How many slots each of a job's streams to the fabric has; 0 for any number.
+    """How many slots a host has for what it sends to the fabric, in each stream of its own; 0 for any number.
 
     Raises:
         NetworkError: there are too many streams.
     """
+    use = job.mechanism.fabric_use
     if not network.slots or not job.mechanism.needs_fabric:
         return 0
-    if job.mechanism.fabric_use is not FabricUse.MULTICAST:
+    if use not in (FabricUse.MULTICAST, FabricUse.TO_OWNERS):
         return network.slots
     workers = max((len(tensor.workers) or job.workers for tensor in job.workload.summed), default=job.workers)
     streams = max(job.channels, 1) if job.mechanism.servers else workers
     slots = slots_of_stream(streams, network.slots)
     if not slots:
-        raise NetworkError(f"{network.slots} slots are too few for {streams} streams of chunks")
-    return slots
+        what = "streams of chunks" if use is FabricUse.MULTICAST else "owners of shards"
+        raise NetworkError(f"{network.slots} slots are too few for {streams} {what}")
+    return slots if use is FabricUse.MULTICAST else max(streams - 1, 1) * slots  # of all other owners
 
 
 def _kernel_job(
