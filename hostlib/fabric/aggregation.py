@@ -342,7 +342,7 @@ class SwitchAggregation:
         quantised = _engine.quantise_blocks(values, place.elements, codes, world_size)
         self._sum_by_hosts(torch.from_numpy(quantised))
         _engine.dequantise_blocks(quantised, values, place.elements, codes, world_size, summing.average, done)
-        self._failures[-1] = replace(self._failures[-1], by_hosts=self._failures[-1].by_hosts + 1)
+        self._failures[-1] = self._failures[-1].carried(values.nbytes)
         return True
 
     def _return(self, session: FabricSession) -> None:

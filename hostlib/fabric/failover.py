@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hostlib.errors import FabricError, HostlibError, JoinError, RunError
@@ -31,6 +31,7 @@ class Failure:
         lost_ms: from the last packet of the switch until the hosts continued.
         agreement_ms: share of lost_ms in which the hosts agreed on what each has.
         by_hosts: tensors, or messages, that the hosts have carried since.
+        bytes_by_hosts: of these.
         returned: whether the hosts have returned to the switch.
         refused: why they did not, if the switch came back with another configuration; else None.
     """
@@ -39,6 +40,7 @@ class Failure:
     lost_ms: float
     agreement_ms: float
     by_hosts: int = 0
+    bytes_by_hosts: int = 0
     returned: bool = False
     refused: str | None = None
 
@@ -47,6 +49,10 @@ class Failure:
         """Record a failure after a silence; `began`: when the agreement started, as time.monotonic()."""
         took_s = time.monotonic() - began
         return cls(after, round(1e3 * (silent_s + took_s), 1), round(1e3 * took_s, 1))
+
+    def carried(self, size: int) -> Failure:
+        """The same, once the hosts have carried a tensor or message of so many bytes."""
+        return replace(self, by_hosts=self.by_hosts + 1, bytes_by_hosts=self.bytes_by_hosts + size)
 
     def as_json(self) -> dict[str, Any]:
         described = asdict(self)

@@ -431,12 +431,12 @@ class SwitchMulticast:
         return lacking
 
     def _send_past(self, stream: int, message: StreamMessage, ranks: list[int]) -> None:
-        self._failures[-1] = replace(self._failures[-1], by_hosts=self._failures[-1].by_hosts + 1)
+        self._failures[-1] = self._failures[-1].carried(message.values.nbytes)
         leaving = [self._context.transport.send(message.values, rank, _tag(stream) + 1) for rank in ranks]
         self._lines[stream].leaving.append(leaving)
 
     def _receive_past(self, stream: int, message: StreamMessage) -> None:
-        self._failures[-1] = replace(self._failures[-1], by_hosts=self._failures[-1].by_hosts + 1)
+        self._failures[-1] = self._failures[-1].carried(message.values.nbytes)
         message.past = self._context.transport.receive(message.values, self._lines[stream].source, _tag(stream) + 1)
 
     # ---- return ----------------------------------------------------------------------------------------------------

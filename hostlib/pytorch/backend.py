@@ -24,9 +24,11 @@ from hostlib.errors import HostlibError, RunError
 from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism
 from hostlib.pytorch.group_collectives import GroupCollectives
 from hostlib.pytorch.group_settings import GroupSettings
+from hostlib.pytorch.group_traffic import GLOO, GroupTraffic
 from hostlib.pytorch.reduction import Reduction, require_dense, require_summable
 from hostlib.pytorch.sum_streams import SumStreams
 from hostlib.pytorch.torch_errors import torch_errors
+from hostlib.schedules.contract import Collective
 from hostlib.staging.request import DTYPES
 from hostlib.staging.staged_gloo import RECEIVED, staged
 from hostlib.strategies.strategy import choose, parts_of, registered_strategies
@@ -65,7 +67,8 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             mechanism = _mechanism(os.environ.get("NETFOLD_MECHANISM", DEFAULT_MECHANISM))
             settings = GroupSettings.of_environment(mechanism, timeout)
             host, port = _endpoint(store)
-        self._strict = settings.strict
+        self._strict, self._mechanism = settings.strict, settings.mechanism
+        self._traffic = GroupTraffic()
         # Everything not defined below goes to Gloo: as this group's backend, and (see PASSED_ON) as a group of its own.
         gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
         self._gloo = dist.ProcessGroup(store, rank, world_size)
@@ -92,6 +95,18 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     def failures(self) -> list[dict[str, Any]]:
         """One record for each failure of the fabric; see docs/failures.md."""
         return [failure for each in self._kinds for failure in each.failures]
+
+    @property
+    def traffic(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Calls and bytes of this rank so far, by operation, then by means: "fabric", "hosts" (the mechanism, past the
+        fabric) or "gloo". What the hosts carried for a fabric that had failed is in `failures`.
+        """
+        return self._traffic.as_json()
+
+    def _count(self, collective: Collective, *tensors: Tensor) -> None:
+        """Count what the mechanism does."""
+        means = "fabric" if self._mechanism.of(collective).needs_fabric else "hosts"
+        self._traffic.add(collective.value, means, *tensors)
 
     @property
     def _kinds(self) -> list[SumStreams | GroupCollectives]:
@@ -158,6 +173,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             divides = AVERAGES[operation.op] and not whole.is_floating_point()
             future = self._collectives.reduce_scatter(output, whole, AVERAGES[operation.op] and not divides)
             if future is not None:
+                self._count(Collective.REDUCE_SCATTER, whole)
                 return future, lambda: _quotient(output, self.size()) if divides else output
         copy = whole.detach().reshape(-1).clone()
         return self._share(output, copy, self.rank() * size, size, operation)
@@ -206,6 +222,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             whole = inputs[0].new_empty(self.size() * inputs[0].numel())
             future = None if self._collectives is None else self._collectives.all_gather(whole, inputs[0])
             if future is not None:
+                self._count(Collective.ALL_GATHER, whole)
                 return self._work([(future, lambda: _dealt(whole, outputs[0]))])
         return self._by_gloo("allgather", outputs, inputs, opts)
 
@@ -215,6 +232,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         if len(tensors) == 1 and opts.rootTensor == 0 and self._collectives is not None:
             future = self._collectives.broadcast(tensors[0], opts.rootRank)
             if future is not None:
+                self._count(Collective.BROADCAST, tensors[0])
                 return self._work([(future, lambda: tensors[0])])
         return self._by_gloo("broadcast", tensors, opts)
 
@@ -229,12 +247,15 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             return None
         parts: list[tuple[Future[Any], Finish]] = []
         for (output, tensor), future in zip(pairs, futures, strict=True):
-            coming = future or self._gloo._allgather_base(output, tensor).get_future()
+            if future is not None:
+                self._count(Collective.ALL_GATHER, output)
+            coming = future or self._by_gloo("_allgather_base", output, tensor).get_future()
             parts.append((coming, partial(_itself, output)))
         return self._work(parts)
 
     def _by_gloo(self, name: str, *arguments: Any) -> dist.Work:
         given = arguments if arguments[-1] is not None else arguments[:-1]
+        self._traffic.add(GLOO_TOO[name], GLOO, arguments[0])
         call = getattr(self._gloo, name)
         work: dist.Work = staged(name, call, given) if name in RECEIVED else call(*given)
         return work
@@ -253,9 +274,12 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         if summed or self._strict:
             require_summable(what, tensor)
             if self._sums is not None:
-                return self._sums.allreduce(tensor, AVERAGES[operation.op]), lambda: tensor
+                future = self._sums.allreduce(tensor, AVERAGES[operation.op])
+                self._count(Collective.ALL_REDUCE, tensor)
+                return future, lambda: tensor
         if tensor.layout == torch.strided:
             require_dense(what, tensor)
+        self._traffic.add(what.replace("-", "_"), GLOO, tensor)
         return self._reduce_by_gloo(tensor, operation)
 
     def _reduce_by_gloo(self, tensor: Tensor, operation: Any) -> tuple[Future[Any], Finish]:
@@ -294,18 +318,31 @@ class NetfoldProcessGroup(dist.ProcessGroup):
 
 # torch 2.13 calls methods that a Python class does not override with the interpreter's lock held. Gloo, whose threads
 # need that lock to release a tensor, then blocks forever. So these are passed on here, without the lock.
-PASSED_ON = (
-    "all_to_all_single",
-    "alltoall_base",
-    "barrier",
-    "recv",
-    "recv_anysource",
-    "send",
-)
+PASSED_ON = {
+    "all_to_all_single": "all_to_all",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "barrier": "barrier",
+    "gather": "gather",
+    "recv": "recv",
+    "recv_anysource": "recv",
+    "reduce": "reduce",
+    "scatter": "scatter",
+    "send": "send",
+}
+# Gloo's names of what a mechanism does as well.
+GLOO_TOO = {
+    "_allgather_base": "all_gather",
+    "allgather": "all_gather",
+    "allgather_into_tensor_coalesced": "all_gather",
+    "broadcast": "broadcast",
+}
 
 
 def _passed_on(name: str) -> Callable[..., Any]:
     def method(self: NetfoldProcessGroup, *arguments: Any, **options: Any) -> Any:
+        # The first argument has the tensors that a rank receives into, or sends. Only a root receives what is gathered.
+        self._traffic.add(PASSED_ON[name], GLOO, *arguments[1:2] if name == "gather" else arguments[:1])
         call = partial(getattr(self._gloo, name), **options)
         return staged(name, call, arguments) if name in RECEIVED else call(*arguments)
 

@@ -82,6 +82,6 @@ seen["weights"] = hashlib.sha256(weights.numpy().tobytes()).hexdigest()
 seen["losses"] = losses
 group = dist.group.WORLD
 assert isinstance(group, NetfoldProcessGroup)
-seen["failures"] = group.failures
+seen["failures"], seen["traffic"] = group.failures, group.traffic
 Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps(seen))
 dist.destroy_process_group()

@@ -83,6 +83,11 @@ def test_every_weight_and_gradient_goes_through_the_switch(fabric: Fabric, forks
     assert counted["absorbed"] == (RANKS - 2) * counted["sent_up"]
     # Nothing is left for all-reduces to do.
     assert counted["completed"] == counted["down"] == 0
+    small = [size for size in each[0]["gathered"] if size < LEAST_BYTES]
+    for seen in each:
+        assert seen["traffic"]["reduce_scatter"] == {"fabric": {"calls": len(scattered), "bytes": sum(scattered)}}
+        assert seen["traffic"]["all_gather"]["fabric"] == {"calls": len(gathered), "bytes": sum(gathered)}
+        assert seen["traffic"]["all_gather"]["gloo"] == {"calls": len(small), "bytes": sum(small)}
     _, by_ring, _ = trained(forks, fabric, tmp_path / "ring", NETFOLD_MECHANISM="ring")
     # Other orders of floating-point sums, and 28 bits for the largest value of each block.
     torch.testing.assert_close(weights, by_ring, rtol=1e-4, atol=1e-4)
