@@ -1,0 +1,33 @@
+"""`hostlib mpi-shim`: MPI programs over netfold, unmodified."""
+
+from __future__ import annotations
+
+import click
+
+from hostlib.mpi_shim.shim_library import find_mpicc, shim_library
+from hostlib.system.command import Command
+from hostlib.system.extras import require_installed
+
+
+@click.command("mpi-shim", cls=Command)
+@click.option(
+    "--mpicc",
+    metavar="COMMAND",
+    help="Compiler wrapper of the program's MPI library [default: mpicc on PATH, else the one beside this Python].",
+)
+def mpi_shim(mpicc: str | None) -> None:
+    """Print the path of a library that has MPI programs sum over a mechanism, unmodified.
+
+    It is compiled at the first call. NETFOLD_MECHANISM, NETFOLD_CONTROLLER and so on configure it.
+
+    \b
+    Examples
+        mpirun -x LD_PRELOAD=$(netfold mpi-shim) -n 4 ./program
+        mpirun -x LD_PRELOAD=$(netfold mpi-shim --mpicc /opt/mpi/bin/mpicc) -n 4 ./program
+    """
+    require_installed("torch")
+    click.echo(shim_library(find_mpicc(mpicc)))
+
+
+PLACE = 115
+COMMANDS = (mpi_shim,)
