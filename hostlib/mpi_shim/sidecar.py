@@ -1,146 +1,37 @@
 """The sidecar: the process beside a rank of an MPI program that does its collectives.
 
-The shim (hostlib/mpi_shim/shim/) starts it at the rank's first sum, and hands it a channel for each communicator: a
-socket, and memory that both have mapped. Requests and replies are lines of text:
-
-    hello                          -> ok
-    store local|remote             -> ok HOST PORT         rank 0's: where the ranks meet
-    join RANK SIZE HOST PORT       -> ok
-    all_reduce DTYPE ELEMENTS      -> ok, or refused       sums the words in place
-    reduce_scatter DTYPE ELEMENTS  -> ok, or refused       likewise; the first words are then this rank's shard
-    leave                          -> ok
-
-`refused` is said on all ranks alike, which go on: MPI sums then. After `failed LINE` there is nothing left to do. The
-sidecar ends with the rank, when its control socket closes.
+The shim (hostlib/mpi_shim/shim/) starts it at the rank's first sum, and hands it a channel for each communicator
+(rank_channel.py). It ends with the rank, when its control socket closes.
 
 Source: docs/adr/0024-mpi-ranks-have-a-sidecar.md.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import signal
 import socket
-import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-
-import torch
-import torch.distributed as dist
-from torch import Tensor
-from torch.distributed.constants import default_pg_timeout
-
-from hostlib.errors import HostlibError
-from hostlib.pytorch.backend import NetfoldProcessGroup
-from hostlib.transport.transport import first_line
 
 CONTROL = 3  # descriptor of the control socket
-LINE = 2048  # bytes of a request or reply, with C's final zero
-DTYPES = {"float32": torch.float32, "int32": torch.int32}
-
-
-class SharedMemory:
-    """Memory that the shim makes and enlarges.
-
-    Args:
-        descriptor: of the memory; becomes this object's.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._map: mmap.mmap | None = None
-
-    def tensor(self, dtype: torch.dtype, elements: int) -> Tensor:
-        """Return a flat tensor of the memory's first elements."""
-        if self._map is None or len(self._map) < elements * dtype.itemsize:
-            self._map = mmap.mmap(self._descriptor, 0)
-        return torch.frombuffer(self._map, dtype=dtype, count=elements)
-
-    def close(self) -> None:
-        """Give up the memory, once no tensor of it is left."""
-        self._map = None
-        os.close(self._descriptor)
-
-
-class Channel:
-    """A communicator's channel, served by a thread.
-
-    Args:
-        requests: the channel's socket.
-        memory: its shared memory.
-    """
-
-    def __init__(self, requests: socket.socket, memory: SharedMemory) -> None:
-        self._requests, self._memory = requests, memory
-        self._store: dist.TCPStore | None = None
-        self._group: NetfoldProcessGroup | None = None
-        self._answers: dict[str, Callable[..., str]] = {
-            "hello": lambda: "ok",
-            "store": self._open_store,
-            "join": self._join,
-            "all_reduce": self._all_reduce,
-            "reduce_scatter": self._reduce_scatter,
-            "leave": self._leave,
-        }
-
-    def serve(self) -> None:
-        """Answer requests until the shim closes the channel."""
-        while request := self._requests.recv(LINE):
-            what, *words = request.decode().split()
-            try:
-                reply = self._answers[what](*words)
-            except OverflowError as error:
-                reply = f"refused {error}"
-            except HostlibError as error:
-                reply = f"failed {error}"
-            except Exception as error:  # of torch and the system: the rank must hear of it, whatever it is
-                reply = f"failed {type(error).__name__}: {first_line(error)}"
-            self._requests.send(reply.encode()[: LINE - 1])
-        self._requests.close()
-        self._memory.close()
-
-    def _open_store(self, where: str) -> str:
-        host = os.environ.get("NETFOLD_ADDRESS") or ("127.0.0.1" if where == "local" else socket.getfqdn())
-        self._store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        return f"ok {host} {self._store.port}"
-
-    def _join(self, rank: str, size: str, host: str, port: str) -> str:
-        store = self._store or dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False)
-        self._group = NetfoldProcessGroup(store, int(rank), int(size), default_pg_timeout)
-        return "ok"
-
-    def _all_reduce(self, dtype: str, elements: str) -> str:
-        assert self._group is not None, "ranks join before they sum"
-        self._group.allreduce([self._memory.tensor(DTYPES[dtype], int(elements))]).wait()
-        return "ok"
-
-    def _reduce_scatter(self, dtype: str, elements: str) -> str:
-        assert self._group is not None, "ranks join before they sum"
-        whole = self._memory.tensor(DTYPES[dtype], int(elements))
-        shard = whole.new_empty(whole.numel() // self._group.size())
-        self._group.reduce_scatter_single(shard, whole).wait()
-        whole[: shard.numel()].copy_(shard)
-        return "ok"
-
-    def _leave(self) -> str:
-        if self._group is not None:
-            self._group.shutdown()
-        return "ok"
 
 
 def main() -> None:
     """Serve the channels that arrive at the control socket, and end when it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, with which the sidecar ends
-    torch.set_num_threads(1)
+    os.closerange(CONTROL + 1, os.sysconf("SC_OPEN_MAX"))  # what the program has open is not the sidecar's
+    # Before torch is loaded: when ranks are killed, its stores would report each other's end with stack traces.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    import torch
+
+    from hostlib.mpi_shim.rank_channel import RankChannel, SharedMemory
+
+    torch.set_num_threads(1)  # the other cores are other ranks'
     control = socket.socket(fileno=CONTROL)
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1, 2)
         if not message:
-            with suppress(OSError):
-                sys.stderr.flush()
             os._exit(0)  # whatever a thread waits for: nobody waits for it any more
         requests, memory = descriptors
-        channel = Channel(socket.socket(fileno=requests), SharedMemory(memory))
+        channel = RankChannel(socket.socket(fileno=requests), SharedMemory(memory))
         threading.Thread(target=channel.serve, name="channel", daemon=True).start()

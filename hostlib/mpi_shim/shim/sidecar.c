@@ -43,10 +43,9 @@ static char **without_preload(void) {
 static void start(void) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) fail("socketpair: %s", strerror(errno));
-    // Of the program it has neither open files nor, in the folder where it runs, modules of any name.
+    // The program's folder may hold modules of any name: they are not the sidecar's.
     char *words[] = {NETFOLD_PYTHON, "-c",
-                     "import os, sys; os.closerange(4, os.sysconf('SC_OPEN_MAX')); "
-                     "sys.path = [folder for folder in sys.path if folder]; "
+                     "import sys; sys.path = [folder for folder in sys.path if folder]; "
                      "from hostlib.mpi_shim.sidecar import main; main()",
                      NULL};
     posix_spawn_file_actions_t actions;
