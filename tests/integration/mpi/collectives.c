@@ -1,5 +1,5 @@
 // An MPI program that knows nothing of netfold: collectives of several kinds, each compared with what it must be.
-// Prints one line on rank 0: how many were wrong, over all ranks. With an argument it then sums until it is killed.
+// Rank 0 prints how many were wrong, over all ranks. With an argument all then sum until they are killed.
 
 #include <mpi.h>
 #include <stdbool.h>
@@ -40,7 +40,7 @@ static void floats(MPI_Comm communicator, int count, bool in_place) {
 }
 
 static void integers(int count, MPI_Op operation) {
-    int *mine = malloc((size_t)count * 4 + 4), *result = malloc((size_t)count * 4 + 4);
+    int *mine = calloc((size_t)count + 1, 4), *result = malloc((size_t)count * 4 + 4);
     for (int i = 0; i < count; i++) mine[i] = i * 101 - rank;
     MPI_Allreduce(mine, result, count, MPI_INT, operation, MPI_COMM_WORLD);
     bool right = true;
