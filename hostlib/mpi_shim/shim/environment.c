@@ -25,7 +25,8 @@ static void require_own_library(void) {
     PMPI_Get_library_version(library, &length);
     library[strcspn(library, ",\n")] = '\0';
     if (strstr(library, FAMILY) == NULL) {
-        fail("this shim was made for " FAMILY ", the program has %s: netfold mpi-shim --mpicc ITS_MPICC", library);
+        fail_without_mpi("this shim was made for " FAMILY ", the program has %s: netfold mpi-shim --mpicc ITS_MPICC",
+                         library);
     }
     PMPI_Comm_size(MPI_COMM_WORLD, &size);
     for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++) {
