@@ -4,9 +4,11 @@ A channel is a socket, and memory that both have mapped. Requests and replies ar
 
     hello                          -> ok
     store local|remote             -> ok HOST PORT         rank 0's: where the ranks meet
-    join RANK SIZE HOST PORT       -> ok
+    join RANK SIZE HOST PORT       -> ok BYTES             from which gathers are multicast; 0 if none are
     all_reduce DTYPE ELEMENTS      -> ok, or refused       sums the words in place
     reduce_scatter DTYPE ELEMENTS  -> ok, or refused       likewise; the first words are then this rank's shard
+    all_gather BYTES               -> ok, or refused       of a rank; its own are in their place
+    broadcast BYTES ROOT           -> ok, or refused
     leave                          -> ok
 
 `refused` is said on all ranks alike, which go on: MPI sums then. After `failed LINE` there is nothing left to do.
@@ -28,6 +30,9 @@ from torch.distributed.constants import default_pg_timeout
 
 from hostlib.errors import HostlibError
 from hostlib.pytorch.backend import NetfoldProcessGroup
+from hostlib.pytorch.group_collectives import LEAST_BYTES, GroupCollectives
+from hostlib.pytorch.reduction import Reduction
+from hostlib.schedules.contract import Collective
 from hostlib.transport.transport import first_line
 
 LINE = 2048  # bytes of a request or reply, with C's final zero
@@ -75,6 +80,8 @@ class RankChannel:
             "join": self._join,
             "all_reduce": self._all_reduce,
             "reduce_scatter": self._reduce_scatter,
+            "all_gather": self._all_gather,
+            "broadcast": self._broadcast,
             "leave": self._leave,
         }
 
@@ -102,22 +109,48 @@ class RankChannel:
     def _join(self, rank: str, size: str, host: str, port: str) -> str:
         store = self._store or dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False)
         self._group = NetfoldProcessGroup(store, int(rank), int(size), default_pg_timeout)
-        return "ok"
+        multicasts = self._others.multicasts(Collective.ALL_GATHER)
+        return f"ok {LEAST_BYTES if multicasts else 0}"
+
+    @property
+    def _joined(self) -> NetfoldProcessGroup:
+        assert self._group is not None, "the shim has ranks join first"
+        return self._group
+
+    @property
+    def _others(self) -> GroupCollectives:
+        assert self._joined.collectives is not None, "the shim leaves communicators of one rank to MPI"
+        return self._joined.collectives
 
     def _all_reduce(self, dtype: str, elements: str) -> str:
-        assert self._group is not None, "ranks join before they sum"
-        self._group.allreduce([self._memory.tensor(DTYPES[dtype], int(elements))]).wait()
+        self._joined.allreduce([self._memory.tensor(DTYPES[dtype], int(elements))]).wait()
         return "ok"
 
     def _reduce_scatter(self, dtype: str, elements: str) -> str:
-        assert self._group is not None, "ranks join before they sum"
         whole = self._memory.tensor(DTYPES[dtype], int(elements))
-        shard = whole.new_empty(whole.numel() // self._group.size())
-        self._group.reduce_scatter_single(shard, whole).wait()
+        shard = whole.new_empty(whole.numel() // self._joined.size())
+        self._joined.reduce_scatter_single(shard, whole).wait()
         whole[: shard.numel()].copy_(shard)
         return "ok"
+
+    def _all_gather(self, part: str) -> str:
+        whole = self._memory.tensor(torch.uint8, int(part) * self._joined.size())
+        mine = whole.chunk(self._joined.size())[self._joined.rank()]
+        return _settled(self._others.all_gather(whole, mine), whole)
+
+    def _broadcast(self, size: str, root: str) -> str:
+        values = self._memory.tensor(torch.uint8, int(size))
+        return _settled(self._others.broadcast(values, int(root), takes_place=True), values)
 
     def _leave(self) -> str:
         if self._group is not None:
             self._group.shutdown()
         return "ok"
+
+
+def _settled(future: torch.futures.Future[Tensor] | None, tensor: Tensor) -> str:
+    """Wait for what the mechanism does, if it does it. Raises HostlibError: a rank is missing."""
+    if future is None:
+        return "refused it has no place on the switch"
+    Reduction([future], lambda: [tensor]).wait()
+    return "ok"

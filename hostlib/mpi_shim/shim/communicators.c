@@ -16,6 +16,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct Member *members = NULL;  // the latest is the first
 static int key = MPI_KEYVAL_INVALID;   // of the attribute that is a communicator's Member; duplicates do not inherit it
 
+int ranks_of(MPI_Comm communicator) {
+    int between = 0, size = 0;
+    if (communicator == MPI_COMM_NULL) return 0;
+    PMPI_Comm_test_inter(communicator, &between);
+    if (!between) PMPI_Comm_size(communicator, &size);
+    return size;
+}
+
 static struct Member *found(MPI_Comm communicator) {
     struct Member *member = NULL;
     int present = 0;
@@ -48,6 +56,7 @@ static void meet(struct Channel *channel, MPI_Comm communicator) {
     PMPI_Bcast(store, LINE, MPI_CHAR, 0, communicator);
     PMPI_Barrier(communicator);
     ask(channel, reply, "join %d %d %s", rank, size, store);
+    channel->multicast_from = atoll(reply);
 }
 
 struct Channel *channel_of(MPI_Comm communicator) {

@@ -5,6 +5,10 @@
 
 #include "sidecar.h"
 
+// The number of ranks of a communicator within which collectives are netfold's; none of an intercommunicator, or of
+// none: those are MPI's, or errors that it reports.
+int ranks_of(MPI_Comm communicator);
+
 // A communicator's channel. At its first use its ranks meet, so all of them make this call at the same point.
 struct Channel *channel_of(MPI_Comm communicator);
 

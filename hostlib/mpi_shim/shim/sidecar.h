@@ -11,8 +11,9 @@ enum { LINE = 2048 };  // bytes of a request or reply, with its final zero
 
 struct Channel {
     int socket, memory;
-    void *words;  // the shared memory
-    size_t size;  // bytes of it
+    void *words;               // the shared memory
+    size_t size;               // bytes of it
+    long long multicast_from;  // gathers and broadcasts of so many bytes are multicast; 0 if none are
 };
 
 // Open a channel; starts the sidecar if none is running. Whatever goes wrong ends the program.

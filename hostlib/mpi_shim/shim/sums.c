@@ -18,13 +18,6 @@ static const char *dtype_of(MPI_Datatype datatype) {
 
 enum { WORD = 4 };  // bytes of an element of either
 
-static int ranks_of(MPI_Comm communicator) {
-    int between = 0, size = 0;
-    if (communicator != MPI_COMM_NULL) PMPI_Comm_test_inter(communicator, &between);
-    if (communicator != MPI_COMM_NULL && !between) PMPI_Comm_size(communicator, &size);
-    return size;  // none of what has no ranks of its own: MPI has it, or an error for it
-}
-
 static void refuse(const char *call, MPI_Datatype datatype) {
     char name[MPI_MAX_OBJECT_NAME] = "";
     int length = 0;

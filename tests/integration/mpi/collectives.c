@@ -89,6 +89,32 @@ static void scatter(int count, bool in_place) {
     free(shard);
 }
 
+static void gather(int count, bool in_place) {
+    int *mine = calloc((size_t)count + 1, 4), *all = calloc((size_t)count * (size_t)size + 1, 4);
+    for (int i = 0; i < count; i++) mine[i] = all[rank * count + i] = rank * 1000 + i;
+    MPI_Allgather(in_place ? MPI_IN_PLACE : mine, count, MPI_INT, all, count, MPI_INT, MPI_COMM_WORLD);
+    bool right = true;
+    for (int i = 0; i < count * size; i++) right &= all[i] == i / count * 1000 + i % count;
+    expect(right, "what is gathered", count);
+    free(mine);
+    free(all);
+}
+
+static void broadcast(int count) {  // of every other element
+    int root = size - 1;
+    int *values = calloc((size_t)count * 2 + 1, 4);
+    for (int i = 0; i < 2 * count; i++) values[i] = rank == root ? i * 3 : -1;
+    MPI_Datatype spread;
+    MPI_Type_vector(count, 1, 2, MPI_INT, &spread);
+    MPI_Type_commit(&spread);
+    MPI_Bcast(values, 1, spread, root, MPI_COMM_WORLD);
+    bool right = true;
+    for (int i = 0; i < 2 * count; i++) right &= values[i] == (rank == root || i % 2 == 0 ? i * 3 : -1);
+    expect(right, "the broadcast", count);
+    MPI_Type_free(&spread);
+    free(values);
+}
+
 // A rank that waits for a message, whose sender is in the collective already, and meanwhile has no turn in it.
 static void late(void) {
     static char message[4 << 20];
@@ -115,6 +141,9 @@ int main(int count, char **words) {
         overflow(COUNTS[i]);
         scatter(COUNTS[i] / 4, false);
         scatter(COUNTS[i] / 4, true);
+        gather(COUNTS[i] / 4, false);
+        gather(COUNTS[i] / 4, true);
+        broadcast(COUNTS[i]);
     }
     MPI_Comm halves, copy;
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &halves);
