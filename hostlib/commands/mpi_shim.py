@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from hostlib.mpi_shim.shim_library import find_mpicc, shim_library
 from hostlib.system.command import Command
 from hostlib.system.extras import require_installed
+from hostlib.text import option_types as types
 
 
 @click.command("mpi-shim", cls=Command)
 @click.option(
     "--mpicc",
-    metavar="COMMAND",
+    type=types.ANY_FILE,
     help="Compiler wrapper of the program's MPI library [default: mpicc on PATH, else the one beside this Python].",
 )
-def mpi_shim(mpicc: str | None) -> None:
-    """Print the path of a library that has MPI programs sum over a mechanism, unmodified.
+def mpi_shim(mpicc: Path | None) -> None:
+    """Print the path of a library for LD_PRELOAD: with it, MPI programs sum over a mechanism.
 
-    It is compiled at the first call. NETFOLD_MECHANISM, NETFOLD_CONTROLLER and so on configure it.
+    It is compiled at the first call. NETFOLD_MECHANISM, NETFOLD_CONTROLLER and so on configure it: see docs/mpi.md.
 
     \b
     Examples

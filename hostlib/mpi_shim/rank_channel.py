@@ -2,14 +2,14 @@
 
 A channel is a socket, and memory that both have mapped. Requests and replies are lines of text:
 
-    hello                          -> ok
-    store local|remote             -> ok HOST PORT         rank 0's: where the ranks meet
-    join RANK SIZE HOST PORT       -> ok BYTES             from which gathers are multicast; 0 if none are
-    all_reduce DTYPE ELEMENTS      -> ok, or refused       sums the words in place
-    reduce_scatter DTYPE ELEMENTS  -> ok, or refused       likewise; the first words are then this rank's shard
-    all_gather BYTES               -> ok, or refused       of a rank; its own are in their place
-    broadcast BYTES ROOT           -> ok, or refused
-    leave                          -> ok
+- `hello` -> `ok`
+- `store local|remote` -> `ok HOST PORT`: where the ranks meet; rank 0's
+- `join RANK SIZE HOST PORT` -> `ok BYTES`: from how many bytes on gathers are multicast; 0 if none are
+- `all_reduce DTYPE ELEMENTS` -> `ok` or `refused`: sums the words in place
+- `reduce_scatter DTYPE ELEMENTS` -> `ok` or `refused`: likewise; the first words are then this rank's shard
+- `all_gather BYTES` -> `ok` or `refused`: so many of each rank; its own are in their place
+- `broadcast BYTES ROOT` -> `ok` or `refused`
+- `leave` -> `ok`
 
 `refused` is said on all ranks alike, which go on: MPI sums then. After `failed LINE` there is nothing left to do.
 

@@ -15,14 +15,14 @@ import tempfile
 from pathlib import Path
 
 from hostlib.errors import RunError
-from hostlib.system.cache_folder import cache_folder
+from hostlib.system.user_file import cache_folder
 
 SOURCES = Path(__file__).with_name("shim")
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-fvisibility=default")
 LONGEST_S = 60.0  # a compilation
 
 
-def find_mpicc(named: str | None) -> Path:
+def find_mpicc(named: Path | None) -> Path:
     """The MPI library's compiler wrapper: `named`, else mpicc on PATH, else the one beside this Python.
 
     Raises:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emulation.errors import CompilerError
-from hostlib.system.cache_folder import cache_folder
+from hostlib.system.user_file import cache_folder
 
 RUNTIME = Path(__file__).parents[1] / "runtime"
 FLAGS = (
