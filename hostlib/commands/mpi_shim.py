@@ -19,9 +19,9 @@ from hostlib.text import option_types as types
     help="Compiler wrapper of the program's MPI library [default: mpicc on PATH, else the one beside this Python].",
 )
 def mpi_shim(mpicc: Path | None) -> None:
-    """Print the path of a library for LD_PRELOAD: with it, MPI programs sum over a mechanism.
+    """Print the path of netfold's library for MPI programs.
 
-    It is compiled at the first call. NETFOLD_MECHANISM, NETFOLD_CONTROLLER and so on configure it: see docs/mpi.md.
+    Loaded before MPI's, it has them sum over a mechanism, unmodified. It is compiled at the first call. NETFOLD_MECHANISM, NETFOLD_CONTROLLER and so on configure it: see docs/mpi.md.
 
     \b
     Examples

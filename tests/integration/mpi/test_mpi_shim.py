@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
+from controller.state_file import State
 from tests.conftest import MPI, MPIRUN, ROOT, Fabric
 
 HERE = Path(__file__).parent
@@ -93,6 +95,23 @@ def test_an_mpi4py_program_sums_through_the_switch(shim: str, fabric: Fabric) ->
     done = mpirun(shim, *script, MECHANISM="inagg+mcast", CONTROLLER=fabric.http, VERBOSE="1")
     assert (done.returncode, done.stdout) == (0, f"{[[]] * RANKS}\n"), done.stderr
     assert calls(done.stderr) == (4, 2)
+
+
+def test_a_switch_that_dies_changes_no_bit(shim: str, start_fabric: Callable[..., Fabric]) -> None:
+    fabric = start_fabric()
+    script = [sys.executable, str(HERE / "repeated_sums.py")]
+    undisturbed = mpirun(shim, *script, CONTROLLER=fabric.http)
+    command = command_line(shim, *script, CONTROLLER=fabric.http)
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **MPI}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None and running.stdout.readline() == "begun\n"
+        state = State.read(fabric.state_dir)
+        assert state is not None
+        os.kill(state.processes["switch"].pid, signal.SIGKILL)
+        disturbed, stderr = running.communicate(timeout=100)
+    assert running.returncode == 0 and "netfold: the switch does not answer: sums go on over the hosts" in stderr
+    assert undisturbed.stdout.endswith(" True\n") and f"begun\n{disturbed}" == undisturbed.stdout
 
 
 @pytest.mark.parametrize(
