@@ -109,6 +109,11 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         self._traffic.add(collective.value, means, *tensors)
 
     @property
+    def collectives(self) -> GroupCollectives | None:
+        """What the mechanism does beside sums; None in a group of one rank."""
+        return self._collectives
+
+    @property
     def _kinds(self) -> list[SumStreams | GroupCollectives]:
         """What the mechanism does; in the order in which all ranks close them. The sums have the group's heartbeats."""
         return [each for each in (self._collectives, self._sums) if each is not None]

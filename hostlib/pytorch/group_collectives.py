@@ -92,20 +92,25 @@ class GroupCollectives:
             return None
         return self._begin(Collective.ALL_GATHER, lambda made, future: made.all_gather(output, values, future))
 
-    def broadcast(self, tensor: Tensor, root: int) -> Future[Tensor] | None:
+    def broadcast(self, tensor: Tensor, root: int, takes_place: bool = False) -> Future[Tensor] | None:
         """See RankCollectives; None for what Gloo must do. Raises HostlibError: a rank is missing.
 
-        It takes no place on the switch, which DDP would have for the one broadcast of its weights, but uses that of
-        all-gathers.
+        Args:
+            takes_place: take a place on the switch if there is none yet. Otherwise it uses that of all-gathers: DDP
+                would keep one for the one broadcast of its weights.
         """
-        if Collective.ALL_GATHER not in self._placed or not self._multicasts(Collective.BROADCAST, tensor):
+        placed = takes_place or Collective.ALL_GATHER in self._placed
+        if not placed or not self._multicasts(Collective.BROADCAST, tensor):
             return None
         return self._begin(Collective.BROADCAST, lambda made, future: made.broadcast(tensor, root, future))
 
+    def multicasts(self, collective: Collective) -> bool:
+        """Whether the mechanism has the switch multicast what a collective carries."""
+        mechanism = self._settings.mechanism
+        return collective in mechanism.collectives and mechanism.of(collective).fabric_use is FabricUse.MULTICAST
+
     def _multicasts(self, collective: Collective, *tensors: Tensor) -> bool:
-        if tensors[0].nbytes < LEAST_BYTES or not self._does(collective, *tensors):
-            return False
-        return self._settings.mechanism.of(collective).fabric_use is FabricUse.MULTICAST
+        return tensors[0].nbytes >= LEAST_BYTES and self._does(collective, *tensors) and self.multicasts(collective)
 
     def _does(self, collective: Collective, *tensors: Tensor) -> bool:
         """Whether the mechanism does it with these tensors; the same on all ranks."""

@@ -1,4 +1,4 @@
-"""Read users' files, refusing endless or endlessly nested ones, and check those to be written."""
+"""Read users' files, refusing endless or endlessly nested ones, and check those to be written; where to keep compiled code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from typing import Any
 
 MOST_BYTES = 64 << 20
 PIPE_WAIT_S = 2.0  # for somebody to open a pipe for writing
+
+
+def cache_folder() -> Path:
+    """Where compiled code is kept: $XDG_CACHE_HOME/netfold, or ~/.cache/netfold; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netfold"
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:

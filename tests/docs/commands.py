@@ -124,6 +124,7 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"(torchrun .*|controller start && )?(-m )?hostlib[ .]train .*": [
         Smaller(r"\w+:/data/\w+", "synthetic"), Smaller("$", " --iterations 2")
     ],
+    r"mpirun .*mpi-shim.*": [Smaller("mpirun", "mpirun --oversubscribe")],
     r"mpirun .*": [Smaller("mpirun", "mpirun --oversubscribe"), Smaller("$", " --iterations 2")],
     r"hostlib bench --(calibrate|probe).*": [],
     r"hostlib bench .*": [

@@ -18,7 +18,7 @@ DIFFERENT = {
     "--output": "a file for one result, a folder for many",
     "--on": "of the two ways to have hosts that `bench` has, `emulate run` has one more: Mininet",
 }
-SILENT = {"netfold completion": "prints a script for a shell"}
+SILENT = {"netfold completion": "prints a script for a shell", "netfold mpi-shim": "prints a path for LD_PRELOAD"}
 NARROW, USUAL = 60, 80
 ALL = commands()
 

@@ -60,7 +60,7 @@ ORDER = [
     "pipelines",
     "strategies",
     "pytorch.backend",
-    "train",
+    "mpi_shim train",
     "bench",
     "commands",
     "cli",

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emulation.errors import CompilerError
+from hostlib.system.user_file import cache_folder
 
 RUNTIME = Path(__file__).parents[1] / "runtime"
 FLAGS = (
@@ -36,11 +37,6 @@ FLAGS = (
 )
 THIS_CPU = ("-march=native",)
 ANY_CPU = ("-march=x86-64",) if platform.machine() == "x86_64" else ()
-
-
-def cache_dir() -> Path:
-    """Where compiled programs are kept: $XDG_CACHE_HOME/netfold, or ~/.cache/netfold."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netfold"
 
 
 def find_compiler() -> str:
@@ -139,7 +135,7 @@ def _digest(*parts: str) -> str:
 def _cached(code: str, extra_flags: tuple[str, ...]) -> Path:
     compiler = find_compiler()
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
-    library = cache_dir() / f"{_digest(source_digest(code, extra_flags), version, *THIS_CPU, _machine())}.so"
+    library = cache_folder() / f"{_digest(source_digest(code, extra_flags), version, *THIS_CPU, _machine())}.so"
     if library.exists():
         return library
     try:
