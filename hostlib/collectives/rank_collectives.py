@@ -122,7 +122,7 @@ class RankCollectives:
         def gather(executor: TensorExecutor) -> None:
             work, size = _contiguous(output), values.numel()
             work.view(-1).narrow(0, self._context.rank * size, size).copy_(values.detach().reshape(-1))
-            executor.execute(work.view(-1).view(torch.uint8))
+            executor.execute(_bytes(work))
             _give_back(work, output)
 
         return self._put(Collective.ALL_GATHER, gather, output, future)
@@ -133,7 +133,7 @@ class RankCollectives:
 
         def spread(executor: TensorExecutor) -> None:
             work = _contiguous(tensor)
-            executor.execute(work.view(-1).view(torch.uint8), root=root)
+            executor.execute(_bytes(work), root=root)
             _give_back(work, tensor)
 
         return self._put(Collective.BROADCAST, spread, tensor, future)
@@ -166,7 +166,7 @@ class RankCollectives:
 
         def exchange(executor: TensorExecutor) -> None:
             work = _contiguous(tensor)
-            executor.execute(work.view(-1).view(torch.uint8))
+            executor.execute(_bytes(work))
             _give_back(work, tensor)
 
         return self._put(Collective.ALL_TO_ALL, exchange, tensor, future)
@@ -320,6 +320,11 @@ def _contiguous(tensor: Tensor) -> Tensor:
     """The tensor itself, or a copy where its memory is not its values one after the other."""
     plain = tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
     return tensor.detach() if plain else tensor.detach().resolve_conj().resolve_neg().contiguous().clone()
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """The memory of a contiguous tensor; that of an empty one may have strides which cannot be viewed so."""
+    return tensor.view(-1).view(torch.uint8) if tensor.numel() > 0 else torch.empty(0, dtype=torch.uint8)
 
 
 def _give_back(work: Tensor, tensor: Tensor) -> None:
