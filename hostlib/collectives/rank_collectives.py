@@ -165,6 +165,9 @@ class RankCollectives:
             )
 
         def exchange(executor: TensorExecutor) -> None:
+            agreement = self._executing[Collective.ALL_TO_ALL].confirm
+            if agreement is not None:
+                agreement.confirm_bytes(tensor.nbytes)
             work = _contiguous(tensor)
             executor.execute(_bytes(work))
             _give_back(work, tensor)

@@ -1,6 +1,6 @@
-"""Run by test_session_collectives.py with torchrun's environment: ranks reduce tensors of different sizes.
+"""Run by test_session_collectives.py with torchrun's environment: ranks have tensors of different sizes.
 
-Usage: differing_ranks.py FOLDER
+Usage: differing_ranks.py FOLDER COLLECTIVE
 
 Each rank writes the error that it gets to FOLDER/rankN.txt.
 """
@@ -14,9 +14,9 @@ import torch
 
 import netfold
 
-(folder,) = sys.argv[1:]
+folder, collective = sys.argv[1:]
 with netfold.session("ring", deadline_s=60) as session:
     try:
-        session.reduce(torch.ones(100 + session.rank)).wait()
+        getattr(session, collective)(torch.ones(99 + 3 * session.rank)).wait()
     except netfold.HostlibError as error:
         Path(folder, f"rank{session.rank}.txt").write_text(str(error))

@@ -92,11 +92,17 @@ def test_a_dead_rank_is_named_by_the_others(forks: ForkServer, tmp_path: Path, m
         assert f"rank {DYING_RANK} is missing" in (tmp_path / f"rank{rank}.txt").read_text()
 
 
-def test_tensors_that_differ_are_refused_on_all_ranks(forks: ForkServer, tmp_path: Path) -> None:
-    ranks = Ranks(forks, tmp_path, DIFFERING, tmp_path, count=3)
+@pytest.mark.parametrize(
+    ("collective", "says"),
+    [
+        ("reduce", "the ranks sum different tensors, of 99 and of 105 elements: nothing was summed"),
+        ("all_to_all", "the ranks exchange different tensors, of 396 and of 420 bytes: nothing was exchanged"),
+    ],
+)
+def test_tensors_that_differ_are_refused_on_all_ranks(
+    forks: ForkServer, tmp_path: Path, collective: str, says: str
+) -> None:
+    ranks = Ranks(forks, tmp_path, DIFFERING, tmp_path, collective, count=3)
     _, errors = ranks.communicate(PATIENCE_S)
     assert ranks.returncode == 0, errors
-    for rank in range(3):
-        assert (tmp_path / f"rank{rank}.txt").read_text() == (
-            "the ranks sum different tensors, of 100 and of 102 elements: nothing was summed"
-        )
+    assert [(tmp_path / f"rank{rank}.txt").read_text() for rank in range(3)] == [says] * 3
