@@ -220,6 +220,49 @@ class Session:
         """
         return Reduction([self._others.broadcast(tensor, root)], lambda: [tensor])
 
+    def reduce(self, tensor: Tensor, root: int = 0, op: Literal["sum", "avg"] = "sum") -> Reduction:
+        """Start to sum or average a tensor over all ranks, for one of them.
+
+        Args:
+            tensor: of any shape, the same on every rank; dense; float32, float16, bfloat16, or int32 (`op="sum"` only);
+                on the CPU. The root's gets the result, in place; the others' keep their values. Neither read nor write
+                it until `.wait()` has returned.
+            root: the rank that gets the result.
+            op: "sum" or "avg".
+
+        Returns:
+            A handle whose `.wait()` returns when the root's tensor holds the result, or this rank has done its part.
+
+        Raises:
+            UnknownNameError: there is no such operation, or the dtype is not summed.
+            ScheduleError: the mechanism does no reduce on hosts.
+            HostlibError: the tensor is not dense, or there is no such rank. A missing rank is raised by `.wait()`.
+
+        Source: docs/mechanisms.md: which mechanism does which collective.
+        """
+        if op not in OPERATIONS:
+            raise UnknownNameError("operation", op, OPERATIONS)
+        return Reduction([self._others.reduce(tensor, root, op == "avg")], lambda: [tensor])
+
+    def all_to_all(self, tensor: Tensor) -> Reduction:
+        """Start to exchange shards between all ranks, in place and bit for bit: shard r goes to rank r, and rank r's
+        shard for this rank takes its place.
+
+        Args:
+            tensor: shards of equal size, in the order of ranks; of any dtype, the same size on every rank; on the CPU.
+                Neither read nor write it until `.wait()` has returned.
+
+        Returns:
+            A handle whose `.wait()` returns when the tensor holds the result.
+
+        Raises:
+            ScheduleError: the mechanism does no all-to-all on hosts.
+            HostlibError: the tensor is not dense, or not of whole shards. A missing rank is raised by `.wait()`.
+
+        Source: docs/mechanisms.md: which mechanism does which collective.
+        """
+        return Reduction([self._others.all_to_all(tensor)], lambda: [tensor])
+
     def ddp_hook(self) -> tuple[HookState, Hook]:
         """Return the state and hook that average DDP's gradient buckets while the backward pass goes on.
 

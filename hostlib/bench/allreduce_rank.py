@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from hostlib.bench.allreduce import RankOptions
-from hostlib.bench.bench_cells import ALL_REDUCE, BenchCell, bus_factor
+from hostlib.bench.bench_cells import ALL_REDUCE, WHOLE, BenchCell, bus_factor
 from hostlib.bench.exercises import AllReduce, Exercise, exercise_of
 from hostlib.bench.reproducible_tensors import drawn
 from hostlib.collectives.bootstrap import join_group
@@ -94,7 +94,7 @@ class Measurement:
         self.options, self.here, self.context, self.doing = options, here, context, doing
         self.cell, self.dtype = cell, dtype
         # Of whole shards, as in nccl-tests.
-        unit = 1 if cell.collective in (ALL_REDUCE, "broadcast") else context.world_size
+        unit = 1 if cell.collective in WHOLE else context.world_size
         self.count = max(1, size // DTYPES[dtype].itemsize // unit) * unit
         self.values = torch.empty(self.count, dtype=DTYPES[dtype])
         for start, block in drawn(options.seed, context.rank, self.count, DTYPES[dtype]):

@@ -16,8 +16,13 @@ MEASURED = {
     "reduce_scatter": (Collective.REDUCE_SCATTER,),
     "all_gather": (Collective.ALL_GATHER,),
     "broadcast": (Collective.BROADCAST,),
+    "reduce": (Collective.REDUCE,),
+    "all_to_all": (Collective.ALL_TO_ALL,),
     BOTH: (Collective.REDUCE_SCATTER, Collective.ALL_GATHER),
 }
+
+
+WHOLE = {ALL_REDUCE, "broadcast", "reduce"}  # of tensors that are not cut into shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +84,4 @@ def cells_of(mechanisms: Iterable[str], collectives: Iterable[str]) -> tuple[Ben
 def bus_factor(collective: str, ranks: int) -> float:
     """busbw over algbw, as nccl-tests has it: what a link carries of the tensor in a ring."""
     share = (ranks - 1) / ranks
-    return {ALL_REDUCE: 2 * share, BOTH: 2 * share, "broadcast": 1.0}.get(collective, share)
+    return {ALL_REDUCE: 2 * share, BOTH: 2 * share, "broadcast": 1.0, "reduce": 1.0}.get(collective, share)

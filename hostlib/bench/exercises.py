@@ -131,6 +131,56 @@ class Broadcast:
         return moved_wrong(self.common, self._seed, 0, self.common.numel())
 
 
+class Reduce:
+    """Sums a tensor on rank 0; the others' stay as they are."""
+
+    common = None
+
+    def __init__(self, mine: RankCollectives, context: RankContext, values: Tensor, seed: int, sum_unit: float | None):
+        self._mine, self._rank, self._values = mine, context.rank, values
+        self._checked = seed, context.world_size, sum_unit
+        self._result = torch.empty_like(values)
+
+    def prepare(self) -> None:
+        """See Exercise."""
+        self._result.copy_(self._values)
+
+    def run(self) -> None:
+        """See Exercise."""
+        self._mine.reduce(self._result, 0, average=False).wait()
+
+    def wrong(self) -> int:
+        """See Exercise."""
+        if self._rank == 0:
+            return wrong_elements(self._result, *self._checked)
+        return int((self._result != self._values).sum())
+
+
+class AllToAll:
+    """Gives every rank a shard of its tensor, and gets one of every rank."""
+
+    common = None
+
+    def __init__(self, mine: RankCollectives, context: RankContext, values: Tensor, seed: int) -> None:
+        self._mine, self._values, self._seed = mine, values, seed
+        self._rank, self._ranks = context.rank, context.world_size
+        self._result = torch.empty_like(values)
+
+    def prepare(self) -> None:
+        """See Exercise."""
+        self._result.copy_(self._values)
+
+    def run(self) -> None:
+        """See Exercise."""
+        self._mine.all_to_all(self._result).wait()
+
+    def wrong(self) -> int:
+        """See Exercise."""
+        shards, count = self._result.view(self._ranks, -1), self._result.numel()
+        first = self._rank * shards.shape[1]
+        return sum(moved_wrong(shard, self._seed, rank, count, first) for rank, shard in enumerate(shards))
+
+
 class ReduceScatterAndAllGather:
     """Both at once."""
 
@@ -157,19 +207,24 @@ def exercise_of(
     collective: str, mine: RankCollectives, context: RankContext, values: Tensor, seed: int, sum_unit: float | None
 ) -> Exercise:
     """The exercise of a collective that is no all-reduce."""
-    if collective == "broadcast":
-        return Broadcast(mine, context, values, seed)
-    gather = AllGather(mine, context, values, seed)
-    if collective == "all_gather":
-        return gather
+    match collective:
+        case "broadcast":
+            return Broadcast(mine, context, values, seed)
+        case "reduce":
+            return Reduce(mine, context, values, seed, sum_unit)
+        case "all_to_all":
+            return AllToAll(mine, context, values, seed)
+        case "all_gather":
+            return AllGather(mine, context, values, seed)
     scatter = ReduceScatter(mine, context, values, seed, sum_unit)
-    return ReduceScatterAndAllGather(scatter, gather) if collective == BOTH else scatter
+    return ReduceScatterAndAllGather(scatter, AllGather(mine, context, values, seed)) if collective == BOTH else scatter
 
 
-def moved_wrong(result: Tensor, seed: int, rank: int, count: int) -> int:
-    """Count elements that are not a rank's own, the first ones of its tensor of `count` elements."""
+def moved_wrong(result: Tensor, seed: int, rank: int, count: int, first: int = 0) -> int:
+    """Count elements that are not a rank's own, those from `first` on of its tensor of `count` elements."""
     error = 0
-    for start, block in drawn(seed, rank, count, result.dtype):
-        mine = result[start : start + len(block)]
-        error += int((mine != block[: len(mine)]).sum())
+    for begin, block in drawn(seed, rank, count, result.dtype):
+        low, high = max(begin, first), min(begin + len(block), first + result.numel())
+        if low < high:
+            error += int((result[low - first : high - first] != block[low - begin : high - begin]).sum())
     return error

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from hostlib.collectives.schedule_executor import Playing, ScheduleExecutor, SwitchSum
+from hostlib.collectives.tensor_pieces import tensor_pieces
 from hostlib.errors import ScheduleError
 from hostlib.mechanisms.mechanism import Mechanism
 from hostlib.schedules.checker import check
-from hostlib.schedules.schedule import FabricUse, Operation, Schedule, bounds_of, server, worker
+from hostlib.schedules.schedule import FabricUse, Operation, Schedule, server, worker
 from hostlib.transport.transport import MulticastTransport, Pending, Transport, settle
 
 HEADER_TAG = 1 << 20  # the tag of messages to servers; pieces have the tags below
@@ -103,6 +104,8 @@ class MechanismExecutor:
     def execute(self, tensor: Tensor, average: bool = False, root: int = 0) -> None:
         """Do the mechanism's collective with a contiguous tensor in place, on which each rank has its shard in its place.
 
+        In an all-to-all each rank has a shard for every rank, and gets one of every rank in its place.
+
         Args:
             average: divide sums by the number of ranks.
             root: of a broadcast or reduce; a collective with servers has no other than 0.
@@ -116,7 +119,7 @@ class MechanismExecutor:
             return self._executor.begin((), (), average)
         part = self._part(*self._mechanism.layout(self._world_size, flat.nbytes, self._turn), root)
         self._turn += self._channels
-        pieces = [flat[start:end] for start, end in bounds_of(part.schedule, flat.numel())]
+        pieces = tensor_pieces(part.schedule, part.operations, self._host, flat)
         if self._host == 0 and not self.only_fabric:
             self._told.append(self._tell_servers(flat.numel(), DTYPES.index(tensor.dtype)))
         return self._executor.begin(part.operations, pieces, average, part.streams)

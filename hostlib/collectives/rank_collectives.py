@@ -1,4 +1,4 @@
-"""A mechanism's reduce-scatters, all-gathers and broadcasts on this rank."""
+"""A mechanism's collectives on this rank, but for the all-reduce."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from hostlib.collectives.gloo_executor import GlooExecutor
 from hostlib.collectives.mechanism_executor import MechanismExecutor
 from hostlib.collectives.vendor import CLOSE_S
 from hostlib.errors import HostlibError, RunError
@@ -32,34 +32,9 @@ Future = torch.futures.Future[Tensor]
 
 
 class TensorExecutor(Protocol):
-    """Does one collective with a flat contiguous tensor in place, on which each rank has its shard in its place."""
+    """Does one collective with a flat contiguous tensor in place; see MechanismExecutor.execute."""
 
     def execute(self, tensor: Tensor, average: bool = False, root: int = 0) -> None: ...
-
-
-class GlooExecutor:
-    """Gloo's own collective."""
-
-    def __init__(self, collective: Collective, context: RankContext) -> None:
-        self._collective, self._rank, self._world_size = collective, context.rank, context.world_size
-        self._gloo = context.another_gloo()
-
-    def execute(self, tensor: Tensor, average: bool = False, root: int = 0) -> None:
-        """See TensorExecutor."""
-        if tensor.numel() == 0:
-            return
-        if self._collective is Collective.BROADCAST:
-            options = dist.BroadcastOptions()
-            options.rootRank, options.rootTensor = root, 0
-            self._gloo.broadcast([tensor], options).wait()
-            return
-        shards = list(tensor.chunk(self._world_size))
-        mine = shards[self._rank].clone()
-        if self._collective is Collective.ALL_GATHER:
-            self._gloo.allgather([shards], [mine]).wait()
-            return
-        self._gloo.reduce_scatter([mine], [shards]).wait()
-        shards[self._rank].copy_(mine.div_(self._world_size) if average else mine)
 
 
 @dataclass(slots=True)
@@ -132,11 +107,8 @@ class RankCollectives:
         dtype = wire_dtype(values, average)
 
         def scatter(executor: TensorExecutor) -> None:
-            confirm = self._executing[Collective.REDUCE_SCATTER].confirm
-            if confirm is not None:
-                confirm.confirm(values.numel(), values.dtype, average)
-            # Sums are taken in place, and the caller's values stay.
-            work = values.detach().to(dtype, copy=True, memory_format=torch.contiguous_format).view(-1)
+            self._confirm(Collective.REDUCE_SCATTER, values, average)
+            work = _summand(values, dtype)
             executor.execute(work, average)
             mine = work.narrow(0, self._context.rank * output.numel(), output.numel())
             output.detach().copy_(mine.view(output.shape))
@@ -150,23 +122,68 @@ class RankCollectives:
         def gather(executor: TensorExecutor) -> None:
             work, size = _contiguous(output), values.numel()
             work.view(-1).narrow(0, self._context.rank * size, size).copy_(values.detach().reshape(-1))
-            executor.execute(work.view(-1).view(torch.uint8))
+            executor.execute(_bytes(work))
             _give_back(work, output)
 
         return self._put(Collective.ALL_GATHER, gather, output, future)
 
     def broadcast(self, tensor: Tensor, root: int, future: Future | None = None) -> Future:
         """Give all ranks the root's values. Any dtype; bit for bit. Raises HostlibError."""
-        _require_dense("broadcast", tensor)
-        if not 0 <= root < self._context.world_size:
-            raise RunError(f"broadcast: root must be in 0..{self._context.world_size - 1}, a rank, not {root}")
+        self._require_root("broadcast", tensor, root)
 
         def spread(executor: TensorExecutor) -> None:
             work = _contiguous(tensor)
-            executor.execute(work.view(-1).view(torch.uint8), root=root)
+            executor.execute(_bytes(work), root=root)
             _give_back(work, tensor)
 
         return self._put(Collective.BROADCAST, spread, tensor, future)
+
+    def reduce(self, tensor: Tensor, root: int, average: bool, future: Future | None = None) -> Future:
+        """Sum or average the ranks' tensors on the root, in place; the others' stay. Raises HostlibError."""
+        self._require_root("reduce", tensor, root)
+        dtype = wire_dtype(tensor, average)
+
+        def collect(executor: TensorExecutor) -> None:
+            self._confirm(Collective.REDUCE, tensor, average)
+            work = _summand(tensor, dtype)
+            executor.execute(work, average, root)
+            if self._context.rank == root:
+                tensor.detach().copy_(work.view(tensor.shape))
+
+        return self._put(Collective.REDUCE, collect, tensor, future)
+
+    def all_to_all(self, tensor: Tensor, future: Future | None = None) -> Future:
+        """Send shard r of the tensor to rank r, and get rank r's shard for this rank in its place. Any dtype; bit for
+        bit. Raises HostlibError.
+        """
+        _require_dense("all-to-all", tensor)
+        n = self._context.world_size
+        if tensor.numel() % n:
+            raise HostlibError(
+                f"all-to-all: the tensor must have a shard of the same size for each of the {n} ranks, and its "
+                f"{tensor.numel()} elements are no multiple of {n}"
+            )
+
+        def exchange(executor: TensorExecutor) -> None:
+            agreement = self._executing[Collective.ALL_TO_ALL].confirm
+            if agreement is not None:
+                agreement.confirm_bytes(tensor.nbytes)
+            work = _contiguous(tensor)
+            executor.execute(_bytes(work))
+            _give_back(work, tensor)
+
+        return self._put(Collective.ALL_TO_ALL, exchange, tensor, future)
+
+    def _confirm(self, collective: Collective, tensor: Tensor, average: bool) -> None:
+        """Confirm that all ranks sum alike, where nothing else does. Raises RunError: they do not."""
+        agreement = self._executing[collective].confirm
+        if agreement is not None:
+            agreement.confirm(tensor.numel(), tensor.dtype, average)
+
+    def _require_root(self, what: str, tensor: Tensor, root: int) -> None:
+        _require_dense(what, tensor)
+        if not isinstance(root, int) or not 0 <= root < self._context.world_size:
+            raise RunError(f"{what}: root must be in 0..{self._context.world_size - 1}, a rank, not {root!r}")
 
     def _require_shards(self, what: str, shard: Tensor, whole: Tensor) -> None:
         for tensor in (shard, whole):
@@ -297,10 +314,20 @@ def _require_dense(what: str, tensor: Tensor) -> None:
         raise HostlibError(f"{what} takes dense tensors on the CPU, not {tensor.layout} on {tensor.device}")
 
 
+def _summand(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A flat copy: sums are taken in place, and the caller's values stay."""
+    return tensor.detach().to(dtype, copy=True, memory_format=torch.contiguous_format).view(-1)
+
+
 def _contiguous(tensor: Tensor) -> Tensor:
     """The tensor itself, or a copy where its memory is not its values one after the other."""
     plain = tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
     return tensor.detach() if plain else tensor.detach().resolve_conj().resolve_neg().contiguous().clone()
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """The memory of a contiguous tensor; that of an empty one may have strides which cannot be viewed so."""
+    return tensor.view(-1).view(torch.uint8) if tensor.numel() > 0 else torch.empty(0, dtype=torch.uint8)
 
 
 def _give_back(work: Tensor, tensor: Tensor) -> None:

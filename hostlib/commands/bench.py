@@ -49,8 +49,8 @@ def _place(old: str) -> list[str] | None:
     type=types.COLLECTIVE.listed(),
     default="all_reduce",
     show_default=True,
-    help="What to measure: all_reduce, reduce_scatter, all_gather, broadcast, and rs+ag, a reduce-scatter and an all-gather "
-    "at once. Mechanisms are measured with those that they can do.",
+    help="What to measure: all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, and rs+ag, a "
+    "reduce-scatter and an all-gather at once. Mechanisms are measured with those that they can do.",
 )
 @click.option("--size", "sizes", type=types.SIZE.listed(), help="Sizes of the tensor to measure [default: 64K,1M,16M].")
 @click.option("--from", "first", type=types.SIZE.typed(), help="Smallest size of a series; needs --to.")
@@ -143,6 +143,7 @@ def bench(
     Examples
         hostlib bench --mechanism inagg+mcast,ring --workers 2 --from 4K --to 16M
         hostlib bench --collective reduce_scatter,all_gather,rs+ag --mechanism ring,gloo --workers 4
+        hostlib bench --collective all_to_all --mechanism butterfly,ring,gloo --workers 4
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --size 16M
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
         hostlib bench --kernels --device cuda

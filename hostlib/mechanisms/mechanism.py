@@ -172,7 +172,8 @@ class Mechanism:
         if not self.runs_on_hosts:
             undeclared, many = "it declares no use of the switch", "on hosts the fabric works for one server or none"
             why = undeclared if self.fabric_use is None else many
-            raise ScheduleError(f"{self.name} cannot run on hosts: {why}; it can be simulated")
+            what = "" if self.collective is Collective.ALL_REDUCE else f"'s {self.collective}"
+            raise ScheduleError(f"{self.name}{what} cannot run on hosts: {why}; it can be simulated")
 
     @property
     def by_ranks_alone(self) -> bool:

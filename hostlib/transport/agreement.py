@@ -1,4 +1,4 @@
-"""Ranks confirm that they sum tensors of the same length and type, before a library or a schedule assumes so."""
+"""Ranks confirm that their tensors have the same length and type, before a library or a schedule assumes so."""
 
 from __future__ import annotations
 
@@ -33,16 +33,28 @@ class Agreement:
             RunError: they do.
             RuntimeError: a rank does not answer.
         """
-        if not self._context.in_script:
-            return
-        if self._gloo is None:
-            self._gloo = self._context.another_gloo()
-        mine = torch.tensor([elements, TYPES.index(dtype), average])
-        extremes = torch.cat([mine, -mine])
-        reduce_by_gloo(self._gloo, extremes, dist.ReduceOp.MAX)
-        most, least = extremes[:3].tolist(), (-extremes[3:]).tolist()
+        most, least = self._extremes(elements, TYPES.index(dtype), average)
         if most != least:
             raise RunError(_difference(most, least))
+
+    def confirm_bytes(self, size: int) -> None:
+        """The same for tensors whose values are only moved, whatever their type."""
+        most, least = self._extremes(size)
+        if most != least:
+            raise RunError(
+                f"the ranks exchange different tensors, of {least[0]} and of {most[0]} bytes: nothing was exchanged"
+            )
+
+    def _extremes(self, *mine: int) -> tuple[list[int], list[int]]:
+        """The largest of the ranks' numbers, and the smallest."""
+        if not self._context.in_script:
+            return list(mine), list(mine)
+        if self._gloo is None:
+            self._gloo = self._context.another_gloo()
+        numbers = torch.tensor(mine)
+        extremes = torch.cat([numbers, -numbers])
+        reduce_by_gloo(self._gloo, extremes, dist.ReduceOp.MAX)
+        return extremes[: len(mine)].tolist(), (-extremes[len(mine) :]).tolist()
 
 
 def reduce_by_gloo(gloo: Any, tensor: Tensor, how: Any) -> None:

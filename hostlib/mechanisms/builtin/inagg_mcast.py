@@ -69,12 +69,14 @@ def schedule(
 
 def reduce_scatter(world_size: int) -> Schedule:
     """Workers send all but their own shards up, (n-1)/n of the tensor, and receive one shard."""
-    return _to_owners(world_size, world_size)
+    return _to_owners(world_size, world_size, FabricUse.TO_OWNERS)
 
 
 def reduce(world_size: int) -> Schedule:
-    """All but worker 0 send the tensor up, and worker 0 receives their sum."""
-    return _to_owners(world_size, 1)
+    """All but worker 0 send the tensor up, and worker 0 receives their sum. On hosts every worker owns a shard, so this
+    is only simulated.
+    """
+    return _to_owners(world_size, 1, None)
 
 
 def all_gather(world_size: int) -> Schedule:
@@ -87,7 +89,7 @@ def broadcast(world_size: int) -> Schedule:
     return multicast(NAME, world_size, 1)
 
 
-def _to_owners(n: int, pieces: int) -> Schedule:
+def _to_owners(n: int, pieces: int, use: FabricUse | None) -> Schedule:
     """Worker p owns piece p."""
     return by_workers(
         NAME,
@@ -95,7 +97,7 @@ def _to_owners(n: int, pieces: int) -> Schedule:
         pieces,
         partial(_owner, pieces),
         switch=partial(_for_owners, n, pieces),
-        fabric_use=FabricUse.TO_OWNERS,
+        fabric_use=use,
     )
 
 

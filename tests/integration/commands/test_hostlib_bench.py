@@ -80,19 +80,21 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
 def test_every_collective_has_its_rows() -> None:
     """Each mechanism's are those that it can do; 3 ranks have whole shards."""
     asked = ("--mechanism", "ring,tree,gloo", "--workers", "3", "--size", "1000,192K", "--dtype", "float32,bfloat16")
-    named = "all_reduce,reduce_scatter,all_gather,broadcast,rs+ag"
+    named = "all_reduce,reduce_scatter,all_gather,broadcast,reduce,all_to_all,rs+ag"
     rows = bench("--collective", named, *asked, "--repeats", "1", "--iterations", "2")
     wanted = {
         "all_reduce": (("ring", "tree", "gloo"), 4 / 3),
         "reduce_scatter": (("ring", "gloo"), 2 / 3),
         "all_gather": (("ring", "gloo"), 2 / 3),
         "broadcast": (("ring", "tree", "gloo"), 1.0),
+        "reduce": (("ring", "tree", "gloo"), 1.0),
+        "all_to_all": (("ring", "gloo"), 2 / 3),
         "rs+ag": (("ring", "gloo"), 4 / 3),
     }
     assert {(row["mechanism"], row["collective"]) for row in rows} == {
         (mechanism, collective) for collective, (mechanisms, _) in wanted.items() for mechanism in mechanisms
     }
-    assert len(rows) == 12 * 4
+    assert len(rows) == 17 * 4
     for row in rows:
         assert row.keys() >= CONTRACT
         assert row["wrong"] == 0, row

@@ -1,4 +1,4 @@
-"""Run by test_session_collectives.py with torchrun's environment: reduce-scatters, all-gathers and broadcasts.
+"""Run by test_session_collectives.py with torchrun's environment: all collectives but the all-reduce alone.
 
 Usage: collective_ranks.py FOLDER CONTROLLER MECHANISM...
 
@@ -21,7 +21,7 @@ import netfold
 from hostlib.mechanisms.mechanism import Mechanism, find
 from hostlib.schedules.contract import Collective
 
-SHARDS = (1, 7, 1000, 270_001)  # elements; the last in several segments
+SHARDS = (0, 1, 7, 1000, 270_001)  # elements; the last in several segments
 SUMMED = (torch.float32, torch.int32, torch.bfloat16)
 MOVED = (torch.float32, torch.int64, torch.bool, torch.complex64)
 
@@ -64,6 +64,28 @@ def measured(session: netfold.Session, mechanism: Mechanism) -> Counter[str]:
                 spread = torch.from_numpy(shards[rank]).clone()
                 session.broadcast(spread, root).wait()
                 found["broadcast"] += wrong(spread, shards[root])
+        if able(mechanism, Collective.REDUCE):
+            for root in range(n):
+                for dtype in SUMMED:
+                    mine_of_all = torch.from_numpy(everybody[rank]).to(dtype)
+                    session.reduce(mine_of_all, root).wait()
+                    found["reduce"] += wrong(mine_of_all, total if rank == root else everybody[rank])
+                average = torch.from_numpy(everybody[rank] * n).float()
+                session.reduce(average, root, op="avg").wait()
+                found["reduce"] += wrong(average, total if rank == root else everybody[rank] * n)
+        if able(mechanism, Collective.ALL_TO_ALL):
+            arriving = np.concatenate([each[mine] for each in everybody])
+            for dtype in MOVED:
+                exchanged = torch.from_numpy(everybody[rank]).to(dtype, copy=True)
+                session.all_to_all(exchanged).wait()
+                found["all_to_all"] += wrong(exchanged, arriving)
+            # Values that are not one after the other in memory, and two at a time.
+            spaced, plain = torch.zeros(n * size, 2), torch.from_numpy(everybody[rank]).float()
+            spaced[:, 0] = plain
+            works = [session.all_to_all(spaced[:, 0]), session.all_to_all(plain)]
+            for work in works:
+                work.wait()
+            found["all_to_all"] += wrong(spaced[:, 0], arriving) + wrong(plain, arriving) + int(spaced[:, 1].sum())
         if able(mechanism, Collective.REDUCE_SCATTER) and able(mechanism, Collective.ALL_GATHER):
             # Both at a time, beside an all-reduce.
             gathered, shard, both = torch.empty(n * size), torch.empty(size), torch.from_numpy(everybody[rank]).float()
@@ -89,6 +111,12 @@ def refusals(session: netfold.Session) -> dict[str, str]:
         ("summed", lambda: session.reduce_scatter(torch.empty(1).double(), torch.empty(n).double())),
         ("root", lambda: session.broadcast(torch.empty(1), n)),
         ("list", lambda: session.broadcast([1.0])),  # type: ignore[arg-type]
+        ("no rank", lambda: session.reduce(torch.empty(1), -1)),
+        ("no number", lambda: session.reduce(torch.empty(1), "0")),  # type: ignore[arg-type]
+        ("reduced", lambda: session.reduce(torch.empty(1).double())),
+        ("operation", lambda: session.reduce(torch.empty(1), op="max")),  # type: ignore[arg-type]
+        ("averaged", lambda: session.reduce(torch.empty(1, dtype=torch.int32), op="avg")),
+        ("whole shards", lambda: session.all_to_all(torch.empty(n + 1))),
     ):
         try:
             call()

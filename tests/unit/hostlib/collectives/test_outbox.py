@@ -6,6 +6,8 @@ import gc
 import threading
 import weakref
 from collections import Counter, deque
+from collections.abc import Mapping
+from itertools import takewhile
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 from hostlib.collectives.schedule_executor import SEGMENTS_AHEAD, in_turns, segments_ahead
 from hostlib.errors import RunError
 from hostlib.mechanisms.mechanism import find, registered
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import Operation, Receive, Schedule, Send
 from hostlib.transport.send_queue import SendQueue
 
@@ -21,6 +24,12 @@ BETWEEN_WORKERS = [
     *(name for name, mechanism in registered().items() if mechanism.by_ranks_alone),
     "ps:colocated",
     "ps:servers=3:assign=even:colocated",
+]
+OTHERS = [
+    (name, each)
+    for name in BETWEEN_WORKERS
+    for each in find(name).collectives
+    if each is not Collective.ALL_REDUCE and not find(name).of(each).servers
 ]
 WITH_SERVERS = ["ps", "ps:servers=3", "ps:servers=3:assign=even"]
 PATIENCE_S = 10.0
@@ -144,6 +153,19 @@ class Host:
         self.at += 1
         return True
 
+    def let_leave(self, hosts: Mapping[str, Host], left: set[Key]) -> bool:
+        """Let go of what is asked for: of a worker, what its SendQueue has under way. Whether any left."""
+        under_way = list(self.outbox)
+        if not self.serves:
+            under_way = list(takewhile(lambda key: key[1] == self.outbox[0][1], under_way))
+        leaving = [key for key in under_way if key in hosts[key[1]].asked and key not in left]
+        left.update(leaving)
+        if self.serves:
+            self.outbox = deque(key for key in self.outbox if key not in left)
+        while self.outbox and self.outbox[0] in left:
+            self.outbox.popleft()
+        return bool(leaving)
+
     @staticmethod
     def _key(numbers: Counter[tuple[str, str, int, int]], *message: str | int) -> Key:
         numbers[message] += 1  # type: ignore[index]
@@ -160,13 +182,7 @@ def waits_for_ever(schedule: Schedule, segments: int) -> list[str]:
         for host in hosts.values():
             while host.step(left):
                 moved = True
-            for key in list(host.outbox):
-                if key in hosts[key[1]].asked:
-                    left.add(key)
-                    host.outbox.remove(key)
-                    moved = True
-                elif not host.serves:
-                    break
+            moved = host.let_leave(hosts, left) or moved
     return [name for name, host in hosts.items() if host.at < len(host.steps) or host.outbox]
 
 
@@ -175,6 +191,14 @@ def waits_for_ever(schedule: Schedule, segments: int) -> list[str]:
 def test_no_mechanism_waits_for_itself(name: str, segments: int) -> None:
     for workers in (*range(3, 18), 32):
         schedule = find(name).schedule(workers, size=64 << 20, turn=workers)
+        assert waits_for_ever(schedule, segments) == [], workers
+
+
+@pytest.mark.parametrize("segments", [1, 20])
+@pytest.mark.parametrize(("name", "collective"), OTHERS, ids=str)
+def test_no_other_collective_waits_for_itself(name: str, collective: Collective, segments: int) -> None:
+    for workers in (3, 5, 8):
+        schedule = find(name).of(collective).schedule(workers, size=64 << 20, root=workers - 1)
         assert waits_for_ever(schedule, segments) == [], workers
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hostlib.bench.allreduce import measurable
 from hostlib.errors import HostlibError, UnknownNameError
 from hostlib.mechanisms.mechanism import find, find_fallback, registered
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import (
     SWITCH,
     Aggregate,
@@ -166,6 +167,8 @@ def test_where_a_mechanism_can_run() -> None:
     for name in ("inagg:servers=2", "inagg+mcast:via_server:servers=2", "mcast:servers=2"):
         with pytest.raises(HostlibError, match=rf"^{re.escape(name)} cannot run on hosts: .* one server or none"):
             find(name).require_hosts()
+    with pytest.raises(HostlibError, match=r"^inagg\+mcast's reduce cannot run on hosts: .*; it can be simulated$"):
+        find("inagg+mcast").of(Collective.REDUCE).require_hosts()
 
 
 def test_whose_words_the_switch_multicasts() -> None:
