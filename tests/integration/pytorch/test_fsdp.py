@@ -93,7 +93,9 @@ def test_every_weight_and_gradient_goes_through_the_switch(fabric: Fabric, forks
     torch.testing.assert_close(weights, by_ring, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("slots", "refused"), [("512", ["reduce-scatter"]), ("1024", ["all-gather", "reduce-scatter"])])
+@pytest.mark.parametrize(
+    ("slots", "refused"), [("512", ["reduce-scatter"]), ("1024", ["all-gather", "reduce-scatter"])]
+)
 def test_shards_leave_sums_their_room(
     slots: str, refused: list[str], fabric: Fabric, forks: ForkServer, tmp_path: Path
 ) -> None:

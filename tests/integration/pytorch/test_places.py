@@ -54,7 +54,8 @@ def test_a_refusal_reaches_all_ranks_of_a_group_alike(fabric: Fabric, forks: For
         assert sums[0] == [6.0] and used[1:] == [constants.SLOTS] * 4
         for refused in sums[1:]:
             assert (
-                f"has no place in the fabric, so no rank of its group sums: the controller refused: {constants.SLOTS} slots" in refused
+                f"has no place in the fabric, so no rank of its group sums: the controller refused: {constants.SLOTS} slots"
+                in refused
             )
     # The rows, the columns, and all four.
     assert each[0][0][3] == each[1][0][3] == each[2][0][3] == each[3][0][3]
