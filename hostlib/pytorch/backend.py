@@ -13,7 +13,7 @@ import uuid
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 from hostlib.errors import HostlibError, RunError
 from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism
 from hostlib.pytorch.group_collectives import GroupCollectives
+from hostlib.pytorch.group_operation import begins
 from hostlib.pytorch.group_settings import GroupSettings
 from hostlib.pytorch.group_traffic import GLOO, GroupTraffic
 from hostlib.pytorch.reduction import Reduction, require_dense, require_summable
@@ -39,17 +40,6 @@ AVERAGES = {dist.ReduceOp.SUM: False, dist.ReduceOp.AVG: True}  # what mechanism
 
 Future = torch.futures.Future
 Finish = Callable[[], Tensor]
-
-
-def _raising(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
-    """Let a method raise netfold's errors as torch's."""
-
-    @wraps(method)
-    def raising(self: NetfoldProcessGroup, *arguments: Any, **options: Any) -> dist.Work:
-        with torch_errors():
-            return method(self, *arguments, **options)
-
-    return raising
 
 
 class NetfoldProcessGroup(dist.ProcessGroup):
@@ -120,14 +110,14 @@ class NetfoldProcessGroup(dist.ProcessGroup):
 
     # ---- collectives of the mechanism -------------------------------------------------------------------------------
 
-    @_raising
+    @begins
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         """Reduce one tensor: SUM and AVG with the mechanism; what it does not sum goes to Gloo."""
         if len(tensors) != 1:
             raise HostlibError(f"all-reduce takes one tensor per call, not {len(tensors)}")
         return self._allreduce(tensors, opts)
 
-    @_raising
+    @begins
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         """As allreduce for several tensors, each by itself, with one work handle."""
         return self._allreduce(tensors, opts)
@@ -136,7 +126,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         operation = _operation(opts)
         return self._work([self._reduce("all-reduce", tensor, operation) for tensor in tensors])
 
-    @_raising
+    @begins
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> dist.Work:
         """Reduce a list of tensors, one for each rank; each rank keeps its own. Sizes may differ."""
         if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) != self.size():
@@ -149,22 +139,26 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         first = sum(sizes[: self.rank()])
         return self._work([self._share(outputs[0], whole, first, sizes[self.rank()], operation)])
 
+    @begins
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         """Reduce a tensor of equal shares, one for each rank; each rank keeps its own."""
-        return self.reduce_scatter_single_coalesced([output], [input], opts)
+        return self._shards([output], [input], opts)
 
-    @_raising
+    @begins
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
         """As reduce_scatter_single for several tensors, with one work handle."""
+        return self._shards(outputs, inputs, opts)
+
+    def _shards(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> dist.Work:
         operation = _operation(opts)
         return self._work(
             [self._shard(output, whole, operation) for output, whole in zip(outputs, inputs, strict=True)]
         )
 
     # The names of these methods before torch 2.13.
-    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+    _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def _shard(self, output: Tensor, whole: Tensor, operation: Any) -> tuple[Future[Any], Finish]:
@@ -204,6 +198,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
 
     # ---- gathers and broadcasts, which the mechanism does if the switch multicasts for it ---------------------------
 
+    @begins
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         """Gather the ranks' tensors, which have one size, in one tensor."""
         return self._gathered([output], [input]) or self._by_gloo("_allgather_base", output, input, opts)
@@ -211,15 +206,16 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     # The name of this method before torch 2.13.
     _allgather_base = all_gather_single
 
+    @begins
     def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> dist.Work:
         """As all_gather_single for several tensors, with one work handle."""
         return self._gathered(outputs, inputs) or self._by_gloo(
             "allgather_into_tensor_coalesced", outputs, inputs, opts
         )
 
-    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    @_raising
+    @begins
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:
         """Gather the ranks' tensors, each in a tensor of its own."""
         alike = len(outputs) == len(inputs) == 1 and len(outputs[0]) == self.size()
@@ -231,7 +227,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
                 return self._work([(future, lambda: _dealt(whole, outputs[0]))])
         return self._by_gloo("allgather", outputs, inputs, opts)
 
-    @_raising
+    @begins
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         """Give all ranks a rank's tensor."""
         if len(tensors) == 1 and opts.rootTensor == 0 and self._collectives is not None:
@@ -246,8 +242,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         if self._collectives is None:
             return None
         pairs = list(zip(outputs, inputs, strict=True))
-        with torch_errors():
-            futures = [self._collectives.all_gather(output, tensor) for output, tensor in pairs]
+        futures = [self._collectives.all_gather(output, tensor) for output, tensor in pairs]
         if not any(futures):
             return None
         parts: list[tuple[Future[Any], Finish]] = []
@@ -345,6 +340,7 @@ GLOO_TOO = {
 
 
 def _passed_on(name: str) -> Callable[..., Any]:
+    @begins
     def method(self: NetfoldProcessGroup, *arguments: Any, **options: Any) -> Any:
         # The first argument has the tensors that a rank receives into, or sends. Only a root receives what is gathered.
         self._traffic.add(PASSED_ON[name], GLOO, *arguments[1:2] if name == "gather" else arguments[:1])
