@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hostlib.schedules.schedule import Schedule
     from netfold.prediction import predict
     from netfold.question import ask
+    from netfold.rank_metrics import prometheus_collector
     from netfold.recommendation import Cluster, recommend
     from netfold.torch_backend import register
     from netfold.training_session import BucketTimes, Session, SessionReport, session
@@ -76,6 +77,7 @@ __all__ = [
     "find",
     "mechanisms",
     "predict",
+    "prometheus_collector",
     "recommend",
     "register",
     "session",
@@ -102,6 +104,7 @@ if not TYPE_CHECKING:
         "find": "hostlib.mechanisms.mechanism",
         "mechanisms": "hostlib.mechanisms.mechanism",
         "predict": "netfold.prediction",
+        "prometheus_collector": "netfold.rank_metrics",
         "recommend": "netfold.recommendation",
         "register": "netfold.torch_backend",
         "session": "netfold.training_session",

@@ -58,7 +58,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             settings = GroupSettings.of_environment(mechanism, timeout)
             host, port = _endpoint(store)
         self._strict, self._mechanism = settings.strict, settings.mechanism
-        self._traffic = GroupTraffic()
+        self._traffic = GroupTraffic(self)
         # Everything not defined below goes to Gloo: as this group's backend, and (see PASSED_ON) as a group of its own.
         gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
         self._gloo = dist.ProcessGroup(store, rank, world_size)
@@ -81,6 +81,10 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:
         return NAME
 
+    def _set_group_name(self, name: str) -> None:  # torch calls it once the group is made
+        super()._set_group_name(name)  # type: ignore[arg-type]
+        self._traffic.name = name
+
     @property
     def failures(self) -> list[dict[str, Any]]:
         """One record for each failure of the fabric; see docs/failures.md."""
@@ -92,11 +96,6 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         fabric) or "gloo". What the hosts carried for a fabric that had failed is in `failures`.
         """
         return self._traffic.as_json()
-
-    def _count(self, collective: Collective, *tensors: Tensor) -> None:
-        """Count what the mechanism does."""
-        means = "fabric" if self._mechanism.of(collective).needs_fabric else "hosts"
-        self._traffic.add(collective.value, means, *tensors)
 
     @property
     def collectives(self) -> GroupCollectives | None:
@@ -172,7 +171,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             divides = AVERAGES[operation.op] and not whole.is_floating_point()
             future = self._collectives.reduce_scatter(output, whole, AVERAGES[operation.op] and not divides)
             if future is not None:
-                self._count(Collective.REDUCE_SCATTER, whole)
+                self._traffic.count(self._mechanism, Collective.REDUCE_SCATTER, whole)
                 return future, lambda: _quotient(output, self.size()) if divides else output
         copy = whole.detach().reshape(-1).clone()
         return self._share(output, copy, self.rank() * size, size, operation)
@@ -223,7 +222,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             whole = inputs[0].new_empty(self.size() * inputs[0].numel())
             future = None if self._collectives is None else self._collectives.all_gather(whole, inputs[0])
             if future is not None:
-                self._count(Collective.ALL_GATHER, whole)
+                self._traffic.count(self._mechanism, Collective.ALL_GATHER, whole)
                 return self._work([(future, lambda: _dealt(whole, outputs[0]))])
         return self._by_gloo("allgather", outputs, inputs, opts)
 
@@ -233,7 +232,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         if len(tensors) == 1 and opts.rootTensor == 0 and self._collectives is not None:
             future = self._collectives.broadcast(tensors[0], opts.rootRank)
             if future is not None:
-                self._count(Collective.BROADCAST, tensors[0])
+                self._traffic.count(self._mechanism, Collective.BROADCAST, tensors[0])
                 return self._work([(future, lambda: tensors[0])])
         return self._by_gloo("broadcast", tensors, opts)
 
@@ -248,7 +247,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         parts: list[tuple[Future[Any], Finish]] = []
         for (output, tensor), future in zip(pairs, futures, strict=True):
             if future is not None:
-                self._count(Collective.ALL_GATHER, output)
+                self._traffic.count(self._mechanism, Collective.ALL_GATHER, output)
             coming = future or self._by_gloo("_allgather_base", output, tensor).get_future()
             parts.append((coming, partial(_itself, output)))
         return self._work(parts)
@@ -275,7 +274,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             require_summable(what, tensor)
             if self._sums is not None:
                 future = self._sums.allreduce(tensor, AVERAGES[operation.op])
-                self._count(Collective.ALL_REDUCE, tensor)
+                self._traffic.count(self._mechanism, Collective.ALL_REDUCE, tensor)
                 return future, lambda: tensor
         if tensor.layout == torch.strided:
             require_dense(what, tensor)
@@ -311,6 +310,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     def _leave(self, graceful: bool) -> None:
         if self in _open:
             _open.discard(self)
+            self._traffic.end(self.failures)
             with torch_errors():
                 for each in self._kinds:
                     each.close(graceful)
