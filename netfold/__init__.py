@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hostlib.pytorch.reduction import Reduction
     from hostlib.schedules.checker import check
     from hostlib.schedules.schedule import Schedule
+    from netfold.flight_record import write_flight_record
     from netfold.prediction import predict
     from netfold.question import ask
     from netfold.rank_metrics import prometheus_collector
@@ -81,6 +82,7 @@ __all__ = [
     "recommend",
     "register",
     "session",
+    "write_flight_record",
 ]
 
 if not TYPE_CHECKING:
@@ -108,6 +110,7 @@ if not TYPE_CHECKING:
         "recommend": "netfold.recommendation",
         "register": "netfold.torch_backend",
         "session": "netfold.training_session",
+        "write_flight_record": "netfold.flight_record",
     }
     _OTHERWISE = {"mechanisms": "registered"}  # the name in its own module
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from hostlib.errors import HostlibError, RunError
 from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism
+from hostlib.pytorch.flight_recorder import flight_recorder
 from hostlib.pytorch.group_collectives import GroupCollectives
 from hostlib.pytorch.group_operation import begins
 from hostlib.pytorch.group_settings import GroupSettings
@@ -57,7 +58,8 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             mechanism = _mechanism(os.environ.get("NETFOLD_MECHANISM", DEFAULT_MECHANISM))
             settings = GroupSettings.of_environment(mechanism, timeout)
             host, port = _endpoint(store)
-        self._strict, self._mechanism = settings.strict, settings.mechanism
+            self.recorder = flight_recorder()
+        self._strict, self._mechanism, self.timeout_s = settings.strict, settings.mechanism, settings.deadline_s
         self._traffic = GroupTraffic(self)
         # Everything not defined below goes to Gloo: as this group's backend, and (see PASSED_ON) as a group of its own.
         gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
@@ -76,6 +78,10 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         job = store.get("netfold/job").decode()
         self._sums = SumStreams(settings, host, port, job, rank, world_size)
         self._collectives = GroupCollectives(settings, host, port, job, rank, world_size, self._sums.detector)
+        if self.recorder is not None:
+            another = dist.TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
+            self._asked = dist.PrefixStore(job, another)
+            self.recorder.watch(self._asked)
         _open.add(self)
 
     def getBackendName(self) -> str:
@@ -109,14 +115,14 @@ class NetfoldProcessGroup(dist.ProcessGroup):
 
     # ---- collectives of the mechanism -------------------------------------------------------------------------------
 
-    @begins
+    @begins("all_reduce")
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         """Reduce one tensor: SUM and AVG with the mechanism; what it does not sum goes to Gloo."""
         if len(tensors) != 1:
             raise HostlibError(f"all-reduce takes one tensor per call, not {len(tensors)}")
         return self._allreduce(tensors, opts)
 
-    @begins
+    @begins("allreduce_coalesced")
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         """As allreduce for several tensors, each by itself, with one work handle."""
         return self._allreduce(tensors, opts)
@@ -125,7 +131,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         operation = _operation(opts)
         return self._work([self._reduce("all-reduce", tensor, operation) for tensor in tensors])
 
-    @begins
+    @begins("reduce_scatter")
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> dist.Work:
         """Reduce a list of tensors, one for each rank; each rank keeps its own. Sizes may differ."""
         if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) != self.size():
@@ -138,12 +144,12 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         first = sum(sizes[: self.rank()])
         return self._work([self._share(outputs[0], whole, first, sizes[self.rank()], operation)])
 
-    @begins
+    @begins("reduce_scatter")
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         """Reduce a tensor of equal shares, one for each rank; each rank keeps its own."""
         return self._shards([output], [input], opts)
 
-    @begins
+    @begins("reduce_scatter_tensor_coalesced")
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
@@ -197,7 +203,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
 
     # ---- gathers and broadcasts, which the mechanism does if the switch multicasts for it ---------------------------
 
-    @begins
+    @begins("all_gather")
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         """Gather the ranks' tensors, which have one size, in one tensor."""
         return self._gathered([output], [input]) or self._by_gloo("_allgather_base", output, input, opts)
@@ -205,7 +211,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     # The name of this method before torch 2.13.
     _allgather_base = all_gather_single
 
-    @begins
+    @begins("all_gather_into_tensor_coalesced")
     def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> dist.Work:
         """As all_gather_single for several tensors, with one work handle."""
         return self._gathered(outputs, inputs) or self._by_gloo(
@@ -214,7 +220,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    @begins
+    @begins("all_gather")
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:
         """Gather the ranks' tensors, each in a tensor of its own."""
         alike = len(outputs) == len(inputs) == 1 and len(outputs[0]) == self.size()
@@ -226,7 +232,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
                 return self._work([(future, lambda: _dealt(whole, outputs[0]))])
         return self._by_gloo("allgather", outputs, inputs, opts)
 
-    @begins
+    @begins("broadcast")
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         """Give all ranks a rank's tensor."""
         if len(tensors) == 1 and opts.rootTensor == 0 and self._collectives is not None:
@@ -311,6 +317,8 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         if self in _open:
             _open.discard(self)
             self._traffic.end(self.failures)
+            if self.recorder is not None:
+                self.recorder.unwatch(self._asked)
             with torch_errors():
                 for each in self._kinds:
                     each.close(graceful)
@@ -340,7 +348,7 @@ GLOO_TOO = {
 
 
 def _passed_on(name: str) -> Callable[..., Any]:
-    @begins
+    @begins(PASSED_ON[name])
     def method(self: NetfoldProcessGroup, *arguments: Any, **options: Any) -> Any:
         # The first argument has the tensors that a rank receives into, or sends. Only a root receives what is gathered.
         self._traffic.add(PASSED_ON[name], GLOO, *arguments[1:2] if name == "gather" else arguments[:1])

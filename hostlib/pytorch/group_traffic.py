@@ -69,7 +69,7 @@ class GroupTraffic:
         with self._lock:
             carried = self._carried.setdefault((operation, means), Carried())
             carried.calls += 1
-            carried.bytes += sum(each.nbytes for each in _flat(tensors))
+            carried.bytes += sum(each.nbytes for each in tensors_in(tensors))
 
     def as_json(self) -> dict[str, dict[str, dict[str, int]]]:
         """By operation, then by means."""
@@ -88,10 +88,11 @@ def all_traffic() -> list[GroupTraffic]:
     return list(_known)
 
 
-def _flat(tensors: Iterable[Any]) -> Iterable[Tensor]:
+def tensors_in(tensors: Iterable[Any]) -> Iterable[Tensor]:
+    """The dense tensors in nested lists."""
     for each in tensors:
         if isinstance(each, Tensor):
             if each.layout == torch.strided:
                 yield each
         elif isinstance(each, list | tuple):
-            yield from _flat(each)
+            yield from tensors_in(each)
