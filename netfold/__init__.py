@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from hostlib.pytorch.reduction import Reduction
     from hostlib.schedules.checker import check
     from hostlib.schedules.schedule import Schedule
+    from netfold.flight_record import write_flight_record
     from netfold.prediction import predict
     from netfold.question import ask
+    from netfold.rank_metrics import prometheus_collector
     from netfold.recommendation import Cluster, recommend
     from netfold.torch_backend import register
     from netfold.training_session import BucketTimes, Session, SessionReport, session
@@ -76,9 +78,11 @@ __all__ = [
     "find",
     "mechanisms",
     "predict",
+    "prometheus_collector",
     "recommend",
     "register",
     "session",
+    "write_flight_record",
 ]
 
 if not TYPE_CHECKING:
@@ -102,9 +106,11 @@ if not TYPE_CHECKING:
         "find": "hostlib.mechanisms.mechanism",
         "mechanisms": "hostlib.mechanisms.mechanism",
         "predict": "netfold.prediction",
+        "prometheus_collector": "netfold.rank_metrics",
         "recommend": "netfold.recommendation",
         "register": "netfold.torch_backend",
         "session": "netfold.training_session",
+        "write_flight_record": "netfold.flight_record",
     }
     _OTHERWISE = {"mechanisms": "registered"}  # the name in its own module
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Literal
 
 import torch.distributed as dist
@@ -32,11 +32,13 @@ from hostlib.collectives.vendor import LibraryCollective, require_library
 from hostlib.errors import UnknownNameError
 from hostlib.fabric.admission import admitted_alike
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
-from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, find, find_fallback
+from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism, find, find_fallback
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.pytorch.ddp_hook import HookState, average_hook
+from hostlib.pytorch.group_traffic import GroupTraffic
 from hostlib.pytorch.reduction import Reduction, require_summable
 from hostlib.pytorch.step_times import NS_PER_MS, Span, StepTimes, summary
+from hostlib.schedules.contract import Collective
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.transport_registry import DEFAULT_TRANSPORT, find_transport
 from hostlib.transport.waits import PATIENCE_S, SILENCE_S
@@ -81,6 +83,9 @@ class SessionReport:
         fabric_failures: one record for each time that the switch failed and the hosts went on without it; see
             docs/failures.md.
         engine: the packet engine's counters by name; None if no packet engine is used.
+        traffic: calls, and bytes of this rank's tensors, by operation, then by what carried them: "fabric", or "hosts"
+            for what the mechanism sends past the fabric. As `traffic["all_reduce"]["fabric"]["bytes"]`. What hosts
+            carried for a fabric that had failed is in `fabric_failures`.
     """
 
     mechanism: str
@@ -95,6 +100,7 @@ class SessionReport:
     sum_ms_median: float | None
     fabric_failures: list[dict[str, Any]]
     engine: dict[str, int] | None
+    traffic: dict[str, dict[str, dict[str, int]]]
 
 
 @dataclass(slots=True)
@@ -119,12 +125,15 @@ class Session:
 
     def __init__(
         self,
-        mechanism: str,
+        mechanism: Mechanism,
         context: RankContext,
         collective: ScheduledCollective | LibraryCollective,
         others: RankCollectives,
+        number: int,
     ) -> None:
-        self.mechanism, self.rank, self.world_size = mechanism, context.rank, context.world_size
+        self.mechanism, self.rank, self.world_size = mechanism.name, context.rank, context.world_size
+        self._traffic = GroupTraffic(self, f"session-{number}")
+        self._count = partial(self._traffic.count, mechanism)
         self._collective, self._others = collective, others
         self._state = HookState(collective)
         self._remembered = _Remembered()
@@ -155,6 +164,7 @@ class Session:
         self._remembered.sums += 1
         self._remembered.of_sums.append(span)
         future = self._collective.allreduce(tensor, op == "avg")
+        self._count(Collective.ALL_REDUCE, tensor)
         future.add_done_callback(lambda _: setattr(span, "done_ns", time.perf_counter_ns()))
         return Reduction([future], lambda: [tensor])
 
@@ -179,7 +189,9 @@ class Session:
         """
         if op not in OPERATIONS:
             raise UnknownNameError("operation", op, OPERATIONS)
-        return Reduction([self._others.reduce_scatter(output, tensor, op == "avg")], lambda: [output])
+        future = self._others.reduce_scatter(output, tensor, op == "avg")
+        self._count(Collective.REDUCE_SCATTER, tensor)
+        return Reduction([future], lambda: [output])
 
     def all_gather(self, output: Tensor, tensor: Tensor) -> Reduction:
         """Start to gather all ranks' tensors on every rank, bit for bit.
@@ -198,7 +210,9 @@ class Session:
 
         Source: docs/mechanisms.md: which mechanism does which collective.
         """
-        return Reduction([self._others.all_gather(output, tensor)], lambda: [output])
+        future = self._others.all_gather(output, tensor)
+        self._count(Collective.ALL_GATHER, output)
+        return Reduction([future], lambda: [output])
 
     def broadcast(self, tensor: Tensor, root: int = 0) -> Reduction:
         """Start to give all ranks the tensor of one of them, in place and bit for bit.
@@ -218,7 +232,9 @@ class Session:
 
         Source: docs/mechanisms.md: which mechanism does which collective.
         """
-        return Reduction([self._others.broadcast(tensor, root)], lambda: [tensor])
+        future = self._others.broadcast(tensor, root)
+        self._count(Collective.BROADCAST, tensor)
+        return Reduction([future], lambda: [tensor])
 
     def reduce(self, tensor: Tensor, root: int = 0, op: Literal["sum", "avg"] = "sum") -> Reduction:
         """Start to sum or average a tensor over all ranks, for one of them.
@@ -242,7 +258,9 @@ class Session:
         """
         if op not in OPERATIONS:
             raise UnknownNameError("operation", op, OPERATIONS)
-        return Reduction([self._others.reduce(tensor, root, op == "avg")], lambda: [tensor])
+        future = self._others.reduce(tensor, root, op == "avg")
+        self._count(Collective.REDUCE, tensor)
+        return Reduction([future], lambda: [tensor])
 
     def all_to_all(self, tensor: Tensor) -> Reduction:
         """Start to exchange shards between all ranks, in place and bit for bit: shard r goes to rank r, and rank r's
@@ -261,7 +279,9 @@ class Session:
 
         Source: docs/mechanisms.md: which mechanism does which collective.
         """
-        return Reduction([self._others.all_to_all(tensor)], lambda: [tensor])
+        future = self._others.all_to_all(tensor)
+        self._count(Collective.ALL_TO_ALL, tensor)
+        return Reduction([future], lambda: [tensor])
 
     def ddp_hook(self) -> tuple[HookState, Hook]:
         """Return the state and hook that average DDP's gradient buckets while the backward pass goes on.
@@ -274,11 +294,12 @@ class Session:
 
         Source: torch.distributed.algorithms.ddp_comm_hooks; Li et al. 2020, "PyTorch Distributed", section 3.2.
         """
-        remembered = self._remembered
+        remembered, count = self._remembered, self._count
 
         @wraps(average_hook)  # defined here with its annotations, because DDP inspects them
         def hook(state: HookState, bucket: dist.GradBucket) -> Future[Tensor]:
             average = average_hook(state, bucket)
+            count(Collective.ALL_REDUCE, bucket.buffer())
             if bucket.index() == 0:
                 remembered.steps += 1
                 remembered.of_steps.append(state.step)
@@ -308,13 +329,21 @@ class Session:
             _median_ms(sums) if sums else None,
             list(failures),
             engine,
+            self._traffic.as_json(),
         )
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """One record for each time that the switch failed; see docs/failures.md."""
+        failures, _ = self._at_end or self._so_far()
+        return list(failures)
 
     def _so_far(self) -> tuple[list[dict[str, Any]], dict[str, int] | None]:
         return [*self._collective.failures, *self._others.failures], self._collective.stats()
 
     def _end(self, graceful: bool) -> None:
         self._at_end = self._so_far()
+        self._traffic.end(self.failures)
         self._others.close(graceful)
         self._collective.close(graceful)
 
@@ -384,6 +413,7 @@ def session(
     chosen.require_hosts()
     require_library(chosen, transport)
     find_fallback(fallback)
+    number = next(_numbers)
     with (
         find_transport(transport).environment() as here,
         _default_group_as_before(),
@@ -391,7 +421,7 @@ def session(
             here,
             "session",
             deadline_s,
-            number=next(_numbers),
+            number=number,
             slots=slots or SLOTS_PER_POOL,
             patience_s=patience_s,
             silence_s=silence_s,
@@ -401,7 +431,8 @@ def session(
             context, admitted=admitted_alike(context.gloo, context.world_size), in_script=transport == DEFAULT_TRANSPORT
         )
         collective = create_collective(chosen, context, controller, job, address, fallback=fallback, lanes=lanes)
-        made = Session(chosen.name, context, collective, RankCollectives(chosen, context, controller, address))
+        others = RankCollectives(chosen, context, controller, address)
+        made = Session(chosen, context, collective, others, number)
         finished = False
         try:
             yield made

@@ -13,7 +13,7 @@ import uuid
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +22,9 @@ from torch import Tensor
 
 from hostlib.errors import HostlibError, RunError
 from hostlib.mechanisms.mechanism import DEFAULT_MECHANISM, Mechanism
+from hostlib.pytorch.flight_recorder import flight_recorder
 from hostlib.pytorch.group_collectives import GroupCollectives
+from hostlib.pytorch.group_operation import begins
 from hostlib.pytorch.group_settings import GroupSettings
 from hostlib.pytorch.group_traffic import GLOO, GroupTraffic
 from hostlib.pytorch.reduction import Reduction, require_dense, require_summable
@@ -41,17 +43,6 @@ Future = torch.futures.Future
 Finish = Callable[[], Tensor]
 
 
-def _raising(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
-    """Let a method raise netfold's errors as torch's."""
-
-    @wraps(method)
-    def raising(self: NetfoldProcessGroup, *arguments: Any, **options: Any) -> dist.Work:
-        with torch_errors():
-            return method(self, *arguments, **options)
-
-    return raising
-
-
 class NetfoldProcessGroup(dist.ProcessGroup):
     """A process group whose sums, shards and broadcasts use a mechanism, each kind set up at its first use.
 
@@ -67,8 +58,9 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             mechanism = _mechanism(os.environ.get("NETFOLD_MECHANISM", DEFAULT_MECHANISM))
             settings = GroupSettings.of_environment(mechanism, timeout)
             host, port = _endpoint(store)
-        self._strict, self._mechanism = settings.strict, settings.mechanism
-        self._traffic = GroupTraffic()
+            self.recorder = flight_recorder()
+        self._strict, self._mechanism, self.timeout_s = settings.strict, settings.mechanism, settings.deadline_s
+        self._traffic = GroupTraffic(self)
         # Everything not defined below goes to Gloo: as this group's backend, and (see PASSED_ON) as a group of its own.
         gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
         self._gloo = dist.ProcessGroup(store, rank, world_size)
@@ -86,10 +78,18 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         job = store.get("netfold/job").decode()
         self._sums = SumStreams(settings, host, port, job, rank, world_size)
         self._collectives = GroupCollectives(settings, host, port, job, rank, world_size, self._sums.detector)
+        if self.recorder is not None:
+            another = dist.TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
+            self._asked = dist.PrefixStore(job, another)
+            self.recorder.watch(self._asked)
         _open.add(self)
 
     def getBackendName(self) -> str:
         return NAME
+
+    def _set_group_name(self, name: str) -> None:  # torch calls it once the group is made
+        super()._set_group_name(name)  # type: ignore[arg-type]
+        self._traffic.name = name
 
     @property
     def failures(self) -> list[dict[str, Any]]:
@@ -103,11 +103,6 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         """
         return self._traffic.as_json()
 
-    def _count(self, collective: Collective, *tensors: Tensor) -> None:
-        """Count what the mechanism does."""
-        means = "fabric" if self._mechanism.of(collective).needs_fabric else "hosts"
-        self._traffic.add(collective.value, means, *tensors)
-
     @property
     def collectives(self) -> GroupCollectives | None:
         """What the mechanism does beside sums; None in a group of one rank."""
@@ -120,14 +115,14 @@ class NetfoldProcessGroup(dist.ProcessGroup):
 
     # ---- collectives of the mechanism -------------------------------------------------------------------------------
 
-    @_raising
+    @begins("all_reduce")
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         """Reduce one tensor: SUM and AVG with the mechanism; what it does not sum goes to Gloo."""
         if len(tensors) != 1:
             raise HostlibError(f"all-reduce takes one tensor per call, not {len(tensors)}")
         return self._allreduce(tensors, opts)
 
-    @_raising
+    @begins("allreduce_coalesced")
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         """As allreduce for several tensors, each by itself, with one work handle."""
         return self._allreduce(tensors, opts)
@@ -136,7 +131,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         operation = _operation(opts)
         return self._work([self._reduce("all-reduce", tensor, operation) for tensor in tensors])
 
-    @_raising
+    @begins("reduce_scatter")
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> dist.Work:
         """Reduce a list of tensors, one for each rank; each rank keeps its own. Sizes may differ."""
         if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) != self.size():
@@ -149,22 +144,26 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         first = sum(sizes[: self.rank()])
         return self._work([self._share(outputs[0], whole, first, sizes[self.rank()], operation)])
 
+    @begins("reduce_scatter")
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         """Reduce a tensor of equal shares, one for each rank; each rank keeps its own."""
-        return self.reduce_scatter_single_coalesced([output], [input], opts)
+        return self._shards([output], [input], opts)
 
-    @_raising
+    @begins("reduce_scatter_tensor_coalesced")
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
         """As reduce_scatter_single for several tensors, with one work handle."""
+        return self._shards(outputs, inputs, opts)
+
+    def _shards(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> dist.Work:
         operation = _operation(opts)
         return self._work(
             [self._shard(output, whole, operation) for output, whole in zip(outputs, inputs, strict=True)]
         )
 
     # The names of these methods before torch 2.13.
-    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+    _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def _shard(self, output: Tensor, whole: Tensor, operation: Any) -> tuple[Future[Any], Finish]:
@@ -178,7 +177,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             divides = AVERAGES[operation.op] and not whole.is_floating_point()
             future = self._collectives.reduce_scatter(output, whole, AVERAGES[operation.op] and not divides)
             if future is not None:
-                self._count(Collective.REDUCE_SCATTER, whole)
+                self._traffic.count(self._mechanism, Collective.REDUCE_SCATTER, whole)
                 return future, lambda: _quotient(output, self.size()) if divides else output
         copy = whole.detach().reshape(-1).clone()
         return self._share(output, copy, self.rank() * size, size, operation)
@@ -204,6 +203,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
 
     # ---- gathers and broadcasts, which the mechanism does if the switch multicasts for it ---------------------------
 
+    @begins("all_gather")
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         """Gather the ranks' tensors, which have one size, in one tensor."""
         return self._gathered([output], [input]) or self._by_gloo("_allgather_base", output, input, opts)
@@ -211,15 +211,16 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     # The name of this method before torch 2.13.
     _allgather_base = all_gather_single
 
+    @begins("all_gather_into_tensor_coalesced")
     def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> dist.Work:
         """As all_gather_single for several tensors, with one work handle."""
         return self._gathered(outputs, inputs) or self._by_gloo(
             "allgather_into_tensor_coalesced", outputs, inputs, opts
         )
 
-    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    @_raising
+    @begins("all_gather")
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:
         """Gather the ranks' tensors, each in a tensor of its own."""
         alike = len(outputs) == len(inputs) == 1 and len(outputs[0]) == self.size()
@@ -227,17 +228,17 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             whole = inputs[0].new_empty(self.size() * inputs[0].numel())
             future = None if self._collectives is None else self._collectives.all_gather(whole, inputs[0])
             if future is not None:
-                self._count(Collective.ALL_GATHER, whole)
+                self._traffic.count(self._mechanism, Collective.ALL_GATHER, whole)
                 return self._work([(future, lambda: _dealt(whole, outputs[0]))])
         return self._by_gloo("allgather", outputs, inputs, opts)
 
-    @_raising
+    @begins("broadcast")
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         """Give all ranks a rank's tensor."""
         if len(tensors) == 1 and opts.rootTensor == 0 and self._collectives is not None:
             future = self._collectives.broadcast(tensors[0], opts.rootRank)
             if future is not None:
-                self._count(Collective.BROADCAST, tensors[0])
+                self._traffic.count(self._mechanism, Collective.BROADCAST, tensors[0])
                 return self._work([(future, lambda: tensors[0])])
         return self._by_gloo("broadcast", tensors, opts)
 
@@ -246,14 +247,13 @@ class NetfoldProcessGroup(dist.ProcessGroup):
         if self._collectives is None:
             return None
         pairs = list(zip(outputs, inputs, strict=True))
-        with torch_errors():
-            futures = [self._collectives.all_gather(output, tensor) for output, tensor in pairs]
+        futures = [self._collectives.all_gather(output, tensor) for output, tensor in pairs]
         if not any(futures):
             return None
         parts: list[tuple[Future[Any], Finish]] = []
         for (output, tensor), future in zip(pairs, futures, strict=True):
             if future is not None:
-                self._count(Collective.ALL_GATHER, output)
+                self._traffic.count(self._mechanism, Collective.ALL_GATHER, output)
             coming = future or self._by_gloo("_allgather_base", output, tensor).get_future()
             parts.append((coming, partial(_itself, output)))
         return self._work(parts)
@@ -280,7 +280,7 @@ class NetfoldProcessGroup(dist.ProcessGroup):
             require_summable(what, tensor)
             if self._sums is not None:
                 future = self._sums.allreduce(tensor, AVERAGES[operation.op])
-                self._count(Collective.ALL_REDUCE, tensor)
+                self._traffic.count(self._mechanism, Collective.ALL_REDUCE, tensor)
                 return future, lambda: tensor
         if tensor.layout == torch.strided:
             require_dense(what, tensor)
@@ -316,6 +316,9 @@ class NetfoldProcessGroup(dist.ProcessGroup):
     def _leave(self, graceful: bool) -> None:
         if self in _open:
             _open.discard(self)
+            self._traffic.end(self.failures)
+            if self.recorder is not None:
+                self.recorder.unwatch(self._asked)
             with torch_errors():
                 for each in self._kinds:
                     each.close(graceful)
@@ -345,6 +348,7 @@ GLOO_TOO = {
 
 
 def _passed_on(name: str) -> Callable[..., Any]:
+    @begins(PASSED_ON[name])
     def method(self: NetfoldProcessGroup, *arguments: Any, **options: Any) -> Any:
         # The first argument has the tensors that a rank receives into, or sends. Only a root receives what is gathered.
         self._traffic.add(PASSED_ON[name], GLOO, *arguments[1:2] if name == "gather" else arguments[:1])

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+import netfold
 from hostlib.pytorch.backend import NetfoldProcessGroup  # which registers the backend
 
 WORDS, WIDTH, LAYERS, LENGTH = 1024, 128, 2, 16
@@ -83,5 +84,11 @@ seen["losses"] = losses
 group = dist.group.WORLD
 assert isinstance(group, NetfoldProcessGroup)
 seen["failures"], seen["traffic"] = group.failures, group.traffic
+seen["metrics"] = {
+    sample.name: sample.value
+    for family in netfold.prometheus_collector().collect()
+    for sample in family.samples
+    if set(sample.labels) == {"group"}
+}
 Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps(seen))
 dist.destroy_process_group()

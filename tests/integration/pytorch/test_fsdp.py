@@ -123,4 +123,8 @@ def test_a_killed_switch_changes_no_bit(fabric: Fabric, forks: ForkServer, tmp_p
     for seen in each:
         # Gathers and reduce-scatters are jobs of their own. A busy machine's switch may be left once more at the end.
         assert sum(failure["returned"] for failure in seen["failures"]) >= 2
+        assert seen["metrics"] == {
+            "netfold_rank_fabric_failures_total": len(seen["failures"]),
+            "netfold_rank_fallback_bytes_total": sum(failure["bytes_by_hosts"] for failure in seen["failures"]),
+        }
     assert "it multicasts again" in errors and "reduce-scatters go through it again" in errors
