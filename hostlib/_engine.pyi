@@ -95,10 +95,8 @@ class Engine:
     def restore(self, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], words: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
         """After halt(): take results of other ranks that this one waits for."""
 
-    def unfinished(self) -> list[tuple[int, list[int], numpy.typing.NDArray[numpy.uint8]]]:
-        """
-        After halt(): (ticket, opening code per lane or -1, done uint8 per chunk) of what is not done.
-        """
+    def unfinished(self) -> list[tuple[int, numpy.typing.NDArray[numpy.uint8]]]:
+        """After halt(): (ticket, done uint8 per chunk) of what is not done."""
 
     def cancel(self) -> None:
         """Make every wait() raise Cancelled."""
@@ -248,9 +246,9 @@ def weigh_pass(ring: object, packets: int, elements: int, check: CheckWords) -> 
 
 def unpack_pass(dtype: str, ring: object, x: object, codes: object, elements: int, world_size: int, average: bool, check: CheckWords) -> int: ...
 
-def own_codes(x: object, elements: int, slots: int, openings: Sequence[int]) -> numpy.typing.NDArray[numpy.uint16]:
+def own_codes(x: object, elements: int, slots: int, lanes: int, world_size: int) -> numpy.typing.NDArray[numpy.uint16]:
     """
-    Exponent code of every block, uint16 (blocks,). openings: a known code or -1, per lane.
+    The code under which this rank would have each block sent, uint16 (blocks,).
     """
 
 def quantise_blocks(x: object, elements: int, codes: numpy.typing.NDArray[numpy.uint16], world_size: int) -> numpy.typing.NDArray[numpy.int32]:

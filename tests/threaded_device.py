@@ -22,7 +22,7 @@ from torch import Tensor
 from hostlib import _engine
 from hostlib.errors import RunError
 from hostlib.protocol import constants
-from hostlib.protocol.block_float import SPECIAL_CODE
+from hostlib.protocol.openings import SPECIAL_CODE
 from hostlib.staging.find_device import device_of
 
 LATENCY_S = 0.0005
@@ -96,7 +96,7 @@ class ThreadedStream:
 
     def block_codes(self, values: Tensor, codes: Tensor, elements: int) -> None:
         def kernel() -> None:
-            found = _engine.own_codes(values, elements, 1, [-1])
+            found = _engine.own_codes(values, elements, 1, 1, 1)
             found[found == constants.EXPONENT_SPECIAL] = SPECIAL_CODE
             codes.copy_(torch.from_numpy(found.astype(np.int16)))
 

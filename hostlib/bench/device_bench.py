@@ -18,15 +18,16 @@ from rich.table import Table
 
 from hostlib.bench.kernels import KernelRate
 from hostlib.errors import HostlibError
+from hostlib.protocol.openings import TensorCut
 from hostlib.staging.device import Device
-from hostlib.staging.device_reduction import BlockLayout, DeviceReduction
+from hostlib.staging.device_reduction import DeviceReduction
 from hostlib.staging.find_device import device_of
 from hostlib.staging.request import ReduceRequest
 
 TENSOR_BYTES = 256 << 20
 BUCKET_BYTES = (1 << 20, 4 << 20, 25 << 20)
 WORLD_SIZE = 4
-CUT = BlockLayout(elements=256, slots=128, lanes=1)
+CUT = TensorCut(elements=256, slots=128, lanes=1, world_size=WORLD_SIZE)
 PASSES = 10  # launches that are timed together
 ROUNDS_MIN = 5
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)

@@ -31,8 +31,3 @@ class Collective(Protocol):
         ...
 
     def close(self, graceful: bool = True) -> None: ...
-
-
-def chunks(elements: int, elements_per_packet: int) -> int:
-    """Slots that the switch completes for one all-reduce: prologue and packets (docs/protocol.md)."""
-    return 0 if elements == 0 else 1 + -(-elements // elements_per_packet)

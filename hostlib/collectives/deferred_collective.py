@@ -13,6 +13,7 @@ from torch import Tensor
 from hostlib.collectives.collective import Collective
 from hostlib.collectives.vendor import CLOSE_S
 from hostlib.errors import HostlibError, RunError
+from hostlib.protocol.openings import TensorCut
 from hostlib.staging.completion_threads import CompletionThreads
 from hostlib.staging.find_device import device_of
 from hostlib.system.serial_executor import SerialExecutor
@@ -95,8 +96,8 @@ class DeferredCollective:
         completing.put(job)
 
     @property
-    def elements_per_packet(self) -> int:
-        return getattr(self._made, "elements_per_packet", 0)
+    def tensor_cut(self) -> TensorCut | None:
+        return getattr(self._made, "tensor_cut", None)
 
     def stats(self) -> dict[str, int] | None:
         return None if self._made is None else self._made.stats()

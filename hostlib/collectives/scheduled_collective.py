@@ -22,9 +22,10 @@ from hostlib.collectives.vendor import CLOSE_S
 from hostlib.errors import HostlibError, RunError
 from hostlib.fabric.aggregation import SwitchAggregation
 from hostlib.mechanisms.mechanism import Mechanism, find_fallback
+from hostlib.protocol.openings import TensorCut
 from hostlib.staging.completion_threads import CompletionThreads
 from hostlib.staging.device import Device
-from hostlib.staging.device_reduction import BlockLayout, DeviceReduction
+from hostlib.staging.device_reduction import DeviceReduction
 from hostlib.staging.find_device import device_of
 from hostlib.staging.request import ReduceRequest, host_request, wire_dtype
 from hostlib.system.serial_executor import SerialExecutor
@@ -90,10 +91,8 @@ class ScheduledCollective:
         # Tensors that only the switch sums need no detour over float32.
         self._native = self._fabric is not None and self._executors[0].only_fabric
         # Codes are agreed for a whole tensor, so they match the engine's only if it gets whole tensors.
-        self._cut: BlockLayout | None = None
-        if self._fabric is not None and self._native and mechanism.schedule(context.world_size).pieces == 1:
-            place = self._fabric.session.place  # the first one, which is the same on every rank
-            self._cut = BlockLayout(place.elements, place.pools[0].slots, len(place.pools))
+        whole = self._native and mechanism.schedule(context.world_size).pieces == 1
+        self._cut = self.tensor_cut if whole else None
         self._devices: dict[Device, DeviceReduction] = {}
         self._codes: Any = None  # Gloo group for the devices' codes: it is used by another thread than the executor's
         self._agreement = Agreement(context)
@@ -113,8 +112,8 @@ class ScheduledCollective:
             thread.start()
 
     @property
-    def elements_per_packet(self) -> int:
-        return self._fabric.session.place.elements if self._fabric is not None else 0
+    def tensor_cut(self) -> TensorCut | None:
+        return self._fabric.session.place.tensor_cut if self._fabric is not None else None
 
     def allreduce(
         self, tensor: Tensor, average: bool, future: torch.futures.Future[Tensor] | None = None

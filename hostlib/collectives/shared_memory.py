@@ -45,7 +45,7 @@ class SharedMemoryCollective:
         HostlibError: the ranks are not on one host, or it has no such memory.
     """
 
-    elements_per_packet = 0
+    tensor_cut = None
 
     def __init__(self, context: RankContext, job: str) -> None:
         self._context = context

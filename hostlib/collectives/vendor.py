@@ -59,7 +59,7 @@ def require_library(mechanism: Mechanism, transport: str) -> None:
 class GlooCollective:
     """Gloo's own all-reduce."""
 
-    elements_per_packet = 0
+    tensor_cut = None
 
     def __init__(self, context: RankContext, job: str) -> None:
         self._context = context
@@ -162,7 +162,7 @@ class TransportCollective:
     order.
     """
 
-    elements_per_packet = 0
+    tensor_cut = None
 
     def __init__(self, transport: ReducingTransport, context: RankContext, job: str) -> None:
         self._context, self._transport = context, transport
@@ -210,7 +210,7 @@ class TransportCollective:
 class NcclCollective:
     """NCCL's own all-reduce of CUDA tensors. On errors, NCCL's watchdog reports and ends the process."""
 
-    elements_per_packet = 0
+    tensor_cut = None
 
     def __init__(self, context: RankContext) -> None:
         self._nccl = context.nccl()

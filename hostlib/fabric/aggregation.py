@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ from hostlib.fabric.failover import (
     with_goodput,
 )
 from hostlib.fabric.job_client import FabricSession, Place, Rejoin, join, require_controller
+from hostlib.protocol.openings import TensorCut
 from hostlib.schedules.schedule import FabricUse
 from hostlib.transport.agreement import Agreement, reduce_by_gloo
 from hostlib.transport.rank_context import RankContext
@@ -59,7 +60,6 @@ class Summing:
 
     Attributes:
         ticket: the engine's; None if the engine does not have the tensor.
-        openings: per lane, the code that this rank gave its opening blocks; -1 if none.
         done: per block, whether the result is in place; None before the engine had the tensor.
         over: it was complete when the fabric failed; `wrong` if its sum was refused.
     """
@@ -68,7 +68,6 @@ class Summing:
     values: Tensor
     average: bool
     ticket: int | None = None
-    openings: list[int] = field(default_factory=list)
     done: np.ndarray | None = None
     over: bool = False
     error: SumOverflow | TensorsDiffer | None = None
@@ -79,9 +78,9 @@ class Summing:
         return self.done is not None and bool(self.done.any())
 
 
-def _described(blocks: tuple[int, ...]) -> str:
-    elements, *slots = blocks
-    return f"{elements} elements per packet in pools of {', '.join(map(str, slots))} slots"
+def _described(cut: TensorCut) -> str:
+    pools = ", ".join([str(cut.slots)] * cut.lanes)
+    return f"{cut.elements} elements per packet in pools of {pools} slots"
 
 
 def configure(engine: Engine, place: Place, answered_by_server: bool = False) -> None:
@@ -167,7 +166,7 @@ class SwitchAggregation:
             admitted=self._context.admitted if again is None else None,
         )
 
-    def _join_again(self, job: str, blocks: tuple[int, ...], again: Rejoin) -> FabricSession:
+    def _join_again(self, job: str, cut: TensorCut, again: Rejoin) -> FabricSession:
         """Join a new job in which tensors are cut into the same blocks, so that the weights stay the same bit for bit.
 
         Raises:
@@ -175,11 +174,11 @@ class SwitchAggregation:
             JoinError: see hostlib.fabric.job_client.
         """
         session = self._join(job, self._context.deadline_s, again)
-        if session.place.blocks == blocks:
+        if session.place.tensor_cut == cut:
             return session
         session.leave()
         refused = (
-            f"the fabric came back with {_described(session.place.blocks)}, but began with {_described(blocks)}: "
+            f"the fabric came back with {_described(session.place.tensor_cut)}, but began with {_described(cut)}: "
             "results would differ, so the run continues over the hosts"
         )
         self._refused[len(self._failures) - 1] = refused
@@ -273,18 +272,18 @@ class SwitchAggregation:
         announce_failure(self._context, len(self._failures) + 1)
         self._share_results()
         with self._lock:
-            left = {ticket: (openings, done) for ticket, openings, done in self.engine.unfinished()}
+            left = dict(self.engine.unfinished())
             for summing in self._summing.values():
                 if summing.ticket in left:
-                    summing.openings, summing.done = left[summing.ticket]
+                    summing.done = left[summing.ticket]
                 elif summing.ticket is not None:
                     self._take_outcome(summing, summing.ticket)
                 summing.ticket = None
             self._in_fabric = False
         self._failures.append(Failure.seen(self._completed, silent_s, began))
         warn_once(self._context, "the switch does not answer: sums go on over the hosts until it is back")
-        job, blocks = f"{self._job}.{len(self._failures)}", self.session.place.blocks
-        self._returning = Returning(self.session, lambda again: self._join_again(job, blocks, again))
+        job, cut = f"{self._job}.{len(self._failures)}", self.session.place.tensor_cut
+        self._returning = Returning(self.session, lambda again: self._join_again(job, cut, again))
 
     def _take_outcome(self, summing: Summing, ticket: int) -> None:
         try:
@@ -320,8 +319,7 @@ class SwitchAggregation:
         """
         place, values, world_size = self.session.place, summing.values, self._context.world_size
         self._agreement.confirm(values.numel(), values.dtype, summing.average)
-        openings = summing.openings or [-1] * len(place.pools)
-        codes = _engine.own_codes(values, place.elements, place.pools[0].slots, openings)
+        codes = _engine.own_codes(values, place.elements, place.pools[0].slots, len(place.pools), world_size)
         done = summing.done if summing.done is not None else np.zeros(len(codes), np.uint8)
         codes[done != 0] = 0
         with self._lock:
@@ -356,7 +354,7 @@ class SwitchAggregation:
             for summing in self._summing.values():
                 if not summing.over and summing.error is None:
                     summing.ticket = self.engine.submit(summing.values, summing.average)
-                    summing.openings, summing.done = [], None
+                    summing.done = None
             self._in_fabric = True
         self._patience.begin_again(self.engine.stats())
         self._failures[-1] = replace(self._failures[-1], returned=True)

@@ -16,6 +16,7 @@ import httpx
 
 from hostlib.errors import JoinError
 from hostlib.fabric.port_check import EchoSocket, PortCheck, WrongPortError
+from hostlib.protocol.openings import TensorCut
 from hostlib.system.http_client import (
     API,
     ControllerAddresses,
@@ -97,12 +98,9 @@ class Place:
     workers: tuple[Ends, ...] = ()
 
     @property
-    def blocks(self) -> tuple[int, ...]:
-        """What determines how a tensor is cut into separately quantised blocks.
-
-        Elements of a packet, and slots of each pool, because the first blocks of all slots share a code.
-        """
-        return self.elements, *(pool.slots for pool in self.pools)
+    def tensor_cut(self) -> TensorCut:
+        """How tensors are cut into blocks: all ranks' sums depend on it. Pools of a job have as many slots each."""
+        return TensorCut(self.elements, self.pools[0].slots, len(self.pools), self.world_size)
 
     @classmethod
     def of_json(cls, answer: dict[str, Any]) -> Place:

@@ -39,6 +39,7 @@ from hostlib.fabric.failover import (
     with_goodput,
 )
 from hostlib.fabric.job_client import FabricSession, Rejoin, join, require_controller
+from hostlib.protocol.openings import TensorCut
 from hostlib.protocol.slots import slots_of_stream
 from hostlib.transport.agreement import Agreement, reduce_by_gloo
 from hostlib.transport.rank_context import RankContext
@@ -96,10 +97,10 @@ class SwitchReduceScatter:
             admitted=context.admitted if again is None else None,
         )
 
-    def _join_again(self, job: str, blocks: tuple[int, ...], again: Rejoin) -> FabricSession:
+    def _join_again(self, job: str, cut: TensorCut, again: Rejoin) -> FabricSession:
         """Join a new job in which tensors are cut into the same blocks. Raises JoinError, also if they would differ."""
         session = self._join(job, again)
-        if session.place.blocks != blocks:
+        if session.place.tensor_cut != cut:
             session.leave()
             raise OtherBlocksError("the fabric came back with other packets or slots")
         return session
@@ -219,8 +220,8 @@ class SwitchReduceScatter:
             self._context.detector.publish(completed=self._completed)
         announce_failure(self._context, len(self._failures))
         warn_once(self._context, "the switch does not answer: hosts take reduce-scatters' sums until it is back")
-        job, blocks = f"{self._job}.{len(self._failures)}", self.session.place.blocks
-        self._returning = Returning(self.session, lambda again: self._join_again(job, blocks, again))
+        job, cut = f"{self._job}.{len(self._failures)}", self.session.place.tensor_cut
+        self._returning = Returning(self.session, lambda again: self._join_again(job, cut, again))
 
     def _is_over(self, ticket: int) -> bool:
         try:
@@ -258,7 +259,7 @@ class SwitchReduceScatter:
         self._agreement.confirm(tensor.numel(), tensor.dtype, average)
         place, n, rank = self.session.place, self._context.world_size, self._context.rank
         is_int = shards.dtype == torch.int32
-        of_shards = [_engine.own_codes(each, place.elements, place.pools[0].slots, [-1]) for each in shards]
+        of_shards = [_engine.own_codes(each, place.elements, place.pools[0].slots, 1, n) for each in shards]
         if not is_int:
             of_shards[rank][:] = 0  # The owner sends nothing.
         agreed = torch.from_numpy(np.stack(of_shards).astype(np.int64))

@@ -8,16 +8,13 @@ Source: docs/protocol.md, "Numbers".
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 from hostlib.protocol import constants
+from hostlib.protocol.openings import TensorCut
 
 SUM_BITS = 30
 COUNT_PLUS_INF, COUNT_MINUS_INF, COUNT_NAN = 1, 1 << 10, 1 << 20
-SPECIAL_CODE = 1023
-"""EXPONENT_SPECIAL in a device's codes: above every other code, and a finite float16 when its bits are read as one."""
 STORED: dict[str, type[np.generic]] = {
     "float32": np.float32,
     "float16": np.float16,
@@ -147,7 +144,7 @@ def allreduce(
     Args:
         tensors: one per rank, shape (N,), stored as STORED[dtype].
         elements: per packet.
-        slots: of each lane; as many blocks share a prologue's code.
+        slots: of each lane; prologues agree on the codes of as many blocks.
         average: divide by the number of ranks; floats only.
         dtype: by name.
         lanes: the tensor's B chunks are split into as many contiguous ranges; lane i sums chunks [i B // lanes, (i + 1)
@@ -159,21 +156,15 @@ def allreduce(
     """
     if average and dtype == "int32":
         raise ValueError("int32 tensors can be summed, not averaged")
-    chunks = -(-len(tensors[0]) // elements)
-    edges = [lane * chunks // lanes * elements for lane in range(lanes + 1)]
-    parts = [_lane([t[a:b] for t in tensors], elements, slots, average, dtype) for a, b in itertools.pairwise(edges)]
-    return np.concatenate(parts)
-
-
-def _lane(tensors: list[np.ndarray], elements: int, slots: int, average: bool, dtype: str) -> np.ndarray:
     world_size, count = len(tensors), len(tensors[0])
-    opening = max(block_code(dtype, t if dtype == "int32" else t[: slots * elements]) for t in tensors)
-    if dtype == "int32" and may_overflow(opening, world_size):
+    if dtype == "int32" and may_overflow(max(block_code(dtype, t) for t in tensors), world_size):
         raise OverflowError(f"the sum of {world_size} int32 tensors may not fit int32")
+    cut = TensorCut(elements, slots, lanes, world_size)
+    edges = range(0, count, elements)
+    codes = np.array([max(block_code(dtype, t[i : i + elements]) for t in tensors) for i in edges], np.uint16)
+    cut.round_openings(codes, count, dtype)
     out = [np.zeros(0, STORED[dtype])]
-    for j, start in enumerate(range(0, count, elements)):
-        blocks = [t[start : start + elements] for t in tensors]
-        code = opening if j < slots else max(block_code(dtype, block) for block in blocks)
-        total = sum(quantise(dtype, block, code, world_size).astype(np.int64) for block in blocks)
-        out.append(dequantise(dtype, np.asarray(total).astype(np.int32), code, world_size, average))
+    for start, code in zip(edges, codes.tolist(), strict=True):
+        blocks = [quantise(dtype, t[start : start + elements], code, world_size).astype(np.int64) for t in tensors]
+        out.append(dequantise(dtype, np.asarray(sum(blocks)).astype(np.int32), code, world_size, average))
     return np.concatenate(out)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hostlib.protocol.openings import TensorCut
 from hostlib.staging.device import Device, DeviceEvent, Stream
 from hostlib.staging.request import ReduceRequest
 from hostlib.transport.refusals import refuse
@@ -28,26 +29,6 @@ PIECES = 32  # in flight between device and switch, for all tensors: limits the 
 AHEAD = 3  # pieces that are quantised while one is handed to the engine
 
 Future = torch.futures.Future
-
-
-@dataclass(frozen=True, slots=True)
-class BlockLayout:
-    """How the packet engine cuts a tensor: into blocks of `elements`; in each lane's part, the first `slots` blocks
-    share a code (hostlib/native/blocks.h).
-    """
-
-    elements: int
-    slots: int
-    lanes: int
-
-    def share_openings(self, codes: Tensor) -> None:
-        """Replace the codes of blocks that share one by their maximum; codes of a whole tensor, int16 (blocks,)."""
-        blocks = len(codes)
-        for lane in range(self.lanes):
-            first, end = lane * blocks // self.lanes, (lane + 1) * blocks // self.lanes
-            opening = codes[first : min(end, first + self.slots)]
-            if len(opening):
-                opening.fill_(int(opening.max()))
 
 
 @dataclass(slots=True)
@@ -78,9 +59,7 @@ class DeviceReduction:
         agree: computes the maximum of codes over all ranks, in place.
     """
 
-    def __init__(
-        self, device: Device, world_size: int, cut: BlockLayout | None, agree: Callable[[Tensor], None]
-    ) -> None:
+    def __init__(self, device: Device, world_size: int, cut: TensorCut | None, agree: Callable[[Tensor], None]) -> None:
         self._device, self._world_size, self._cut, self._agree = device, world_size, cut, agree
         self._look, self._up, self._down = device.stream(), device.stream(), device.stream()
         self._room = threading.BoundedSemaphore(PIECES)
@@ -134,7 +113,7 @@ class DeviceReduction:
 
     # ---- words ------------------------------------------------------------------------------------------------------
 
-    def _ask_words(self, cut: BlockLayout, asked: Asked) -> Callable[[Callable[[ReduceRequest], None]], None]:
+    def _ask_words(self, cut: TensorCut, asked: Asked) -> Callable[[Callable[[ReduceRequest], None]], None]:
         blocks = -(-asked.flat.numel() // cut.elements)
         codes = self._look.empty(blocks, torch.int16)
         self._look.block_codes(asked.flat, codes, cut.elements)
@@ -144,13 +123,13 @@ class DeviceReduction:
 
         def go_on(give: Callable[[ReduceRequest], None]) -> None:
             looked.wait()
-            cut.share_openings(agreed)
+            cut.round_openings(agreed.numpy(), asked.flat.numel())
             self._agree(agreed)
             self._send(cut, asked, agreed, give)
 
         return go_on
 
-    def _send(self, cut: BlockLayout, asked: Asked, agreed: Tensor, give: Callable[[ReduceRequest], None]) -> None:
+    def _send(self, cut: TensorCut, asked: Asked, agreed: Tensor, give: Callable[[ReduceRequest], None]) -> None:
         """Quantise a tensor and hand it over piece by piece."""
         up, down = (self._uploaded(stream, agreed) for stream in (self._up, self._down))
         blocks = max(1, PIECE_BYTES // (4 * cut.elements))
@@ -166,7 +145,7 @@ class DeviceReduction:
             _hand_over(made, give)
 
     def _piece(
-        self, cut: BlockLayout, asked: Asked, up: Tensor, down: Tensor, first: int
+        self, cut: TensorCut, asked: Asked, up: Tensor, down: Tensor, first: int
     ) -> tuple[DeviceEvent, ReduceRequest]:
         """Quantise the piece that begins at block `first`. up, down: its agreed codes, for either direction."""
         values = asked.flat[first * cut.elements : (first + len(up)) * cut.elements]

@@ -16,7 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from hostlib.protocol import constants as layout
-from hostlib.protocol.block_float import COUNT_MINUS_INF, COUNT_NAN, COUNT_PLUS_INF, SPECIAL_CODE, SUM_BITS, headroom
+from hostlib.protocol.block_float import COUNT_MINUS_INF, COUNT_NAN, COUNT_PLUS_INF, SUM_BITS, headroom
+from hostlib.protocol.openings import SPECIAL_CODE
 
 TILE = 2048  # values per program
 

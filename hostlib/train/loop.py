@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hostlib.collectives.bootstrap import join_group
-from hostlib.collectives.collective import Collective, chunks
+from hostlib.collectives.collective import Collective
 from hostlib.collectives.create import create_collective
 from hostlib.collectives.deferred_collective import DeferredCollective
 from hostlib.collectives.rank_collectives import added_up
@@ -259,7 +259,7 @@ class Run:
     ) -> dict[str, Any]:
         steps = len(durations_ms)
         buckets = self.trainer.state.buckets
-        packet = self.collective.elements_per_packet
+        cut = self.collective.tensor_cut
         return {
             "mechanism": self.options.mechanism,
             "model": self.options.model,
@@ -276,8 +276,8 @@ class Run:
             "parameters": parameters,
             "buckets_per_step": len(buckets) / steps,
             "bucket_elements": {str(size): count for size, count in sorted(Counter(buckets).items())},
-            "elements_per_packet": packet or None,
-            "steps_chunks_total": sum(chunks(size, packet) for size in buckets) if packet else 0,
+            "elements_per_packet": cut.elements if cut else None,
+            "steps_chunks_total": sum(cut.positions(size) for size in buckets) if cut else 0,
             "link_bytes": {f"rank{i}": rank["link"] for i, rank in enumerate(everybody)},
             "engine": [rank["engine"] for rank in everybody],
             "fabric_failures": [rank["failures"] for rank in everybody],

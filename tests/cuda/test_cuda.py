@@ -56,13 +56,14 @@ def test_a_dead_switch_changes_no_bit(start_fabric: Callable[..., Fabric], tmp_p
 
 def test_asking_does_not_wait_for_the_compute_stream() -> None:
     """A bucket that takes a second to compute: the caller goes on at once, and the bucket comes out right."""
-    from hostlib.staging.device_reduction import BlockLayout, DeviceReduction
+    from hostlib.protocol.openings import TensorCut
+    from hostlib.staging.device_reduction import DeviceReduction
     from hostlib.staging.find_device import device_of
 
     tensor = torch.zeros(1 << 20, device="cuda")
     device = device_of(tensor)
     assert device is not None
-    sums = DeviceReduction(device, 2, BlockLayout(256, 128, 1), lambda codes: None)
+    sums = DeviceReduction(device, 2, TensorCut(256, 128, 1, 2), lambda codes: None)
     for late in (False, True):  # The first time Triton compiles.
         tensor.zero_()
         if late:

@@ -5,7 +5,7 @@ Written beside it, with numpy for the process group, so that one thread can be a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,7 +34,6 @@ class Summing:
     over: bool = False
     refused: bool = False
     done: np.ndarray | None = None
-    openings: list[int] = field(default_factory=list)
 
     @property
     def settled(self) -> bool:
@@ -90,12 +89,12 @@ def recover(ranks: Ranks, rows: list[list[Summing]]) -> list[np.ndarray]:
         engine.halt()
     share_results(ranks.engines)
     for rank, engine in enumerate(ranks.engines):
-        left = {ticket: (openings, done) for ticket, openings, done in engine.unfinished()}
+        left = dict(engine.unfinished())
         for row in rows:
             summing = row[rank]
             if summing.ticket in left:
                 assert not summing.settled, "done, and yet unfinished"
-                summing.openings, summing.done = left[summing.ticket]
+                summing.done = left[summing.ticket]
             elif summing.ticket is not None:
                 assert summing.wait(engine, 0), "neither unfinished nor done"
     return [_finish(ranks, number, row) for number, row in enumerate(rows)]
@@ -140,8 +139,7 @@ def _by_hosts(ranks: Ranks, row: list[Summing], what: str) -> None:
     handeds = [handed(summing.kind.dtype, summing.values) for summing in row]
     all_codes = []
     for summing, values in zip(row, handeds, strict=True):
-        openings = summing.openings or [-1] * ranks.lanes
-        codes = _engine.own_codes(values, elements, ranks.slots, openings)
+        codes = _engine.own_codes(values, elements, ranks.slots, ranks.lanes, world_size)
         if summing.done is not None:
             codes[summing.done != 0] = 0
         all_codes.append(codes)

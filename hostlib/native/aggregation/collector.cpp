@@ -172,9 +172,9 @@ void Collector::handle(int i) {
     // Somebody lacks what was said of it. A sum names who asked for it, unless that is a switch.
     stats_.retransmits++;
     if (header.rank < ranks_.size())
-        say({slot.last}, {ranks_[header.rank]});
+        say({slot.last}, slot.levels, {ranks_[header.rank]});
     else
-        say({slot.last}, ranks_);
+        say({slot.last}, slot.levels, ranks_);
 }
 
 Share *Collector::share_of(std::uint64_t position) {
@@ -187,7 +187,8 @@ Share *Collector::share_of(std::uint64_t position) {
 // be, the others' words are added here.
 std::optional<std::uint16_t> Collector::verified(const Share &share, Slot &slot, const Header &header,
                                                  const std::uint8_t *vector) {
-    const bool prologue = slot.position == share.first, is_int32 = share.operation->dtype == DType::int32;
+    const bool prologue = slot.position - share.first < share.openings.prologues;
+    const bool is_int32 = share.operation->dtype == DType::int32;
     const Limit limit = prologue   ? Limit{LARGEST_SUM}
                         : is_int32 ? limit_of(DType::int32, share.code, world_size_)
                                    : limit_of(DType::float32, header.exponent, world_size_);
@@ -210,10 +211,11 @@ void Collector::take(Share &share, Slot &slot, const Header &header, const std::
     const std::optional<std::uint16_t> found = verified(share, slot, header, vector);
     if (!found) return;
     std::uint16_t next_code = *found, exponent = header.exponent;
-    if (slot.position == share.first) {
-        if (!open(share, vector, next_code)) exponent = KIND_DIFFERS;
+    slot.levels.clear();
+    if (slot.position - share.first < share.openings.prologues) {
+        if (!open(share, slot, vector, next_code)) exponent = KIND_DIFFERS;
     } else {
-        const std::size_t chunk = slot.position - share.first - 1,
+        const std::size_t chunk = slot.position - share.first - share.openings.prologues,
                           values = std::min(elements_, share.count - chunk * elements_);
         const bool is_int32 = share.operation->dtype == DType::int32;
         if (!share.operation->overflow)
@@ -227,6 +229,10 @@ void Collector::take(Share &share, Slot &slot, const Header &header, const std::
     slot.position += slots_.size();
     slot.damage.forget();
     heard_ns_ = now_ns();
+    if (!slot.levels.empty()) {
+        say({slot.last}, slot.levels, ranks_);
+        return;
+    }
     if (pending_.empty()) pending_due_ns_ = heard_ns_ + GATHER_NS;
     pending_.push_back(slot.last);
     // The others wait for a prologue's, and nothing comes after a tensor's last.
@@ -236,12 +242,17 @@ void Collector::take(Share &share, Slot &slot, const Header &header, const std::
 }
 
 // Returns whether the ranks sum the same kind of tensor. code: of the others' largest values, then of all ranks'.
-bool Collector::open(Share &share, const std::uint8_t *vector, std::uint16_t &code) {
+bool Collector::open(Share &share, Slot &slot, const std::uint8_t *vector, std::uint16_t &code) {
     Operation &operation = *share.operation;
     if (!is_of_kind(operation.kind, vector, elements_, world_size_, world_size_ - 1)) {
         operation.differs = true;
         share.over = true;
         return false;
+    }
+    const Openings &openings = share.openings;
+    if (openings.by_levels) {
+        slot.levels.resize(openings.size(slot.position - share.first));
+        highest_levels(vector, slot.levels.size(), world_size_, slot.levels.data());
     }
     if (operation.dtype != DType::int32) return true;
     share.code = code = std::max(code, operation.magnitude);
@@ -251,22 +262,28 @@ bool Collector::open(Share &share, const std::uint8_t *vector, std::uint16_t &co
 
 void Collector::acknowledge(bool now) {
     if (!now || pending_.empty()) return;
-    say(pending_, ranks_);
+    say(pending_, {}, ranks_);
     pending_.clear();
 }
 
-void Collector::say(const std::vector<Acknowledged> &entries, const std::vector<sockaddr_in> &to) {
-    std::uint8_t datagram[layout::HEADER_BYTES + MOST_ENTRIES * ENTRY_BYTES];
+// levels: of a prologue, which is the only entry then.
+void Collector::say(const std::vector<Acknowledged> &entries, const std::vector<std::int8_t> &levels,
+                    const std::vector<sockaddr_in> &to) {
+    std::uint8_t datagram[layout::HEADER_BYTES + MOST_ENTRIES * ENTRY_BYTES + MOST_ELEMENTS];
     Header header = header_;
     header.operation = layout::OPERATION_ACKNOWLEDGEMENT;
+    header.exponent = static_cast<std::uint16_t>(levels.size());
     for (std::size_t from = 0; from < entries.size(); from += header.element_count) {
         const std::size_t count = std::min(entries.size() - from, most_entries(elements_));
-        std::uint8_t *words = datagram + layout::HEADER_BYTES;
+        std::uint8_t *words = datagram + layout::HEADER_BYTES, *end = words + count * ENTRY_BYTES;
         for (std::size_t i = 0; i < count; i++) write_entry(words + i * ENTRY_BYTES, entries[from + i]);
         header.element_count = static_cast<std::uint16_t>(count);
-        header.check = check_->word(header, weigh(words, count * ENTRY_WORDS, ANY_WORD, *check_).part, header.rank);
+        const std::size_t words_in_all = acknowledgement_words(header);
+        std::fill(end, words + 4 * words_in_all, 0);
+        std::copy(levels.begin(), levels.end(), reinterpret_cast<std::int8_t *>(end));
+        header.check = check_->word(header, weigh(words, words_in_all, ANY_WORD, *check_).part, header.rank);
         write_header(datagram, header);
-        const std::size_t bytes = layout::HEADER_BYTES + count * ENTRY_BYTES;
+        const std::size_t bytes = layout::HEADER_BYTES + 4 * words_in_all;
         for (const sockaddr_in &rank : to) {
             if (rank.sin_port == 0) continue;  // this one
             socket_.send_to(rank, datagram, bytes);

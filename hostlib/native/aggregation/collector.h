@@ -27,12 +27,13 @@ struct Share {
     std::shared_ptr<Operation> operation;
     std::uint8_t *sums = nullptr;  // float32, or int32: of all ranks but the owner
     std::size_t count = 0, chunks = 0;
-    std::uint64_t first = 0;  // stream position of the prologue
+    Openings openings;
+    std::uint64_t first = 0;  // stream position of the first prologue
     std::size_t done = 0;     // number of chunks whose sum has arrived
     std::uint16_t code = 0;   // of an int32 tensor's largest magnitude
     bool over = false;        // all have arrived, or the ranks sum different tensors
 
-    std::uint64_t end() const { return first + 1 + chunks; }
+    std::uint64_t end() const { return first + openings.prologues + chunks; }
 };
 
 // A socket, a slot pool and, while configured, a thread. It asks for nothing: the other ranks repeat what it does not
@@ -67,6 +68,7 @@ private:
         std::uint64_t position = 0;
         bool early = false;  // its sum is here, and nobody has asked for it yet
         Acknowledged last;
+        std::vector<std::int8_t> levels;  // said with it
         Damage damage;
     };
 
@@ -79,9 +81,10 @@ private:
     void take(Share &share, Slot &slot, const Header &header, const std::uint8_t *vector);
     std::optional<std::uint16_t> verified(const Share &share, Slot &slot, const Header &header,
                                           const std::uint8_t *vector);
-    bool open(Share &share, const std::uint8_t *vector, std::uint16_t &code);
+    bool open(Share &share, Slot &slot, const std::uint8_t *vector, std::uint16_t &code);
     void acknowledge(bool now);
-    void say(const std::vector<Acknowledged> &entries, const std::vector<sockaddr_in> &to);
+    void say(const std::vector<Acknowledged> &entries, const std::vector<std::int8_t> &levels,
+             const std::vector<sockaddr_in> &to);
     std::uint32_t generation_of(std::uint64_t position) const {
         return static_cast<std::uint32_t>(position / slots_.size());
     }

@@ -33,7 +33,8 @@ std::uint64_t Engine::configure(const Place &place) {
     if (place.world_size < 1 || place.world_size > 512) throw std::invalid_argument("world size must be in 1..512");
     if (place.rank >= place.world_size) throw std::invalid_argument("rank must be below the world size");
     if (place.fabric.port == 0) throw std::invalid_argument("the fabric's port must be in 1..65535");
-    if (place.elements < 1 || place.elements > 2048) throw std::invalid_argument("elements must be in 1..2048");
+    if (place.elements < 1 || static_cast<std::size_t>(place.elements) > MOST_ELEMENTS)
+        throw std::invalid_argument("elements must be in 1..2048");
     if (place.check == nullptr || place.check->elements() != static_cast<std::size_t>(place.elements)
         || place.check->ranks() != static_cast<std::size_t>(place.world_size))
         throw std::invalid_argument("check words must be of as many elements and ranks");
@@ -73,6 +74,7 @@ std::uint64_t Engine::submit(DType dtype, void *x, std::size_t count, bool avera
     if (place_.world_size == 0) throw std::logic_error("configure() comes first");
     if (halted_) throw std::logic_error("halted: configure() starts a new stream");
     const auto elements = static_cast<std::size_t>(place_.elements);
+    const auto slots = static_cast<std::size_t>(place_.pools.front().slots);
     auto operation = std::make_shared<Operation>();
     operation->dtype = dtype;
     operation->average = average;
@@ -89,13 +91,10 @@ std::uint64_t Engine::submit(DType dtype, void *x, std::size_t count, bool avera
     for (std::size_t i = 0; i < lanes_.size(); i++) {
         const std::size_t from = i * waiting.chunks / lanes_.size(), to = (i + 1) * waiting.chunks / lanes_.size();
         if (from == to) continue;
-        parts[i] = std::make_unique<Part>();
-        parts[i]->operation = operation;
-        parts[i]->x = static_cast<std::uint8_t *>(x) + from * elements * bytes_of(dtype);
-        parts[i]->count = std::min(to * elements, count) - from * elements;
-        parts[i]->chunks = to - from;
-        parts[i]->codes.assign(to - from, 0);
-        parts[i]->done_of.assign(to - from, 0);
+        std::uint8_t *values = static_cast<std::uint8_t *>(x) + from * elements * bytes_of(dtype);
+        const Openings openings(dtype, to - from, slots, elements, place_.world_size);
+        parts[i] = std::make_unique<Part>(operation, values, std::min(to * elements, count) - from * elements,
+                                          to - from, openings);
         operation->parts++;
     }
     waiting_.emplace(operation->ticket, std::move(waiting));
@@ -172,10 +171,9 @@ std::vector<Remainder> Engine::unfinished() const {
     std::vector<Remainder> out;
     for (const auto &[ticket, waiting] : waiting_) {
         if (waiting.operation->parts == 0) continue;
-        Remainder left{ticket, {}, std::vector<std::uint8_t>(waiting.chunks, 0)};
+        Remainder left{ticket, std::vector<std::uint8_t>(waiting.chunks, 0)};
         for (std::size_t i = 0; i < lanes_.size(); i++) {
             const Part *part = lanes_[i]->part(waiting.operation.get());
-            left.openings.push_back(part ? part->opening : -1);
             const auto begin = left.done.begin() + static_cast<std::ptrdiff_t>(i * waiting.chunks / lanes_.size());
             const auto end = left.done.begin() + static_cast<std::ptrdiff_t>((i + 1) * waiting.chunks / lanes_.size());
             // A part that the lane no longer has is done.

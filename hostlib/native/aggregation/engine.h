@@ -48,7 +48,6 @@ struct TensorsDiffer : std::runtime_error {
 // An operation that a halted engine left unfinished.
 struct Remainder {
     std::uint64_t ticket;
-    std::vector<int> openings;       // by lane: this rank's code of the opening blocks, -1 if it was never sent
     std::vector<std::uint8_t> done;  // by chunk of the tensor: the result is in place
 };
 

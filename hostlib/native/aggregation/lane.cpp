@@ -14,11 +14,13 @@
 namespace netfold {
 namespace {
 
-constexpr std::size_t PROLOGUE = SIZE_MAX;
 constexpr std::int64_t ANSWERED = -1;
 // Packets that wait in this host for its link, of each owner's pool: this rank's own acknowledgements of other sums
 // wait behind them, and so do the ranks that need those.
 constexpr int BELOW = 16;
+// Packets outstanding while no round trip is known. More might queue for longer than the first timeout; then all would
+// be sent again, and none could be measured.
+constexpr int UNMEASURED = 8;
 
 }  // namespace
 
@@ -35,10 +37,9 @@ std::uint32_t kind_word(std::uint64_t kind, std::size_t word, int world_size) {
 }
 
 bool is_of_kind(std::uint64_t kind, const std::uint8_t *vector, std::size_t elements, int world_size, int ranks) {
-    for (std::size_t word = 0; word < elements; word++) {
-        const std::uint32_t each = word < KIND_WORDS ? kind_word(kind, word, world_size) : 0;
-        if (get32(vector + 4 * word) != each * static_cast<std::uint32_t>(ranks)) return false;
-    }
+    for (std::size_t word = 0; word < std::min(elements, KIND_WORDS); word++)
+        if (get32(vector + 4 * word) != kind_word(kind, word, world_size) * static_cast<std::uint32_t>(ranks))
+            return false;
     return true;
 }
 
@@ -93,7 +94,7 @@ void Lane::submit(std::unique_ptr<Part> part) {
     {
         const std::lock_guard lock(mutex_);
         part->first = next_position_;
-        next_position_ += 1 + part->chunks;
+        next_position_ = part->end();
         if (!busy_) {
             busy_ = true;
             shown_heard_ns_ = heard_ns_ = came_ns_ = now_ns();
@@ -289,21 +290,22 @@ void Lane::measure(std::int64_t sample_ns, std::int64_t now) {
 }
 
 // The self-clocking window: a slot's next position is sent when its last result has arrived, whatever other slots wait
-// for. Positions of a tensor that waits for its prologue are skipped: the next tensor's prologue is sent meanwhile.
+// for. Positions of a tensor that waits for its prologues are skipped: the next tensor's are sent meanwhile.
 void Lane::send_what_may() {
     if (free_changed_) std::sort(free_.begin(), free_.end());
     free_changed_ = false;
     auto part = parts_.begin();
+    const int window = round_trip_.known() ? window_ : std::min(window_, UNMEASURED);
     std::size_t kept = 0, i = 0;
     for (; i < free_.size(); i++) {
         const std::uint64_t position = free_[i];
         while (part != parts_.end() && position >= (*part)->end()) part++;
-        if (part == parts_.end() || (open_ >= window_ && !lowest(position))) break;
+        if (part == parts_.end() || (open_ >= window && !lowest(position))) break;
         Part &its = **part;
-        if (position == its.first)
-            send(its, position, PROLOGUE);
-        else if (position > its.first && its.agreed)
-            send(its, position, position - its.first - 1);
+        const std::uint64_t chunks_from = its.first + its.openings.prologues;
+        const bool may = position < chunks_from ? position >= its.first : its.is_open(position - chunks_from);
+        if (may)
+            send(its, position);
         else
             free_[kept++] = position;
     }
@@ -326,28 +328,28 @@ std::uint8_t *Lane::chunk_data(const Part &part, std::size_t chunk) const {
     return part.x + chunk * elements_ * bytes_of(part.operation->dtype);
 }
 
-void Lane::send(Part &part, std::uint64_t position, std::size_t chunk) {
+void Lane::send(Part &part, std::uint64_t position) {
     const std::size_t index = position % slots_.size();
     const DType dtype = part.operation->dtype;
+    const Openings &openings = part.openings;
     Slot &slot = slots_[index];
     slot.part = &part;
-    slot.chunk = chunk;
     slot.open = true;
     slot.resent = slot.asked = false;
     slot.position = static_cast<std::int64_t>(position);
     slot.exponent = slot.next_code = 0;
     slot.damage.forget();
     open_++;
-    if (chunk == PROLOGUE) {
-        const std::size_t opening = std::min(slots_.size(), part.chunks) * elements_;
-        part.opening = dtype == DType::int32 ? part.operation->magnitude
-                                             : block_code(dtype, part.x, std::min(opening, part.count));
-        slot.next_code = static_cast<std::uint16_t>(part.opening);
+    slot.prologue = position - part.first < openings.prologues;
+    slot.chunk = slot.prologue ? openings.first(position - part.first) : position - part.first - openings.prologues;
+    if (slot.prologue && dtype == DType::int32) {
+        slot.next_code = part.operation->magnitude;
+    } else if (slot.prologue) {
+        if (!openings.by_levels) slot.next_code = own_code(part, slot.chunk);
     } else {
-        slot.exponent = dtype == DType::int32 ? layout::EXPONENT_BIAS : part.codes[chunk];
-        const std::size_t later = chunk + slots_.size();
-        if (dtype != DType::int32 && later < part.chunks)
-            slot.next_code = block_code(dtype, chunk_data(part, later), chunk_values(part, later));
+        slot.exponent = dtype == DType::int32 ? layout::EXPONENT_BIAS : part.codes[slot.chunk];
+        const std::size_t later = slot.chunk + slots_.size();
+        if (dtype != DType::int32 && later < part.chunks) slot.next_code = own_code(part, later);
     }
     slot.timeout_ns = timeouts_.first_ns(round_trip_);
     transmit(slot, index);
@@ -361,6 +363,26 @@ Header Lane::header_of(std::size_t index, std::int64_t position) const {
     return header;
 }
 
+std::uint16_t Lane::own_code(const Part &part, std::size_t chunk) const {
+    return block_code(part.operation->dtype, chunk_data(part, chunk), chunk_values(part, chunk));
+}
+
+// What is summed, and the levels of the blocks.
+std::uint32_t Lane::pack_prologue(const Slot &slot, std::uint8_t *wire) const {
+    const Part &part = *slot.part;
+    std::array<std::uint32_t, MOST_ELEMENTS> words;
+    std::size_t count = std::min(elements_, KIND_WORDS);
+    for (std::size_t word = 0; word < count; word++) words[word] = kind_word(part.operation->kind, word, world_size_);
+    if (part.openings.by_levels) {
+        const std::size_t blocks = part.openings.size(slot.chunk / part.openings.each);
+        std::array<std::uint16_t, MOST_ELEMENTS> codes;
+        for (std::size_t block = 0; block < blocks; block++) codes[block] = own_code(part, slot.chunk + block);
+        count_levels(codes.data(), blocks, world_size_, words.data() + count);
+        count += blocks * level_words(world_size_);
+    }
+    return pack(DType::int32, words.data(), count, wire, elements_, layout::EXPONENT_BIAS, world_size_, *check_);
+}
+
 // The packet is rebuilt for a retransmission: a chunk's values stay in the tensor until its result has arrived.
 void Lane::transmit(Slot &slot, std::size_t index) {
     std::uint8_t *packet = socket_.next(), *wire = packet + layout::HEADER_BYTES;
@@ -370,12 +392,9 @@ void Lane::transmit(Slot &slot, std::size_t index) {
     if (slot.resent) header.flags = layout::FLAG_AGAIN;
     header.next_exponent = check_->next_word(slot.next_code);
     std::uint32_t part = 0;
-    if (slot.chunk == PROLOGUE) {
-        const std::uint64_t of = slot.part->operation->kind;
-        const std::array<std::uint32_t, KIND_WORDS> kind{kind_word(of, 0, world_size_), kind_word(of, 1, world_size_)};
-        part =
-            pack(DType::int32, kind.data(), kind_words(), wire, elements_, layout::EXPONENT_BIAS, world_size_, *check_);
-    } else if (slot.part->refused)
+    if (slot.prologue)
+        part = pack_prologue(slot, wire);
+    else if (slot.part->refused)
         std::memset(wire, 0, 4 * elements_);
     else
         part = pack(slot.part->operation->dtype, chunk_data(*slot.part, slot.chunk),
@@ -463,13 +482,13 @@ void Lane::take_acknowledgements(const std::uint8_t *packet, std::size_t bytes, 
     Header header;
     const bool is_header = bytes >= layout::HEADER_BYTES && read_header(packet, header);
     if (!is_header || header.operation != layout::OPERATION_ACKNOWLEDGEMENT || header.job != header_.job
-        || header.epoch != header_.epoch || header.element_count > most_entries(elements_)
-        || bytes != layout::HEADER_BYTES + header.element_count * ENTRY_BYTES) {
+        || header.epoch != header_.epoch || acknowledgement_words(header) > elements_
+        || bytes != layout::HEADER_BYTES + 4 * acknowledgement_words(header)) {
         stats_.foreign++;
         return;
     }
     const std::uint8_t *entries = packet + layout::HEADER_BYTES;
-    const Weighed weighed = weigh(entries, header.element_count * ENTRY_WORDS, ANY_WORD, *check_);
+    const Weighed weighed = weigh(entries, acknowledgement_words(header), ANY_WORD, *check_);
     if (header.rank >= check_->ranks() || header.check != check_->word(header, weighed.part, header.rank)) {
         stats_.damaged++;
         return;
@@ -488,30 +507,66 @@ void Lane::take_acknowledgements(const std::uint8_t *packet, std::size_t bytes, 
             continue;
         }
         const std::optional<std::uint16_t> next_code = check_->code(entry.next_exponent);
-        const bool differs = slot.chunk == PROLOGUE && entry.exponent == KIND_DIFFERS;
-        if (!next_code || *next_code < slot.next_code || (!differs && entry.exponent != slot.exponent)) {
+        const bool differs = slot.prologue && entry.exponent == KIND_DIFFERS;
+        const std::int8_t *levels = differs ? nullptr : levels_of(slot, header, entries);
+        const bool lacks_levels = slot.prologue && !differs && slot.part->openings.by_levels && levels == nullptr;
+        if (!next_code || *next_code < slot.next_code || (!differs && entry.exponent != slot.exponent)
+            || lacks_levels) {
             stats_.damaged++;
             continue;
         }
         time(slot, now);
-        finish(index, nullptr, *next_code, differs);
+        free_slot(slot, *next_code);
+        if (differs)
+            differ(*slot.part);
+        else if (slot.prologue)
+            open(slot, *next_code, levels);
+        else
+            is_done(slot, *next_code);
     }
+}
+
+// Of a prologue's blocks, as an acknowledgement has them; nullptr if it has none.
+const std::int8_t *Lane::levels_of(const Slot &slot, const Header &header, const std::uint8_t *entries) const {
+    const Openings &openings = slot.part->openings;
+    if (!slot.prologue || !openings.by_levels) return nullptr;
+    const auto *levels = reinterpret_cast<const std::int8_t *>(entries + ENTRY_BYTES);
+    const std::size_t count = header.exponent;
+    const bool are =
+        count == openings.size(slot.chunk / openings.each)
+        && std::all_of(levels, levels + count, [](int level) { return level >= NO_LEVEL && level < LEVELS; });
+    return are ? levels : nullptr;
 }
 
 // The largest magnitude that the sum in a slot can have.
 Limit Lane::limit(const Slot &slot) const {
-    if (slot.chunk == PROLOGUE) return {LARGEST_SUM};
+    if (slot.prologue) return {LARGEST_SUM};
     if (slot.part->refused) return {0};
     const DType dtype = slot.part->operation->dtype;
     // An int32 tensor's chunks have one code, which their headers do not say.
     return limit_of(dtype, dtype == DType::int32 ? slot.part->codes.front() : slot.exponent, world_size_);
 }
 
-// wire: nullptr if only the owner has the sum.
-void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code, bool differs) {
+void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code) {
     Slot &slot = slots_[index];
     Part &part = *slot.part;
-    if (wire != nullptr) std::memcpy(kept_.data() + index * 4 * elements_, wire, 4 * elements_);
+    std::memcpy(kept_.data() + index * 4 * elements_, wire, 4 * elements_);
+    free_slot(slot, next_code);
+    if (slot.prologue) {
+        if (!is_of_kind(part.operation->kind, wire, elements_, world_size_, world_size_)) return differ(part);
+        std::array<std::int8_t, MOST_ELEMENTS> levels;
+        if (part.openings.by_levels)
+            highest_levels(wire, part.openings.size(slot.chunk / part.openings.each), world_size_, levels.data());
+        return open(slot, next_code, levels.data());
+    }
+    if (!part.refused)
+        unpack(part.operation->dtype, wire, chunk_data(part, slot.chunk), chunk_values(part, slot.chunk), slot.exponent,
+               world_size_, part.operation->average);
+    is_done(slot, next_code);
+}
+
+// Its position has a result, so the next one may be sent.
+void Lane::free_slot(Slot &slot, std::uint16_t next_code) {
     slot.kept_position = slot.position;
     slot.kept_exponent = slot.exponent;
     slot.kept_next = next_code;
@@ -521,36 +576,35 @@ void Lane::finish(std::size_t index, const std::uint8_t *wire, std::uint16_t nex
     free_.push_back(static_cast<std::uint64_t>(slot.position) + slots_.size());
     free_changed_ = true;
     stats_.chunks++;
-    if (slot.chunk == PROLOGUE) {
-        open_agreed(
-            part, next_code,
-            wire != nullptr ? !is_of_kind(part.operation->kind, wire, elements_, world_size_, world_size_) : differs);
-        return;
-    }
-    if (!part.refused && wire != nullptr)
-        unpack(part.operation->dtype, wire, chunk_data(part, slot.chunk), chunk_values(part, slot.chunk), slot.exponent,
-               world_size_, part.operation->average);
+}
+
+void Lane::is_done(const Slot &slot, std::uint16_t next_code) {
+    Part &part = *slot.part;
     if (slot.chunk + slots_.size() < part.chunks) part.codes[slot.chunk + slots_.size()] = next_code;
     part.done_of[slot.chunk] = 1;
     if (++part.done == part.chunks) finished_.push_back(part.operation);
 }
 
-void Lane::open_agreed(Part &part, std::uint16_t code, bool differs) {
-    if (differs) {
-        // Every rank comes to the same conclusion. The streams are out of step from here on: whoever waits halts them.
-        part.operation->differs = true;
-        part.done = part.chunks;
-        finished_.push_back(part.operation);
-        return;
-    }
+// Every rank comes to the same conclusion. The streams are out of step from here on: whoever waits halts them.
+void Lane::differ(Part &part) {
+    part.operation->differs = true;
+    finished_.push_back(part.operation);
+}
+
+// The blocks of a prologue may be sent, under the agreed levels if it has such, else under its code.
+void Lane::open(const Slot &slot, std::uint16_t code, const std::int8_t *levels) {
+    Part &part = *slot.part;
+    const Openings &openings = part.openings;
+    const std::size_t prologue = slot.chunk / openings.each;
     if (part.operation->dtype == DType::int32 && may_overflow(code, world_size_)) {
         // Every rank comes to the same conclusion. The positions are used all the same: generations must not be
         // skipped.
         part.refused = true;
         part.operation->overflow = code;
     }
-    std::fill_n(part.codes.begin(), std::min(slots_.size(), part.chunks), code);
-    part.agreed = true;
+    for (std::size_t block = 0; block < openings.size(prologue); block++)
+        part.codes[slot.chunk + block] = openings.by_levels ? code_of(levels[block]) : code;
+    part.opened[prologue] = 1;
 }
 
 }  // namespace netfold

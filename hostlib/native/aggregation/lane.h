@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "block_float/block_float.h"
+#include "block_float/openings.h"
 #include "net/pool.h"
 #include "net/stats.h"
 #include "net/udp_socket.h"
@@ -38,12 +39,9 @@ struct Operation {
     std::function<void()> finished;
 };
 
-// Words of a prologue that say what is summed: random below the largest that n ranks can send, so that equal ones have
-// a sum that no others have, but for one chance in 2^60 / n^2.
-constexpr std::size_t KIND_WORDS = 2;
 std::uint32_t kind_word(std::uint64_t kind, std::size_t word, int world_size);
 
-// Whether a prologue's vector is the sum of so many ranks' words of this kind.
+// Whether a prologue's vector begins with the sum of so many ranks' words of this kind.
 bool is_of_kind(std::uint64_t kind, const std::uint8_t *vector, std::size_t elements, int world_size, int ranks);
 
 // Tells the waiters of operations of which a part is done.
@@ -57,15 +55,30 @@ struct Part {
     std::shared_ptr<Operation> operation;
     std::uint8_t *x = nullptr;
     std::size_t count = 0, chunks = 0;
-    std::uint64_t first = 0;            // stream position of the prologue
+    Openings openings;
+    std::uint64_t first = 0;            // stream position of the first prologue
     std::vector<std::uint16_t> codes;   // agreed code of each chunk, known from the round before
     std::vector<std::uint8_t> done_of;  // by chunk
     std::size_t done = 0;               // number of chunks whose result has arrived
-    int opening = -1;                   // own code of the opening blocks, once known
-    bool agreed = false;                // the prologue's result has arrived
+    std::vector<std::uint8_t> opened;   // by prologue: its result has arrived
     bool refused = false;               // might overflow: its positions carry zeros, and their results are discarded
 
-    std::uint64_t end() const { return first + 1 + chunks; }
+    Part(std::shared_ptr<Operation> operation, std::uint8_t *x, std::size_t count, std::size_t chunks,
+         const Openings &openings)
+        : operation(std::move(operation)),
+          x(x),
+          count(count),
+          chunks(chunks),
+          openings(openings),
+          codes(chunks),
+          done_of(chunks),
+          opened(openings.prologues) {}
+
+    std::uint64_t end() const { return first + openings.prologues + chunks; }
+    // Whether a chunk's code is known as far as prologues tell.
+    bool is_open(std::size_t chunk) const {
+        return opened[std::min(chunk / openings.each, openings.prologues - 1)] != 0;
+    }
 };
 
 class Lane {
@@ -101,7 +114,8 @@ private:
     // A slot: the chunk in flight, and the last result, kept for ranks that may have lost theirs.
     struct Slot {
         Part *part = nullptr;   // the operation of that chunk
-        std::size_t chunk = 0;  // of the part; PROLOGUE for the prologue
+        std::size_t chunk = 0;  // of the part; of a prologue, the first that it opens
+        bool prologue = false;
         bool open = false, resent = false;
         bool asked = false;  // sent again, the last time because nothing came
         std::int64_t position = -1,
@@ -122,7 +136,7 @@ private:
     void probe();
     void measure(std::int64_t sample_ns, std::int64_t now);
     bool lowest(std::uint64_t position) const;
-    void send(Part &part, std::uint64_t position, std::size_t chunk);
+    void send(Part &part, std::uint64_t position);
     void transmit(Slot &slot, std::size_t index);
     void count_sent();
     Header header_of(std::size_t index, std::int64_t position) const;
@@ -135,9 +149,14 @@ private:
     void time(const Slot &slot, std::int64_t now);
     std::int64_t first_tail_ns() const;
     Limit limit(const Slot &slot) const;
-    void finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code, bool differs = false);
-    void open_agreed(Part &part, std::uint16_t code, bool differs);
-    std::size_t kind_words() const { return std::min(elements_, KIND_WORDS); }
+    void finish(std::size_t index, const std::uint8_t *wire, std::uint16_t next_code);
+    void free_slot(Slot &slot, std::uint16_t next_code);
+    void is_done(const Slot &slot, std::uint16_t next_code);
+    void open(const Slot &slot, std::uint16_t code, const std::int8_t *levels);
+    void differ(Part &part);
+    const std::int8_t *levels_of(const Slot &slot, const Header &header, const std::uint8_t *entries) const;
+    std::uint32_t pack_prologue(const Slot &slot, std::uint8_t *wire) const;
+    std::uint16_t own_code(const Part &part, std::size_t chunk) const;
     std::size_t chunk_values(const Part &part, std::size_t chunk) const;
     std::uint8_t *chunk_data(const Part &part, std::size_t chunk) const;
 

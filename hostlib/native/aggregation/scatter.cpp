@@ -46,6 +46,7 @@ std::uint64_t Scatter::configure(const Place &place, const std::vector<std::vect
     const std::lock_guard lock(mutex_);
     waiting_.clear();
     elements_ = place.elements;
+    slots_ = static_cast<std::size_t>(place.pools.front().slots);
     Header header{};
     header.job = place.job;
     header.rank = place.rank;
@@ -93,6 +94,7 @@ std::uint64_t Scatter::submit(DType dtype, void *x, std::size_t count, bool aver
     };
     waiting_.emplace(operation->ticket, operation);
     const std::size_t chunks = (count + elements - 1) / elements;
+    const Openings openings(dtype, chunks, slots_, elements, world_size_);
     for (std::size_t rank = 0; rank < ranks; rank++) {
         if (!lanes_[rank]) {
             auto share = std::make_unique<Share>();
@@ -100,17 +102,12 @@ std::uint64_t Scatter::submit(DType dtype, void *x, std::size_t count, bool aver
             share->sums = static_cast<std::uint8_t *>(sums);
             share->count = count;
             share->chunks = chunks;
+            share->openings = openings;
             collector_->submit(std::move(share));
             continue;
         }
-        auto part = std::make_unique<Part>();
-        part->operation = operation;
-        part->x = static_cast<std::uint8_t *>(x) + rank * count * bytes_of(dtype);
-        part->count = count;
-        part->chunks = chunks;
-        part->codes.assign(chunks, 0);
-        part->done_of.assign(chunks, 0);
-        lanes_[rank]->submit(std::move(part));
+        std::uint8_t *shard = static_cast<std::uint8_t *>(x) + rank * count * bytes_of(dtype);
+        lanes_[rank]->submit(std::make_unique<Part>(operation, shard, count, chunks, openings));
     }
     return operation->ticket;
 }

@@ -51,6 +51,7 @@ private:
     std::unique_ptr<Collector> collector_;
     std::vector<std::unique_ptr<Lane>> lanes_;  // by rank; none for this one
     int elements_ = 0;
+    std::size_t slots_ = 0;  // of each pool
     mutable std::mutex mutex_;
     std::condition_variable done_;
     std::map<std::uint64_t, std::shared_ptr<Operation>> waiting_;

@@ -200,12 +200,12 @@ void bind_engine(nb::module_ &m) {
                 for (const Remainder &left : self.engine.unfinished()) {
                     auto done = new_vector<std::uint8_t>(left.done.size());
                     std::copy(left.done.begin(), left.done.end(), done.data());
-                    out.append(nb::make_tuple(left.ticket, left.openings, done));
+                    out.append(nb::make_tuple(left.ticket, done));
                 }
                 return out;
             },
-            nb::sig("def unfinished(self) -> list[tuple[int, list[int], numpy.typing.NDArray[numpy.uint8]]]"),
-            "After halt(): (ticket, opening code per lane or -1, done uint8 per chunk) of what is not done.")
+            nb::sig("def unfinished(self) -> list[tuple[int, numpy.typing.NDArray[numpy.uint8]]]"),
+            "After halt(): (ticket, done uint8 per chunk) of what is not done.")
         .def(
             "cancel", [](PyEngine &self) { self.engine.cancel(); }, "Make every wait() raise Cancelled.")
         .def("stats", &stats, nb::sig("def stats(self) -> dict[str, int]"));

@@ -1,9 +1,6 @@
 // Block-wise quantisation of whole tensors, for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/vector.h>
-
-#include <vector>
 
 #include "bindings/bindings.h"
 #include "block_float/tensor_blocks.h"
@@ -16,23 +13,23 @@ namespace netfold {
 void bind_tensor_blocks(nb::module_ &m) {
     m.def(
         "own_codes",
-        [](Values x, std::size_t elements, std::size_t slots, const std::vector<int> &openings) {
-            require(elements > 0 && slots > 0 && !openings.empty(),
-                    "own_codes: elements, slots and lanes are at least 1");
-            const Cut cut{x.size(), elements, slots, openings.size()};
+        [](Values x, std::size_t elements, std::size_t slots, std::size_t lanes, int world_size) {
+            require(elements > 0 && slots > 0 && lanes > 0, "own_codes: elements, slots and lanes are at least 1");
+            require(world_size >= 1 && world_size <= 512, "own_codes: world size must be in 1..512");
+            const Cut cut{x.size(), elements, slots, lanes};
             auto codes = new_vector<std::uint16_t>(cut.blocks());
-            own_codes(dtype_of(x), x.data(), cut, openings.data(), codes.data());
+            own_codes(dtype_of(x), x.data(), cut, world_size, codes.data());
             return codes;
         },
-        "x"_a.noconvert(), "elements"_a, "slots"_a, "openings"_a,
-        nb::sig("def own_codes(x: object, elements: int, slots: int, openings: collections.abc.Sequence[int]) -> "
+        "x"_a.noconvert(), "elements"_a, "slots"_a, "lanes"_a, "world_size"_a,
+        nb::sig("def own_codes(x: object, elements: int, slots: int, lanes: int, world_size: int) -> "
                 "numpy.typing.NDArray[numpy.uint16]"),
-        "Exponent code of every block, uint16 (blocks,). openings: a known code or -1, per lane.");
+        "The code under which this rank would have each block sent, uint16 (blocks,).");
     m.def(
         "quantise_blocks",
         [](Values x, std::size_t elements, Vector<const std::uint16_t> codes, int world_size) {
             require(elements > 0, "quantise_blocks: elements are at least 1");
-            const Cut cut{x.size(), elements, 1, 1};
+            const Cut cut{x.size(), elements};
             require(codes.size() == cut.blocks(), "quantise_blocks: a code per block");
             auto q = new_vector<std::int32_t>(x.size());
             quantise_blocks(dtype_of(x), x.data(), cut, codes.data(), world_size, q.data());
@@ -47,7 +44,7 @@ void bind_tensor_blocks(nb::module_ &m) {
         [](Vector<const std::int32_t> sum, Values x, std::size_t elements, Vector<const std::uint16_t> codes,
            int world_size, bool average, Vector<const std::uint8_t> done) {
             require(elements > 0, "dequantise_blocks: elements are at least 1");
-            const Cut cut{x.size(), elements, 1, 1};
+            const Cut cut{x.size(), elements};
             require(sum.size() == x.size() && codes.size() == cut.blocks() && done.size() == cut.blocks(),
                     "dequantise_blocks: a sum per value, and a code and a done per block");
             dequantise_blocks(dtype_of(x), sum.data(), cut, codes.data(), world_size, average, done.data(), x.data());

@@ -2,21 +2,19 @@
 
 #include <algorithm>
 
+#include "block_float/openings.h"
+
 namespace netfold {
 
-void own_codes(DType dtype, const void *x, const Cut &cut, const int *openings, std::uint16_t *codes) {
+void own_codes(DType dtype, const void *x, const Cut &cut, int world_size, std::uint16_t *codes) {
     const auto *bytes = static_cast<const std::uint8_t *>(x);
-    const std::size_t each = cut.elements * bytes_of(dtype);
+    for (std::size_t block = 0; block < cut.blocks(); block++)
+        codes[block] = block_code(dtype, bytes + block * cut.elements * bytes_of(dtype), cut.size(block));
+    if (dtype == DType::int32) return;
     for (std::size_t lane = 0; lane < cut.lanes; lane++) {
-        const std::size_t from = cut.first(lane), to = cut.first(lane + 1);
-        if (from == to) continue;
-        const std::size_t opening = std::min(to, from + cut.slots);
-        const std::size_t values = std::min(opening * cut.elements, cut.count) - from * cut.elements;
-        const int known = openings[lane];
-        std::fill(codes + from, codes + opening,
-                  known >= 0 ? static_cast<std::uint16_t>(known) : block_code(dtype, bytes + from * each, values));
-        for (std::size_t block = opening; block < to; block++)
-            codes[block] = block_code(dtype, bytes + block * each, cut.size(block));
+        std::uint16_t *part = codes + cut.first(lane);
+        const Openings openings(dtype, cut.first(lane + 1) - cut.first(lane), cut.slots, cut.elements, world_size);
+        std::transform(part, part + openings.blocks, part, [&](std::uint16_t code) { return openings.rounded(code); });
     }
 }
 

@@ -9,10 +9,9 @@
 
 namespace netfold {
 
-// How a tensor is cut: blocks of `elements`, distributed to `lanes` in contiguous parts; the first `slots` blocks of
-// each part share a code.
+// How a tensor is cut: blocks of `elements`, distributed to `lanes` in contiguous parts of so many `slots`.
 struct Cut {
-    std::size_t count, elements, slots, lanes;
+    std::size_t count, elements, slots = 1, lanes = 1;
 
     std::size_t blocks() const { return (count + elements - 1) / elements; }
     std::size_t first(std::size_t lane) const { return lane * blocks() / lanes; }
@@ -21,8 +20,8 @@ struct Cut {
     }
 };
 
-// This rank's codes, one per block. openings: a lane's code of its opening blocks if known, else -1.
-void own_codes(DType dtype, const void *x, const Cut &cut, const int *openings, std::uint16_t *codes);
+// The codes under which this rank would have its blocks sent, one per block; of int32, those of the blocks' magnitudes.
+void own_codes(DType dtype, const void *x, const Cut &cut, int world_size, std::uint16_t *codes);
 
 void quantise_blocks(DType dtype, const void *x, const Cut &cut, const std::uint16_t *codes, int world_size,
                      std::int32_t *q);

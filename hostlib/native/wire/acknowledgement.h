@@ -10,7 +10,9 @@
 
 namespace netfold {
 
-// One position. A prologue's exponent says whether the ranks sum the same kind of tensor.
+// One position. A prologue's exponent says whether the ranks sum the same kind of tensor. A prologue of levels has an
+// acknowledgement of its own: behind the entry follow the levels, a byte each (openings.h), and the header's exponent
+// is their number.
 struct Acknowledged {
     std::uint32_t generation = 0, next_exponent = 0;
     std::uint16_t slot = 0, exponent = 0;
@@ -21,6 +23,11 @@ inline constexpr std::uint16_t KIND_DIFFERS = 1;
 
 // Entries of one datagram: their words have the check word's weights of as many elements.
 constexpr std::size_t most_entries(std::size_t elements) { return std::min(elements / ENTRY_WORDS, MOST_ENTRIES); }
+
+// Words behind an acknowledgement's header.
+inline std::size_t acknowledgement_words(const Header &header) {
+    return ENTRY_WORDS * header.element_count + (std::size_t{header.exponent} + 3) / 4;
+}
 
 inline void write_entry(std::uint8_t *p, const Acknowledged &entry) {
     put32(p, entry.generation);

@@ -120,7 +120,7 @@ def test_an_engine_asks_a_new_fabric_when_it_has_left_the_last_one() -> None:
                 engine.echo(0, *where, question(), WAIT_S)
             engine.halt()
             assert engine.echo(0, *where, question(), WAIT_S) == NUMBER
-            assert [ticket for ticket, _, _ in engine.unfinished()] == [1], "and nothing else has changed"
+            assert [ticket for ticket, _ in engine.unfinished()] == [1], "and nothing else has changed"
 
 
 @pytest.mark.parametrize("bad", [b"", b"short"])

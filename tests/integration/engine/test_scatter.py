@@ -17,13 +17,14 @@ from hostlib.protocol.constants import HEADER_BYTES
 from hostlib.protocol.header import Header
 from tests.checks import checks, engine_checks
 
-ELEMENTS, WORLD_SIZE, RANK, SLOTS = 8, 3, 1, 4
+ELEMENTS, WORLD_SIZE, RANK, SLOTS = 16, 3, 1, 4
 OTHERS = (0, 2)
 POOLS = [(16 * rank, SLOTS) for rank in range(WORLD_SIZE)]
 SOON_S, NEVER_S = 5.0, 0.15
 WORDS, CHECK = checks(WORLD_SIZE, ELEMENTS), engine_checks(WORLD_SIZE, ELEMENTS)
 JOB, EPOCH = 7, 9
 CODE = constants.EXPONENT_BIAS + 1  # of values below 2
+LEVEL, CODE_OF_LEVEL = 32, constants.EXPONENT_BIAS + 4  # that CODE has
 KIND_DIFFERS = 1
 
 
@@ -74,14 +75,18 @@ class Bench:
             found[its.slot, its.generation] = its, words
         return sorted(found.values(), key=lambda each: (each[0].slot, each[0].generation))
 
-    def acknowledge(self, owner: int, *entries: tuple[int, int, int, int], **changes: int) -> None:
-        """Tell rank 1 what an owner has: (slot, generation, exponent, code of the next)."""
+    def acknowledge(
+        self, owner: int, *entries: tuple[int, int, int, int], levels: tuple[int, ...] = (), **changes: int
+    ) -> None:
+        """Tell rank 1 what an owner has: (slot, generation, exponent, code of the next), and a prologue's levels."""
         data = b"".join(
             struct.pack(">IIHH", generation, WORDS.next_word(code), slot, exponent)
             for slot, generation, exponent, code in entries
         )
+        data += struct.pack(f"{len(levels)}b{-len(levels) % 4}x", *levels)
         words = np.frombuffer(data, ">i4").astype(np.int32)
         fields = {"operation": constants.OPERATION_ACKNOWLEDGEMENT, "rank": owner, "element_count": len(entries)}
+        fields["exponent"] = len(levels)
         of = header(**{**fields, **changes})
         check = of.check or WORDS.word(of, np.pad(words, (0, ELEMENTS - len(words))), [of.rank])
         lane = (self.scatter.address, self.scatter.ports[owner])
@@ -99,8 +104,8 @@ class Bench:
         at = (self.scatter.address, self.scatter.ports[RANK])
         self.switch.sendto(packed(of, words, list(OTHERS)), at)
 
-    def told(self, rank: int, within_s: float = SOON_S) -> list[tuple[int, int, int]]:
-        """(slot, generation, exponent) of the next acknowledgement that another rank gets."""
+    def told(self, rank: int, within_s: float = SOON_S) -> list[tuple[int, ...]]:
+        """(slot, generation, exponent, levels ...) of the next acknowledgement that another rank gets."""
         where = self.ranks[rank][RANK]
         where.settimeout(within_s)
         try:
@@ -111,7 +116,8 @@ class Bench:
         assert (its.operation, its.rank) == (constants.OPERATION_ACKNOWLEDGEMENT, RANK)
         assert its.check == WORDS.word(its, np.pad(words, (0, ELEMENTS - len(words))), [RANK])
         entries = [struct.unpack_from(">IIHH", data, HEADER_BYTES + 12 * n) for n in range(its.element_count)]
-        return [(slot - POOLS[RANK][0], generation, exponent) for generation, _, slot, exponent in entries]
+        levels = struct.unpack_from(f"{its.exponent}b", data, HEADER_BYTES + 12 * its.element_count)
+        return [(slot - POOLS[RANK][0], generation, exponent, *levels) for generation, _, slot, exponent in entries]
 
 
 def end() -> socket.socket:
@@ -137,6 +143,14 @@ def begun(bench: Bench, shard: int = ELEMENTS, dtype: type = np.float32) -> tupl
     return bench.scatter.submit(np.ones(shard * WORLD_SIZE, dtype), sums, False), sums
 
 
+def counted(*levels: int) -> list[int]:
+    """A block's words: fifteen levels in each, with two bits for up to three ranks."""
+    words = [0] * 5
+    for level in levels:
+        words[level // 15] += 1 << 2 * (level % 15)
+    return words
+
+
 def kind(bench: Bench) -> np.ndarray:
     """The prologue's words of this rank, from what it sends to others."""
     return bench.contributions()[0][1]
@@ -146,13 +160,38 @@ def test_a_shard_goes_to_its_owner_once_its_prologue_is_acknowledged(bench: Benc
     ticket, _ = begun(bench, 2 * ELEMENTS)
     prologues = bench.contributions()
     assert [each.slot for each, _ in prologues] == [POOLS[owner][0] for owner in OTHERS]
-    assert all(each.next_exponent == WORDS.next_word(CODE) for each, _ in prologues)
-    bench.acknowledge(0, (POOLS[0][0], 0, 0, CODE))
+    for each, words in prologues:
+        assert each.next_exponent == WORDS.next_word(0)
+        assert words[2:].tolist() == [*counted(LEVEL), *counted(LEVEL), 0, 0, 0, 0]
+    bench.acknowledge(0, (POOLS[0][0], 0, 0, 0), levels=(LEVEL, LEVEL + 1))
     chunks = [each for each, _ in bench.contributions() if each.slot != POOLS[2][0]]
-    assert [(each.slot, each.exponent) for each in chunks if each.slot != POOLS[0][0]] == [(1, CODE), (2, CODE)]
-    bench.acknowledge(0, (1, 0, CODE, 0), (2, 0, CODE, 0))
+    codes = [CODE_OF_LEVEL, CODE_OF_LEVEL + 4]
+    assert [(each.slot, each.exponent) for each in chunks if each.slot != POOLS[0][0]] == [
+        *zip((1, 2), codes, strict=True)
+    ]
+    bench.acknowledge(0, (1, 0, codes[0], 0), (2, 0, codes[1], 0))
     assert not bench.scatter.wait(ticket, NEVER_S)  # the other owner has nothing yet, nor has this one
     assert {each.slot for each, _ in bench.contributions()} <= {POOLS[2][0]}
+
+
+@pytest.mark.parametrize("levels", [(), (LEVEL,), (LEVEL,) * 3, (LEVEL, -2), (65, LEVEL)], ids=str)
+def test_levels_that_are_none_open_nothing(bench: Bench, levels: tuple[int, ...]) -> None:
+    begun(bench, 2 * ELEMENTS)
+    bench.contributions()
+    bench.acknowledge(0, (POOLS[0][0], 0, 0, CODE), levels=levels)
+    assert all(each.slot in (POOLS[0][0], POOLS[2][0]) for each, _ in bench.contributions())
+    assert bench.scatter.stats()["damaged"] == 1
+
+
+def test_an_owner_tells_the_others_the_levels_of_its_shard(bench: Bench) -> None:
+    begun(bench, 2 * ELEMENTS)
+    (_, words), *_ = bench.contributions()
+    total = 2 * words
+    total[2:] = [*counted(LEVEL, 64), *counted(), 0, 0, 0, 0]  # another rank has infinities, and both have zeros
+    bench.sum(0, 0, total, next_exponent=WORDS.next_word(0))
+    assert [bench.told(rank) for rank in OTHERS] == [[(0, 0, 0, 64, -1)]] * 2
+    bench.sum(0, 0, total, rank=2)
+    assert (bench.told(2), bench.told(0, NEVER_S)) == ([(0, 0, 0, 64, -1)], [])
 
 
 @pytest.mark.parametrize(

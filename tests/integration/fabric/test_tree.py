@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from hostlib._engine import Engine
-from hostlib.collectives.collective import chunks
 from hostlib.fabric.aggregation import configure
 from hostlib.fabric.job_client import FabricSession, join
 from tests.conftest import Fabric, controller
@@ -59,6 +58,7 @@ def test_a_two_level_tree_sums_exactly_under_loss_on_every_link(start_fabric: Ca
     with ExitStack() as stack:
         ranks = join_all(fabric, "tree", WORLD_SIZE, stack)
         assert [session.place.switch for _, session in ranks].count("leaf0") == RANKS_PER_LEAF
+        cut = ranks[0][1].place.tensor_cut
         expected = 0
         for size in SIZES:
             own = [draw.integers(-(2**27), 2**27, size, dtype=np.int32) for _ in ranks]
@@ -70,7 +70,7 @@ def test_a_two_level_tree_sums_exactly_under_loss_on_every_link(start_fabric: Ca
             first, *others = reduce_all(ranks, reals)
             assert np.allclose(first, exact, atol=1e-5)
             assert all(np.array_equal(first.view(np.int32), other.view(np.int32)) for other in others)
-            expected += 2 * chunks(size, ELEMENTS)
+            expected += sum(cut.positions(size, dtype) for dtype in ("int32", "float32"))
         status = fabric.status()
         stats = [engine.stats() for engine, _ in ranks]
     root, *leaves = status["switches"]
@@ -127,7 +127,7 @@ def test_ranks_that_fit_under_one_leaf_do_not_use_the_root(start_fabric: Callabl
         for got in reduce_all(ranks, [np.full(1000, rank + 1, np.int32) for rank in range(2)]):
             assert np.array_equal(got, np.full(1000, 3, np.int32))
         root, leaf, _ = fabric.status()["switches"]
-    assert leaf["events"]["completed"] == chunks(1000, ELEMENTS)
+    assert leaf["events"]["completed"] == ranks[0][1].place.tensor_cut.positions(1000, "int32")
     assert sum(root["events"].values()) + sum(root["drops"].values()) == 0
 
 
@@ -162,5 +162,5 @@ def test_a_restarted_controller_takes_the_whole_tree_over(
         # What it found is what it goes on with: slots, entries, counters.
         tensors = [np.full(500, rank + 1, np.int32) for rank in range(2)]
         assert all(np.array_equal(got, np.full(500, 3, np.int32)) for got in reduce_all(ranks, tensors))
-        assert fabric.status()["events"]["completed"] == 2 * chunks(500, ELEMENTS)
+        assert fabric.status()["events"]["completed"] == 2 * ranks[0][1].place.tensor_cut.positions(500, "int32")
     assert fabric.status()["jobs"] == []

@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from hostlib.launch.fork_server import ForkServer
+from hostlib.protocol.openings import TensorCut
+from hostlib.protocol.slots import POOLS_OF_STREAMS, SLOTS_PER_POOL, slots_of_stream
 from hostlib.pytorch.group_collectives import LEAST_BYTES
 from tests.conftest import Fabric, running_fabric
 from tests.forked import Ranks, loaded
@@ -22,6 +24,7 @@ SCRIPT = Path(__file__).with_name("fsdp_ranks.py")
 RANKS, STEPS = 4, 4
 LONG = 100  # steps, in which a switch is started again
 PACKET_BYTES = 1024  # of values
+CUT = TensorCut(PACKET_BYTES // 4, slots_of_stream(RANKS, SLOTS_PER_POOL // POOLS_OF_STREAMS), 1, RANKS)  # of a shard
 PATIENCE_S = 100.0
 
 
@@ -78,8 +81,8 @@ def test_every_weight_and_gradient_goes_through_the_switch(fabric: Fabric, forks
     assert len(gathered) == 5 * STEPS + 5 and len(scattered) == 3 * STEPS
     assert counted["chunk"] == chunks(gathered)
     assert counted["replica"] == (RANKS - 1) * counted["chunk"]
-    # A shard's sum, and its prologue's, leave the switch once, for the owner; what the others send of it meets there.
-    assert counted["sent_up"] == chunks(scattered) + RANKS * len(scattered)
+    # Sums of a shard and of its prologues leave the switch once, for the owner; what the others send of it meets there.
+    assert counted["sent_up"] == RANKS * sum(CUT.positions(size // 4 // RANKS) for size in scattered)
     assert counted["absorbed"] == (RANKS - 2) * counted["sent_up"]
     # Nothing is left for all-reduces to do.
     assert counted["completed"] == counted["down"] == 0

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from hostlib.protocol.openings import TensorCut
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from tests.conftest import ROOT, Fabric
 from tests.training_runs import trained
 
@@ -51,8 +53,8 @@ def test_the_switch_completes_the_slots_that_were_predicted(
     strategy: str, fabric: Fabric, one_epoch: dict[str, dict[str, Any]]
 ) -> None:
     result = one_epoch[strategy]
-    size = result["elements_per_packet"]
-    predicted = sum(count * (1 + -(-int(n) // size)) for n, count in result["bucket_elements"].items())
+    cut = TensorCut(result["elements_per_packet"], SLOTS_PER_POOL, 1, result["world_size"])
+    predicted = sum(count * cut.positions(int(n)) for n, count in result["bucket_elements"].items())
     assert result["steps_chunks_total"] == predicted
     assert result["completed"] == predicted
     if strategy == "bsp":

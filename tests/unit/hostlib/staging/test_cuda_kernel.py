@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hostlib.protocol import block_float, constants
-from hostlib.protocol.block_float import SPECIAL_CODE
+from hostlib.protocol.openings import SPECIAL_CODE
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="needs Triton: pip install triton, or a CUDA build of torch"

@@ -14,8 +14,9 @@ from hostlib import _engine
 from hostlib.bench import device_bench
 from hostlib.errors import RunError
 from hostlib.protocol import block_float
+from hostlib.protocol.openings import TensorCut
 from hostlib.staging import device_reduction
-from hostlib.staging.device_reduction import BlockLayout, DeviceReduction
+from hostlib.staging.device_reduction import DeviceReduction
 from hostlib.staging.request import ReduceRequest
 from tests.threaded_device import ThreadedDevice, ThreadedStream
 
@@ -24,17 +25,17 @@ HOST = torch.device("cpu")
 
 
 @pytest.mark.parametrize(("blocks", "slots", "lanes"), [(1, 4, 1), (9, 4, 1), (40, 8, 3), (5, 2, 3), (2, 16, 4)])
-def test_codes_are_shared_as_the_engine_shares_them(blocks: int, slots: int, lanes: int) -> None:
+def test_codes_are_rounded_as_the_engine_rounds_them(blocks: int, slots: int, lanes: int) -> None:
     x = np.ldexp(1.0, np.random.default_rng(blocks).integers(-90, 90, blocks * ELEMENTS - 3)).astype(np.float32)
     each = [block_float.block_code("float32", x[i : i + ELEMENTS]) for i in range(0, len(x), ELEMENTS)]
     codes = torch.tensor(each, dtype=torch.int16)
-    BlockLayout(ELEMENTS, slots, lanes).share_openings(codes)
-    assert codes.tolist() == _engine.own_codes(x, ELEMENTS, slots, [-1] * lanes).tolist()
+    TensorCut(ELEMENTS, slots, lanes, 2).round_openings(codes.numpy(), len(x))
+    assert codes.tolist() == _engine.own_codes(x, ELEMENTS, slots, lanes, 2).tolist()
 
 
 def ask(device: ThreadedDevice, tensor: Tensor) -> tuple[Any, Any]:
     """(future, what goes on) of a sum over two ranks."""
-    sums = DeviceReduction(device, 2, BlockLayout(ELEMENTS, 4, 1), lambda codes: None)
+    sums = DeviceReduction(device, 2, TensorCut(ELEMENTS, 4, 1, 2), lambda codes: None)
     future = device.future()
     return future, sums.ask(tensor, tensor.dtype, False, future)
 
@@ -82,7 +83,7 @@ def test_a_device_that_fails_is_one_line_and_leaves_no_room_taken(kernel: str, m
     monkeypatch.setattr(device_reduction, "PIECES", 1)
     tensor = torch.ones(100)
     device = ThreadedDevice()
-    sums = DeviceReduction(device, 2, BlockLayout(ELEMENTS, 4, 1), lambda codes: None)
+    sums = DeviceReduction(device, 2, TensorCut(ELEMENTS, 4, 1, 2), lambda codes: None)
     for _ in range(1 if kernel == "quantise" else 2):
         go_on = sums.ask(tensor, tensor.dtype, False, device.future())
         with pytest.raises(RunError, match="device failed: ValueError"):
