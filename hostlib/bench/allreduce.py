@@ -192,6 +192,8 @@ class Row:
         wrong: elements, on whichever rank has the most, that differ from the exact sum by more than docs/protocol.md
             allows; all of a rank whose bits differ from the others'.
         retransmits: of all ranks, during the timed part: packets of the slot protocol, or TCP segments.
+        sent_bytes, received_bytes: of frames, for one of them, on the link of the rank that sends, or receives, most;
+            None where ranks have no link of their own.
     """
 
     mechanism: str
@@ -206,6 +208,8 @@ class Row:
     busbw_gbytes_per_s: float
     wrong: int
     retransmits: int
+    sent_bytes: int | None
+    received_bytes: int | None
 
     def as_json(self) -> dict[str, Any]:
         """As `hostlib bench --json` prints it; the rates also under the names that they had one version ago."""
@@ -345,9 +349,11 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
         "busbw",
         "#wrong",
         "again",
+        "out",
+        "in",
     ):
         table.add_column(name, justify="left" if name in ("mechanism", "collective", "type") else "right", no_wrap=True)
-    table.add_row("", "", "(B)", "(elements)", "", "(us)", "", "(GB/s)", "(GB/s)", "", "")
+    table.add_row("", "", "(B)", "(elements)", "", "(us)", "", "(GB/s)", "(GB/s)", "", "", "(B)", "(B)")
     for row in rows:
         table.add_row(
             row.mechanism,
@@ -361,6 +367,7 @@ def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None
             f"{row.busbw_gbytes_per_s:.4f}",
             str(row.wrong) if row.wrong == 0 else f"[red]{row.wrong}[/red]",
             str(row.retransmits),
+            *("" if each is None else str(each) for each in (row.sent_bytes, row.received_bytes)),
         )
     console.print(table)
     for line in foot(options):
@@ -372,6 +379,7 @@ def foot(options: BenchOptions) -> list[str]:
     n = options.ranks
     lines = [
         "time: the slowest rank's, median of the repeats; spread: between them; again: packets sent again by all ranks.",
+        "out, in: bytes on the busiest link for one of them, with headers; only where each rank has a link of its own.",
         f"busbw is what a link carries in a ring: {_factors(options.collectives, n)}.",
     ]
     if BOTH in options.collectives:

@@ -24,6 +24,7 @@ from hostlib.collectives.scheduled_collective import ScheduledCollective
 from hostlib.collectives.serve import serve
 from hostlib.collectives.vendor import LibraryCollective
 from hostlib.mechanisms.mechanism import find
+from hostlib.system.interfaces import link_bytes
 from hostlib.system.tcp_counters import tcp_retransmits
 from hostlib.transport.launch_environment import LaunchEnvironment
 from hostlib.transport.rank_context import RankContext
@@ -113,9 +114,13 @@ class Measurement:
         for _ in range(self.options.warm_up):
             self._seconds(1)
         iterations = self.options.iterations or self._suitable()
-        before = self._retransmits()
+        before, link_before = self._retransmits(), link_bytes(self.options.address)
         times_s = [self._seconds(iterations) / iterations for _ in range(self.options.repeats)]
+        link = link_bytes(self.options.address)
+        passed = None if link is None or link_before is None else link - link_before
         mine = {
+            "link": None if passed is None else (passed.sent, passed.received),
+            "iterations": iterations * self.options.repeats,
             "times_s": times_s,
             "retransmits": self._retransmits() - before,
             "bits": self.bits.hexdigest(),
@@ -163,6 +168,8 @@ class Measurement:
         common = Counter(rank["bits"] for rank in everybody).most_common(1)[0][0]
         error = [rank["wrong"] if rank["bits"] == common else self.count for rank in everybody]
         algbw = size / time_s / 1e9
+        links = [[bytes_ // rank["iterations"] for bytes_ in rank["link"]] for rank in everybody if rank["link"]]
+        sent, received = map(max, zip(*links, strict=True)) if links else (None, None)
         return {
             "size_bytes": size,
             "count": self.count,
@@ -174,6 +181,8 @@ class Measurement:
             "busbw_gbytes_per_s": round(algbw * bus_factor(self.cell.collective, self.context.world_size), 6),
             "wrong": max(error),
             "retransmits": sum(rank["retransmits"] for rank in everybody),
+            "sent_bytes": sent,
+            "received_bytes": received,
         }
 
 

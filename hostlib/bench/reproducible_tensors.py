@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hostlib.protocol import constants
 from hostlib.protocol.block_float import error_bound
+from hostlib.protocol.openings import rounded
 
 BLOCK = 1 << 16  # elements that are generated, or checked, at once
 INTEGERS = 1 << 24  # magnitudes of int32 tensors: small enough for a sum over 32 ranks
@@ -42,7 +43,7 @@ def wrong_elements(
     Args:
         sum_unit: for sums in floating point, half a unit in the last place of 1: each of the n - 1 additions may err by
             that times the sum of magnitudes (Higham, Accuracy and Stability, 4.2). None: fixed point, with bound n *
-            2^(e + h - 31). In both cases the result's own rounding comes on top.
+            2^(e + h - 31), where e may be that of a prologue's level. In both cases the result's own rounding comes on top.
         first, count: where the result begins in the ranks' tensors, and how many elements these have; None for as many.
         owner: a rank that adds its own values to what the others have summed in fixed point, which is rounded before.
     """
@@ -65,7 +66,7 @@ def wrong_elements(
         if sum_unit is None:
             largest = max(float(v.abs().max()) for v in values)
             code = math.frexp(largest)[1] + constants.EXPONENT_BIAS
-            allowed = torch.full_like(total, error_bound(code, world_size))
+            allowed = torch.full_like(total, error_bound(int(rounded(np.array(code))), world_size))
             if owner is not None:
                 allowed += torch.finfo(torch.float32).eps / 2 * (total - values[owner]).abs()
         else:

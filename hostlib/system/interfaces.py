@@ -9,6 +9,9 @@ import random
 import socket
 import struct
 from ipaddress import IPv4Address
+from pathlib import Path
+
+from hostlib.system.tcp_counters import ByteCounts
 
 # Source: netdevice(7), linux/sockios.h, linux/if_arp.h, linux/ethtool.h. An ifreq is a 16-byte name and a 24-byte union.
 SIOCGIFCONF = 0x8912
@@ -53,6 +56,24 @@ def interface_of(address: str) -> str | None:
         name, found = struct.unpack_from("16s4x4s", listed, at)
         if found == socket.inet_aton(address):
             return bytes(name).split(b"\0")[0].split(b":")[0].decode()
+    return None
+
+
+def link_bytes(address: str) -> ByteCounts | None:
+    """Bytes of frames that have passed the interface with an IPv4 address, Ethernet headers included.
+
+    None on loopback, and if no interface has the address. What a sender hands over as one (GSO) counts one header.
+
+    Source: proc_net(5), /proc/net/dev: that of this process's namespace.
+    """
+    name = None if IPv4Address(address).is_loopback else interface_of(address)
+    if name is None:
+        return None
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        interface, _, counts = line.partition(":")
+        if interface.strip() == name:
+            numbers = [int(each) for each in counts.split()]
+            return ByteCounts(sent=numbers[8], received=numbers[0])
     return None
 
 

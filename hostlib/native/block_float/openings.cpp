@@ -13,7 +13,8 @@ constexpr int SUM_BITS = 30;                               // of a word that any
 constexpr int HIGHEST_CODE = layout::EXPONENT_BIAS + 128;  // of the largest floats
 constexpr int SPECIAL_LEVEL = LEVELS - 1;
 
-int count_bits(int world_size) { return std::bit_width(static_cast<unsigned>(world_size)); }
+// Never 0, which the compiler cannot know.
+int count_bits(int world_size) { return std::bit_width(static_cast<unsigned>(world_size) | 1u); }
 int levels_per_word(int world_size) { return SUM_BITS / count_bits(world_size); }
 
 }  // namespace
