@@ -190,9 +190,9 @@ class Multicaster:
     def position(self) -> int:
         """Chunks that this host has been through, of all streams."""
 
-    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, sends_as: int, streams: Sequence[tuple[int, int, Sequence[int]]], elements: int, check: CheckWords) -> None:
+    def configure(self, fabric_address: str, fabric_port: int, job: int, epoch: int, rank: int, sends_as: int, streams: Sequence[tuple[int, int, Sequence[int], Sequence[tuple[str, int]]]], elements: int, check: CheckWords) -> None:
         """
-        A new life of all streams: (first slot, slots, ranks of the receivers if this host is the source, else none) each. rank: what its NACKs say; sends_as: what its chunks say.
+        A new life of all streams: (first slot, slots, ranks of the receivers if this host is the source, else none, and (address, port) of each of them, or of the source) each. rank: what its NACKs say; sends_as: what its chunks say.
         """
 
     def send(self, stream: int, bytes: object) -> int:

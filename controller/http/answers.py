@@ -62,7 +62,7 @@ class Place(Answer):
     come when there is room for the job, the others when all ranks have joined, and `state` is `ready`.
 
     `secret` is the job's, for its members only (docs/protocol.md). `server` is only there if the job has one, and `workers`
-    only for the server, and for all ranks of policy `owners`.
+    only for the server, and for all ranks of policies `owners` and `peers`.
     """
 
     state: Literal["queued", "waiting", "ready"]

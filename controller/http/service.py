@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from controller.errors import RequestError
 from controller.events.event_log import EventLog, Kind
 from controller.events.job_watch import JobWatch
-from controller.jobs.job import Job, Rank
+from controller.jobs.job import POOL_PER_RANK, Job, Rank
 from controller.jobs.job_table import JobTable
 from controller.jobs.port_check import judge_port, port_text
 from controller.rates import MOST_REQUESTS, Rates
@@ -146,7 +146,7 @@ class Service:
             }
             if job.server is not None:
                 reply["server"] = _ends(job.server)
-            if rank is job.server or job.policy == "owners":
+            if rank is job.server or job.policy in POOL_PER_RANK:
                 reply["workers"] = [_ends(worker) for _, worker in sorted(job.ranks.items())]
         return reply
 

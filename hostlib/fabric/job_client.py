@@ -80,7 +80,7 @@ class Place:
         rank: RANK_ALL for a server.
         secret: of the job's members, hexadecimal: check words follow from it.
         server: of the job; None if the switches do everything.
-        workers: by rank; for the server, and for the ranks of policy `owners`.
+        workers: by rank; for the server, and for the ranks of policies `owners` and `peers`.
     """
 
     job_id: int

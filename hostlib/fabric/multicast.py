@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from hostlib._engine import Cancelled, Multicaster
-from hostlib.errors import HostlibError, RunError
+from hostlib.errors import HostlibError, JoinError, RunError
 from hostlib.fabric import engine_checks
 from hostlib.fabric.common_return import CommonReturn
 from hostlib.fabric.failover import (
@@ -230,13 +230,21 @@ class SwitchMulticast:
             place.epoch,
             place.rank,
             place.rank,
-            [
-                (pool.first_slot, pool.slots, self._streams.receivers(stream) if self._is_mine(stream) else [])
-                for stream, pool in enumerate(place.pools)
-            ],
+            [self._stream(place, stream) for stream in range(len(place.pools))],
             place.elements,
             engine_checks.of_chunks(place),
         )
+
+    def _stream(self, place: Place, stream: int) -> tuple[int, int, list[int], list[tuple[str, int]]]:
+        """One of the engine's: its slots, its receivers if this is the source, and where those are, or the source is."""
+        pool, source = place.pools[stream], self._streams.sources[stream]
+        if self._is_mine(stream):
+            receivers = self._streams.receivers(stream)
+            return pool.first_slot, pool.slots, receivers, [place.workers[rank].end(stream) for rank in receivers]
+        other = place.server if source == self._context.world_size else place.workers[source]
+        if other is None:
+            raise JoinError("the controller did not say where the job's server is")
+        return pool.first_slot, pool.slots, [], [other.end(stream)]
 
     @property
     def stream(self) -> int:

@@ -52,7 +52,7 @@ class Switch:
 def stream_packet(operation: int, position: int, words: np.ndarray) -> bytes:
     """One of a multicast stream's packets, whose check word is right."""
     place = {"generation": position // SLOTS, "slot": position % SLOTS}
-    header = Header(operation=operation, job=JOB, rank=RANK, epoch=EPOCH, element_count=ELEMENTS, **place)
+    header = Header(operation=operation, job=JOB, rank=RANK, epoch=EPOCH, element_count=len(words), **place)
     return replace(header, check=WORDS.word(header, words)).pack() + words.astype(">i4").tobytes()
 
 
@@ -64,11 +64,9 @@ def result(_header: Header, data: bytes) -> list[bytes]:
 
 
 def leave(header: Header, _data: bytes) -> list[bytes]:
-    """A receiver that has all chunks up to this one: a NACK for a position that cannot have been sent."""
+    """A receiver that has all chunks up to this one."""
     low = header.generation * SLOTS + header.slot + 1
-    words = NO_WORDS.copy()
-    words[0], words[2] = RANK, low
-    return [stream_packet(constants.OPERATION_NACK, low + SLOTS, words)]
+    return [stream_packet(constants.OPERATION_ACKNOWLEDGEMENT, 0, np.array([RANK, 0, low], np.int32))]
 
 
 def chunks(header: Header, data: bytes) -> list[bytes]:
@@ -86,7 +84,7 @@ def drop_engine(switch: Switch) -> None:
 
 def drop_multicaster(switch: Switch, source: bool) -> None:
     host = Multicaster("127.0.0.1")
-    streams = [(0, SLOTS, [RANK] if source else [])]
+    streams = [(0, SLOTS, [RANK] if source else [], [switch.socket.getsockname()])]  # The other one, too.
     host.configure(*switch.socket.getsockname(), JOB, EPOCH, RANK, RANK, streams, ELEMENTS, CHECK)
     (host.send if source else host.receive)(0, np.ones(ARRAY_BYTES, np.uint8))
     switch.wait_for(PACKETS if source else 10)

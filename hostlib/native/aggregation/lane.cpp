@@ -74,7 +74,9 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     check_ = std::move(check);
     elements_ = header.element_count;
     if (pool.acknowledged) socket_.keep_below(BELOW);
-    socket_.aim(fabric, layout::HEADER_BYTES + 4 * elements_, pool.server);
+    std::vector<End> senders;
+    if (pool.server.port != 0) senders.push_back(pool.server);
+    socket_.aim(fabric, layout::HEADER_BYTES + 4 * elements_, senders);
     slots_.assign(static_cast<std::size_t>(pool.slots), Slot{});
     kept_.assign(pool.acknowledged ? 0 : slots_.size() * 4 * elements_, 0);
     parts_.clear();

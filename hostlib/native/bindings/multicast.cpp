@@ -2,11 +2,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -22,8 +24,9 @@ namespace {
 
 // Of numpy or torch.
 using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-// First slot, slots, and the receivers' ranks if this host is the source.
-using StreamTuple = std::tuple<std::uint16_t, int, std::vector<std::uint16_t>>;
+using EndTuple = std::pair<std::string, std::uint16_t>;
+// First slot, slots, the receivers' ranks if this host is the source, and where they are, or where the source is.
+using StreamTuple = std::tuple<std::uint16_t, int, std::vector<std::uint16_t>, std::vector<EndTuple>>;
 
 // The multicaster, and by ticket the arrays that must live as long as it works on them. The order matters: members are
 // destroyed in reverse order, and the multicaster's thread uses the arrays until it has ended.
@@ -52,13 +55,16 @@ void configure(PyMulticaster &self, const std::string &address, std::uint16_t po
     header.rank = sends_as;
     header.element_count = static_cast<std::uint16_t>(elements);
     std::vector<StreamPlace> places;
-    for (const auto &[first_slot, slots, receivers] : streams) {
+    for (const auto &[first_slot, slots, receivers, ends] : streams) {
         if (slots < 1) throw std::invalid_argument("configure: a stream without slots");
+        if (ends.size() != std::max<std::size_t>(receivers.size(), 1))
+            throw std::invalid_argument("configure: an end for each receiver, or the source's");
         StreamPlace &place = places.emplace_back();
         place.pool.first_slot = first_slot;
         place.pool.slots = slots;
         place.source = !receivers.empty();
         place.receivers = receivers;
+        for (const auto &[host, its_port] : ends) place.ends.push_back({host, its_port});
     }
     std::uint64_t forgotten = 0;
     {
@@ -93,7 +99,8 @@ void bind_multicaster(nb::module_ &m) {
         .def("configure", &configure, "fabric_address"_a, "fabric_port"_a, "job"_a, "epoch"_a, "rank"_a, "sends_as"_a,
              "streams"_a, "elements"_a, "check"_a,
              "A new life of all streams: (first slot, slots, ranks of the receivers if this host is the source, else "
-             "none) each. rank: what its NACKs say; sends_as: what its chunks say.")
+             "none, and (address, port) of each of them, or of the source) each. rank: what its NACKs say; sends_as: "
+             "what its chunks say.")
         .def(
             "send",
             [](PyMulticaster &self, std::size_t stream, Bytes bytes) {

@@ -13,8 +13,9 @@ constexpr int SUM_BITS = 30;                               // of a word that any
 constexpr int HIGHEST_CODE = layout::EXPONENT_BIAS + 128;  // of the largest floats
 constexpr int SPECIAL_LEVEL = LEVELS - 1;
 
-// Never 0, which the compiler cannot know.
-int count_bits(int world_size) { return std::bit_width(static_cast<unsigned>(world_size) | 1u); }
+int count_bits(int world_size) {
+    return std::max(static_cast<int>(std::bit_width(static_cast<unsigned>(world_size))), 1);
+}
 int levels_per_word(int world_size) { return SUM_BITS / count_bits(world_size); }
 
 }  // namespace

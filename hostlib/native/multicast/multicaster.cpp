@@ -6,6 +6,7 @@
 
 #include "net/clock.h"
 #include "retransmission/pacing.h"
+#include "wire/progress.h"
 
 namespace netfold {
 
@@ -23,7 +24,12 @@ std::uint64_t Multicaster::configure(const End &fabric, const Header &header, st
     stop();
     way_.header = header;
     way_.check = std::move(check);
-    socket_.aim(fabric, layout::HEADER_BYTES + way_.vector_bytes());
+    // Receivers say past the switch how far they are.
+    std::vector<End> senders;
+    for (const StreamPlace &place : streams)
+        if (place.source) senders.insert(senders.end(), place.ends.begin(), place.ends.end());
+    if (!senders.empty()) senders.push_back(fabric);
+    socket_.aim(fabric, layout::HEADER_BYTES + way_.vector_bytes(), senders);
     streams_.clear();
     const std::lock_guard lock(mutex_);
     sources_.clear();
@@ -33,7 +39,8 @@ std::uint64_t Multicaster::configure(const End &fabric, const Header &header, st
         if (place.source)
             stream.source = std::make_unique<Source>(place.pool, place.receivers, way_.vector_bytes());
         else
-            stream.receiver = std::make_unique<Receiver>(place.pool, rank, way_.vector_bytes());
+            stream.receiver =
+                std::make_unique<Receiver>(place.pool, rank, resolve(place.ends.front()), way_.vector_bytes());
         streams_.push_back(std::move(stream));
         sources_.push_back(place.source);
     }
@@ -159,8 +166,11 @@ void Multicaster::handle(int i, std::int64_t now) {
     const std::uint8_t *packet = socket_.packet(i), *vector = packet + layout::HEADER_BYTES;
     const Header &ours = way_.header;
     Header header;
-    const bool whole = socket_.bytes(i) == layout::HEADER_BYTES + way_.vector_bytes() && read_header(packet, header);
-    if (!whole || header.job != ours.job || header.epoch != ours.epoch || header.element_count != ours.element_count) {
+    const bool known = socket_.bytes(i) >= layout::HEADER_BYTES && read_header(packet, header) && header.job == ours.job
+                       && header.epoch == ours.epoch;
+    const bool acknowledges = known && header.operation == layout::OPERATION_ACKNOWLEDGEMENT;
+    const std::size_t words = acknowledges ? PROGRESS_WORDS : ours.element_count;
+    if (!known || header.element_count != words || socket_.bytes(i) != layout::HEADER_BYTES + 4 * words) {
         way_.stats.foreign++;
         return;
     }
@@ -171,7 +181,7 @@ void Multicaster::handle(int i, std::int64_t now) {
             stream.receiver->handle(way_, header, vector, now, finished_);
             return;
         }
-        if (stream.source && header.operation == layout::OPERATION_NACK) {
+        if (stream.source && (acknowledges || header.operation == layout::OPERATION_NACK)) {
             if (way_.off_by(header, vector) != 0)
                 way_.stats.damaged++;
             else

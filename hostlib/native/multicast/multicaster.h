@@ -23,6 +23,7 @@ struct StreamPlace {
     Pool pool;
     bool source = false;
     std::vector<std::uint16_t> receivers;  // all of them, if this host is the source
+    std::vector<End> ends;                 // where they are; or where the source is
 };
 
 // Streams over one socket, with a thread while configured. Messages of a stream arrive in the order in which they are

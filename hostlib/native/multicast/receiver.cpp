@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "net/clock.h"
-#include "wire/nack.h"
+#include "wire/progress.h"
 
 namespace netfold {
 namespace {
@@ -13,9 +13,10 @@ constexpr std::int64_t NEVER = INT64_MAX;
 
 }  // namespace
 
-Receiver::Receiver(const Pool &pool, std::uint16_t rank, std::size_t vector_bytes)
+Receiver::Receiver(const Pool &pool, std::uint16_t rank, const sockaddr_in &source, std::size_t vector_bytes)
     : pool_(pool),
       rank_(rank),
+      source_(source),
       vector_bytes_(vector_bytes),
       slots_(static_cast<std::size_t>(pool.slots)),
       kept_(static_cast<std::size_t>(pool.slots) * vector_bytes),
@@ -108,13 +109,12 @@ void Receiver::measure(std::uint64_t position, const Slot &slot, std::int64_t no
 // ---- requests ------------------------------------------------------------------------------------------------------
 
 void Receiver::ask(Way &way, std::int64_t now) {
-    if (next_ - told_ >= std::max<std::uint64_t>(slots() / 2, 1)) {
+    if (next_ - told_ >= std::max<std::uint64_t>(slots() / 4, 1)) {
         if (told_ns_ == 0) {
             allowed_ = told_ + slots();
             told_ns_ = now;
         }
-        // A position that cannot have been sent: the switch has no copy to answer with, and passes the NACK on.
-        nack(way, next_ + slots());
+        acknowledge(way);
         told_ = next_;
     }
     if (has_holes())
@@ -159,10 +159,25 @@ void Receiver::nack(Way &way, std::uint64_t position) {
     Header header = way.begin(layout::OPERATION_NACK, pool_, position);
     header.rank = rank_;
     std::memset(vector, 0, vector_bytes_);
-    write_nack(vector, {rank_, next_});
-    header.check = way.check_word(header, way.vector_part(vector));
+    write_progress(vector, {rank_, next_});
+    header.check = way.check_word(header, way.vector_part(header, vector));
     write_header(packet, header);
-    way.count_sent();
+    way.count_sent(layout::HEADER_BYTES + vector_bytes_);
+}
+
+// Past the switch: it is shorter than a packet of the program, which the switch answers in place.
+void Receiver::acknowledge(Way &way) {
+    std::uint8_t datagram[layout::HEADER_BYTES + 4 * PROGRESS_WORDS], *words = datagram + layout::HEADER_BYTES;
+    Header header = way.header;
+    header.operation = layout::OPERATION_ACKNOWLEDGEMENT;
+    header.rank = rank_;
+    header.slot = pool_.first_slot;
+    header.element_count = PROGRESS_WORDS;
+    write_progress(words, {rank_, next_});
+    header.check = way.check_word(header, way.vector_part(header, words));
+    write_header(datagram, header);
+    way.socket.send_to(source_, datagram, sizeof datagram);
+    way.count_sent(sizeof datagram);
 }
 
 }  // namespace netfold

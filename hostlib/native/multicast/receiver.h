@@ -16,7 +16,8 @@ namespace netfold {
 // them: the source sends no more.
 class Receiver {
 public:
-    Receiver(const Pool &pool, std::uint16_t rank, std::size_t vector_bytes);
+    // source: where it is.
+    Receiver(const Pool &pool, std::uint16_t rank, const sockaddr_in &source, std::size_t vector_bytes);
 
     // Tickets of complete messages are appended to `finished`.
     void submit(const Message &message, std::int64_t now, std::vector<std::uint64_t> &finished);
@@ -53,9 +54,11 @@ private:
     void ask_for_holes(Way &way, std::int64_t now);
     void probe(Way &way, std::int64_t now);
     void nack(Way &way, std::uint64_t position);
+    void acknowledge(Way &way);
 
     Pool pool_;
     std::uint16_t rank_;
+    sockaddr_in source_;
     std::size_t vector_bytes_;
     std::vector<Slot> slots_;
     std::vector<std::uint8_t> kept_;  // by slot, chunks that nobody waits for yet

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "net/clock.h"
-#include "wire/nack.h"
+#include "wire/progress.h"
 
 namespace netfold {
 namespace {
@@ -37,7 +37,7 @@ void Source::send(Way &way, int most, std::vector<std::uint64_t> &finished) {
         std::uint8_t *vector = kept(next_);
         std::memcpy(vector, message.data + at, size);
         std::memset(vector + size, 0, vector_bytes_ - size);
-        sent_[next_ % slots()] = {way.vector_part(vector), 0, false};
+        sent_[next_ % slots()] = {way.vector_part(way.header, vector), 0, false};
         transmit(way, next_++);
         way.stats.chunks++;
         if (next_ < message.end) continue;
@@ -54,21 +54,22 @@ void Source::transmit(Way &way, std::uint64_t position) {
     write_header(packet, header);
     std::memcpy(packet + layout::HEADER_BYTES, kept(position), vector_bytes_);
     sent.at_ns = now_ns();
-    way.count_sent();
+    way.count_sent(layout::HEADER_BYTES + vector_bytes_);
 }
 
 void Source::handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now) {
-    const Nack nack = read_nack(vector);
-    if (lows_.count(nack.rank) == 0 || nack.low > next_) {
+    const Progress progress = read_progress(vector);
+    if (lows_.count(progress.rank) == 0 || progress.low > next_) {
         way.stats.foreign++;
         return;
     }
-    grant(nack.rank, nack.low, now);
+    grant(progress.rank, progress.low, now);
+    if (header.operation != layout::OPERATION_NACK) return;
     // The last position of this slot among those that were sent.
     const std::uint64_t index = static_cast<std::uint64_t>(header.slot - pool_.first_slot);
     if (next_ <= index) return;
     const std::uint64_t position = next_ - 1 - (next_ - 1 - index) % slots();
-    if (position < nack.low || static_cast<std::uint32_t>(position / slots()) != header.generation) return;
+    if (position < progress.low || static_cast<std::uint32_t>(position / slots()) != header.generation) return;
     // Other receivers that lack it ask at about the same time.
     Sent &sent = sent_[index];
     if (now - sent.at_ns < std::min(round_trip_.reordering_ns(), TOGETHER_NS)) return;

@@ -22,7 +22,7 @@ public:
     void send(Way &way, int most, std::vector<std::uint64_t> &finished);
     bool may_send() const { return !messages_.empty() && next_ < granted_ + slots(); }
     bool idle() const { return messages_.empty(); }
-    // Handles a receiver's NACK with a valid check word: its progress, and the chunk that it lacks.
+    // Handles a receiver's NACK or acknowledgement with a valid check word: its progress, and the chunk that it lacks.
     void handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now);
 
     const Pool &pool() const { return pool_; }

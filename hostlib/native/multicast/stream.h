@@ -39,18 +39,19 @@ struct Way {
         return begun;
     }
 
-    std::uint32_t vector_part(const std::uint8_t *vector) const {
-        return weigh(vector, header.element_count, ANY_WORD, *check).part;
+    // Of as many words as the header says.
+    std::uint32_t vector_part(const Header &of, const std::uint8_t *vector) const {
+        return weigh(vector, of.element_count, ANY_WORD, *check).part;
     }
     std::uint32_t check_word(const Header &of, std::uint32_t part) const { return check->word(of, part, 0); }
     // By how much the check word of a packet is wrong.
     std::uint32_t off_by(const Header &of, const std::uint8_t *vector) const {
-        return check->off_by(of, vector_part(vector));
+        return check->off_by(of, vector_part(of, vector));
     }
 
-    void count_sent() {
+    void count_sent(std::size_t bytes) {
         stats.packets_sent++;
-        stats.bytes_sent += layout::HEADER_BYTES + vector_bytes();
+        stats.bytes_sent += bytes;
     }
 };
 

@@ -1,6 +1,7 @@
 #include "net/udp_socket.h"
 
 #include <arpa/inet.h>
+#include <linux/errqueue.h>
 #include <linux/pkt_sched.h>
 #include <netinet/udp.h>
 #include <poll.h>
@@ -80,11 +81,16 @@ std::uint16_t UdpSocket::port() const {
     return ntohs(here.sin_port);
 }
 
-void UdpSocket::aim(const End &target, std::size_t packet_bytes, const End &answers) {
+void UdpSocket::aim(const End &target, std::size_t packet_bytes, const std::vector<End> &senders) {
     target_ = resolve(target);
-    connected_ = answers.port == 0;
-    if (!connected_) answers_ = resolve(answers);
-    // Connecting filters out packets from other senders, and reports a port where nobody listens any more.
+    connected_ = senders.empty();
+    senders_.clear();
+    for (const End &sender : senders) senders_.push_back(resolve(sender));
+    if (connected_) senders_.push_back(target_);
+    // Connecting filters out packets from other senders, and reports a port where nobody listens any more. Otherwise
+    // the system queues such reports.
+    const int queued = connected_ ? 0 : 1;
+    setsockopt(fd_, IPPROTO_IP, IP_RECVERR, &queued, sizeof queued);
     if (connected_ && ::connect(fd_, reinterpret_cast<const sockaddr *>(&target_), sizeof target_) != 0)
         throw std::system_error(errno, std::generic_category(), "no way to " + target.address);
     packet_bytes_ = packet_bytes;
@@ -150,6 +156,8 @@ void UdpSocket::transmit(const sockaddr_in *to) {
         } else if (errno == EAGAIN || errno == ENOBUFS) {
             pollfd ready{fd_, POLLOUT, 0};
             ::poll(&ready, 1, 1);
+        } else if (errno == ECONNREFUSED && !connected_) {
+            read_errors();  // Of an earlier packet, by whomever.
         } else if (errno != EINTR) {
             if (errno == ECONNREFUSED) refused_++;
             sent++;  // The switch is away. Lost packets are retransmitted.
@@ -159,7 +167,28 @@ void UdpSocket::transmit(const sockaddr_in *to) {
 
 void UdpSocket::send_to(const sockaddr_in &end, const std::uint8_t *datagram, std::size_t bytes) {
     const auto *to = reinterpret_cast<const sockaddr *>(&end);
-    if (::sendto(fd_, datagram, bytes, 0, to, sizeof end) < 0 && errno == ECONNREFUSED) refused_++;
+    if (::sendto(fd_, datagram, bytes, 0, to, sizeof end) >= 0 || errno != ECONNREFUSED) return;
+    // The report is of an earlier packet.
+    if (connected_)
+        refused_++;
+    else
+        read_errors();
+    ::sendto(fd_, datagram, bytes, 0, to, sizeof end);
+}
+
+void UdpSocket::read_errors() {
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(sock_extended_err) + sizeof(sockaddr_in))];
+    for (;;) {
+        sockaddr_in to{};
+        msghdr report{&to, sizeof to, nullptr, 0, control, sizeof control, 0};
+        if (::recvmsg(fd_, &report, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return;
+        for (cmsghdr *c = CMSG_FIRSTHDR(&report); c != nullptr; c = CMSG_NXTHDR(&report, c)) {
+            if (c->cmsg_level != IPPROTO_IP || c->cmsg_type != IP_RECVERR) continue;
+            sock_extended_err error{};
+            std::memcpy(&error, CMSG_DATA(c), sizeof error);
+            if (error.ee_errno == ECONNREFUSED && same(to, target_)) refused_++;
+        }
+    }
 }
 
 int UdpSocket::receive(std::int64_t timeout_ns) {
@@ -172,8 +201,7 @@ int UdpSocket::receive(std::int64_t timeout_ns) {
         drained_ = false;
         replayed_ = std::exchange(early_, {});
         for (const Early &early : replayed_)
-            if (same(early.source, connected_ ? target_ : answers_))
-                received_.push_back({early.bytes.data(), early.bytes.size()});
+            if (is_wanted(early.source)) received_.push_back({early.bytes.data(), early.bytes.size()});
     }
     return static_cast<int>(received_.size());
 }
@@ -219,6 +247,7 @@ int UdpSocket::read(std::int64_t timeout_ns) {
     if (ready[1].revents != 0 && ::read(woken_, &count, sizeof count) < 0 && errno != EAGAIN)
         throw std::system_error(errno, std::generic_category(), "eventfd");
     if (ready[0].revents == 0) return 0;
+    if (!connected_ && (ready[0].revents & POLLERR) != 0) read_errors();
     for (std::size_t i = 0; i < BUNDLES; i++) {
         rx_iov_[i] = {in_.data() + i * BUNDLE_ROOM, BUNDLE_ROOM};
         rx_[i].msg_hdr = {&sources_[i], sizeof sources_[i], &rx_iov_[i], 1, control_[i], sizeof control_[i], 0};
@@ -235,8 +264,10 @@ void UdpSocket::interrupt() {
     [[maybe_unused]] const auto written = ::write(woken_, &one, sizeof one);
 }
 
-// Of a connected socket, the system sees to it.
-bool UdpSocket::is_wanted(const sockaddr_in &source) const { return connected_ || same(source, answers_); }
+bool UdpSocket::is_wanted(const sockaddr_in &source) const {
+    return std::any_of(senders_.begin(), senders_.end(),
+                       [&source](const sockaddr_in &sender) { return same(sender, source); });
+}
 
 void UdpSocket::split(int i) {
     const std::size_t total = rx_[i].msg_len;

@@ -34,9 +34,9 @@ public:
     std::string address() const;
     std::uint16_t port() const;
 
-    // Sets the destination and the packet size. Packets are received from the destination, or only from `answers` if
-    // given: in every call, or never.
-    void aim(const End &target, std::size_t packet_bytes, const End &answers = {});
+    // Sets the destination and the packet size. Packets are received from the destination, or only from `senders` if
+    // there are any: in every call, or never.
+    void aim(const End &target, std::size_t packet_bytes, const std::vector<End> &senders = {});
 
     // Sends a datagram to `to` and waits until it comes back from there with nothing changed but the 16 bits at `at`,
     // which are returned; none if it does not come in time. Whatever else comes meanwhile is for the next receive().
@@ -52,7 +52,7 @@ public:
 
     // Returns a buffer for the next packet, which is sent with the batch, at the latest at flush().
     std::uint8_t *next();
-    // How often the system reported that nobody listens at the destination any more.
+    // How often the system reported that nobody listens at the target any more.
     unsigned flush();
 
     // Sends the batch to another address as well; it is kept until it is dropped.
@@ -83,7 +83,9 @@ private:
     int read(std::int64_t timeout_ns);
     // Splits a received bundle (UDP GRO) into datagrams, into received_.
     void split(int i);
-    // Whether a packet is from whom packets are received.
+    // Counts the system's reports that nobody listens at the target, of a socket that sends to others as well.
+    void read_errors();
+    // Whether packets from there are received.
     bool is_wanted(const sockaddr_in &source) const;
 
     struct Received {
@@ -100,7 +102,8 @@ private:
 
     int fd_, woken_;
     bool connected_ = true;
-    sockaddr_in target_{}, answers_{};  // when it is not connected
+    sockaddr_in target_{};
+    std::vector<sockaddr_in> senders_;  // from whom packets are received
     bool bundles_ = true;
     int below_ = 0;  // 0: as many as there is room for
     bool drained_ = true;

@@ -162,10 +162,10 @@ def test_chunks_that_come_before_the_echo_are_not_lost() -> None:
 
     with fabric(switch) as where:
         common = {"job": 1, "epoch": 2, "elements": ELEMENTS, "check": words}
-        source.configure(*where, rank=0, sends_as=0, streams=[(*pool, [1])], **common)
+        source.configure(*where, rank=0, sends_as=0, streams=[(*pool, [1], [(HERE, receiver.port)])], **common)
         ticket = source.send(0, sent.view(np.uint8))
         assert receiver.echo(*where, question(), WAIT_S) == NUMBER
-        receiver.configure(*where, rank=1, sends_as=1, streams=[(*pool, [])], **common)
+        receiver.configure(*where, rank=1, sends_as=1, streams=[(*pool, [], [(HERE, source.port)])], **common)
         came = np.zeros_like(sent)
         assert receiver.wait(receiver.receive(0, came.view(np.uint8)), WAIT_S) and source.wait(ticket, WAIT_S)
         assert np.array_equal(came, sent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -41,22 +42,37 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A host and its switch."""
+    """A host, its switch, and the others: the receivers of its stream, or the first its source."""
 
     host: Multicaster
     switch: socket.socket
+    others: tuple[socket.socket, ...]
 
     def configure(self, source: bool, slots: int = SLOTS) -> None:
-        streams = [(FIRST_SLOT, slots, RECEIVERS if source else [])]
+        receivers = RECEIVERS if source else []
+        ends = [each.getsockname() for each in self.others[: max(len(receivers), 1)]]
+        streams = [(FIRST_SLOT, slots, receivers, ends)]
         self.host.configure(*self.switch.getsockname(), JOB, EPOCH, RANK, SENDER, streams, ELEMENTS, CHECK)
 
     def send(self, data: bytes) -> None:
         self.switch.sendto(data, (self.host.address, self.host.port))
 
+    def acknowledge(self, rank: int, low: int, sender: int | None = None) -> None:
+        """A receiver says that it has everything before a position."""
+        other = self.others[rank if sender is None else sender]
+        other.sendto(acknowledgement(rank, low), (self.host.address, self.host.port))
+
     def got(self, within_s: float = SOON_S) -> Packet | None:
-        self.switch.settimeout(within_s)
+        return self._received(self.switch, within_s)
+
+    def told(self, within_s: float = SOON_S) -> Packet | None:
+        """What the source was told, past the switch."""
+        return self._received(self.others[0], within_s)
+
+    def _received(self, at: socket.socket, within_s: float) -> Packet | None:
+        at.settimeout(within_s)
         try:
-            data = self.switch.recv(2048)
+            data = at.recv(2048)
         except TimeoutError:
             return None
         header = Header.unpack(data)
@@ -74,18 +90,20 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    switch = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    switch.bind(("127.0.0.1", 0))
-    made = Bench(Multicaster("127.0.0.1"), switch)
+    switch, *others = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(3))
+    for each in (switch, *others):
+        each.bind(("127.0.0.1", 0))
+    made = Bench(Multicaster("127.0.0.1"), switch, tuple(others))
     yield made
     made.host.halt()
-    switch.close()
+    for each in (switch, *others):
+        each.close()
 
 
 def packet(operation: int, position: int, data: bytes, rank: int = RANK, **changes: int) -> bytes:
     """One of the stream; its check word is right, unless there is something wrong with it."""
     fields = {"job": JOB, "epoch": EPOCH, "generation": position // SLOTS, "slot": FIRST_SLOT + position % SLOTS}
-    header = Header(operation=operation, rank=rank, element_count=ELEMENTS, exponent=0, next_exponent=0, **fields)
+    header = Header(operation=operation, rank=rank, element_count=len(data) // 4, exponent=0, next_exponent=0, **fields)
     words = np.frombuffer(data, ">i4").astype(np.int32)
     header = replace(header, check=WORDS.word(header, words))
     return replace(header, **changes).pack() + data
@@ -104,9 +122,16 @@ def contents(count: int) -> np.ndarray:
 
 
 def nack(position: int, rank: int, low: int, **changes: int) -> bytes:
-    words = np.zeros(ELEMENTS, ">u4")
-    words[:3] = rank, low >> 32, low & 0xFFFFFFFF
-    return packet(constants.OPERATION_NACK, position, words.tobytes(), rank=RANK, **changes)
+    data = progress(rank, low) + bytes(BYTES - 12)
+    return packet(constants.OPERATION_NACK, position, data, rank=RANK, **changes)
+
+
+def acknowledgement(rank: int, low: int, **changes: int) -> bytes:
+    return packet(constants.OPERATION_ACKNOWLEDGEMENT, 0, progress(rank, low), rank=rank, **changes)
+
+
+def progress(rank: int, low: int) -> bytes:
+    return np.array([rank, low >> 32, low & 0xFFFFFFFF], ">u4").tobytes()
 
 
 # ---- the source ------------------------------------------------------------------------------------------------------
@@ -118,14 +143,14 @@ def test_a_source_sends_a_window_and_goes_on_when_every_receiver_has_told_it(ben
     sent = bench.gets(list(range(SLOTS)))
     assert all(each.header.rank == SENDER and each.header.operation == constants.OPERATION_CHUNK for each in sent)
     assert [each.words.tobytes() for each in sent] == [content(position) for position in range(SLOTS)]
-    bench.send(nack(SLOTS + 3, rank=0, low=3))
+    bench.acknowledge(rank=0, low=3)
     assert bench.got(NEVER_S) is None
-    bench.send(nack(SLOTS + 2, rank=1, low=2))
+    bench.acknowledge(rank=1, low=2)
     bench.gets([8, 9])
     assert not bench.host.wait(ticket, 0)
-    bench.send(nack(SLOTS + 9, rank=1, low=9))
-    bench.gets([10])
-    bench.send(nack(SLOTS + 9, rank=0, low=9))
+    bench.send(nack(9, rank=1, low=9))  # A NACK says it as well.
+    bench.gets([9, 10])
+    bench.acknowledge(rank=0, low=9)
     bench.gets([11])
     assert bench.host.wait(ticket, SOON_S)
 
@@ -166,9 +191,17 @@ def test_a_chunk_that_the_switch_lacks_is_sent_again_once_for_all_who_ask(bench:
         (nack(SLOTS, rank=0, low=3, slot=FIRST_SLOT + SLOTS), "foreign"),
         (nack(SLOTS, rank=0, low=3)[:-1], "foreign"),
         (chunk(0), "foreign"),
+        (acknowledgement(rank=0, low=3, check=1), "damaged"),
+        (acknowledgement(rank=5, low=3), "foreign"),
+        (acknowledgement(rank=0, low=SLOTS + 1), "foreign"),
+        (acknowledgement(rank=0, low=3, epoch=EPOCH - 1), "foreign"),
+        (acknowledgement(rank=0, low=3, element_count=4), "foreign"),
+        (acknowledgement(rank=0, low=3, slot=FIRST_SLOT - 1), "foreign"),
+        (acknowledgement(rank=0, low=3)[:-4], "foreign"),
+        (acknowledgement(rank=0, low=3) + bytes(4), "foreign"),
     ],
 )
-def test_what_is_no_nack_of_a_receivers_moves_nothing(bench: Bench, asked: bytes, counted: str) -> None:
+def test_what_is_no_word_of_a_receivers_moves_nothing(bench: Bench, asked: bytes, counted: str) -> None:
     bench.configure(source=True)
     bench.host.send(0, contents(SLOTS + 1))
     bench.gets(list(range(SLOTS)))
@@ -179,10 +212,48 @@ def test_what_is_no_nack_of_a_receivers_moves_nothing(bench: Bench, asked: bytes
     assert bench.host.stats()[counted] == 1
 
 
+def test_nobody_else_can_tell_a_source_to_go_on(bench: Bench) -> None:
+    bench.configure(source=True)
+    bench.host.send(0, contents(SLOTS + 1))
+    bench.gets(list(range(SLOTS)))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for rank in RECEIVERS:
+            stranger.sendto(acknowledgement(rank, low=3), (bench.host.address, bench.host.port))
+        assert bench.got(NEVER_S) is None
+    for rank in RECEIVERS:
+        bench.acknowledge(rank, low=3)
+    bench.gets([SLOTS])
+
+
+def test_a_receiver_that_is_gone_is_not_taken_for_the_switch(bench: Bench) -> None:
+    """Both ports refuse packets; only the switch's refusals count."""
+    bench.configure(source=False)
+    bench.others[0].close()
+    bench.host.receive(0, np.zeros(4 * SLOTS * BYTES, np.uint8))
+    for position in range(4 * SLOTS):
+        bench.send(chunk(position))
+        time.sleep(0.001)
+    assert bench.host.stats()["packets_sent"] >= SLOTS
+    bench.host.halt()
+    assert bench.host.stats()["refused"] == 0
+
+
+def test_a_source_is_told_that_the_switch_is_gone(bench: Bench) -> None:
+    bench.configure(source=True)
+    bench.switch.close()
+    bench.host.send(0, contents(2 * SLOTS))
+    for low in range(1, SLOTS):
+        for rank in RECEIVERS:
+            bench.acknowledge(rank, low)
+        time.sleep(0.01)
+    bench.host.halt()
+    assert bench.host.stats()["refused"] >= 2
+
+
 # ---- a receiver ------------------------------------------------------------------------------------------------------
 
 
-def test_a_receiver_tells_how_far_it_is_after_each_half_of_the_window(bench: Bench) -> None:
+def test_a_receiver_tells_how_far_it_is_after_each_quarter_of_the_window(bench: Bench) -> None:
     bench.configure(source=False)
     into = np.zeros(6 * BYTES, np.uint8)
     ticket = bench.host.receive(0, into)
@@ -191,12 +262,12 @@ def test_a_receiver_tells_how_far_it_is_after_each_half_of_the_window(bench: Ben
     assert bench.host.wait(ticket, SOON_S)
     assert np.array_equal(into, contents(6))
     lows = []
-    while (each := bench.got(NEVER_S)) is not None:
-        assert (each.header.operation, each.header.rank, each.words[0]) == (constants.OPERATION_NACK, RANK, RANK)
-        # Of a position that cannot have been sent: the switch passes it on.
-        assert each.position == each.low + SLOTS
+    while (each := bench.told(NEVER_S)) is not None:
+        assert (each.header.operation, each.header.rank) == (constants.OPERATION_ACKNOWLEDGEMENT, RANK)
+        assert (each.header.element_count, each.position, each.words[0]) == (3, 0, RANK)
         lows.append(each.low)
-    assert lows == sorted(set(lows)) and lows[-1] >= SLOTS // 2
+    assert lows == sorted(set(lows)) and lows[-1] >= 6 - SLOTS // 4
+    assert bench.got(NEVER_S) is None
 
 
 def test_what_comes_before_anybody_waits_for_it_is_kept_and_not_told(bench: Bench) -> None:
@@ -302,8 +373,12 @@ def test_who_asks_for_the_wrong_end_is_told(bench: Bench) -> None:
     bench.configure(source=False)
     with pytest.raises(RuntimeError, match="not the stream's source"):
         bench.host.send(0, contents(1))
+    somewhere = ("127.0.0.1", 1)
     with pytest.raises(ValueError, match="impossible place"):
-        bench.host.configure("127.0.0.1", 0, JOB, EPOCH, RANK, SENDER, [(0, 8, [])], ELEMENTS, CHECK)
+        bench.host.configure("127.0.0.1", 0, JOB, EPOCH, RANK, SENDER, [(0, 8, [], [somewhere])], ELEMENTS, CHECK)
+    for receivers, ends in (([], []), ([0, 1], [somewhere])):
+        with pytest.raises(ValueError, match="an end for each receiver"):
+            bench.host.configure(*somewhere, JOB, EPOCH, RANK, SENDER, [(0, 8, receivers, ends)], ELEMENTS, CHECK)
 
 
 def test_a_new_place_is_a_new_world(bench: Bench) -> None:
