@@ -36,7 +36,9 @@ struct PyMulticaster {
 
     PyMulticaster(const std::string &address, std::uint16_t port) : multicaster(address, port) {}
 
+    // Lets go of those that are done: nobody need wait for what was sent.
     std::uint64_t hold(std::uint64_t ticket, Bytes bytes) {
+        std::erase_if(held, [this](const auto &each) { return multicaster.wait(each.first, 0); });
         held.emplace(ticket, std::move(bytes));
         return ticket;
     }

@@ -109,7 +109,7 @@ void Receiver::measure(std::uint64_t position, const Slot &slot, std::int64_t no
 // ---- requests ------------------------------------------------------------------------------------------------------
 
 void Receiver::ask(Way &way, std::int64_t now) {
-    if (next_ - told_ >= std::max<std::uint64_t>(slots() / 4, 1)) {
+    if (next_ - told_ >= std::max<std::uint64_t>(slots() / 2, 1)) {
         if (told_ns_ == 0) {
             allowed_ = told_ + slots();
             told_ns_ = now;

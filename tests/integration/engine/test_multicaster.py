@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -387,3 +388,20 @@ def test_a_new_place_is_a_new_world(bench: Bench) -> None:
         bench.host.send(0, contents(SLOTS + 1))
         bench.gets(list(range(SLOTS)))
         bench.configure(source=True)
+
+
+def test_what_is_done_is_let_go_when_something_else_begins(bench: Bench) -> None:
+    bench.configure(source=True)
+    values = contents(2)
+    alive, ticket = weakref.ref(values), bench.host.send(0, values)
+    del values
+    bench.gets([0, 1])
+    assert alive() is not None, "the engine does not know yet that it is free"
+    later = contents(SLOTS)
+    bench.host.send(0, later)
+    assert alive() is None
+    assert bench.host.wait(ticket, 0), "it may be asked about all the same"
+    bench.host.send(0, contents(1))
+    still = weakref.ref(later)
+    del later
+    assert still() is not None, "its last chunks wait for the receivers"
