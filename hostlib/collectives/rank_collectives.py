@@ -27,6 +27,7 @@ from hostlib.transport.agreement import Agreement
 from hostlib.transport.rank_context import RankContext
 from hostlib.transport.refusals import refuse
 from hostlib.transport.transport import FabricEnd, MulticastTransport
+from hostlib.transport.workspace import Workspace
 
 Future = torch.futures.Future[Tensor]
 
@@ -57,11 +58,13 @@ class Executing:
 
     Attributes:
         confirm: confirms that all ranks' tensors are alike, where nothing else does.
+        workspace: of the lane's thread, for this collective.
     """
 
     executor: TensorExecutor
     lane: Lane
     confirm: Agreement | None = None
+    workspace: Workspace = field(default_factory=Workspace)
 
 
 class RankCollectives:
@@ -108,7 +111,7 @@ class RankCollectives:
 
         def scatter(executor: TensorExecutor) -> None:
             self._confirm(Collective.REDUCE_SCATTER, values, average)
-            work = _summand(values, dtype)
+            work = self._summand(Collective.REDUCE_SCATTER, values, dtype)
             executor.execute(work, average)
             mine = work.narrow(0, self._context.rank * output.numel(), output.numel())
             output.detach().copy_(mine.view(output.shape))
@@ -145,7 +148,7 @@ class RankCollectives:
 
         def collect(executor: TensorExecutor) -> None:
             self._confirm(Collective.REDUCE, tensor, average)
-            work = _summand(tensor, dtype)
+            work = self._summand(Collective.REDUCE, tensor, dtype)
             executor.execute(work, average, root)
             if self._context.rank == root:
                 tensor.detach().copy_(work.view(tensor.shape))
@@ -173,6 +176,12 @@ class RankCollectives:
             _give_back(work, tensor)
 
         return self._put(Collective.ALL_TO_ALL, exchange, tensor, future)
+
+    def _summand(self, collective: Collective, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        """A flat copy: sums are taken in place, and the caller's values stay. Until the next of this collective."""
+        copy = self._executing[collective].workspace.take(tensor.numel(), dtype)
+        copy.view(tensor.shape).copy_(tensor.detach())
+        return copy
 
     def _confirm(self, collective: Collective, tensor: Tensor, average: bool) -> None:
         """Confirm that all ranks sum alike, where nothing else does. Raises RunError: they do not."""
@@ -312,11 +321,6 @@ def _require_dense(what: str, tensor: Tensor) -> None:
         raise HostlibError(f"{what} takes a torch.Tensor, not a {type(tensor).__name__}")
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         raise HostlibError(f"{what} takes dense tensors on the CPU, not {tensor.layout} on {tensor.device}")
-
-
-def _summand(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A flat copy: sums are taken in place, and the caller's values stay."""
-    return tensor.detach().to(dtype, copy=True, memory_format=torch.contiguous_format).view(-1)
 
 
 def _contiguous(tensor: Tensor) -> Tensor:

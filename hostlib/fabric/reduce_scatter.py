@@ -43,6 +43,7 @@ from hostlib.protocol.openings import TensorCut
 from hostlib.protocol.slots import slots_of_stream
 from hostlib.transport.agreement import Agreement, reduce_by_gloo
 from hostlib.transport.rank_context import RankContext
+from hostlib.transport.workspace import Workspace
 
 POLICY = "owners"  # the controller's (docs/topology.md)
 
@@ -59,6 +60,7 @@ class SwitchReduceScatter:
         self._gloo = context.another_gloo()
         self._agreement = Agreement(context, self._gloo)
         self._scatter = Scatter(address, context.rank, context.world_size)
+        self._sums = Workspace()
         self._lock = threading.Lock()
         self._number = self._completed = 0
         self._ticket: int | None = None  # of the tensor in progress
@@ -137,7 +139,7 @@ class SwitchReduceScatter:
             return
         since, shards = time.monotonic(), tensor.view(self._context.world_size, -1)
         mine = shards[self._context.rank]
-        sums = torch.empty(mine.numel(), dtype=torch.int32 if tensor.dtype == torch.int32 else torch.float32)
+        sums = self._sums.take(mine.numel(), torch.int32 if tensor.dtype == torch.int32 else torch.float32)
         with self._lock:
             self._number, self._refused = self._number + 1, None
             if self._in_fabric:
