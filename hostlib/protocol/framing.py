@@ -17,6 +17,7 @@ MTU = 1500
 ETHERNET, PREAMBLE, CHECK_SEQUENCE, GAP = 14, 8, 4, 12
 SMALLEST_FRAME = 64  # with its check sequence
 IPV4, TCP, TIMESTAMPS = 20, 20, 12
+PROGRESS = 12  # what a receiver of chunks tells their source, behind the slot protocol's headers
 # Elements per packet for which the switches' programs are compiled: Tofino's 32 and 64, and v1model's 256.
 LEGAL_ELEMENTS = (32, 64, 256)
 

@@ -51,7 +51,7 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
         const Table<std::int64_t> &backward, std::vector<std::vector<std::int32_t>> released,
         std::vector<std::int32_t> errands, std::vector<std::vector<std::int32_t>> asked,
         std::vector<std::vector<std::int32_t>> awaited, std::uint64_t slots, std::uint64_t frame_bytes,
-        const Column<std::int64_t> &round_trip, std::uint64_t chunks_per_request) {
+        const Column<std::int64_t> &round_trip, double request_share) {
     require(forward.shape(0) == backward.shape(0) && forward.shape(0) > 0 && forward.shape(1) > 0
                 && backward.shape(1) == released.size() && backward.shape(1) > 0,
             "a job's durations have other shapes");
@@ -77,7 +77,7 @@ Job job(std::int32_t workers, std::int32_t iterations, bool servers, bool barrie
             slots,
             frame_bytes,
             {round_trip.data(), round_trip.data() + round_trip.shape(0)},
-            chunks_per_request};
+            request_share};
 }
 
 void make(Simulator *self, const Column<double> &ps_per_byte, const Column<std::int64_t> &latency,
@@ -136,7 +136,7 @@ NB_MODULE(_kernel, m) {
           "durations_ps"_a, "servers_stream"_a);
     m.def("job", &job, "workers"_a, "iterations"_a, "servers"_a, "barrier"_a, "pipelined"_a, "channels"_a, "order"_a,
           "seed"_a, "forward_ps"_a, "backward_ps"_a, "released"_a, "errands"_a, "asked"_a, "awaited"_a, "slots"_a,
-          "frame_bytes"_a, "round_trip_ps"_a, "chunks_per_request"_a);
+          "frame_bytes"_a, "round_trip_ps"_a, "request_share"_a);
     nb::class_<Simulator>(m, "Kernel")
         .def("__init__", &make, "ps_per_byte"_a, "latency_ps"_a, "loss"_a, "nodes"_a, "programs"_a, "tensors"_a,
              "jobs"_a, "overhead_ps"_a, "store_and_forward"_a, "store_and_aggregate"_a, "turn_bytes"_a,

@@ -294,20 +294,21 @@ void Links::transmit(std::uint32_t id, std::int32_t l, std::int32_t next, Time e
                         : !model_.nodes[next].is_switch ? !(p.servers_stream && m.target >= p.workers)
                         : p.ops[m.target_op].aggregate  ? model_.settings.store_and_aggregate
                                                         : model_.settings.store_and_forward;
-    if (last && job.chunks_per_request > 0) request_more(m);
+    if (last && job.request_share > 0) request_more(m);
     m.arrives *= 1 - model_.links[l].loss;
     if (last && m.windowed && !m.more && m.arrives < 1 && is_lost(m)) m.end += model_.settings.timeout;
     const Time when = stores ? m.end : start + model_.links[l].latency;
     events_.push(when, last ? delivered_event : arrived_event, m.state->tie(m.source, m.op, m.distance), id);
 }
 
-// Receivers of chunks let their source go on, with one frame for every so many chunks.
+// Receivers of chunks let their source go on, with a short frame for every so many chunks.
 void Links::request_more(const Message &m) {
     const Program &p = *m.state->program;
     const std::int32_t host = p.chunks_from[m.op];
     if (host < 0) return;
     const std::int32_t source = p.nodes[host], target = p.nodes[m.target];
-    const std::uint64_t bytes = m.bytes / model_.jobs[m.state->job].chunks_per_request;
+    const double share = model_.jobs[m.state->job].request_share;
+    const auto bytes = static_cast<std::uint64_t>(static_cast<double>(m.bytes) * share);
     if (source == target) {  // One host stands for all.
         occupy(model_.nodes[source].up, bytes);
         return occupy(model_.nodes[source].down, bytes);
@@ -355,7 +356,7 @@ void Links::replicate(std::uint32_t id) {
         }
     }
     // Switches replicate chunks on their way up, so none come down again to where they are from.
-    const std::int32_t host = model_.jobs[whole.state->job].chunks_per_request > 0 ? p.chunks_from[whole.op] : -1;
+    const std::int32_t host = model_.jobs[whole.state->job].request_share > 0 ? p.chunks_from[whole.op] : -1;
     const std::int32_t back = host < 0 ? -1 : model_.toward(whole.at, p.nodes[host]);
     for (const std::int32_t next : onward) {
         const std::uint32_t copy = message();

@@ -92,7 +92,7 @@ struct Job {
     std::uint64_t slots;               // that a rank's frames to the fabric use in turn; 0 for any number
     std::uint64_t frame_bytes;         // values in such a frame
     std::vector<Time> round_trip;      // by node of the tree: from a frame to its result
-    std::uint64_t chunks_per_request;  // that receivers of chunks send to their source; 0: they send none
+    double request_share;              // of chunks' bytes: what their receivers send to the source; 0: nothing
 };
 
 struct Settings {

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib.mechanisms.mechanism import Mechanism, registered
+from hostlib.protocol.framing import PROGRESS
 from hostlib.protocol.slots import slots_of_stream
 from hostlib.schedules.contract import Collective
 from hostlib.schedules.hierarchy import spread
@@ -49,7 +50,7 @@ from simulation.simulator.workload import Variation, Workload
 
 EVENTS_AT_A_TIME = 2_000_000  # between checks for Ctrl-C
 REDUCE_ABOVE = 4_000_000  # operations; smaller simulations are executed in full
-REQUESTS_PER_WINDOW = 2  # frames with which a receiver of chunks lets their source fill its slots once
+REQUESTS_PER_WINDOW = 2  # short frames with which a receiver of chunks lets their source fill its slots once
 # Of servers that get their sums from the switch, packet by packet.
 BEHIND_SWITCH = (FabricUse.TO_SERVER, FabricUse.VIA_SERVER)
 FINER, FINE_PIECES = 16, 256  # parts of a piece, and all of them, at most, where chunks pass several switches
@@ -228,7 +229,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
         servers = {name for each in made for name in each.compiled.names if name.startswith("server")}
         slots, trips = slots_of(job, network), np.empty(0, np.int64)
         asks = network.frame_bytes > 0 and job.mechanism.fabric_use is FabricUse.MULTICAST
-        of_request = max(slots // REQUESTS_PER_WINDOW, 1) if slots and asks else 0
+        request_share = _request_share(network, slots) if slots and asks else 0.0
         if slots:
             trips = round_trips(
                 network,
@@ -238,7 +239,7 @@ def play(network: Network, jobs: list[Job], apart: bool = False, with_bytes: boo
                 any(np.any(each.compiled.ops[:, 1]) for each in made),
             )
         kernel_jobs.append(
-            _kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes, trips, of_request))
+            _kernel_job(job, with_servers, stand, first_tensor, (slots, network.slot_bytes, trips, request_share))
         )
     if len(tensors) > MAX_TENSORS or len(network_tree.nodes) > MAX_NODES:
         raise SimulationError(f"at most {MAX_TENSORS} messages' tensors and {MAX_NODES} nodes can be played")
@@ -297,6 +298,12 @@ class Made:
     distributes: bool
     slowdown: float = 1.0
     passes: bool = False
+
+
+def _request_share(network: Network, slots: int) -> float:
+    """Bytes with which a receiver of chunks lets their source go on, for each of chunks: headers, and a few words."""
+    request = network.frame_bytes - network.slot_bytes + PROGRESS
+    return request / network.frame_bytes / max(slots // REQUESTS_PER_WINDOW, 1)
 
 
 Programs = tuple[list[Made], list[int], int]

@@ -9,6 +9,7 @@ import pytest
 
 from emulation.networks.limits import require_realisable
 from hostlib.mechanisms.mechanism import find
+from hostlib.protocol.framing import PHYSICAL
 from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
 from hostlib.topology.builtin.leaf_spine import leaf_spine
 from hostlib.topology.topology import Cable, Topology, TopologyError
@@ -32,18 +33,21 @@ def played(mechanism: str, topology: Topology, seed: int = 1) -> Played:
 def test_chunks_do_not_come_back_to_their_rack_and_receivers_ask_for_more() -> None:
     """Emulated leaves and hosts carry as much: docs/protocol.md, "A stream of chunks"."""
     workers, racks, size = 6, 3, 6 * 32_000_000
-    share, of_request = size // workers, slots_of_stream(workers) // 2
+    share, chunks = size // workers, slots_of_stream(workers) // 2
+    values, frame = PHYSICAL.slot_frame()
+    asks = (frame - values + 12) / frame / chunks  # with 12 bytes, for each byte of so many chunks
     network = Network(GIGABIT, racks=racks, slots=SLOTS_PER_POOL)
     link_bytes = Scenario(bare(size), "ring+mcast", workers, network).play().link_bytes
     ring, others, far = (workers - 1) * share, workers - 1, workers - workers // racks
     for n in range(workers):
         # Each asks the source of every share for more, and all others ask it.
-        assert link_bytes[f"worker{n}"] == (ring + share + others * share // of_request,
-                                            ring + others * share + others * share // of_request)  # fmt: skip
+        wanted = ring + share * (1 + others * asks), ring + others * share * (1 + asks)
+        assert link_bytes[f"worker{n}"] == pytest.approx(wanted, rel=1e-6)
     per_rack = workers // racks
-    asked = far * per_rack * share // of_request
+    asked = far * per_rack * share * asks
     for n in range(racks):
-        assert link_bytes[f"leaf{n}"] == (ring + per_rack * share + asked, ring + far * share + asked)
+        wanted = ring + per_rack * share + asked, ring + far * share + asked
+        assert link_bytes[f"leaf{n}"] == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.parametrize("semantics", ["runtime", "papers"])
