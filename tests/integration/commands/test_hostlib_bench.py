@@ -75,6 +75,7 @@ def test_every_mechanism_type_and_size_has_its_row() -> None:
         assert row["algbw_gbps"] == pytest.approx(row["size_bytes"] / row["time_us"] / 1e3, rel=0.01, abs=2e-6)
         assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"], abs=2e-6)  # 2 (n - 1) / n of two ranks
         assert row["fastest_us"] <= row["time_us"] <= row["slowest_us"]
+        assert row["sent_bytes"] is None and row["received_bytes"] is None, "of links, which loopback has none of"
 
 
 def test_every_collective_has_its_rows() -> None:
@@ -150,7 +151,24 @@ def test_links_between_namespaces_carry_their_rate_and_no_more(
     # What a burst lets through at once is not limited.
     assert 0.1 * limit_gbps < row["algbw_gbps"] < 1.02 * limit_gbps
     assert row["retransmits"] > 0 or not faults
+    assert row["received_bytes"] > 2**20
     assert namespaces(running.pid) == []
+
+
+@pytest.mark.root
+def test_links_carry_what_the_schedule_says_and_acknowledgements() -> None:
+    """Of four ranks, each sends three quarters of what is summed and one of what is gathered, and gets the rest."""
+    where = ("--on", "netns", "--workers", "4", "--bandwidth", "100mbit", "--mechanism", "inagg+mcast")
+    collectives = ("--collective", "reduce_scatter,all_gather,rs+ag")
+    with start(*where, *collectives, "--size", "4M", "--repeats", "1", "--iterations", "2") as running:
+        printed, complained = running.communicate(timeout=100)
+    assert running.returncode == 0, complained
+    frames = 4 * 2**20 / 1024 * 1098
+    for row, sent, received in zip(json.loads(printed), (3 / 4, 1 / 4, 1), (1 / 4, 3 / 4, 1), strict=True):
+        assert row["wrong"] == 0
+        # Prologues, and what is sent again by a machine that is too slow, come on top.
+        assert sent < row["sent_bytes"] / frames < sent + 0.06, row
+        assert received < row["received_bytes"] / frames < received + 0.06, row
 
 
 @pytest.mark.root
