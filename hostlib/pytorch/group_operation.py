@@ -8,6 +8,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch._C._dynamo import eval_frame
+from torch._C._profiler import _RecordFunctionFast
 
 from hostlib.errors import FabricError, JoinError, MissingRankError, RunError
 from hostlib.pytorch.flight_recorder import FlightRecorder
@@ -21,8 +22,8 @@ NOT_RECORDED = ("recv", "send")  # ranks number collectives alone alike
 def begins(name: str) -> Callable[[Callable[..., dist.Work]], Callable[..., dist.Work]]:
     """Decorate a method that begins an operation: torch calls it with the interpreter's lock held, from Python or C++.
 
-    It raises netfold's errors as torch's, and torch.compile leaves it, and what it calls, alone. The flight
-    recorder has an entry for it, if it is on.
+    It raises netfold's errors as torch's, and torch.compile leaves it, and what it calls, alone. torch's profiler and
+    execution traces show it, and the flight recorder has an entry for it, if it is on.
 
     Args:
         name: of the operation, as torchfrtrace knows it.
@@ -31,7 +32,7 @@ def begins(name: str) -> Callable[[Callable[..., dist.Work]], Callable[..., dist
     def decorate(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
         @wraps(method)
         def begin_operation(self: Any, *arguments: Any, **options: Any) -> dist.Work:
-            with torch_errors():
+            with torch_errors(), _shown(name, self, arguments):
                 if self.recorder is None or name in NOT_RECORDED:
                     return method(self, *arguments, **options)
                 return _recorded(self.recorder, name, method, self, *arguments, **options)
@@ -40,6 +41,13 @@ def begins(name: str) -> Callable[[Callable[..., dist.Work]], Callable[..., dist
         return begin_operation
 
     return decorate
+
+
+def _shown(name: str, group: dist.ProcessGroup, arguments: tuple[Any, ...]) -> _RecordFunctionFast:
+    """An entry of torch's profiler and of its execution traces, if one of them is on."""
+    tensors = [tensor for tensor in tensors_in(arguments[:2])]
+    parameters = {"Group name": group.group_name, "Group rank": group.rank(), "Group size": group.size()}
+    return _RecordFunctionFast(f"netfold::{name}", tensors, parameters)
 
 
 def _places(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
