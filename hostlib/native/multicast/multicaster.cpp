@@ -120,6 +120,7 @@ std::uint64_t Multicaster::position() const {
 void Multicaster::run() {
     while (!quit_) {
         take();
+        keep_in_step();
         for (Stream &stream : streams_)
             if (stream.source) stream.source->send(way_, UdpSocket::BATCH, finished_);
         const std::int64_t before = now_ns();
@@ -150,12 +151,43 @@ void Multicaster::take() {
     asked_.clear();
 }
 
+// A link to a receiver has chunks of all sources, and its queue treats them alike only as long as they send alike. A
+// source that got ahead would leave its own host's link idle, since the others have less of it; and once it is through,
+// the others cannot make up for that. So it goes on when the streams that arrive here have got on as far, to within
+// half a window. A stream that has stopped for a while holds nobody up: its receivers may wait for this one.
+void Multicaster::keep_in_step() {
+    const std::int64_t now = now_ns();
+    for (Stream &mine : streams_) {
+        if (!mine.source) continue;
+        std::uint64_t below = UINT64_MAX;
+        for (Stream &other : streams_) {
+            if (!other.receiver) continue;
+            const bool arrives = !mine.source->idle() && now < other.receiver->arrives_until_ns();
+            if (arrives && !other.together) {
+                other.sent = mine.source->position();
+                other.reached = other.receiver->reached();
+            }
+            other.together = arrives;
+            if (!arrives) continue;
+            const auto lead = static_cast<std::uint64_t>(other.pool().slots) / 2;
+            below = std::min(below, other.sent + (other.receiver->reached() - other.reached) + lead);
+        }
+        mine.source->keep_below(below);
+    }
+}
+
 std::int64_t Multicaster::wake_ns() const {
     const std::int64_t now = now_ns();
     std::int64_t wake = now + LONGEST_WAIT_NS;
+    const bool held = std::any_of(streams_.begin(), streams_.end(), [](const Stream &each) {
+        return each.source && each.source->wants_to_send() && !each.source->may_send();
+    });
     for (const Stream &stream : streams_) {
         if (stream.source && stream.source->may_send()) return now;
-        if (stream.receiver) wake = std::min(wake, stream.receiver->due_ns());
+        if (!stream.receiver) continue;
+        wake = std::min(wake, stream.receiver->due_ns());
+        const std::int64_t until = stream.receiver->arrives_until_ns();
+        if (held && until > now) wake = std::min(wake, until);
     }
     return wake;
 }

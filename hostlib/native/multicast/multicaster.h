@@ -66,6 +66,10 @@ private:
         std::unique_ptr<Source> source;
         std::unique_ptr<Receiver> receiver;
 
+        // Where this host's source and the receiver were when both began to move.
+        bool together = false;
+        std::uint64_t sent = 0, reached = 0;
+
         const Pool &pool() const { return source ? source->pool() : receiver->pool(); }
         bool idle() const { return source ? source->idle() : receiver->idle(); }
     };
@@ -83,6 +87,7 @@ private:
     void stop();
     void run();
     void take();
+    void keep_in_step();
     std::int64_t wake_ns() const;
     void handle(int i, std::int64_t now);
     void show();

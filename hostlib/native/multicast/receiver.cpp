@@ -55,6 +55,7 @@ void Receiver::handle(Way &way, const Header &header, const std::uint8_t *vector
     }
     measure(position, its, now);
     notice_holes(position, now);
+    came_ns_ = now;
     its.here = true;
     its.damage.forget();
     if (position < submitted_)

@@ -1,11 +1,13 @@
 // The receiving end of a multicast stream.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
 
 #include "multicast/stream.h"
+#include "net/clock.h"
 #include "retransmission/damage.h"
 #include "retransmission/round_trip.h"
 #include "retransmission/timeouts.h"
@@ -28,12 +30,20 @@ public:
     // When the next request is due; INT64_MAX for never.
     std::int64_t due_ns() const;
     bool idle() const { return next_ == submitted_; }
+    // Until when it counts as arriving, if nothing more comes; 0 if nothing is expected.
+    std::int64_t arrives_until_ns() const {
+        return idle() || came_ns_ == 0 ? 0 : came_ns_ + std::max(2 * round_trip_.estimate_ns(), SHORTEST_PAUSE_NS);
+    }
+    // One past the highest position that has arrived.
+    std::uint64_t reached() const { return beyond_; }
 
     const Pool &pool() const { return pool_; }
     std::uint64_t position() const { return next_; }
     std::int64_t round_trip_ns() const { return round_trip_.estimate_ns(); }
 
 private:
+    static constexpr std::int64_t SHORTEST_PAUSE_NS = 10 * MILLISECOND_NS;
+
     // State of a slot's position in the window.
     struct Slot {
         bool here = false;
@@ -71,6 +81,7 @@ private:
     std::uint64_t allowed_ = 0;    // the first position that this report allows
     std::int64_t probe_due_ns_ = 0, probe_timeout_ns_ = 0;
     std::uint64_t probes_ = 1, probed_ = 0;  // how many at once; behind the last
+    std::int64_t came_ns_ = 0;               // when the last chunk did that was not here yet
     RoundTrip round_trip_;
     Timeouts timeouts_;
 };

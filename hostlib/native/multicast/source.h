@@ -20,7 +20,11 @@ public:
     // Sends what the window allows, up to a number of packets. Tickets of completely sent messages are appended to
     // `finished`.
     void send(Way &way, int most, std::vector<std::uint64_t> &finished);
-    bool may_send() const { return !messages_.empty() && next_ < granted_ + slots(); }
+    bool may_send() const { return wants_to_send() && next_ < below_; }
+    // Whether the receivers would let it.
+    bool wants_to_send() const { return !messages_.empty() && next_ < granted_ + slots(); }
+    // Positions from this one on wait for other streams.
+    void keep_below(std::uint64_t position) { below_ = position; }
     bool idle() const { return messages_.empty(); }
     // Handles a receiver's NACK or acknowledgement with a valid check word: its progress, and the chunk that it lacks.
     void handle(Way &way, const Header &header, const std::uint8_t *vector, std::int64_t now);
@@ -47,6 +51,7 @@ private:
     std::map<std::uint16_t, std::uint64_t> lows_;  // by receiver: it has all positions before this one
     std::uint64_t granted_ = 0;                    // the lowest of them
     std::uint64_t next_ = 0, submitted_ = 0;       // positions: the next to be sent, the next message's first
+    std::uint64_t below_ = UINT64_MAX;
     std::deque<Message> messages_;
     std::vector<std::uint8_t> kept_;  // the vectors of the last positions, by slot
     std::vector<Sent> sent_;
