@@ -578,7 +578,7 @@ def slots_of(job: Job, network: Network) -> int:
 
 
 def _kernel_job(
-    job: Job, with_servers: bool, stand: int, first_tensor: int, window: tuple[int, int, NDArray[np.int64], int]
+    job: Job, with_servers: bool, stand: int, first_tensor: int, window: tuple[int, int, NDArray[np.int64], float]
 ) -> Any:
     workload, workers = job.workload, 1 if stand > 1 else job.workers
     forward, backward = _durations(job, workers)

@@ -405,3 +405,27 @@ def test_what_is_done_is_let_go_when_something_else_begins(bench: Bench) -> None
     still = weakref.ref(later)
     del later
     assert still() is not None, "its last chunks wait for the receivers"
+
+
+def test_a_stream_that_stops_arriving_holds_nobody_up(bench: Bench) -> None:
+    """Its source may be waiting for this host's."""
+    ends = [each.getsockname() for each in bench.others]
+    streams = [(FIRST_SLOT, SLOTS, RECEIVERS, ends), (FIRST_SLOT + SLOTS, SLOTS, [], ends[:1])]
+    bench.host.configure(*bench.switch.getsockname(), JOB, EPOCH, RANK, SENDER, streams, ELEMENTS, CHECK)
+    bench.host.receive(1, np.zeros(40 * BYTES, np.uint8))
+    bench.send(chunk_of_another_stream(0))
+    ticket = bench.host.send(0, contents(40))
+    for position in range(40):
+        while (sent := bench.got()) is not None and sent.header.operation != constants.OPERATION_CHUNK:
+            pass  # It asks for what does not come.
+        assert sent is not None and sent.position == position
+        for rank in RECEIVERS:
+            bench.acknowledge(rank, position + 1)
+    assert bench.host.wait(ticket, SOON_S)
+
+
+def chunk_of_another_stream(position: int) -> bytes:
+    fields = {"job": JOB, "epoch": EPOCH, "slot": FIRST_SLOT + SLOTS + position, "element_count": ELEMENTS}
+    header = Header(operation=constants.OPERATION_CHUNK, rank=RANK, **fields)
+    words = np.frombuffer(content(position), ">i4").astype(np.int32)
+    return replace(header, check=WORDS.word(header, words)).pack() + content(position)
