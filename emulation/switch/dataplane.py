@@ -8,6 +8,7 @@ import os
 import shutil
 import struct
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from emulation.errors import CompilerError, SwitchMemoryError
 from emulation.switch.compiler.bmv2_json import WORD, Program, Register, in_words, words
 from emulation.switch.ports.open_port import OpenPort
 from emulation.switch.ports.port_spec import Endpoint
+
+STARTED_US = time.monotonic_ns() // 1000  # this process, whatever programs it runs: their timestamps count from here
 
 PORT_STATS = (
     "packets_in",
@@ -93,6 +96,7 @@ class Dataplane:
             function.restype = ctypes.c_uint32
         for name in ("member", "choice", "value_set", "group", "session"):
             getattr(self._lib, f"nf_{name}").restype = ctypes.c_bool
+        ctypes.c_uint64.in_dll(self._lib, "nf_started_us").value = STARTED_US
         if error := self._lib.nf_init():
             self._unload()
             raise SwitchMemoryError(f"the program cannot be set up: {os.strerror(error)}")

@@ -16,6 +16,7 @@ BMv2 has no value sets there and refuses packet_length_bytes, so clones by this 
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import time
@@ -211,6 +212,76 @@ def test_without_a_pipeline() -> None:
         request.response_type = p4rt.GetForwardingPipelineConfigRequest.COOKIE_ONLY
         found = controller.stub.GetForwardingPipelineConfig(request).config
         assert found.cookie.cookie == 77 and not found.HasField("p4info") and not found.p4_device_config
+
+
+def test_programs_in_the_wrapper_of_older_clients() -> None:
+    """p4.tmp.P4DeviceConfig, as p4lang's tutorials send it: reassign, extras and device_data, in any order."""
+    data = config("control").p4_device_config
+    length, left = bytearray(), len(data)
+    while left > 0x7F:
+        length.append(left & 0x7F | 0x80)
+        left >>= 7
+    length.append(left)
+    device_data, reassign, extras = b"\x1a" + bytes(length) + data, b"\x08\x01", b"\x12\x07\x0a\x05\x0a\x01a\x12\x00"
+    for wrapped in (device_data, reassign + device_data, reassign + extras + device_data, device_data + reassign):
+        with switch(None) as running:
+            controller = primary(running)
+            pushed = config("control")
+            pushed.p4_device_config = wrapped
+            controller.push(CONFIG.VERIFY_AND_COMMIT, pushed)
+            request = p4rt.GetForwardingPipelineConfigRequest(device_id=1)
+            assert controller.stub.GetForwardingPipelineConfig(request).config == pushed
+            controller.insert(controller.entry("destinations", exact(OTHER), action=controller.action("forward", 2)))
+            assert [port for port, _ in running.process(1, ethernet())] == [2]
+
+
+@pytest.mark.parametrize(
+    "config_bytes", [b"", b"\x1a", b"\x1a\xff", b"\x08", b"\x12\x7f", b"\xff" * 20, b"\x1a\x02{}", b"\x1b"]
+)
+def test_other_device_configs_are_refused(config_bytes: bytes) -> None:
+    with switch(None) as running:
+        pushed = config("control")
+        pushed.p4_device_config = config_bytes
+        fails(Code.INVALID_ARGUMENT, primary(running).push, CONFIG.VERIFY, pushed)
+
+
+def as_before_2017(program: bytes) -> bytes:
+    """The same program as older compilers wrote it: without types of transitions, errors, and numbers of actions in
+    tables, and with other primitives."""
+    described = json.loads(program)
+    del described["errors"]
+    for parser in described["parsers"]:
+        for transition in (each for state in parser["parse_states"] for each in state["transitions"]):
+            if transition["type"] == "default":
+                transition["value"] = "default"
+            if transition["type"] != "parse_vset":
+                del transition["type"]
+    for action in described["actions"]:
+        for primitive in action["primitives"]:
+            older = {"assign": "modify_field", "mark_to_drop": "drop"}
+            primitive["op"] = older.get(primitive["op"], primitive["op"])
+            if primitive["op"] == "drop":
+                primitive["parameters"] = []
+    for pipeline in described["pipelines"]:
+        for table in pipeline["tables"]:
+            del table["action_ids"]
+    return json.dumps(described).encode()
+
+
+def test_programs_of_older_compilers_do_the_same() -> None:
+    """p4lang/behavioral-model has two dozen in its tests."""
+    left = []
+    for older in (False, True):
+        with switch(None) as running:
+            controller, pushed = primary(running), config("control")
+            if older:
+                pushed.p4_device_config = as_before_2017(pushed.p4_device_config)
+            controller.push(CONFIG.VERIFY_AND_COMMIT, pushed)
+            controller.insert(controller.entry("destinations", exact(OTHER), action=controller.action("forward", 2)))
+            left.append(
+                [running.process(1, ethernet(to, kind=kind)) for to in (OTHER, HOST) for kind in (0x0800, 0x1234)]
+            )
+    assert left[0] == left[1] and any(left[0])
 
 
 def test_what_is_written_between_save_and_commit_belongs_to_the_saved_pipeline(

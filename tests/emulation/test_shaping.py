@@ -15,7 +15,7 @@ import pytest
 from emulation.switch.compiler.bmv2_json import Program
 from emulation.switch.compiler.cc import compile_program
 from emulation.switch.compiler.program_writer import Generator
-from emulation.switch.dataplane import Dataplane
+from emulation.switch.dataplane import STARTED_US, Dataplane
 from emulation.switch.ports.open_port import open_ports
 from emulation.switch.ports.port_spec import Endpoint, PortSpec
 from emulation.switch.ports.registry import parse_port
@@ -185,7 +185,10 @@ def test_a_program_sees_the_queue_that_its_packet_will_wait_in() -> None:
                 first.sendto(bytes(1000), ports[0].socket.getsockname())
         arrived = [data for _, data in receive(second, 31) if data]
     seen = [struct.unpack_from(">4I", data) for data in arrived]
-    entered, depths, waits, _ = zip(*seen, strict=True)
+    entered, depths, waits, left_behind = zip(*seen, strict=True)
+    assert left_behind == depths and max(depths) > 10
+    # Since the switch's start.
+    assert time.monotonic() - STARTED_US / 1e6 - 10 < entered[0] / 1e6 < time.monotonic() - STARTED_US / 1e6
     assert (depths[0], waits[0]) == (0, 0) and all(1 <= depths[n] <= n for n in range(1, 30))
     turns = [at + wait for at, wait in zip(entered, waits, strict=True)]
     # The first went to the queue a moment after it had looked.

@@ -23,6 +23,9 @@ class PrimitiveWriter:
         self.meters = {m["name"]: m for m in program.meters}
         self.writers: dict[str, Callable[[Parameters, Action], list[str]]] = {
             "assign": lambda g, a: [assign(self._place(g[0], a), self._code(g[1], a))],
+            "modify_field": lambda g, a: [assign(self._place(g[0], a), self._code(g[1], a))],
+            "add_to_field": lambda g, a: self._change("+", g, a),
+            "subtract_from_field": lambda g, a: self._change("-", g, a),
             "assign_VL": self._assign_varbit,
             "assign_header": self._assign_header,
             "assign_union": self._assign_union,
@@ -37,6 +40,7 @@ class PrimitiveWriter:
             "count": self._count,
             "execute_meter": self._execute_meter,
             "mark_to_drop": self._mark_to_drop,
+            "drop": self._mark_to_drop,
             "modify_field_with_hash_based_offset": self._hash,
             "modify_field_rng_uniform": self._random,
             "clone_ingress_pkt_to_egress": self._clone,
@@ -93,6 +97,11 @@ class PrimitiveWriter:
         if op not in self.writers:
             raise ProgramError(f"the primitive {op} is not supported")
         return self.writers[op](parameters, action)
+
+    def _change(self, op: str, parameters: Parameters, action: Action) -> list[str]:
+        """Add to a field, or subtract from it."""
+        expression = {"type": "expression", "value": {"op": op, "left": parameters[0], "right": parameters[1]}}
+        return [assign(self._place(parameters[0], action), self._code(expression, action))]
 
     # ---- headers ----------------------------------------------------------------------------------------------
 
@@ -183,7 +192,8 @@ class PrimitiveWriter:
         name = parameters[0]["value"] if parameters else "standard_metadata"
         fields = {f.name: f for f in self.program.headers[name].fields}
         lines = [f"{fields['egress_spec'].ref} = DROP_PORT;"]
-        return [*lines, f"{fields['mcast_grp'].ref} = 0;"] if "mcast_grp" in fields else lines
+        group = fields.get("mcast_grp") or self.program.fields.get(("intrinsic_metadata", "mcast_grp"))
+        return lines if group is None else [*lines, f"{group.ref} = 0;"]
 
     def _clone(self, parameters: Parameters, action: Action) -> list[str]:
         session, fields = (self._code(g, action).low() for g in parameters)

@@ -303,6 +303,15 @@ def source(described: dict[str, Any]) -> str:
     return f"{info['filename']}:{info['line']} {fragment}".replace("*/", "* /").rstrip("\\ ")
 
 
+def _complete_transitions(parsers: list[dict[str, Any]]) -> None:
+    """Give transitions what older compilers left out: until p4c of 2017, a value was "default" or hexadecimal."""
+    for parser in parsers:
+        for state in parser["parse_states"]:
+            for transition in state["transitions"]:
+                transition.setdefault("type", "default" if transition["value"] == "default" else "hexstr")
+                transition.setdefault("mask", None)
+
+
 class Program:
     """A parsed program.
 
@@ -314,7 +323,11 @@ class Program:
         try:
             self.json: dict[str, Any] = parse_json(text)
             self._load()
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        except KeyError as error:
+            raise ProgramError(
+                f"not a BMv2 JSON program, or an older compiler's, to be compiled again: {error} is missing"
+            ) from error
+        except (ValueError, TypeError, IndexError, AttributeError) as error:
             raise ProgramError(f"not a BMv2 JSON program: {type(error).__name__}: {error}") from error
 
     def _load(self) -> None:
@@ -324,6 +337,7 @@ class Program:
                 raise ProgramError(
                     f"the program uses {kind.replace('_', ' ')} ({first}), which this switch does not run"
                 )
+        _complete_transitions(self.json["parsers"])
         self.types = {t["name"]: _header_type(t) for t in self.json["header_types"]}
         self.union_types = {
             t["name"]: {member: self.types[kind] for member, kind in t["headers"]}
@@ -346,7 +360,7 @@ class Program:
         self.field_lists = {each["id"]: each["elements"] for each in self.json.get("field_lists", ())}
         self.digests = self.json.get("learn_lists", [])
         self.calculations = {c["name"]: c for c in self.json["calculations"]}
-        self.errors = {name: value for name, value in self.json["errors"]}
+        self.errors = {name: value for name, value in self.json.get("errors", ())}
         self.pipelines: dict[str, ControlBlock] = {}
         self.tables: list[Table] = []
         self.profiles: dict[str, Profile] = {}
@@ -448,7 +462,7 @@ class Program:
             len(self.tables),
             described["name"],
             tuple(keys),
-            dict(zip(described["actions"], described["action_ids"], strict=True)),
+            self._actions_of(described),
             described["next_tables"],
             described.get("base_default_next"),
             described.get("default_entry"),
@@ -461,6 +475,12 @@ class Program:
         )
         self.tables.append(table)
         return table
+
+    def _actions_of(self, table: dict[str, Any]) -> dict[str, int]:
+        """A table's actions and their numbers, which older compilers did not give: names were unique then."""
+        numbers = {action.name: action.id for action in self.actions}
+        named = [numbers[name] for name in table["actions"]]
+        return dict(zip(table["actions"], table.get("action_ids", named), strict=True))
 
     def field(self, target: list[str]) -> Field:
         """The field that a JSON reference names; `$valid$` is a one-bit field of every header."""

@@ -134,8 +134,9 @@ class Generator:
         return "\n".join(out)
 
     def _metadata(self, name: str) -> Field | None:
-        """A field of standard_metadata, if this program has it."""
-        return self.program.fields.get(("standard_metadata", name))
+        """A field of standard metadata, if this program has it: those of P4_14 have some in other headers."""
+        headers = ("standard_metadata", "intrinsic_metadata", "queueing_metadata")
+        return next((self.program.fields[h, name] for h in headers if (h, name) in self.program.fields), None)
 
     def _set_metadata(self, name: str, value: str) -> str:
         """`field = value;`, or nothing if the program does not have the field."""
@@ -289,20 +290,22 @@ class Generator:
     def _metadata_functions(self) -> str:
         """v1model.h's access to standard metadata, of which a program may have only some fields."""
         group, spec = self._metadata("mcast_grp"), self._metadata("egress_spec")
-        if group is None or spec is None:
-            raise ProgramError("standard_metadata has no mcast_grp and egress_spec: not a v1model program")
+        if spec is None:
+            raise ProgramError("standard_metadata has no egress_spec: not a v1model program")
         checksums = self.program.json["checksums"]
-        arrives = self._set_metadata("ingress_global_timestamp", "(int64_t)clock_us()")
-        leaves = self._set_metadata("egress_global_timestamp", "(int64_t)clock_us()")
+        arrives = self._set_metadata("ingress_global_timestamp", "age_us()")
+        leaves = self._set_metadata("egress_global_timestamp", "age_us()")
         if not self.program.uses("ingress_global_timestamp", "egress_global_timestamp"):
             arrives = leaves = ""
-        # A port's queue comes after egress: the queue length at the packet's departure is not known yet.
+        # A port's queue comes after egress. What it holds at the packet's departure is not known yet: as much as now, if
+        # as many come as leave.
         waits = ""
-        if self.program.uses("enq_timestamp", "enq_qdepth", "deq_timedelta"):
+        if self.program.uses("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"):
             waits = "    queue_t queue = queue_ahead(port);\n    (void)queue;\n"
             waits += self._set_metadata("enq_timestamp", "queue.now_us")
             waits += self._set_metadata("enq_qdepth", "queue.frames")
             waits += self._set_metadata("deq_timedelta", "queue.wait_us")
+            waits += self._set_metadata("deq_qdepth", "queue.frames")
         metadata = [h.ref for h in self.program.headers.values() if h.metadata]
         bulky = header_writer.bulky(self.program)
         cleared = "".join(f"    if (!c->h.{n}.valid) memset(&c->h.{n}, 0, sizeof c->h.{n});\n" for n in bulky)
@@ -339,7 +342,7 @@ static void enter_egress(context_t *restrict c, uint32_t port, uint32_t instance
 static void update_checksums(context_t *restrict c) {{
     (void)c;
 {sums("update", True)}}}
-static uint32_t group_of(const context_t *c) {{ return {group.ref}; }}
+static uint32_t group_of(const context_t *c) {{ (void)c; return {"0" if group is None else group.ref}; }}
 static uint32_t spec_of(const context_t *c) {{ return {spec.ref}; }}"""
 
     # ---- what the program starts with -------------------------------------------------------------------------

@@ -41,6 +41,38 @@ KINDS = (
 )
 
 
+def device_data(config: bytes) -> bytes:
+    """The BMv2 JSON in a device config: all of it, or what a p4.tmp.P4DeviceConfig has in its third field.
+
+    Older clients send the latter, as those of p4lang's tutorials. Source: p4lang/PI, proto/p4/tmp/p4config.proto.
+    """
+    wrapped, at = memoryview(config), 0
+    while at < len(wrapped) and not config.lstrip().startswith(b"{"):
+        key, at = _varint(wrapped, at)
+        size, at = _varint(wrapped, at)  # or a value, of a field without a length
+        if key == _DEVICE_DATA:
+            return bytes(wrapped[at : at + size])
+        if key not in (_REASSIGN, _EXTRAS):
+            break
+        at += size if key == _EXTRAS else 0
+    return config
+
+
+_REASSIGN, _EXTRAS, _DEVICE_DATA = 1 << 3, 2 << 3 | 2, 3 << 3 | 2  # keys: field number, wire type
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    """A number of the wire format, and where the next one begins; what is cut short counts as zeros."""
+    value = shift = 0
+    while at < len(data):
+        value |= (data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 0x80:
+            break
+    return value, at
+
+
 class Pipeline:
     """One committed forwarding pipeline config.
 
@@ -59,7 +91,7 @@ class Pipeline:
         crcs: tuple[CrcSetting, ...] = (),
     ) -> None:
         try:
-            program = Program(config.p4_device_config)
+            program = Program(device_data(config.p4_device_config))
             schema = Schema(config.p4info, program, translations(config.p4info))
             self.packets = PacketHeaders(config.p4info, program, schema.names)
             flags = ("-DNF_TRACE",) if trace else ()

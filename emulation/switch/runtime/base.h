@@ -163,3 +163,8 @@ static inline uint64_t clock_us(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
+
+uint64_t nf_started_us = 0;  // the switch did, by this clock
+
+// As programs see the time.
+static inline int64_t age_us(void) { return (int64_t)(clock_us() - nf_started_us); }

@@ -101,7 +101,7 @@ static uint16_t folded(uint32_t sum) {
 
 static queue_t queue_ahead(uint32_t number) {
     uint64_t now = now_ns();
-    queue_t found = {0, (int64_t)(now / 1000), 0};
+    queue_t found = {0, (int64_t)(now / 1000 - nf_started_us), 0};
     const shaper_t *s = number < MAX_PORTS ? &ports[number].shaper : NULL;
     if (s == NULL || s->ns_per_byte == 0) return found;
     found.frames = (uint32_t)s->depth;
