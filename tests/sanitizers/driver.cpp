@@ -250,19 +250,22 @@ void scatter() {
 struct Hosts {
     Multicaster source{"127.0.0.1", 0}, one{"127.0.0.1", 0}, other{"127.0.0.1", 0};
 
+    static End end_of(const Multicaster &host) { return {"127.0.0.1", host.port()}; }
+
     void configure(const ToySwitch &network, std::uint32_t epoch) {
         const Pool pool{0, SLOTS, {}};
-        source.configure(network.end(), header_of(epoch), 0, {{pool, true, {1, 2}}}, of_chunks());
-        one.configure(network.end(), header_of(epoch), 1, {{pool, false, {}}}, of_chunks());
-        other.configure(network.end(), header_of(epoch), 2, {{pool, false, {}}}, of_chunks());
+        const End at_source = end_of(source);
+        source.configure(network.end(), header_of(epoch), 0, {{pool, true, {1, 2}, {end_of(one), end_of(other)}}},
+                         of_chunks());
+        one.configure(network.end(), header_of(epoch), 1, {{pool, false, {}, {at_source}}}, of_chunks());
+        other.configure(network.end(), header_of(epoch), 2, {{pool, false, {}, {at_source}}}, of_chunks());
     }
 };
 
 void multicast() {
     ToySwitch network(1, LOSE_EVERY);
     Hosts hosts;
-    network.multicast({"127.0.0.1", hosts.source.port()},
-                      {{"127.0.0.1", hosts.one.port()}, {"127.0.0.1", hosts.other.port()}});
+    network.multicast(Hosts::end_of(hosts.source), {Hosts::end_of(hosts.one), Hosts::end_of(hosts.other)});
     for (std::uint32_t epoch = 1; epoch <= 2; epoch++) {
         hosts.configure(network, epoch);
         std::vector<std::uint8_t> sent(100000), to_one(sent.size()), to_other(sent.size());
@@ -287,8 +290,7 @@ void drop_multicast_under_way() {
     ToySwitch network(1, LOSE_EVERY);
     std::vector<std::uint8_t> sent(4000000), received(sent.size());
     Hosts hosts;
-    network.multicast({"127.0.0.1", hosts.source.port()},
-                      {{"127.0.0.1", hosts.one.port()}, {"127.0.0.1", hosts.other.port()}});
+    network.multicast(Hosts::end_of(hosts.source), {Hosts::end_of(hosts.one), Hosts::end_of(hosts.other)});
     hosts.configure(network, 1);
     hosts.source.send(0, sent.data(), sent.size());
     hosts.one.receive(0, received.data(), received.size());
