@@ -96,15 +96,14 @@ void Receiver::notice_holes(std::uint64_t position, std::int64_t now) {
 }
 
 // Round trips: from a NACK to its chunk; and from the permission to send to the first chunk that it allowed, if the
-// previous chunk belonged to the same message. Otherwise the source may have had nothing to send. The shortest of
-// several counts: a source also waits for receivers that have lost something.
+// previous chunk belonged to the same message. Otherwise the source may have had nothing to send.
 void Receiver::measure(std::uint64_t position, const Slot &slot, std::int64_t now) {
-    if (slot.asked_ns != 0) round_trip_.measure_shortest(std::max<std::int64_t>(now - slot.asked_ns, 1), now);
+    if (slot.asked_ns != 0) round_trip_.measure(std::max<std::int64_t>(now - slot.asked_ns, 1));
     if (told_ns_ == 0 || position < allowed_) return;
     const auto message = std::find_if(messages_.begin(), messages_.end(),
                                       [position](const Message &each) { return position < each.end; });
     if (message != messages_.end() && message->first < position && position == allowed_ && !slot.asked)
-        round_trip_.measure_shortest(std::max<std::int64_t>(now - told_ns_, 1), now);
+        round_trip_.measure(std::max<std::int64_t>(now - told_ns_, 1));
     told_ns_ = 0;
 }
 

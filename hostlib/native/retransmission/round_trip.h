@@ -22,9 +22,8 @@ public:
         smoothed_ns_ += (rtt_ns - smoothed_ns_) / 8;
     }
 
-    // A result waits for every rank, including one that retransmits a loss, and a source for every receiver. So only
-    // the shortest of many samples counts, once per round trip. Otherwise each rank's timeout would exceed the others',
-    // without limit. Returns
+    // A result waits for every rank, including one that retransmits a loss, so only the shortest of many samples
+    // counts, once per round trip. Otherwise each rank's timeout would exceed the others', without limit. Returns
     // whether the estimate has changed.
     bool measure_shortest(std::int64_t rtt_ns, std::int64_t now_ns) {
         shortest_ns_ = samples_++ == 0 ? rtt_ns : std::min(shortest_ns_, rtt_ns);
