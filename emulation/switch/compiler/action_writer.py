@@ -14,6 +14,11 @@ from emulation.switch.compiler.loop_folding import fold
 Parameters = list[dict[str, Any]]
 
 
+def _combined(op: str, parameters: Parameters) -> dict[str, Any]:
+    """The expression of two operands."""
+    return {"type": "expression", "value": {"op": op, "left": parameters[0], "right": parameters[1]}}
+
+
 class PrimitiveWriter:
     """Generates the actions of one program."""
 
@@ -22,10 +27,10 @@ class PrimitiveWriter:
         self.counters = {c["name"]: c for c in program.counters}
         self.meters = {m["name"]: m for m in program.meters}
         self.writers: dict[str, Callable[[Parameters, Action], list[str]]] = {
-            "assign": lambda g, a: [assign(self._place(g[0], a), self._code(g[1], a))],
-            "modify_field": lambda g, a: [assign(self._place(g[0], a), self._code(g[1], a))],
-            "add_to_field": lambda g, a: self._change("+", g, a),
-            "subtract_from_field": lambda g, a: self._change("-", g, a),
+            "assign": self._assign,
+            "modify_field": self._assign,
+            "add_to_field": lambda g, a: self._assign([g[0], _combined("+", g)], a),
+            "subtract_from_field": lambda g, a: self._assign([g[0], _combined("-", g)], a),
             "assign_VL": self._assign_varbit,
             "assign_header": self._assign_header,
             "assign_union": self._assign_union,
@@ -98,10 +103,8 @@ class PrimitiveWriter:
             raise ProgramError(f"the primitive {op} is not supported")
         return self.writers[op](parameters, action)
 
-    def _change(self, op: str, parameters: Parameters, action: Action) -> list[str]:
-        """Add to a field, or subtract from it."""
-        expression = {"type": "expression", "value": {"op": op, "left": parameters[0], "right": parameters[1]}}
-        return [assign(self._place(parameters[0], action), self._code(expression, action))]
+    def _assign(self, parameters: Parameters, action: Action) -> list[str]:
+        return [assign(self._place(parameters[0], action), self._code(parameters[1], action))]
 
     # ---- headers ----------------------------------------------------------------------------------------------
 

@@ -478,9 +478,10 @@ class Program:
 
     def _actions_of(self, table: dict[str, Any]) -> dict[str, int]:
         """A table's actions and their numbers, which older compilers did not give: names were unique then."""
+        if "action_ids" in table:
+            return dict(zip(table["actions"], table["action_ids"], strict=True))
         numbers = {action.name: action.id for action in self.actions}
-        named = [numbers[name] for name in table["actions"]]
-        return dict(zip(table["actions"], table.get("action_ids", named), strict=True))
+        return {name: numbers[name] for name in table["actions"]}
 
     def field(self, target: list[str]) -> Field:
         """The field that a JSON reference names; `$valid$` is a one-bit field of every header."""

@@ -46,8 +46,10 @@ def device_data(config: bytes) -> bytes:
 
     Older clients send the latter, as those of p4lang's tutorials. Source: p4lang/PI, proto/p4/tmp/p4config.proto.
     """
+    if config.lstrip().startswith(b"{"):
+        return config
     wrapped, at = memoryview(config), 0
-    while at < len(wrapped) and not config.lstrip().startswith(b"{"):
+    while at < len(wrapped):
         key, at = _varint(wrapped, at)
         size, at = _varint(wrapped, at)  # or a value, of a field without a length
         if key == _DEVICE_DATA:
