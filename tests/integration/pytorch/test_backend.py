@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,23 +22,11 @@ from hostlib.launch.fork_server import ForkServer
 from hostlib.pytorch.backend import NetfoldProcessGroup
 from hostlib.strategies import strategy
 from hostlib.system.plugins import Registry
-from tests.conftest import ROOT, Fabric, running_fabric
-from tests.forked import Ranks, loaded
+from tests.conftest import ROOT, Fabric
+from tests.forked import Ranks
 
 SCRIPT = Path(__file__).with_name("backend_ranks.py")
 PATIENCE_S = 100.0
-
-
-@pytest.fixture(scope="module")
-def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    with running_fabric(tmp_path_factory.mktemp("fabric")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with loaded() as started:
-        yield started
 
 
 def torchrun(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

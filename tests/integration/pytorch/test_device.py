@@ -13,15 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Fabric, running_fabric
+from tests.conftest import Fabric
 from tests.device_run import PATIENCE_S, SCRIPT, ended, wait_for
 from tests.forked import Ranks, loaded
-
-
-@pytest.fixture(scope="module")
-def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    with running_fabric(tmp_path_factory.mktemp("fabric")) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hostlib.launch.fork_server import ForkServer
-from tests.conftest import Fabric, running_fabric
-from tests.forked import Ranks, loaded
+from tests.conftest import Fabric
+from tests.forked import Ranks
 
 SCRIPT = Path(__file__).with_name("differing_ranks.py")
 PATIENCE_S = 100.0
-
-
-@pytest.fixture(scope="module")
-def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    with running_fabric(tmp_path_factory.mktemp("fabric")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with loaded() as started:
-        yield started
 
 
 @pytest.mark.parametrize("difference", ["length", "dtype", "average"])

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from hostlib.launch.fork_server import ForkServer
 from hostlib.protocol.openings import TensorCut
 from hostlib.protocol.slots import POOLS_OF_STREAMS, SLOTS_PER_POOL, slots_of_stream
 from hostlib.pytorch.group_collectives import LEAST_BYTES
-from tests.conftest import Fabric, running_fabric
-from tests.forked import Ranks, loaded
+from tests.conftest import Fabric
+from tests.forked import Ranks
 
 SCRIPT = Path(__file__).with_name("fsdp_ranks.py")
 RANKS, STEPS = 4, 4
@@ -26,18 +25,6 @@ LONG = 100  # steps, in which a switch is started again
 PACKET_BYTES = 1024  # of values
 CUT = TensorCut(PACKET_BYTES // 4, slots_of_stream(RANKS, SLOTS_PER_POOL // POOLS_OF_STREAMS), 1, RANKS)  # of a shard
 PATIENCE_S = 100.0
-
-
-@pytest.fixture(scope="module")
-def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    with running_fabric(tmp_path_factory.mktemp("fabric")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with loaded() as started:
-        yield started
 
 
 def trained(

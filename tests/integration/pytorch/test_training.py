@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,13 @@ import pytest
 import torch
 
 from hostlib.launch.fork_server import ForkServer
-from tests.conftest import Fabric, running_fabric
-from tests.forked import Ranks, loaded
+from tests.conftest import Fabric
+from tests.forked import Ranks
 
 SCRIPT = Path(__file__).with_name("training_ranks.py")
 PATIENCE_S = 110.0
 TIMEOUT_S = 3.0  # training_ranks.py gives it to init_process_group
 MECHANISMS = ("inagg+mcast", "ring")
-
-
-@pytest.fixture(scope="module")
-def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    with running_fabric(tmp_path_factory.mktemp("fabric")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with loaded() as started:
-        yield started
 
 
 def seen_by_ranks(

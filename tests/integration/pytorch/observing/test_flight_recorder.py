@@ -8,7 +8,6 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,12 @@ import netfold
 from hostlib.errors import HostlibError
 from hostlib.launch.fork_server import ForkServer
 from hostlib.pytorch.flight_recorder import DEFAULT_FILE, flight_recorder
-from tests.conftest import Fabric, running_fabric
-from tests.forked import Ranks, loaded
+from tests.conftest import Fabric
+from tests.forked import Ranks
 
 SCRIPT = Path(__file__).with_name("flight_ranks.py")
 PATIENCE_S = 100.0
 MECHANISMS = ("inagg+mcast", "ring")
-
-
-@pytest.fixture(scope="module")
-def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    with running_fabric(tmp_path_factory.mktemp("fabric")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with loaded() as started:
-        yield started
 
 
 def recorded(forks: ForkServer, fabric: Fabric, folder: Path, mechanism: str, what: str, size: int = 100) -> Path:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hostlib.launch.fork_server import ForkServer
-from tests.forked import Ranks, loaded
+from tests.forked import Ranks
 
 SCRIPT = Path(__file__).with_name("profiler_ranks.py")
 PATIENCE_S = 100.0
 PARAMETERS = 10  # of the model
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with loaded() as started:
-        yield started
 
 
 def entries(path: Path, of: str) -> list[dict[str, Any]]:
