@@ -64,8 +64,11 @@ void Links::depart(std::uint32_t id, std::int32_t l, std::int32_t next, Time end
     LinkState &link = link_[l];
     const Job &job = model_.jobs[m.state->job];
     if (takes_turns(m)) return queue(id, l);
-    if (m.first && job.order == Order::priority && (link.free > events_.now() || !link.waiting.empty())) {
-        link.waiting.push_back({model_.tensors[m.state->tensor].layer, sequence_++, id, end});
+    const bool ordered =
+        m.first && (job.order == Order::priority || (to_fabric(m) && model_.tensors[m.state->tensor].lane > 0));
+    if (ordered && (link.free > events_.now() || !link.waiting.empty())) {
+        const std::int32_t layer = job.order == Order::priority ? model_.tensors[m.state->tensor].layer : 0;
+        link.waiting.push_back({is_chunk(m) ? -1 : layer, sequence_++, id, end});
         std::push_heap(link.waiting.begin(), link.waiting.end(), goes_later);
         if (!link.woken) {
             link.woken = true;
@@ -80,6 +83,12 @@ void Links::depart(std::uint32_t id, std::int32_t l, std::int32_t next, Time end
 bool Links::takes_turns(const Message &m) const {
     return model_.settings.turn_bytes > 0 && m.first && m.target >= 0
            && !model_.nodes[m.state->program->nodes[m.target]].is_switch;
+}
+
+// Words for the fabric to multicast: they go ahead of a host's other packets.
+bool Links::is_chunk(const Message &m) const {
+    const Program &p = *m.state->program;
+    return to_fabric(m) && m.target >= 0 && !p.ops[m.target_op].aggregate;
 }
 
 // Frames of the slot protocol, from a host.
@@ -376,24 +385,19 @@ void Links::wake(std::int32_t l) {
     LinkState &link = link_[l];
     link.woken = false;
     for (const std::int32_t line : std::exchange(link.requested, {})) hand_over(l, line);
-    if (!link.turns.empty()) {
-        if (!turn(l) || link.turns.empty()) return;
-        link.woken = true;
-        return events_.push(link.free, woken_event, 0, static_cast<std::uint32_t>(l));
+    const bool express = !link.waiting.empty() && link.waiting.front().priority < 0;
+    const bool took = !express && !link.turns.empty() && turn(l);
+    if (!took && !link.waiting.empty()) {
+        std::pop_heap(link.waiting.begin(), link.waiting.end(), goes_later);
+        const Waiting next = link.waiting.back();
+        link.waiting.pop_back();
+        transmit(next.message, l, model_.nodes[messages_[next.message].at].parent, next.end);
+    } else if (!took) {
+        return;
     }
-    if (link.waiting.empty()) return;
-    std::pop_heap(link.waiting.begin(), link.waiting.end(), goes_later);
-    const Waiting next = link.waiting.back();
-    link.waiting.pop_back();
-    auto rest = std::move(link.waiting);
-    link.waiting.clear();
-    const std::int32_t to = model_.nodes[messages_[next.message].at].parent;
-    depart(next.message, l, to, next.end);
-    link.waiting = std::move(rest);
-    if (!link.waiting.empty()) {
-        link.woken = true;
-        events_.push(link.free, woken_event, 0, static_cast<std::uint32_t>(l));
-    }
+    if (link.waiting.empty() && link.turns.empty()) return;
+    link.woken = true;
+    events_.push(link.free, woken_event, 0, static_cast<std::uint32_t>(l));
 }
 
 }  // namespace netfold::simulation

@@ -101,6 +101,7 @@ private:
     void hand_over(std::int32_t link, std::int32_t line);
     void wake_at(std::int32_t link, Time at);
     void nudge(std::int32_t link, Time at);
+    bool is_chunk(const Message &message) const;
     bool to_fabric(const Message &message) const;
     Window &window(const Message &message);
     void queue(std::uint32_t id, std::int32_t link);

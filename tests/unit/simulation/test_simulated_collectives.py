@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import netfold
@@ -11,9 +12,10 @@ from hostlib.schedules.schedule import is_host, link_elements
 from simulation.errors import SimulationError
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, only
-from simulation.simulator.workload import of_size
+from simulation.simulator.workload import Tensor, Workload, of_size
 from tests.unit.simulation.plain_player import PlainPlayer
 
+MS = 1_000_000
 RATE = 1e9
 SIZE = 4 * 8 * 8 * 3 * 3 * 1000  # whose pieces are whole elements
 DONE = [(name, collective) for name, m in registered().items() if m.build is not None for collective in m.collectives]
@@ -79,3 +81,19 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         netfold.predict(None, "ring", collective="gather")
     with pytest.raises(SimulationError, match="--collective broadcast is of a bare tensor: --size is legal beside it"):
         netfold.predict("lenet", "ring", collective="broadcast")
+
+
+def test_chunks_overtake_the_sums_that_wait_at_their_host() -> None:
+    """As SO_PRIORITY has it: hosts wait for gathered weights, and for sums only at the end."""
+    tensors = (
+        Tensor("sums", 12 * 10**6, 0, 0, 0, collective=Collective.REDUCE_SCATTER),
+        Tensor("weights", 4 * 10**6, 1, 0, 1, collective=Collective.ALL_GATHER),
+    )
+    # Sums leave from 2 ms on, three messages of 3 ms; weights are asked for at 3 ms, a message of 1 ms.
+    steps = np.array([[MS, MS, MS]], np.int64)
+    work = Workload(tensors, np.array([MS], np.int64), steps, ((0,), (), ()), gathers=((1, 3, 3),))
+    outcome, _ = only(Network(8e9), Job(work, find("inagg+mcast"), 4, bare=True))
+    sums_ns, weights_ns = outcome.delivered_ns[1]
+    # They leave behind the first message. A rank gets three of them, and its sum at the latest behind those.
+    assert (2 + 3 + 3) * MS <= weights_ns <= (2 + 3 + 3 + 3) * MS
+    assert sums_ns == (2 + 3 * 3 + 1) * MS
