@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,13 +18,35 @@ from hostlib.text import option_types as types
 from hostlib.text.common_options import faults
 
 
-@click.command(cls=Command, renamed={"--rate": "--bandwidth", "--trace": "--trace-packets", "--udp-ports": "--ports"})
+class SwitchCommand(Command):
+    """`--like-bmv2` first: the other command's options follow."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args[:1] == [LIKE_BMV2]:
+            from emulation.simple_switch import simple_switch
+
+            return simple_switch.make_context(f"{info_name} {LIKE_BMV2}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+LIKE_BMV2 = "--like-bmv2"
+
+
+@click.command(
+    cls=SwitchCommand, renamed={"--rate": "--bandwidth", "--trace": "--trace-packets", "--udp-ports": "--ports"}
+)
 @click.option(
     "--program",
     type=types.EXISTING_FILE,
     help="P4 program to start with, as BMv2 JSON [default: a controller pushes one over P4Runtime].",
 )
-@click.option("--p4info", type=types.EXISTING_FILE, help="The program's P4Info, in text format.")
+@click.option(
+    "--p4info",
+    type=types.EXISTING_FILE,
+    help="The program's P4Info, in text format [default: controllers find no program].",
+)
 @click.option(
     "--p4rt",
     type=types.ADDRESS_PORT,
@@ -41,6 +64,11 @@ from hostlib.text.common_options import faults
 )
 @click.option("--port", "ports", type=types.PORT, multiple=True, help=f"{port_help()} Repeat for more ports.")
 @click.option("--ports", "udp_ports", type=types.N, default=0, help="Make ports 1 to N on free UDP ports of 127.0.0.1.")
+@click.option(
+    LIKE_BMV2,
+    is_flag=True,
+    help="Comes first: what follows are the options of BMv2's simple_switch_grpc, as `netfold-simple-switch` takes them.",
+)
 @click.option("--trace-packets", "trace", is_flag=True, help="Print on standard error what happens to each packet.")
 @click.option(
     "--cpu-port",
@@ -80,6 +108,20 @@ from hostlib.text.common_options import faults
     show_default=True,
     help="Size of a burst that may leave faster than the bandwidth, after a pause.",
 )
+@click.option(
+    "--priority-queues",
+    type=types.Whole(1, 8),
+    default=8,
+    show_default=True,
+    help="Queues of each port with a bandwidth. The program's standard_metadata.priority says which one a frame joins; the "
+    "highest goes first, and where there is no such queue the frame is dropped.",
+)
+@click.option(
+    "--pcap",
+    "captures",
+    type=types.FOLDER,
+    help="Write the frames of each port to NAME_in.pcap and NAME_out.pcap in this folder.",
+)
 @faults("--loss", "--duplicate", "--reorder", "--corrupt")
 @click.option("--seed", type=types.SEED, default=0, show_default=True, help="Seed of the faults.")
 @click.option(
@@ -106,6 +148,7 @@ def switch(
     certificates: Path | None,
     ports: tuple[str, ...],
     udp_ports: int,
+    like_bmv2: bool,
     cpu_port: int,
     trace: bool,
     crcs: tuple[str, ...],
@@ -119,6 +162,8 @@ def switch(
     reorder: float,
     corrupt: float,
     seed: int,
+    priority_queues: int,
+    captures: Path | None,
     ready_file: Path | None,
     exit_when_idle: float | None,
     stats_every: float | None,
@@ -151,6 +196,7 @@ def switch(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from emulation.switch.compiler.crc import CrcSetting
     from emulation.switch.daemon import SwitchConfig, run_switch
+    from emulation.switch.p4runtime.tls import Tls
     from emulation.switch.ports.port_spec import (
         HIGHEST_PORT,
         Endpoint,
@@ -163,8 +209,10 @@ def switch(
     from emulation.switch.ports.registry import parse_port
     from emulation.switch.ports.udp import UdpSocket
 
-    if (program is None) != (p4info is None):
-        raise click.UsageError("--program and --p4info belong together")
+    if like_bmv2:
+        raise click.UsageError(f"{LIKE_BMV2} comes first, before all other options")
+    if program is None and p4info is not None:
+        raise click.UsageError("--p4info is of a --program")
     asked_faults = Faults(loss, duplicate, reorder, seed, corrupt)
     shape = Shape(
         None if rate is None else parse_rate(rate),
@@ -194,7 +242,9 @@ def switch(
             trace=trace,
             crcs=tuple(map(CrcSetting.parse, crcs)),
             report_every_s=stats_every,
-            certificates=None if certificates is None else CertificateFolder(certificates),
+            tls=None if certificates is None else Tls.of(CertificateFolder(certificates)),
+            captures=captures,
+            priorities=priority_queues,
         ),
         lambda counted: _print_line(json.dumps(counted)),
         (lambda ready: _print_line(json.dumps(ready))) if as_json else None,

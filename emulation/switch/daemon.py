@@ -16,13 +16,16 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from emulation.errors import PortError
+from emulation.switch.compiler.bmv2_json import Program
 from emulation.switch.compiler.cc import require_compiler
 from emulation.switch.compiler.crc import CrcSetting
-from emulation.switch.p4runtime.pipeline import Pipeline, load_config
+from emulation.switch.dataplane import MOST_PRIORITIES, Dataplane
+from emulation.switch.p4runtime.pipeline import Pipeline, compiled, load_config
 from emulation.switch.p4runtime.server import SwitchService, serve
+from emulation.switch.p4runtime.tls import Tls
+from emulation.switch.ports.capture import captures
 from emulation.switch.ports.open_port import OpenPort, open_ports
 from emulation.switch.ports.port_spec import Endpoint, PortSpec
-from hostlib.system.certificate_folder import CertificateFolder
 from hostlib.system.process import write_whole
 from hostlib.system.user_file import read_bytes, read_text
 
@@ -37,11 +40,14 @@ class SwitchConfig:
 
     Attributes:
         destination: destination address in rebuilt headers of UDP ports; None for each port's own address.
+        p4info: without it a program runs from the start, and controllers find none until they set one.
         trace: log the processing of each packet to standard error.
         cpu_port: its output goes to the controllers, and their packet-outs enter by it; 0 for none.
         exit_when_idle_s: exit after this time without controllers and packets; None for never.
         crcs: parameters of custom CRCs, for any program.
-        certificates: for P4Runtime over TLS; None speaks plain text.
+        tls: of P4Runtime; None speaks plain text.
+        captures: folder for each port's frames in files; see ports/capture.py.
+        priorities: queues of a port with a rate; see Dataplane.attach.
         report_every_s: interval of reports of the ports' and program's counters, while there is a program; None for
             none.
     """
@@ -58,7 +64,9 @@ class SwitchConfig:
     trace: bool = False
     crcs: tuple[CrcSetting, ...] = ()
     report_every_s: float | None = None
-    certificates: CertificateFolder | None = None
+    tls: Tls | None = None
+    captures: Path | None = None
+    priorities: int = MOST_PRIORITIES
 
 
 class _Interrupted(BaseException):
@@ -91,6 +99,42 @@ class _Stopping:
         return None
 
 
+class _Running:
+    """The program whose packets are processed, if there is one.
+
+    Args:
+        attach: gives a program the ports. Raises PortError: it cannot have them.
+    """
+
+    def __init__(self, attach: Callable[[Dataplane], None]) -> None:
+        self._attach = attach
+        self._dataplane: Dataplane | None = None
+
+    def replace(self, new: Dataplane) -> None:
+        """Run this program instead. Raises PortError: it cannot have the ports; then none runs."""
+        self.close()
+        self._attach(new)
+        new.start()
+        self._dataplane = new
+
+    def close(self) -> None:
+        if self._dataplane is not None:
+            self._dataplane.close()
+            self._dataplane = None
+
+    def activity(self) -> int:
+        """A number that changes while packets arrive."""
+        running = self._dataplane
+        return 0 if running is None else running.activity()
+
+    def report(self, config: SwitchConfig, report: Callable[[dict[str, Any]], None]) -> None:
+        """Report the counters, if a program runs."""
+        running = self._dataplane
+        counted = None if running is None else running.statistics([spec.number for spec in config.ports])
+        if counted is not None:
+            report({"time_s": round(time.time(), 3), **counted})
+
+
 def run_switch(
     config: SwitchConfig,
     report: Callable[[dict[str, Any]], None] = lambda counted: None,
@@ -112,30 +156,38 @@ def run_switch(
         ports = open_ports(config.ports, SPARE_FILES)
         for port in ports:
             stack.callback(port.close)
-
-        def replace(new: Pipeline, old: Pipeline | None) -> None:
-            if old is not None:
-                old.dataplane.close()
-            new.dataplane.attach(ports, config.destination)
-            new.dataplane.start()
-
-        service = SwitchService(config.device_id, replace, config.cpu_port, config.trace, config.crcs)
+        files = captures(config.captures, ports)
+        for each in files:
+            stack.callback(each.close)
+        running = _Running(lambda new: new.attach(ports, config.destination, files, config.priorities))
+        stack.callback(running.close)
+        service = SwitchService(
+            config.device_id,
+            lambda new, old: running.replace(new.dataplane),
+            config.cpu_port,
+            config.trace,
+            config.crcs,
+        )
         stack.callback(service.close)
-        if config.program is not None and config.p4info is not None:
+        if config.program is not None:
             load = partial(_load, config.program, config.p4info, config.trace, config.crcs)
-            if (pipeline := stopping.interruptible(load)) is None:
+            if (loaded := stopping.interruptible(load)) is None:
                 return
-            service.commit(pipeline)
-        server, p4rt_port = serve(service, str(config.p4rt), config.certificates)
+            if isinstance(loaded, Pipeline):
+                service.commit(loaded)
+            else:
+                loaded.cpu_port(config.cpu_port)
+                running.replace(loaded)
+        server, p4rt_port = serve(service, str(config.p4rt), config.tls)
         stack.callback(lambda: server.stop(grace=0.2).wait())
         if config.ready_file is not None:
             stack.callback(config.ready_file.unlink, missing_ok=True)
             write_whole(config.ready_file, _ready(config, ports, p4rt_port))
         if announce is not None:
             announce(_ready(config, ports, p4rt_port))
-        _wait(stopping.event, service, config, report)
+        _wait(stopping.event, service, running, config, report)
         if config.report_every_s is not None:
-            _report(service, config, report)
+            running.report(config, report)
 
 
 def _ready(config: SwitchConfig, ports: Sequence[OpenPort], p4rt_port: int) -> dict[str, Any]:
@@ -153,15 +205,22 @@ def _ready(config: SwitchConfig, ports: Sequence[OpenPort], p4rt_port: int) -> d
     }
 
 
-def _load(program: Path, p4info: Path, trace: bool, crcs: tuple[CrcSetting, ...]) -> Pipeline:
+def _load(program: Path, p4info: Path | None, trace: bool, crcs: tuple[CrcSetting, ...]) -> Pipeline | Dataplane:
+    """A program from its files; without P4Info, nothing that a controller could write to."""
     try:
+        if p4info is None:
+            return compiled(Program(read_bytes(program)), trace, crcs)
         return Pipeline(load_config(read_bytes(program), read_text(p4info)), trace, crcs)
     except (OSError, UnicodeDecodeError) as error:
-        raise PortError(f"cannot read {program} and {p4info}: {error}") from error
+        raise PortError(f"cannot read {program}{'' if p4info is None else f' and {p4info}'}: {error}") from error
 
 
 def _wait(
-    stopping: threading.Event, service: SwitchService, config: SwitchConfig, report: Callable[[dict[str, Any]], None]
+    stopping: threading.Event,
+    service: SwitchService,
+    running: _Running,
+    config: SwitchConfig,
+    report: Callable[[dict[str, Any]], None],
 ) -> None:
     last_activity, idle_since = -1, time.monotonic()
     every_s = config.report_every_s or math.inf
@@ -170,17 +229,9 @@ def _wait(
         now = time.monotonic()
         if now >= report_at:
             report_at = max(report_at + every_s, now)
-            _report(service, config, report)
-        running = service.pipeline
-        activity = running.dataplane.activity() if running is not None else 0
+            running.report(config, report)
+        activity = running.activity()
         if service.streams > 0 or activity != last_activity:
             last_activity, idle_since = activity, now
         elif config.exit_when_idle_s is not None and now - idle_since > config.exit_when_idle_s:
             return
-
-
-def _report(service: SwitchService, config: SwitchConfig, report: Callable[[dict[str, Any]], None]) -> None:
-    running = service.pipeline
-    counted = running.dataplane.statistics([spec.number for spec in config.ports]) if running is not None else None
-    if counted is not None:
-        report({"time_s": round(time.time(), 3), **counted})

@@ -19,6 +19,7 @@ import numpy as np
 
 from emulation.errors import CompilerError, SwitchMemoryError
 from emulation.switch.compiler.bmv2_json import WORD, Program, Register, in_words, words
+from emulation.switch.ports.capture import Capture
 from emulation.switch.ports.open_port import OpenPort
 from emulation.switch.ports.port_spec import Endpoint
 
@@ -50,6 +51,7 @@ LOSSES = (
     "no_memory",  # frames that should have been queued, and recirculated packets, when memory ran out
 )
 CAPTURED_BYTES = 1 << 20
+MOST_PRIORITIES = 8  # of runtime/shape.h: v1model's priorities have three bits
 # Kinds of message from the data plane, of runtime.h: a digest's words, a frame for the CPU port.
 TOLD_DIGEST, TOLD_PACKET = 1, 2
 
@@ -107,8 +109,20 @@ class Dataplane:
         self._dirty: set[int] = set()
         self._ports: tuple[OpenPort, ...] = ()
 
-    def attach(self, ports: Sequence[OpenPort], destination: Endpoint | None) -> None:
-        """Attach the ports to the program; `destination` is the address in rebuilt headers, else each port's own.
+    def attach(
+        self,
+        ports: Sequence[OpenPort],
+        destination: Endpoint | None,
+        captures: Sequence[Capture] = (),
+        priorities: int = MOST_PRIORITIES,
+    ) -> None:
+        """Attach the ports to the program.
+
+        Args:
+            destination: the address in rebuilt headers; None for each port's own.
+            captures: what the program writes of the ports' frames.
+            priorities: queues of a port with a rate; a frame of priority p joins number p, and is dropped if there is
+                none.
 
         Raises:
             PortError: out of memory.
@@ -116,6 +130,9 @@ class Dataplane:
         self._ports = tuple(ports)  # Their memory holds the output queues.
         for port in ports:
             port.attach(self._lib, destination)
+        for capture in captures:
+            capture.attach(self._lib)
+        self._lib.nf_priorities(ctypes.c_uint32(priorities))
 
     def start(self) -> None:
         """Start to process packets."""

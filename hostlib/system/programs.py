@@ -1,4 +1,4 @@
-"""Entry points of the five commands. Each imports its command under its own handling of Ctrl-C."""
+"""Entry points of the commands. Each imports its command under its own handling of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ def emulation() -> None:
 
 def controller() -> None:
     _run("controller.cli")
+
+
+def simple_switch() -> None:
+    _run("emulation.simple_switch")
 
 
 def _run(module: str) -> None:

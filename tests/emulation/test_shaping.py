@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import time
 from collections.abc import Iterator
@@ -199,6 +200,48 @@ def test_a_program_sees_the_queue_that_its_packet_will_wait_in() -> None:
     ((_, left),) = with_no_rate.process(1, bytes(1000))
     with_no_rate.close()
     assert struct.unpack_from(">4I", left)[1:] == (0, 0, 0)
+
+
+def _with_priorities() -> Program:
+    """tests/data/queue.p4, whose first 32 bits are the packet's priority, too."""
+    described = json.loads((ROOT / "tests" / "data" / "queue.json").read_bytes())
+    (ingress,) = (each for each in described["actions"] if each["name"] == "queue22")
+    first = {"type": "field", "value": ["queue", "enq_timestamp"]}
+    masked = {"op": "&", "left": first, "right": {"type": "hexstr", "value": "0x7"}}
+    value = {"type": "expression", "value": {"type": "expression", "value": masked}}
+    priority = {"type": "field", "value": ["standard_metadata", "priority"]}
+    ingress["primitives"].append({"op": "assign", "parameters": [priority, value]})
+    return Program(json.dumps(described).encode())
+
+
+def test_the_highest_priority_leaves_first_and_others_in_their_order() -> None:
+    """Ten milliseconds each at 800 kbit/s; the packets of a priority that has no queue are dropped."""
+    program = _with_priorities()
+    library = compile_program(Generator(program).generate())
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(host()) for _ in range(2))
+        address, port = second.getsockname()
+        wires = ["1=wire:127.0.0.1:0", f"2=wire:127.0.0.1:0,{address}:{port},bandwidth=800kbit,queue=6"]
+        ports = open_ports([parse_port(text) for text in wires])
+        for each in ports:
+            stack.callback(each.close)
+        dataplane = Dataplane(library, program)
+        stack.callback(dataplane.close)
+        dataplane.attach(ports, None, priorities=4)
+        dataplane.start()
+        sent = [0, 0, 0, 2, 3, 2, 4, 7, 1, 3, *[0] * 6]
+        with dataplane.writing():  # They wait together.
+            for n, priority in enumerate(sent):
+                first.sendto(struct.pack(">I12xI", priority, n) + bytes(980), ports[0].socket.getsockname())
+        arrived = [data for _, data in receive(second, 12) if data]
+        counted = dataplane.port_stats(2)
+    order = [struct.unpack_from(">I", data, 16)[0] for data in arrived]
+    # The link was free for the first. Six of priority 0 may be there, with the one that leaves.
+    assert order == [0, 4, 9, 3, 5, 8, 1, 2, 10, 11, 12]
+    assert (counted["queue_dropped"], counted["queue_depth"]) == (5, 0)
+    waits = {n: struct.unpack_from(">8xI", data)[0] for n, data in zip(order, arrived, strict=True)}
+    # What a packet sees ahead leaves before it. It cannot see who will overtake it.
+    assert 15_000 < waits[9] <= 20_000 and 5_000 < waits[3] <= 10_000
 
 
 def test_a_switch_with_nothing_to_do_sleeps() -> None:

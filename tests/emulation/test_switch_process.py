@@ -71,8 +71,8 @@ class Controller:
         request.election_id.low = self.election
         self.stub.Write(request)
 
-    def config(self, action: int, program: bytes | None = None) -> None:
-        request = CONFIG(device_id=1, action=action)
+    def config(self, action: int, program: bytes | None = None, device_id: int = 1) -> None:
+        request = CONFIG(device_id=device_id, action=action)
         request.election_id.low = self.election
         if program is not None:
             request.config.p4_device_config = program

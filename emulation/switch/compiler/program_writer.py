@@ -301,7 +301,7 @@ class Generator:
         # as many come as leave.
         waits = ""
         if self.program.uses("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"):
-            waits = "    queue_t queue = queue_ahead(port);\n    (void)queue;\n"
+            waits = "    queue_t queue = queue_ahead(port, priority_of(c));\n    (void)queue;\n"
             waits += self._set_metadata("enq_timestamp", "queue.now_us")
             waits += self._set_metadata("enq_qdepth", "queue.frames")
             waits += self._set_metadata("deq_timedelta", "queue.wait_us")
@@ -316,6 +316,7 @@ class Generator:
             flag = "true" if kind == "update" else "false"
             return "".join(f"    {checksum_name(c)}(c, {flag});\n" for c in checksums if c.get(kind, default))
 
+        priority = self._metadata("priority") if self.program.uses("priority") else None
         return f"""\
 // Of a context, from its start and in cache lines: what egress may change.
 enum {{ EGRESS_LINES = ({header_writer.kept(self.program)} + sizeof(line_t) - 1) / sizeof(line_t) }};
@@ -334,6 +335,7 @@ static void reset_metadata(context_t *restrict c) {{
 static void set_kind(context_t *restrict c, uint32_t kind) {{
     (void)c; (void)kind;
 {self._set_metadata("instance_type", "kind")}}}
+static uint32_t priority_of(const context_t *c) {{ (void)c; return {"0" if priority is None else priority.ref}; }}
 static void enter_egress(context_t *restrict c, uint32_t port, uint32_t instance) {{
     (void)port; (void)instance;
 {self._set_metadata("egress_port", "port")}{self._set_metadata("egress_rid", "instance")}\

@@ -75,6 +75,15 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     return value, at
 
 
+def compiled(program: Program, trace: bool, crcs: tuple[CrcSetting, ...]) -> Dataplane:
+    """A program, ready to run; arguments as Pipeline's.
+
+    Raises:
+        EmulationError: the switch cannot run it.
+    """
+    return Dataplane(compile_program(Generator(program, crcs).generate(), ("-DNF_TRACE",) if trace else ()), program)
+
+
 class Pipeline:
     """One committed forwarding pipeline config.
 
@@ -96,8 +105,7 @@ class Pipeline:
             program = Program(device_data(config.p4_device_config))
             schema = Schema(config.p4info, program, translations(config.p4info))
             self.packets = PacketHeaders(config.p4info, program, schema.names)
-            flags = ("-DNF_TRACE",) if trace else ()
-            dataplane = Dataplane(compile_program(Generator(program, crcs).generate(), flags), program)
+            dataplane = compiled(program, trace, crcs)
         except RequestError:
             raise
         except SwitchMemoryError as error:

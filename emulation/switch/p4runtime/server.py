@@ -26,7 +26,7 @@ from emulation.switch.p4runtime.pipeline import Pipeline
 from emulation.switch.p4runtime.roles import RoleConfig, p4_id
 from emulation.switch.p4runtime.status import RequestError, invalid
 from emulation.switch.p4runtime.stream import Arbiter, Client, stream_error
-from hostlib.system.certificate_folder import CertificateFolder
+from emulation.switch.p4runtime.tls import Tls
 
 P4RUNTIME_VERSION = "1.4.0"
 VERIFY = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY
@@ -422,16 +422,14 @@ def _abort_with_details(context: grpc.ServicerContext, errors: list[p4runtime_pb
     context.abort(grpc.StatusCode.UNKNOWN, first)
 
 
-def serve(
-    service: SwitchService, address: str, certificates: CertificateFolder | None = None
-) -> tuple[grpc.Server, int]:
+def serve(service: SwitchService, address: str, tls: Tls | None = None) -> tuple[grpc.Server, int]:
     """Listen on ADDRESS:PORT (port 0: any); returns (the server, its port).
 
     Args:
-        certificates: for TLS, to clients with a certificate of the same authority only; None speaks plain text.
+        tls: None speaks plain text.
 
     Raises:
-        PortError: the address is taken.
+        PortError: the address is taken, or a certificate cannot be read.
     """
     # Port reuse would let two switches listen on one address, each receiving some of the calls.
     server = grpc.server(
@@ -440,13 +438,7 @@ def serve(
     )
     p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(service, server)
     try:
-        if certificates is None:
-            port = server.add_insecure_port(address)
-        else:
-            pair = (certificates.server.key.read_bytes(), certificates.server.certificate.read_bytes())
-            authority = certificates.authority.read_bytes()
-            credentials = grpc.ssl_server_credentials([pair], authority, require_client_auth=True)
-            port = server.add_secure_port(address, credentials)
+        port = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, tls.credentials())
     except RuntimeError:
         port = 0
     if port == 0:

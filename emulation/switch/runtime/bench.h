@@ -6,9 +6,10 @@
 
 #include "v1model.h"
 
-static void discard(void *to, uint32_t port, const uint8_t *frame, uint32_t bytes) {
+static void discard(void *to, uint32_t port, uint32_t priority, const uint8_t *frame, uint32_t bytes) {
     (void)to;
     (void)port;
+    (void)priority;
     (void)frame;
     (void)bytes;
 }

@@ -51,7 +51,10 @@ void nf_close(void) {
     if (wake >= 0) close(wake);
     heap_free();
     for (uint32_t i = 0; i < MAX_PORTS; i++)
-        if (ports[i].kind != NULL) ports[i].kind->close(&ports[i]);
+        if (ports[i].kind != NULL) {
+            forget_waiting(&ports[i].shaper);
+            ports[i].kind->close(&ports[i]);
+        }
     program_close();
 }
 
@@ -96,7 +99,8 @@ typedef struct {
     uint32_t room, used;
 } captured_t;
 
-static void capture(void *to, uint32_t port, const uint8_t *frame, uint32_t bytes) {
+static void capture(void *to, uint32_t port, uint32_t priority, const uint8_t *frame, uint32_t bytes) {
+    (void)priority;
     captured_t *c = to;
     if (c->room - c->used >= 8 + bytes) {
         memcpy(c->out + c->used, &port, 4);
@@ -122,3 +126,12 @@ uint32_t nf_told(uint8_t *out) {
     return bytes;
 }
 void nf_cpu_port(uint32_t port) { cpu_port = port; }
+
+// Frames of as many priorities wait for a port with a rate, from 0 on; of others they are dropped.
+void nf_priorities(uint32_t count) { priorities = count; }
+
+// Write a port's frames to these files, behind the header of pcap that they have; -1 for none.
+void nf_capture(uint32_t number, int in, int out) {
+    ports[number].capture_in = in;
+    ports[number].capture_out = out;
+}

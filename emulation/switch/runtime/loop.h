@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "pcap.h"
 #include "ports/port.h"
 #include "shape.h"
 #include "v1model.h"
@@ -25,59 +26,100 @@ static void transmit(port_t *p, const uint8_t *frame, uint32_t bytes) {
     if (!p->kind->queue(p, frame, bytes)) return;
     p->packets_out++;
     p->bytes_out += bytes;
+    if (p->capture_out >= 0) write_captured(&p->capture_out, frame, bytes);
 }
 
-static void leave(void *to, uint32_t number, const uint8_t *frame, uint32_t bytes);
+static void leave(void *to, uint32_t number, uint32_t priority, const uint8_t *frame, uint32_t bytes);
 
 static void arrive(port_t *p, const uint8_t *frame, uint32_t bytes) {
     p->packets_in++;
     p->bytes_in += bytes;
+    if (p->capture_in >= 0) write_captured(&p->capture_in, frame, bytes);
     process_packet(p->number, frame, bytes, leave, NULL);
 }
 
 // False: there is no memory, and the frame is lost.
-static bool hold(port_t *p, wait_t wait, uint64_t due_ns, uint64_t further_ns, const uint8_t *frame, uint32_t bytes) {
-    uint8_t *copy = copied(frame, bytes);
-    held_t held = {
-        .due_ns = due_ns, .further_ns = further_ns, .frame = copy, .port = p->number, .bytes = bytes, .wait = wait};
-    if (copy != NULL && heap_push(held)) return true;
-    free(copy);
+static bool hold(held_t held) {
+    if (held.frame != NULL && heap_push(held)) {
+        held_count++;
+        return true;
+    }
+    free(held.frame);
     no_memory++;
     return false;
 }
 
-// A frame on its way, to arrive `further_ns` after the link could take it. All frames of a shaped link go through the
-// heap: none overtakes.
-static void travel(port_t *p, bool outgoing, const uint8_t *frame, uint32_t bytes, uint64_t further_ns) {
+// The next frame that waits for a link takes it. The heap wakes us when it has left.
+static void take_link(port_t *p) {
     shaper_t *s = &p->shaper;
-    bool shaped = outgoing && s->ns_per_byte > 0;
+    while (!s->busy) {
+        waiting_t *w = take_first(s);
+        if (w == NULL) return;
+        // As if it had been given its time at once: that we wake late costs the link nothing.
+        held_t held = {.due_ns = departure(s, w->bytes, w->came_ns),
+                       .further_ns = w->further_ns,
+                       .frame = w->frame,
+                       .port = p->number,
+                       .bytes = w->bytes,
+                       .wait = SHAPED};
+        free(w);
+        held_count--;
+        s->busy = hold(held);
+        if (!s->busy) s->depth--;
+    }
+}
+
+static void wait_for_link(port_t *p, uint32_t priority, const uint8_t *frame, uint32_t bytes, uint64_t further_ns) {
+    shaper_t *s = &p->shaper;
+    if (priority >= priorities || s->queues[priority].frames + s->busy >= s->limit) {
+        s->dropped++;
+        return;
+    }
+    waiting_t *w = malloc(sizeof *w);
+    uint8_t *copy = copied(frame, bytes);
+    if (w == NULL || copy == NULL) {
+        free(w);
+        free(copy);
+        no_memory++;
+        return;
+    }
+    *w = (waiting_t){NULL, now_ns(), further_ns, copy, bytes};
+    join_queue(&s->queues[priority], w);
+    held_count++;
+    if (++s->depth > s->deepest) s->deepest = s->depth;
+    take_link(p);
+}
+
+// A frame on its way, to arrive `further_ns` after the link could take it. All frames of a shaped link wait for it:
+// none overtakes one of its own priority.
+static void travel(port_t *p, bool outgoing, uint32_t priority, const uint8_t *frame, uint32_t bytes,
+                   uint64_t further_ns) {
+    bool shaped = outgoing && p->shaper.ns_per_byte > 0;
     if (!shaped && further_ns == 0) {
         if (outgoing)
             transmit(p, frame, bytes);
         else
             arrive(p, frame, bytes);
-        return;
+    } else if (held_count >= MAX_HELD) {
+        p->shaper.dropped++;
+    } else if (shaped) {
+        wait_for_link(p, priority, frame, bytes, further_ns);
+    } else {
+        hold((held_t){.due_ns = now_ns() + further_ns,
+                      .frame = copied(frame, bytes),
+                      .port = p->number,
+                      .bytes = bytes,
+                      .wait = outgoing ? DELAYED_OUT : DELAYED_IN});
     }
-    if ((shaped && s->depth >= s->limit) || heap_count >= MAX_HELD) {
-        s->dropped++;
-        return;
-    }
-    uint64_t now = now_ns();
-    if (!shaped) {
-        hold(p, outgoing ? DELAYED_OUT : DELAYED_IN, now + further_ns, 0, frame, bytes);
-        return;
-    }
-    if (!hold(p, SHAPED, departure(s, bytes, now), further_ns, frame, bytes)) return;
-    if (++s->depth > s->deepest) s->deepest = s->depth;
 }
 
-static void enter(port_t *p, bool outgoing, const uint8_t *frame, uint32_t bytes) {
+static void enter(port_t *p, bool outgoing, uint32_t priority, const uint8_t *frame, uint32_t bytes) {
     // What comes in is still read while what goes out is damaged.
     static uint8_t scratch[2][FRAME_BYTES];
     uint8_t *damaged = scratch[outgoing];
     fault_t *f = outgoing ? &p->out : &p->in;
     if (untouched(f)) {
-        travel(p, outgoing, frame, bytes, 0);
+        travel(p, outgoing, priority, frame, bytes, 0);
         return;
     }
     if (happens(f, f->loss)) {
@@ -95,22 +137,22 @@ static void enter(port_t *p, bool outgoing, const uint8_t *frame, uint32_t bytes
     uint64_t late_ns = late ? 200000 + draw(f) % 1800000 : 0;
     f->duplicated += twice;
     f->reordered += late;
-    travel(p, outgoing, frame, bytes, f->delay_ns + late_ns);
-    if (twice) travel(p, outgoing, frame, bytes, f->delay_ns);
+    travel(p, outgoing, priority, frame, bytes, f->delay_ns + late_ns);
+    if (twice) travel(p, outgoing, priority, frame, bytes, f->delay_ns);
 }
 
-static void leave(void *to, uint32_t number, const uint8_t *frame, uint32_t bytes) {
+static void leave(void *to, uint32_t number, uint32_t priority, const uint8_t *frame, uint32_t bytes) {
     (void)to;
     if (number >= MAX_PORTS || ports[number].kind == NULL) return;
     if (bytes > FRAME_BYTES)
         ports[number].oversized++;
     else
-        enter(&ports[number], true, frame, bytes);
+        enter(&ports[number], true, priority, frame, bytes);
 }
 
 static void incoming(port_t *p, const uint8_t *frame, uint32_t bytes) {
     if (p->kind->both_ways)
-        enter(p, false, frame, bytes);
+        enter(p, false, 0, frame, bytes);
     else
         arrive(p, frame, bytes);
 }
@@ -122,7 +164,11 @@ static int64_t release_held(void) {
     while (heap_count > 0 && heap[0].due_ns <= now) {
         held_t h = heap_pop();
         port_t *p = &ports[h.port];
-        if (h.wait == SHAPED) p->shaper.depth--;
+        if (h.wait == SHAPED) {
+            p->shaper.depth--;
+            p->shaper.busy = false;
+            take_link(p);
+        }
         if (h.further_ns > 0) {
             h.due_ns += h.further_ns;
             h.further_ns = 0;
@@ -130,6 +176,7 @@ static int64_t release_held(void) {
             heap_push(h);
             continue;
         }
+        held_count--;
         if (h.wait == DELAYED_IN)
             arrive(p, h.frame, h.bytes);
         else

@@ -35,8 +35,9 @@ static session_t sessions[MAX_SESSIONS];
 
 enum { DROP_PORT = 511 };
 
-// Called for each frame that leaves: headers and payload are already one piece.
-typedef void (*emit_t)(void *to, uint32_t port, const uint8_t *frame, uint32_t bytes);
+// Called for each frame that leaves: headers and payload are already one piece. Those of higher priority overtake
+// others that wait for the port.
+typedef void (*emit_t)(void *to, uint32_t port, uint32_t priority, const uint8_t *frame, uint32_t bytes);
 
 // ---- what is lost -----------------------------------------------------------------------------------------------
 

@@ -4,13 +4,13 @@
 
 #include "base.h"
 
-enum { FRAME_BYTES = 9728, MAX_HELD = 1 << 18 };
+enum { FRAME_BYTES = 9728, MAX_HELD = 1 << 18, MOST_PRIORITIES = 8 };
 
 // As ports/open_port.py fills it in: one for each port.
 typedef struct {
     double loss, duplicate, reorder, corrupt;  // probabilities
     double rate;                               // bits of frames per second; 0: no limit
-    uint64_t delay_ns, burst, queue, seed;     // burst in bytes, queue in frames
+    uint64_t delay_ns, burst, queue, seed;     // burst in bytes, queue in frames of one priority
 } link_t;
 
 // One direction of a link.
@@ -20,13 +20,31 @@ typedef struct {
     uint64_t lost, duplicated, reordered, corrupted;
 } fault_t;
 
+// A frame that waits for its turn.
+typedef struct waiting {
+    struct waiting *next;
+    uint64_t came_ns, further_ns;
+    uint8_t *frame;
+    uint32_t bytes;
+} waiting_t;
+
+// Those of one priority, in the order in which they came.
+typedef struct {
+    waiting_t *first, *last;
+    uint64_t frames, bytes;
+} queue_of_t;
+
 // A token bucket as its equivalent in time: `free_ns` is when a link of this rate has sent all that it was given, and a
 // frame leaves when that is at most the bucket's depth ahead.
 typedef struct {
     double ns_per_byte;  // 0: no limit
     double burst_ns, free_ns;
     uint64_t limit, depth, deepest, dropped;
+    queue_of_t queues[MOST_PRIORITIES];
+    bool busy;  // a frame of it is in the heap, for the link to be free
 } shaper_t;
+
+static uint32_t priorities = MOST_PRIORITIES;  // that there are queues for
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -72,9 +90,36 @@ static uint64_t departure(shaper_t *s, uint32_t bytes, uint64_t now) {
 }
 
 // How long a frame that comes now waits for those before it.
-static uint64_t turn_ns(const shaper_t *s, uint64_t now) {
-    double turn = s->free_ns - s->burst_ns;
+static uint64_t turn_ns(const shaper_t *s, uint32_t priority, uint64_t now) {
+    double turn = (s->free_ns > (double)now ? s->free_ns : (double)now) - s->burst_ns;
+    for (uint32_t i = priority; i < MOST_PRIORITIES; i++) turn += (double)s->queues[i].bytes * s->ns_per_byte;
     return turn > (double)now ? (uint64_t)(turn - (double)now) : 0;
+}
+
+static void join_queue(queue_of_t *q, waiting_t *w) {
+    *(q->last == NULL ? &q->first : &q->last->next) = w;
+    q->last = w;
+    q->frames++;
+    q->bytes += w->bytes;
+}
+
+// The frame whose turn it is; NULL: none waits.
+static waiting_t *take_first(shaper_t *s) {
+    for (uint32_t i = MOST_PRIORITIES; i-- > 0;) {
+        queue_of_t *q = &s->queues[i];
+        waiting_t *w = q->first;
+        if (w == NULL) continue;
+        q->first = w->next;
+        if (q->first == NULL) q->last = NULL;
+        q->frames--;
+        q->bytes -= w->bytes;
+        return w;
+    }
+    return NULL;
+}
+
+static void forget_waiting(shaper_t *s) {
+    for (waiting_t *w; (w = take_first(s)) != NULL; free(w)) free(w->frame);
 }
 
 // ---- frames that wait -------------------------------------------------------------------------------------------
@@ -90,6 +135,7 @@ typedef struct {
 
 static held_t *heap;
 static uint32_t heap_count, heap_room;
+static uint64_t held_count;  // frames in the heap, and in ports' queues
 static uint64_t heap_sequence;
 
 // What is due at the same time leaves in the order in which it came.

@@ -52,6 +52,7 @@ static void run_egress(context_t *c, uint32_t port, uint32_t instance, uint32_t 
         return;
     }
     clear_requests(c);
+    uint32_t priority = priority_of(c);
     enter_egress(c, port, instance);
     TRACE("egress to port %u", port);
     egress(c);
@@ -93,7 +94,7 @@ static void run_egress(context_t *c, uint32_t port, uint32_t instance, uint32_t 
     if (cpu_port != 0 && port == cpu_port)
         tell(TOLD_PACKET, 0, out, bytes);
     else
-        emit(to, port, out, bytes);
+        emit(to, port, priority, out, bytes);
 }
 
 static void run_ingress(context_t *c, const uint8_t *frame, uint32_t bytes, uint32_t passes, emit_t emit, void *to) {

@@ -24,6 +24,7 @@ from controller.switches.program import load_artifact
 from controller.switches.session import P4RuntimeSession
 from controller.topology import single
 from emulation.switch.p4runtime.server import SwitchService, serve
+from emulation.switch.p4runtime.tls import Tls
 from hostlib.errors import JoinError
 from hostlib.fabric.job_client import join
 from hostlib.system.certificate_folder import CertificateFolder
@@ -104,7 +105,7 @@ def test_a_handshake_that_does_not_come_in_time_ends_its_connection(
 def test_a_switch_that_speaks_tls_knows_its_controller(folder: Path, tmp_path: Path) -> None:
     make_certificates(tmp_path, [])
     service = SwitchService(1, lambda new, old: None)
-    server, port = serve(service, "127.0.0.1:0", CertificateFolder(folder))
+    server, port = serve(service, "127.0.0.1:0", Tls.of(CertificateFolder(folder)))
     address = f"127.0.0.1:{port}"
     try:
         session = P4RuntimeSession(address, 1, certificates=CertificateFolder(folder))

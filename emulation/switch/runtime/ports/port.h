@@ -34,9 +34,10 @@ struct port {
     fault_t in, out;
     shaper_t shaper;
     uint64_t packets_in, packets_out, bytes_in, bytes_out, not_udp, send_failed, oversized, missed, link_down;
-    uint64_t strangers;  // datagrams that are not from the other end
-    uint32_t queued;     // frames waiting in tx
-    uint8_t *tx;         // they lie there one behind the other; TX_BYTES
+    uint64_t strangers;           // datagrams that are not from the other end
+    int capture_in, capture_out;  // files; -1: none
+    uint32_t queued;              // frames waiting in tx
+    uint8_t *tx;                  // they lie there one behind the other; TX_BYTES
     uint32_t tx_at[BATCH + 1];
 };
 
@@ -48,7 +49,7 @@ static void incoming(port_t *p, const uint8_t *frame, uint32_t bytes);
 // Ports are added once, before nf_run. `own`: for the kind's close() to free.
 static port_t *add_port(uint32_t number, int fd, const link_t *link, const kind_t *kind, void *own) {
     port_t *p = &ports[number];
-    *p = (port_t){.kind = kind, .own = own, .number = number, .fd = fd};
+    *p = (port_t){.kind = kind, .own = own, .number = number, .fd = fd, .capture_in = -1, .capture_out = -1};
     p->in = fault_of(link, link->seed * 2 + 1 + ((uint64_t)number << 32));
     p->out = fault_of(link, link->seed * 2 + 2 + ((uint64_t)number << 40));
     p->shaper = shaper_of(link);
@@ -99,13 +100,13 @@ static uint16_t folded(uint32_t sum) {
 
 // ---- what a program asks (link.h) -------------------------------------------------------------------------------
 
-static queue_t queue_ahead(uint32_t number) {
+static queue_t queue_ahead(uint32_t number, uint32_t priority) {
     uint64_t now = now_ns();
     queue_t found = {0, (int64_t)(now / 1000 - nf_started_us), 0};
     const shaper_t *s = number < MAX_PORTS ? &ports[number].shaper : NULL;
     if (s == NULL || s->ns_per_byte == 0) return found;
     found.frames = (uint32_t)s->depth;
-    found.wait_us = (int64_t)(turn_ns(s, now) / 1000);
+    found.wait_us = (int64_t)(turn_ns(s, priority, now) / 1000);
     return found;
 }
 

@@ -1,0 +1,165 @@
+"""The embedded switch with BMv2's options: what scripts that start simple_switch_grpc rely on."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from p4.v1 import p4runtime_pb2 as p4rt
+from p4.v1 import p4runtime_pb2_grpc
+
+from hostlib.system.network_namespace import inside, veths
+from tests.conftest import ROOT
+from tests.emulation.test_switch_process import CONFIG, Controller
+
+PROGRAM = ROOT / "tests" / "data" / "queue.json"  # all that comes leaves by port 2
+PATIENCE_S = 30.0
+
+
+def raw(interface: str) -> socket.socket:
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    made.bind((interface, 0))
+    made.settimeout(PATIENCE_S)
+    return made
+
+
+@contextmanager
+def simple_switch(
+    space: str, *options: str, name: str = "netfold-simple-switch-grpc"
+) -> Iterator[subprocess.Popen[str]]:
+    """Run it in a namespace, by its name on PATH as Mininet does, until SIGTERM."""
+    command = ["ip", "netns", "exec", space, str(Path(sys.executable).parent / name), *options]
+    switch = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        yield switch
+        switch.send_signal(signal.SIGTERM)
+        assert switch.wait(PATIENCE_S) == 0
+    finally:
+        switch.kill()
+        switch.wait()
+        assert switch.stdout is not None
+        switch.stdout.close()
+
+
+def listening(space: str, port: int) -> None:
+    """Wait as the tutorials' P4RuntimeSwitch does."""
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return inside(space, lambda: socket.create_connection(("127.0.0.1", port), 1)).close()
+        except OSError:
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+
+
+def frames_of(path: Path) -> list[bytes]:
+    """The frames of a pcap file, with what its header says."""
+    data = path.read_bytes()
+    magic, major, minor, _, _, longest, link = struct.unpack_from("=IHHiIII", data)
+    assert (magic, major, minor, link) == (0xA1B2C3D4, 2, 4, 1)
+    found, at = [], 24
+    while at < len(data):
+        seconds, micros, kept, size = struct.unpack_from("=4I", data, at)
+        assert abs(seconds + micros / 1e6 - time.time()) < 60 and kept == size <= longest
+        found.append(data[at + 16 : at + 16 + size])
+        at += 16 + size
+    return found
+
+
+@pytest.mark.parametrize("console", [True, False], ids=["log-console", "quiet"])
+def test_a_command_line_of_the_tutorials(tmp_path: Path, console: bool) -> None:
+    """What p4lang/tutorials' p4runtime_switch.py starts, word for word but for the switch's name."""
+    port = 50051
+    options = f"-i 1@s1 -i 2@s2 --pcap {tmp_path} --nanolog ipc:///tmp/bm-0-log.ipc --device-id 0 {PROGRAM}"
+    options += f"{' --log-console' if console else ''} --thrift-port 9090 -- --grpc-server-addr 0.0.0.0:{port}"
+    options += " --cpu-port 255 --priority-queues 8"
+    sent = [bytes([n]) * 100 for n in range(1, 20)]
+    with veths(2, "test") as space:
+        first, second = inside(space, lambda: (raw("h1"), raw("h2")))
+        with simple_switch(space, *options.split()) as switch, first, second:
+            listening(space, port)
+            for frame in sent:
+                first.send(frame)
+            arrived = [second.recv(2048) for _ in sent]
+        # The program overwrites sixteen bytes.
+        assert [frame[16:] for frame in arrived] == [frame[16:] for frame in sent]
+        assert switch.returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {f"s{n}_{way}.pcap" for n in (1, 2) for way in ("in", "out")}
+    assert frames_of(tmp_path / "s1_in.pcap") == sent and frames_of(tmp_path / "s2_out.pcap") == arrived
+    assert frames_of(tmp_path / "s1_out.pcap") == frames_of(tmp_path / "s2_in.pcap") == []
+
+
+def test_what_has_no_counterpart_says_so_and_packets_are_logged(tmp_path: Path) -> None:
+    port, log = 50051, tmp_path / "s1.log"
+    with veths(2, "test") as space:
+        first, second = inside(space, lambda: (raw("h1"), raw("h2")))
+        options = (
+            f"{PROGRAM} -i 1@s1 -i 2@s2 --grpc-server-addr 127.0.0.1:{port} --debugger --thrift-port 9 --log-flush"
+        )
+        with simple_switch(space, *options.split(), "--log-file", str(log)) as switch, first, second:
+            listening(space, port)
+            first.send(bytes(60))
+            second.recv(2048)
+            switch.send_signal(signal.SIGTERM)
+            said = switch.communicate(timeout=PATIENCE_S)[0].splitlines()
+    assert [line.split(":")[0] for line in said] == ["--debugger is ignored", "--thrift-port is ignored"]
+    assert "leaves by port 2, 60 bytes" in log.read_text()
+
+
+def test_a_controller_replaces_the_program_that_ran_from_the_start() -> None:
+    """Device 0, and a program that has no P4Info until a controller sets one."""
+    port = 50051
+    with veths(2, "test") as space:
+        first, second = inside(space, lambda: (raw("h1"), raw("h2")))
+        options = f"-i 1@s1 -i 2@s2 {PROGRAM} -- --grpc-server-addr 127.0.0.1:{port}"
+        with simple_switch(space, *options.split(), name="netfold-simple-switch"), first, second:
+            listening(space, port)
+            first.send(bytes(60))
+            second.recv(2048)
+            inside(space, lambda: _set_netfolds(port))
+            first.send(b"\x02" * 60)  # that program has no entries
+            second.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                second.recv(2048)
+
+
+def _set_netfolds(port: int) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        controller = Controller(p4runtime_pb2_grpc.P4RuntimeStub(channel), 1)
+        assert controller.arbitrate(device_id=0) == 0
+        none = controller.stub.GetForwardingPipelineConfig(p4rt.GetForwardingPipelineConfigRequest(device_id=0))
+        assert not none.HasField("config")
+        controller.config(
+            CONFIG.VERIFY_AND_COMMIT, (ROOT / "p4/build/netfold-v1model-64.json").read_bytes(), device_id=0
+        )
+        controller.stream.cancel()
+
+
+def test_a_folder_that_is_full_ends_the_capture_and_nothing_else(tmp_path: Path) -> None:
+    """Six pages of memory, of which each of four files takes one at least."""
+    port = 50051
+    with veths(2, "test") as space:
+        first, second = inside(space, lambda: (raw("h1"), raw("h2")))
+        options = f"-i 1@s1 -i 2@s2 {PROGRAM} --pcap {tmp_path} -- --grpc-server-addr 127.0.0.1:{port}"
+        mounted = f"mount -t tmpfs -o size=24k none {tmp_path} && exec {sys.executable} -m emulation switch --like-bmv2 {options}"
+        command = ["unshare", "--mount", "ip", "netns", "exec", space, "sh", "-c", mounted]
+        switch = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+        with first, second:
+            try:
+                listening(space, port)
+                for n in range(20):
+                    first.send(bytes([n]) * 1000)
+                    assert second.recv(2048)[16:] == bytes([n]) * 984
+            finally:
+                switch.terminate()
+                said, _ = switch.communicate(timeout=PATIENCE_S)
+    assert "a capture ends here: " in said and "No space left" in said
