@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from hostlib.mechanisms.mechanism import find
 from hostlib.protocol.framing import LEGAL_ELEMENTS, PHYSICAL, Framing
 from hostlib.protocol.header import ELEMENTS
-from hostlib.protocol.slots import SLOTS_PER_POOL
+from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
+from hostlib.schedules.contract import Collective
 from hostlib.schedules.schedule import FabricUse, is_host, worker
 from hostlib.strategies.strategy import DEFAULT_STRATEGY, Choice, choose
 from hostlib.topology.builtin.leaf_spine import leaf_spine
@@ -30,7 +31,7 @@ BUCKET_BYTES = 25 * 2**20  # of DDP: torch.nn.parallel.DistributedDataParallel, 
 # Turns in which streams share a link during one tensor, at most: more is more accurate, but slower. Fewer where many
 # workers' messages take turns.
 TURNS, WORKERS_OF_ALL_TURNS, FEWEST_TURNS = 1024, 16, 16
-PARTS = 64  # in which the fabric's tensors of several jobs share links
+PARTS = 64  # in which the fabric's tensors share links with others, at most
 LINUX_SEND_BUFFER_BYTES = 4 * 2**20  # the largest of tcp_wmem by default: tcp(7)
 # Hosts never compute in step to the bit. In some mechanisms (halving-doubling of five) hosts that are a little late hold
 # up others, so an iteration's time is the median of some plays with a little jitter, where those take no time.
@@ -233,6 +234,11 @@ class Scenario:
         frame = slot_frame if mechanism.needs_fabric else framing.tcp_segment()[1]
         if self.jobs > 1 and semantics.frames and mechanism.needs_fabric and mechanism.channels == 0:
             workload = in_parts(workload, PARTS, slot_bytes)
+        if semantics.turns and semantics.slots and workload.gathers and mechanism.fabric_use is FabricUse.MULTICAST:
+            # Streams of chunks share receivers' links with messages between hosts: what a source has slots for waits behind
+            # what is on its way to a receiver.
+            window_bytes = slots_of_stream(self.workers, semantics.slots) * slot_bytes
+            workload = in_parts(workload, PARTS, max(self.workers * window_bytes, slot_bytes), Collective.ALL_GATHER)
         job = Job(
             workload,
             mechanism,

@@ -64,8 +64,8 @@ void Links::depart(std::uint32_t id, std::int32_t l, std::int32_t next, Time end
     LinkState &link = link_[l];
     const Job &job = model_.jobs[m.state->job];
     if (takes_turns(m)) return queue(id, l);
-    const bool ordered =
-        m.first && (job.order == Order::priority || (to_fabric(m) && model_.tensors[m.state->tensor].lane > 0));
+    const bool mixed = model_.settings.turn_bytes > 0 && to_fabric(m) && model_.tensors[m.state->tensor].lane > 0;
+    const bool ordered = m.first && (job.order == Order::priority || mixed);
     if (ordered && (link.free > events_.now() || !link.waiting.empty())) {
         const std::int32_t layer = job.order == Order::priority ? model_.tensors[m.state->tensor].layer : 0;
         link.waiting.push_back({is_chunk(m) ? -1 : layer, sequence_++, id, end});
@@ -85,7 +85,8 @@ bool Links::takes_turns(const Message &m) const {
            && !model_.nodes[m.state->program->nodes[m.target]].is_switch;
 }
 
-// Words for the fabric to multicast: they go ahead of a host's other packets.
+// Words for the fabric to multicast: they go ahead of a host's other packets, where not whole messages follow each
+// other.
 bool Links::is_chunk(const Message &m) const {
     const Program &p = *m.state->program;
     return to_fabric(m) && m.target >= 0 && !p.ops[m.target_op].aggregate;

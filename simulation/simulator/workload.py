@@ -271,17 +271,24 @@ def _bucketed(workload: Workload, bucket_bytes: int) -> Workload:
     return Workload(tuple(buckets), workload.forward_ns, workload.backward_ns, tuple(released))
 
 
-def in_parts(workload: Workload, parts: int, unit_bytes: int) -> Workload:
-    """Split each tensor that the mechanism sums, so that jobs share links part by part, as their frames do.
+def in_parts(workload: Workload, parts: int, unit_bytes: int, collective: Collective | None = None) -> Workload:
+    """Split tensors that the mechanism sums or gathers, so that they share links part by part, as their frames do.
 
     Args:
         parts: of a tensor, at most.
         unit_bytes: parts are multiples of this.
+        collective: split those of this one only.
     """
+
+    def part_bytes(tensor: Tensor) -> int:
+        if tensor.exchange is not None or (collective is not None and tensor.collective is not collective):
+            return max(tensor.bytes, 1)
+        return max(-(-tensor.bytes // (parts * unit_bytes)), 1) * unit_bytes
+
     made: list[Tensor] = []
     places: list[tuple[int, ...]] = []
     for tensor in workload.tensors:
-        size = tensor.bytes if tensor.exchange is not None else -(-tensor.bytes // (parts * unit_bytes)) * unit_bytes
+        size = part_bytes(tensor)
         first, sizes = len(made), [min(size, tensor.bytes - at) for at in range(0, tensor.bytes, size)] or [0]
         made += [replace(tensor, bytes=each, first_part=first if len(sizes) > 1 else None) for each in sizes]
         places.append(tuple(range(first, len(made))))

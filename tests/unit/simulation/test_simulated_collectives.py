@@ -92,7 +92,7 @@ def test_chunks_overtake_the_sums_that_wait_at_their_host() -> None:
     # Sums leave from 2 ms on, three messages of 3 ms; weights are asked for at 3 ms, a message of 1 ms.
     steps = np.array([[MS, MS, MS]], np.int64)
     work = Workload(tensors, np.array([MS], np.int64), steps, ((0,), (), ()), gathers=((1, 3, 3),))
-    outcome, _ = only(Network(8e9), Job(work, find("inagg+mcast"), 4, bare=True))
+    outcome, _ = only(Network(8e9, turn_bytes=10**6), Job(work, find("inagg+mcast"), 4, bare=True))
     sums_ns, weights_ns = outcome.delivered_ns[1]
     # They leave behind the first message. A rank gets three of them, and its sum at the latest behind those.
     assert (2 + 3 + 3) * MS <= weights_ns <= (2 + 3 + 3 + 3) * MS

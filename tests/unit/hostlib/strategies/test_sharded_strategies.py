@@ -16,7 +16,8 @@ from hostlib.strategies.common.sharded_plan import hosts_reduce_scatter
 from hostlib.strategies.plan import Plan, WeightGather
 from hostlib.strategies.strategy import choose
 from hostlib.traces.trace import Layer, Parameter, Trace, synthesise
-from simulation.experiments.scenario import alone
+from simulation.experiments.scenario import Scenario, alone
+from simulation.models.workload_source import WorkloadSource
 from simulation.simulator.network import Network
 from simulation.simulator.play import Job, Outcome, only
 from simulation.simulator.workload import in_parts, of_plan
@@ -88,6 +89,15 @@ def test_parts_of_a_gather_begin_and_are_needed_together() -> None:
     workload = in_parts(of_plan(plan_of("fsdp/ring", network_of(1))), 2, 1000)
     assert workload.gathers == ((2, 0, 0), (3, 0, 0))
     assert {tensor.bytes for tensor in workload.tensors} == {UNIT // 2}
+
+
+@pytest.mark.parametrize(("mechanism", "parts"), [("ring+mcast", 4), ("inagg+mcast", 1), ("ring", 1)])
+def test_chunks_share_links_with_messages_in_what_their_sources_have_slots_for(mechanism: str, parts: int) -> None:
+    """Four sources of 64 slots of 1 KiB."""
+    source = WorkloadSource(network_of(2), (), 32, 2**20)
+    _, job = Scenario(source, f"fsdp/{mechanism}", WORKERS, Network(1e9), shrink=UNIT / 2**20).made()
+    gathered = [tensor for tensor in job.workload.tensors if tensor.collective is Collective.ALL_GATHER]
+    assert len(gathered) == 3 * parts and len(job.workload.tensors) == len(gathered) + 2
 
 
 def test_one_worker_has_all_weights() -> None:
