@@ -186,9 +186,9 @@ def simple_switch(
     # gRPC's own log would say everything twice; it is read when grpc is first imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from emulation.switch.daemon import SwitchConfig, run_switch
-    from emulation.switch.p4runtime.tls import Tls
     from emulation.switch.ports.port_spec import Endpoint
     from emulation.switch.ports.registry import parse_port
+    from emulation.switch.tls import Tls
     from hostlib.system.certificate_folder import Pair
 
     specs = [parse_port(text) for text in ports]

@@ -196,7 +196,6 @@ def switch(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from emulation.switch.compiler.crc import CrcSetting
     from emulation.switch.daemon import SwitchConfig, run_switch
-    from emulation.switch.p4runtime.tls import Tls
     from emulation.switch.ports.port_spec import (
         HIGHEST_PORT,
         Endpoint,
@@ -208,6 +207,7 @@ def switch(
     )
     from emulation.switch.ports.registry import parse_port
     from emulation.switch.ports.udp import UdpSocket
+    from emulation.switch.tls import Tls
 
     if like_bmv2:
         raise click.UsageError(f"{LIKE_BMV2} comes first, before all other options")

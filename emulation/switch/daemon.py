@@ -22,10 +22,10 @@ from emulation.switch.compiler.crc import CrcSetting
 from emulation.switch.dataplane import MOST_PRIORITIES, Dataplane
 from emulation.switch.p4runtime.pipeline import Pipeline, compiled, load_config
 from emulation.switch.p4runtime.server import SwitchService, serve
-from emulation.switch.p4runtime.tls import Tls
 from emulation.switch.ports.capture import captures
 from emulation.switch.ports.open_port import OpenPort, open_ports
 from emulation.switch.ports.port_spec import Endpoint, PortSpec
+from emulation.switch.tls import Tls
 from hostlib.system.process import write_whole
 from hostlib.system.user_file import read_bytes, read_text
 

@@ -26,7 +26,7 @@ from emulation.switch.p4runtime.pipeline import Pipeline
 from emulation.switch.p4runtime.roles import RoleConfig, p4_id
 from emulation.switch.p4runtime.status import RequestError, invalid
 from emulation.switch.p4runtime.stream import Arbiter, Client, stream_error
-from emulation.switch.p4runtime.tls import Tls
+from emulation.switch.tls import Tls
 
 P4RUNTIME_VERSION = "1.4.0"
 VERIFY = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY

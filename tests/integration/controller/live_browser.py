@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from tests.emulation.browser import BROWSER
+from tests.emulation.pages.browser import BROWSER
 
 PATIENCE_S = 60.0
 

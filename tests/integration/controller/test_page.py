@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, Fabric
-from tests.emulation.browser import BROWSER
+from tests.emulation.pages.browser import BROWSER
 from tests.integration.controller.live_browser import LivePage, live_page
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium on PATH: apt-get install chromium")

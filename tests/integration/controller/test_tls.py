@@ -24,7 +24,7 @@ from controller.switches.program import load_artifact
 from controller.switches.session import P4RuntimeSession
 from controller.topology import single
 from emulation.switch.p4runtime.server import SwitchService, serve
-from emulation.switch.p4runtime.tls import Tls
+from emulation.switch.tls import Tls
 from hostlib.errors import JoinError
 from hostlib.fabric.job_client import join
 from hostlib.system.certificate_folder import CertificateFolder

@@ -13,7 +13,7 @@ from emulation.report.build import write_report
 from emulation.report.headline import answer
 from emulation.report.result_files import read
 from emulation.report.summary import Summary
-from tests.emulation.browser import BROWSER, browse, require_that_a_phone_shows_all
+from tests.emulation.pages.browser import BROWSER, browse, require_that_a_phone_shows_all
 from tests.unit.emulation.report.example_experiment import write_experiment
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium on PATH: apt-get install chromium")

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from netfold.cli import main
-from tests.emulation.browser import BROWSER, browse, require_that_a_phone_shows_all
+from tests.emulation.pages.browser import BROWSER, browse, require_that_a_phone_shows_all
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium on PATH: apt-get install chromium")
 pytest.importorskip("matplotlib", reason="an extra: pip install 'netfold[plot]'")

@@ -1,4 +1,4 @@
-"""Certificates of the P4Runtime server."""
+"""Certificates of the switch's P4Runtime server."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The pages that netfold writes, in a browser."""
