@@ -125,14 +125,17 @@ def test_a_controller_replaces_the_program_that_ran_from_the_start() -> None:
             listening(space, port)
             first.send(bytes(60))
             second.recv(2048)
-            inside(space, lambda: _set_netfolds(port))
+            client = [sys.executable, "-c", f"from {__name__} import set_netfolds; set_netfolds({port})"]
+            # Its own process: gRPC's threads stay in the namespace in which the first of them began.
+            subprocess.run(["ip", "netns", "exec", space, *client], cwd=ROOT, check=True, timeout=PATIENCE_S)
             first.send(b"\x02" * 60)  # that program has no entries
             second.settimeout(0.5)
             with pytest.raises(TimeoutError):
                 second.recv(2048)
 
 
-def _set_netfolds(port: int) -> None:
+def set_netfolds(port: int) -> None:
+    """Set netfold's program at device 0, which has none that a controller could find."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         controller = Controller(p4runtime_pb2_grpc.P4RuntimeStub(channel), 1)
         assert controller.arbitrate(device_id=0) == 0
