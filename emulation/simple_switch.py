@@ -98,7 +98,7 @@ def _interface(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     return tuple(found)
 
 
-@click.command("netfold-simple-switch", cls=SimpleSwitch)
+@click.command("netfold-simple-switch", cls=SimpleSwitch, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("program", metavar="[JSON]", required=False, type=types.EXISTING_FILE)
 @click.option("--no-p4", is_flag=True, help="Start without a program: a controller sets one over P4Runtime.")
 @click.option(

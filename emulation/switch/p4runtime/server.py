@@ -442,6 +442,9 @@ def serve(service: SwitchService, address: str, tls: Tls | None = None) -> tuple
     except RuntimeError:
         port = 0
     if port == 0:
-        raise PortError(f"cannot listen for P4Runtime on {address}: the address is in use or not this machine's")
+        or_tls = "" if tls is None else f", or {tls.own.certificate} and {tls.own.key} are no certificate and its key"
+        raise PortError(
+            f"cannot listen for P4Runtime on {address}: the address is in use or not this machine's{or_tls}"
+        )
     server.start()
     return server, port
