@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -21,7 +22,7 @@ from emulation.switch.conformance.stf import Stf
 from emulation.switch.dataplane import Dataplane
 
 P4C = "p4c-bm2-ss"
-CASE_S = 120
+CASE_S = 120  # of a test at most, and of its compiler
 PATTERN = "*-bmv2.p4"
 # How p4c reports that a program is for another target.
 OTHER_ARCHITECTURE = ("main package", "wrong architecture")
@@ -85,7 +86,7 @@ def run(programs: list[Path], progress: Callable[[Outcome], None], jobs: int | N
 
 def _all(programs: list[Path], scratch: Path, jobs: int) -> Iterator[Outcome]:
     waiting = list(reversed(programs))
-    running: dict[Any, tuple[multiprocessing.Process, Path]] = {}
+    running: dict[Any, tuple[multiprocessing.Process, Path, float]] = {}  # and when it has to be done
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -94,9 +95,19 @@ def _all(programs: list[Path], scratch: Path, jobs: int) -> Iterator[Outcome]:
                 process = multiprocessing.Process(target=_case, args=(program, scratch, theirs), daemon=True)
                 process.start()
                 theirs.close()
-                running[ours] = process, program
-            for ready in wait(list(running)):
-                process, program = running.pop(ready)
+                running[ours] = process, program, time.monotonic() + CASE_S
+            left_s = min(until for _, _, until in running.values()) - time.monotonic()
+            done = wait(list(running), max(left_s, 0.0))
+            for late in [
+                ours for ours, (_, _, until) in running.items() if ours not in done and until <= time.monotonic()
+            ]:
+                process, program, _ = running.pop(late)
+                process.kill()
+                process.join()
+                late.close()
+                yield Outcome(program.stem, "failed", f"took longer than {CASE_S} s")
+            for ready in done:
+                process, program, _ = running.pop(ready)
                 try:
                     yield cast(Connection, ready).recv()
                 except EOFError:
@@ -105,7 +116,7 @@ def _all(programs: list[Path], scratch: Path, jobs: int) -> Iterator[Outcome]:
                 process.join()
                 ready.close()  # type: ignore[union-attr]
     finally:
-        for process, _ in running.values():
+        for process, _, _ in running.values():
             process.kill()
 
 
@@ -134,8 +145,7 @@ def judge(program: Path, scratch: Path) -> Outcome:
         return Outcome(name, "failed", why)
     try:
         parsed = Program(compiled.read_bytes())
-        # Optimised for a single use: the C compiler takes most of a test's time.
-        dataplane = Dataplane(compile_program(Generator(parsed).generate(), ("-O0",)), parsed)
+        dataplane = Dataplane(compile_program(Generator(parsed).generate()), parsed)
     except ProgramError as error:
         return Outcome(name, "unsupported", str(error))
     except CompilerError as error:
