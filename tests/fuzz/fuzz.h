@@ -1,9 +1,9 @@
 // Mutated packets through the program: stands behind the generated code, compiled with the sanitizers.
-static void forget(void *to, uint32_t port, const uint8_t *frame, uint32_t bytes) {
+static void forget(void *to, uint32_t port, uint32_t priority, const uint8_t *frame, uint32_t bytes) {
     // Read it all, so that a byte that was never written or is not ours is noticed.
     uint64_t *sum = to;
     for (uint32_t i = 0; i < bytes; i++) *sum += frame[i];
-    *sum += port;
+    *sum += port + priority;
 }
 
 static uint64_t below(uint64_t *state, uint64_t bound) {

@@ -31,6 +31,7 @@ FLAGS = (
     "-pthread",
     "-Wall",
     "-Wextra",
+    "-Werror=incompatible-pointer-types",
     "-Wno-unused-function",
     "-Wno-unused-label",
     "-Wno-type-limits",
