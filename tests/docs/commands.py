@@ -55,7 +55,6 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r".*--device cuda.*": Elsewhere("needs a GPU"),
     r"emulation conformance .*": Elsewhere("needs p4c and its sources"),
     r"netfold switch --like-bmv2": [Smaller("$", " --json-version")],
-    r"netfold-simple-switch-grpc .*": Elsewhere("needs a script's interfaces; tests/emulation/test_simple_switch.py has them"),
     r"(shell|finsy)/bin/python .*|PYTHON=.*ptf/run\.sh": Elsewhere("needs other P4Runtime clients, installed apart"),
     r".*[A-Z]{4,}.*\.\.\.|hostlib (poseidon|models) MODEL.*|emulation topology FILE|.*--model NAME": Elsewhere(
         "a form, no command"

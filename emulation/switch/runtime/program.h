@@ -33,6 +33,8 @@ static void preserve(context_t *to, const context_t *from, uint32_t list);
 static void digest(context_t *c, uint32_t list);
 static uint32_t group_of(const context_t *c);
 static uint32_t spec_of(const context_t *c);
+// 0 of programs that do not set it.
+static uint32_t priority_of(const context_t *c);
 
 // What the program starts with. False: there is no memory for it.
 static bool program_init(void);
