@@ -191,15 +191,12 @@ def simple_switch(
     from emulation.switch.tls import Tls
     from hostlib.system.certificate_folder import Pair
 
-    specs = [parse_port(text) for text in ports]
-    if cpu_port is not None and any(spec.number == cpu_port for spec in specs):
-        raise PortError(f"port {cpu_port} cannot be the controllers' and a link at once")
     tls = None
     if grpc_server_ssl and grpc_server_cert is not None and grpc_server_key is not None:
         tls = Tls(Pair(grpc_server_cert, grpc_server_key), grpc_server_cacert, grpc_server_with_client_auth)
     config = SwitchConfig(
         p4rt=Endpoint.parse(grpc_server_addr),
-        ports=specs,
+        ports=[parse_port(text) for text in ports],
         device_id=device_id,
         program=None if no_p4 else program,
         cpu_port=cpu_port or 0,

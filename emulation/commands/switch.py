@@ -226,8 +226,6 @@ def switch(
     specs += [PortSpec(n, UdpSocket(Endpoint("127.0.0.1", 0)), asked_faults, shape) for n in range(1, udp_ports + 1)]
     if not specs:
         raise PortError("a switch needs ports: give --ports N, --port N=INTERFACE or --port N=udp:ADDRESS:PORT")
-    if cpu_port and any(spec.number == cpu_port for spec in specs):
-        raise PortError(f"port {cpu_port} cannot be the controllers' and a link at once")
     run_switch(
         SwitchConfig(
             p4rt=Endpoint.parse(p4rt),

@@ -50,6 +50,9 @@ class SwitchConfig:
         priorities: queues of a port with a rate; see Dataplane.attach.
         report_every_s: interval of reports of the ports' and program's counters, while there is a program; None for
             none.
+
+    Raises:
+        PortError: a port is the controllers' and a link at once.
     """
 
     p4rt: Endpoint
@@ -67,6 +70,10 @@ class SwitchConfig:
     tls: Tls | None = None
     captures: Path | None = None
     priorities: int = MOST_PRIORITIES
+
+    def __post_init__(self) -> None:
+        if self.cpu_port and any(spec.number == self.cpu_port for spec in self.ports):
+            raise PortError(f"port {self.cpu_port} cannot be the controllers' and a link at once")
 
 
 class _Interrupted(BaseException):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,7 +16,7 @@ import pytest
 from emulation.switch.compiler.bmv2_json import Program
 from emulation.switch.compiler.cc import compile_program
 from emulation.switch.compiler.program_writer import Generator
-from emulation.switch.dataplane import STARTED_US, Dataplane
+from emulation.switch.dataplane import MOST_PRIORITIES, STARTED_US, Dataplane
 from emulation.switch.ports.open_port import open_ports
 from emulation.switch.ports.port_spec import Endpoint, PortSpec
 from emulation.switch.ports.registry import parse_port
@@ -166,25 +166,34 @@ def test_a_corrupted_datagram_still_reaches_its_host() -> None:
     assert {int.from_bytes(data, "big").bit_count() for data in arrived} <= {0, 1, 2}
 
 
-def test_a_program_sees_the_queue_that_its_packet_will_wait_in() -> None:
-    """Ten milliseconds each at 800 kbit/s; tests/data/queue.p4 writes what it sees into the packet."""
-    program = Program((ROOT / "tests" / "data" / "queue.json").read_bytes())
+def through_a_queue(
+    program: Program, sent: Sequence[bytes], count: int, options: str = "", priorities: int = MOST_PRIORITIES
+) -> tuple[list[bytes], dict[str, int]]:
+    """What leaves by port 2, at 800 kbit/s, of packets that come together: so many. And the port's counters."""
     library = compile_program(Generator(program).generate())
     with ExitStack() as stack:
         first, second = (stack.enter_context(host()) for _ in range(2))
         address, port = second.getsockname()
-        wires = ["1=wire:127.0.0.1:0", f"2=wire:127.0.0.1:0,{address}:{port},bandwidth=800kbit"]
+        wires = ["1=wire:127.0.0.1:0", f"2=wire:127.0.0.1:0,{address}:{port},bandwidth=800kbit{options}"]
         ports = open_ports([parse_port(text) for text in wires])
         for each in ports:
             stack.callback(each.close)
         dataplane = Dataplane(library, program)
         stack.callback(dataplane.close)
-        dataplane.attach(ports, None)
+        dataplane.attach(ports, None, priorities=priorities)
         dataplane.start()
         with dataplane.writing():  # They wait together.
-            for _ in range(30):
-                first.sendto(bytes(1000), ports[0].socket.getsockname())
-        arrived = [data for _, data in receive(second, 31) if data]
+            for data in sent:
+                first.sendto(data, ports[0].socket.getsockname())
+        # A wire says who it is, with nothing in it.
+        arrived = [data for _, data in receive(second, count + 1) if data]
+        return arrived, dataplane.port_stats(2)
+
+
+def test_a_program_sees_the_queue_that_its_packet_will_wait_in() -> None:
+    """Ten milliseconds each at 800 kbit/s; tests/data/queue.p4 writes what it sees into the packet."""
+    program = Program((ROOT / "tests" / "data" / "queue.json").read_bytes())
+    arrived, _ = through_a_queue(program, [bytes(1000)] * 30, 30)
     seen = [struct.unpack_from(">4I", data) for data in arrived]
     entered, depths, waits, left_behind = zip(*seen, strict=True)
     assert left_behind == depths and max(depths) > 10
@@ -196,7 +205,7 @@ def test_a_program_sees_the_queue_that_its_packet_will_wait_in() -> None:
     assert all(9_999 <= after - before <= 10_001 for before, after in pairwise(turns[1:]))
     # Of those before it, the first may have left in part.
     assert all(wait <= depth * 10_000 for wait, depth in zip(waits, depths, strict=True))
-    with_no_rate = Dataplane(library, program)
+    with_no_rate = Dataplane(compile_program(Generator(program).generate()), program)
     ((_, left),) = with_no_rate.process(1, bytes(1000))
     with_no_rate.close()
     assert struct.unpack_from(">4I", left)[1:] == (0, 0, 0)
@@ -217,24 +226,9 @@ def _with_priorities() -> Program:
 def test_the_highest_priority_leaves_first_and_others_in_their_order() -> None:
     """Ten milliseconds each at 800 kbit/s; the packets of a priority that has no queue are dropped."""
     program = _with_priorities()
-    library = compile_program(Generator(program).generate())
-    with ExitStack() as stack:
-        first, second = (stack.enter_context(host()) for _ in range(2))
-        address, port = second.getsockname()
-        wires = ["1=wire:127.0.0.1:0", f"2=wire:127.0.0.1:0,{address}:{port},bandwidth=800kbit,queue=6"]
-        ports = open_ports([parse_port(text) for text in wires])
-        for each in ports:
-            stack.callback(each.close)
-        dataplane = Dataplane(library, program)
-        stack.callback(dataplane.close)
-        dataplane.attach(ports, None, priorities=4)
-        dataplane.start()
-        sent = [0, 0, 0, 2, 3, 2, 4, 7, 1, 3, *[0] * 6]
-        with dataplane.writing():  # They wait together.
-            for n, priority in enumerate(sent):
-                first.sendto(struct.pack(">I12xI", priority, n) + bytes(980), ports[0].socket.getsockname())
-        arrived = [data for _, data in receive(second, 12) if data]
-        counted = dataplane.port_stats(2)
+    sent = [0, 0, 0, 2, 3, 2, 4, 7, 1, 3, *[0] * 6]
+    packets = [struct.pack(">I12xI", priority, n) + bytes(980) for n, priority in enumerate(sent)]
+    arrived, counted = through_a_queue(program, packets, 11, ",queue=6", priorities=4)
     order = [struct.unpack_from(">I", data, 16)[0] for data in arrived]
     # The link was free for the first. Six of priority 0 may be there, with the one that leaves.
     assert order == [0, 4, 9, 3, 5, 8, 1, 2, 10, 11, 12]

@@ -19,17 +19,11 @@ from p4.v1 import p4runtime_pb2_grpc
 
 from hostlib.system.network_namespace import inside, veths
 from tests.conftest import ROOT
+from tests.emulation.test_ports import raw
 from tests.emulation.test_switch_process import CONFIG, Controller
 
 PROGRAM = ROOT / "tests" / "data" / "queue.json"  # all that comes leaves by port 2
 PATIENCE_S = 30.0
-
-
-def raw(interface: str) -> socket.socket:
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-    made.bind((interface, 0))
-    made.settimeout(PATIENCE_S)
-    return made
 
 
 @contextmanager
