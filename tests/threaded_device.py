@@ -68,9 +68,12 @@ class ThreadedStream:
     @contextmanager
     def use(self) -> Iterator[None]:
         """What a future of this device is completed behind."""
-        _current.stream = self
+        before, _current.stream = _current.stream, self
         yield
-        _current.stream = None
+        _current.stream = before
+
+    def _used(self) -> None:
+        assert _current.stream is self, "within use() of this stream"
 
     def after(self, event: ThreadedEvent) -> None:
         self.ask(event.wait)
@@ -89,12 +92,16 @@ class ThreadedStream:
         """Nothing to do: here memory lives as long as what refers to it."""
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
+        self._used()
         return noise(count, dtype)
 
     def copy(self, into: Tensor, source: Tensor) -> None:
+        self._used()
         self.ask(lambda: into.copy_(source))
 
     def block_codes(self, values: Tensor, codes: Tensor, elements: int) -> None:
+        self._used()
+
         def kernel() -> None:
             found = _engine.own_codes(values, elements, 1, 1, 1)
             found[found == constants.EXPONENT_SPECIAL] = SPECIAL_CODE
@@ -104,6 +111,8 @@ class ThreadedStream:
         self.ask(kernel)
 
     def quantise(self, values: Tensor, codes: Tensor, words: Tensor, elements: int, world_size: int) -> None:
+        self._used()
+
         def kernel() -> None:
             words.copy_(torch.from_numpy(_engine.quantise_blocks(values, elements, _engines(codes), world_size)))
 
@@ -113,6 +122,8 @@ class ThreadedStream:
     def dequantise(
         self, words: Tensor, codes: Tensor, values: Tensor, elements: int, world_size: int, average: bool
     ) -> None:
+        self._used()
+
         def kernel() -> None:
             none = np.zeros(len(codes), np.uint8)
             agreed = _engines(codes)

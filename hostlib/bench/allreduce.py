@@ -58,6 +58,7 @@ class RankOptions:
     controller: str
     deadline_s: float
     address: str = "127.0.0.1"
+    device: str = "cpu"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -82,6 +83,7 @@ class BenchOptions:
         rate: of each link of netns, as `100mbit`; None for unlimited.
         controller: of a running fabric; None to start one.
         collectives: names of MEASURED. A mechanism is measured with those of them that it can do.
+        device: where tensors are: `cpu`; `cuda:1`; `cuda`, with ranks dealt to the GPUs in turn.
 
     Raises:
         HostlibError: an unknown name, or options that contradict each other.
@@ -100,6 +102,7 @@ class BenchOptions:
     controller: str | None = None
     deadline_s: float = 30.0
     collectives: tuple[str, ...] = (ALL_REDUCE,)
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if not self.mechanisms:
@@ -131,6 +134,11 @@ class BenchOptions:
         self._check_place()
 
     def _check_place(self) -> None:
+        past = [collective for collective in self.collectives if collective != ALL_REDUCE]
+        if self.device != "cpu" and past:
+            raise HostlibError(
+                f"--device {self.device}: of CUDA tensors only {ALL_REDUCE} is measured, not {', '.join(past)}"
+            )
         if self.world_size is not None and not 1 <= self.world_size <= LARGEST_WORLD:
             raise HostlibError(f"--workers must be in 1..{LARGEST_WORLD}, not {self.world_size}")
         count = parse_hosts(self.hosts)
@@ -175,6 +183,7 @@ class BenchOptions:
             controller,
             self.deadline_s,
             address,
+            self.device,
         )
 
 
@@ -336,6 +345,8 @@ class BenchProgress:
 def print_rows(options: BenchOptions, rows: list[Row], console: Console) -> None:
     """Print the table, and how to read it."""
     place = options.hosts if options.rate is None else f"{options.hosts}, {options.rate}"
+    if options.device != "cpu":
+        place = f"{place}, tensors on {options.device}"
     table = Table(title=f"{options.ranks} ranks, {place}", title_justify="left", box=None)
     for name in (
         "mechanism",

@@ -107,7 +107,16 @@ class Measurement:
         seed, ranks = self.options.seed, self.context.world_size
         if isinstance(self.doing, RankCollectives):
             return exercise_of(self.cell.collective, self.doing, self.context, self.values, seed, self._sum_unit())
-        return AllReduce(self.doing, self.values, seed, ranks, self._sum_unit())
+        return AllReduce(self.doing, self.values, self._where(), seed, ranks, self._sum_unit())
+
+    def _where(self) -> torch.device:
+        """This rank's device."""
+        where = torch.device(self.options.device)
+        if where.type == "cuda":
+            if where.index is None:
+                where = torch.device("cuda", self.context.rank % torch.cuda.device_count())
+            torch.cuda.set_device(where)
+        return where
 
     def row(self) -> dict[str, Any]:
         """Combine the ranks' measurements."""
@@ -139,8 +148,8 @@ class Measurement:
             begin = time.perf_counter()
             self.exercise.run()
             seconds += time.perf_counter() - begin
-        if self.exercise.common is not None:
-            self.bits.update(self.exercise.common.view(torch.uint8).numpy().data)
+        if (common := self.exercise.common) is not None:
+            self.bits.update(common.view(torch.uint8).numpy().data)
         return seconds
 
     def _suitable(self) -> int:

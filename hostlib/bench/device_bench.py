@@ -17,11 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from hostlib.bench.kernels import KernelRate
-from hostlib.errors import HostlibError
 from hostlib.protocol.openings import TensorCut
 from hostlib.staging.device import Device
 from hostlib.staging.device_reduction import DeviceReduction
-from hostlib.staging.find_device import device_of
+from hostlib.staging.find_device import device_of, require_cuda
 from hostlib.staging.request import ReduceRequest
 
 TENSOR_BYTES = 256 << 20
@@ -68,15 +67,7 @@ def measure_cuda(seconds: float, name: str = "cuda") -> DeviceFigures:
     Raises:
         HostlibError: there is none, or Triton is missing.
     """
-    if not torch.backends.cuda.is_built():
-        raise HostlibError(f"no CUDA device: torch {torch.__version__} is built without CUDA")
-    if not torch.cuda.is_available():
-        raise HostlibError(f"no CUDA device: torch {torch.__version__} is built for CUDA, but finds none")
-    where = torch.device(name)
-    if where.index is None:
-        where = torch.device("cuda", torch.cuda.current_device())
-    if where.index >= torch.cuda.device_count():
-        raise HostlibError(f"no device {name}: there are {torch.cuda.device_count()} CUDA devices")
+    where = require_cuda(name)
     torch.cuda.set_device(where)
     device = device_of(torch.empty(1, device=where))
     assert device is not None
@@ -108,18 +99,19 @@ def kernel_rates(device: Device, where: torch.device, tensor_bytes: int, seconds
             back.nbytes + its.nbytes,
         )
     stream.after(device.now())
-    for once, _ in passes.values():  # Triton compiles at the first launch.
-        once()
-    stream.mark().wait()
     taken: dict[tuple[str, str], list[int]] = {key: [] for key in passes}
-    end_ns = time.perf_counter_ns() + int(seconds * 1e9)
-    while len(taken["memcpy", ""]) < ROUNDS_MIN or time.perf_counter_ns() < end_ns:
-        for key, (once, _) in passes.items():
-            start_ns = time.perf_counter_ns()
-            for _ in range(PASSES):
-                once()
-            stream.mark().wait()
-            taken[key].append(time.perf_counter_ns() - start_ns)
+    with stream.use():
+        for once, _ in passes.values():  # Triton compiles at the first launch.
+            once()
+        stream.mark().wait()
+        end_ns = time.perf_counter_ns() + int(seconds * 1e9)
+        while len(taken["memcpy", ""]) < ROUNDS_MIN or time.perf_counter_ns() < end_ns:
+            for key, (once, _) in passes.items():
+                start_ns = time.perf_counter_ns()
+                for _ in range(PASSES):
+                    once()
+                stream.mark().wait()
+                taken[key].append(time.perf_counter_ns() - start_ns)
     rates = {key: PASSES * passes[key][1] / statistics.median(times) for key, times in taken.items()}
     memcpy = rates.pop(("memcpy", ""))
     return [KernelRate(name, dtype, rate, memcpy, rate / memcpy) for (name, dtype), rate in rates.items()]
@@ -145,8 +137,9 @@ def bucket_time(device: Device, where: torch.device, bucket_bytes: int, seconds:
         device.now().wait()
         whole.append(time.perf_counter_ns() - start_ns)
         start_ns = time.perf_counter_ns()
-        stream.copy(host, tensor)
-        stream.copy(tensor, host)
+        with stream.use():
+            stream.copy(host, tensor)
+            stream.copy(tensor, host)
         stream.mark().wait()
         copies.append(time.perf_counter_ns() - start_ns)
     # The first one pays one-off costs.

@@ -38,17 +38,37 @@ class Exercise(Protocol):
 class AllReduce:
     """Sums a tensor in place."""
 
-    def __init__(self, collective: Collective, values: Tensor, seed: int, ranks: int, sum_unit: float | None) -> None:
-        self._collective, self._values, self._checked = collective, values, (seed, ranks, sum_unit)
-        self.common: Tensor = torch.empty_like(values)
+    def __init__(
+        self,
+        collective: Collective,
+        values: Tensor,
+        where: torch.device,
+        seed: int,
+        ranks: int,
+        sum_unit: float | None,
+    ) -> None:
+        self._collective, self._values, self._checked = collective, values.to(where), (seed, ranks, sum_unit)
+        self._summed = torch.empty_like(self._values)
+
+    @property
+    def common(self) -> Tensor:
+        """See Exercise."""
+        return self._summed.cpu()
 
     def prepare(self) -> None:
         """See Exercise."""
-        self.common.copy_(self._values)
+        self._summed.copy_(self._values)
+        self._finish()
 
     def run(self) -> None:
         """See Exercise."""
-        self._collective.allreduce(self.common, average=False).wait()
+        self._collective.allreduce(self._summed, average=False).wait()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Wait for the device: what is queued there counts."""
+        if self._summed.is_cuda:
+            torch.cuda.synchronize()
 
     def wrong(self) -> int:
         """See Exercise."""

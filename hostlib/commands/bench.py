@@ -113,7 +113,7 @@ def _place(old: str) -> list[str] | None:
     type=types.DEVICE,
     default="cpu",
     show_default=True,
-    help="With a CUDA device, measure its kernels and a bucket's cost; needs --kernels.",
+    help="Where the ranks' tensors are; with --kernels, whose kernels to measure, and a bucket's cost.",
 )
 @json_option
 def bench(
@@ -146,6 +146,7 @@ def bench(
         hostlib bench --collective all_to_all --mechanism butterfly,ring,gloo --workers 4
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --size 16M
         hostlib bench --on netns --workers 8 --bandwidth 100mbit --mechanism inagg+mcast --loss 0.01
+        hostlib bench --device cuda --mechanism inagg+mcast,ring,gloo --workers 2 --size 1M,25M
         hostlib bench --kernels --device cuda
         hostlib bench --calibrate --output costs.json
         hostlib bench --probe --on netns --workers 4 --bandwidth 1gbit
@@ -171,8 +172,12 @@ def bench(
     from hostlib.bench.local_fabric import Faults
 
     if device != "cpu":
-        _cuda_figures(device, kernels, as_json)
-        return
+        from hostlib.staging.find_device import require_cuda
+
+        require_cuda(device)
+        if kernels:
+            _cuda_figures(device, as_json)
+            return
     asked_faults = Faults(
         **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
     )
@@ -185,6 +190,7 @@ def bench(
         hosts=hosts,
         faults=asked_faults,
         collectives=names,
+        device=device,
         **options,
     )
     rates = _kernel_rates() if kernels else []
@@ -206,9 +212,7 @@ def bench(
         sys.exit(1)
 
 
-def _cuda_figures(device: str, kernels: bool, as_json: bool) -> None:
-    if not kernels:
-        raise RunError("--device cuda measures only kernels, since ranks' tensors are on the CPU: add --kernels")
+def _cuda_figures(device: str, as_json: bool) -> None:
     from hostlib.bench.device_bench import measure_cuda, print_tables
 
     figures = measure_cuda(KERNELS_S, device)

@@ -33,7 +33,9 @@ class Stream(Protocol):
     """
 
     def use(self) -> AbstractContextManager[Any]:
-        """Make it torch's current stream: for setting a future's result, whose readers then wait for the stream."""
+        """Make it torch's current stream: for `empty`, `copy` and the kernels, which need it, and for setting a
+        future's result, whose readers then wait for the stream.
+        """
         ...
 
     def after(self, event: Any) -> None:

@@ -66,7 +66,8 @@ def staged(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> A
             stream = device.stream()
             stream.after(device.now())
             stream.keep(tensor)
-            stream.copy(host.view(tensor.shape), tensor.detach())
+            with stream.use():
+                stream.copy(host.view(tensor.shape), tensor.detach())
             stream.mark().wait()
         return host.view(tensor.shape)
 

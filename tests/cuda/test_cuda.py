@@ -1,13 +1,17 @@
-"""CUDA tensors on a real device: `python -m pytest tests/cuda tests/unit/hostlib/staging/test_cuda_kernel.py`, as root or not.
+"""CUDA tensors on a real device: `python -m pytest tests/cuda tests/process/hostlib/test_cuda_kernel.py`,
+as root or not.
 
-tests/integration/pytorch/test_device.py has the same without a GPU; tests/unit/hostlib/staging/test_cuda_kernel.py has
+tests/integration/pytorch/test_device.py has the same without a GPU; tests/process/hostlib/test_cuda_kernel.py has
 the kernels, on either.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,6 +56,16 @@ def test_a_dead_switch_changes_no_bit(start_fabric: Callable[..., Fabric], tmp_p
     for seen in ended(run, tmp_path):
         assert seen["mismatches"] == 0 < seen["rounds"]
         assert seen["failures"][0]["by_hosts"] > 0
+
+
+@pytest.mark.timeout(200)
+def test_ranks_are_measured_with_tensors_on_the_device() -> None:
+    asked = ["--device", "cuda", "--mechanism", "inagg+mcast,ring", "--workers", "2", "--size", "64K,9M", "--json"]
+    command = [sys.executable, "-m", "hostlib", "bench", *asked, "--dtype", "float32,int32"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert len(rows) == 8 and not any(row["wrong"] for row in rows)
 
 
 def test_asking_does_not_wait_for_the_compute_stream() -> None:

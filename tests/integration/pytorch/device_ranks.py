@@ -134,7 +134,8 @@ def everything() -> None:
     works.wait()
     seen["coalesced"] = [tensor.tolist() for tensor in several]
     share, whole = torch.zeros(2, 1, device=where), torch.arange(2.0 * world_size, device=where) * (rank + 1)
-    dist.reduce_scatter_single(share, whole, op=AVG)
+    # Its name before torch 2.13, which CUDA builds of it may be.
+    getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)(share, whole, op=AVG)
     seen["share"] = share.flatten().tolist()
     os.environ["NETFOLD_LANES"] = "1"
     alone = [dist.new_group([r], backend="netfold") for r in range(world_size)][rank]

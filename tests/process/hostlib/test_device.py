@@ -28,18 +28,14 @@ def test_without_triton_all_but_cuda_works() -> None:
     )
 
 
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (
-            ["--device", "cuda"],
-            "error: --device cuda measures only kernels, since ranks' tensors are on the CPU: add --kernels",
-        ),
-        pytest.param(
-            ["--device", "cuda", "--kernels"],
-            "error: no CUDA device: torch ",
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device"),
-        ),
+        pytest.param(options, "error: no CUDA device: torch ", marks=WITHOUT_GPU)
+        for options in (["--device", "cuda"], ["--device", "cuda", "--kernels"])
     ],
 )
 def test_figures_of_a_gpu_need_one(options: list[str], line: str) -> None:
