@@ -97,6 +97,7 @@ class ThreadedStream:
 
     def copy(self, into: Tensor, source: Tensor) -> None:
         self._used()
+        assert into.dtype == source.dtype, "which NaN a conversion produces differs between devices"
         self.ask(lambda: into.copy_(source))
 
     def block_codes(self, values: Tensor, codes: Tensor, elements: int) -> None:

@@ -70,7 +70,8 @@ class DeviceReduction:
         """Start to sum a tensor, after the work in the caller's current stream.
 
         Args:
-            wire_dtype: the dtype that it is summed in if it is not quantised to words.
+            wire_dtype: the dtype that it is summed in if it is not quantised to words. The host converts to it and
+                back: which NaN a conversion produces differs between devices.
 
         Returns:
             The continuation, to be run in another thread; it is called with a function that takes requests, in order.
@@ -78,21 +79,25 @@ class DeviceReduction:
         self._look.after(self._device.now())
         self._keep(tensor)
         if self._cut is not None and tensor.is_floating_point() and tensor.numel() > 0:
-            return self._ask_words(self._cut, Asked(tensor, average, future, self._flat(tensor, tensor.dtype)))
-        asked = Asked(tensor, average, future, self._flat(tensor, wire_dtype))
-        host = self._device.pinned(tensor.numel(), wire_dtype)
+            return self._ask_words(self._cut, Asked(tensor, average, future, self._flat(tensor)))
+        asked = Asked(tensor, average, future, self._flat(tensor))
+        host = self._device.pinned(tensor.numel(), tensor.dtype)
         with self._look.use():
             self._look.copy(host, asked.flat)
         ready = self._look.mark()
 
         def go_on(give: Callable[[ReduceRequest], None]) -> None:
             ready.wait()
-            give(ReduceRequest(host, average, deliver, lambda: self._complete(asked), refused))
+            summed = host.to(wire_dtype)
 
-        def deliver() -> None:
-            with self._down.use():
-                self._down.copy(asked.flat, host)
-                self._delivered(asked)
+            def deliver() -> None:
+                if summed is not host:
+                    host.copy_(summed)
+                with self._down.use():
+                    self._down.copy(asked.flat, host)
+                    self._delivered(asked)
+
+            give(ReduceRequest(summed, average, deliver, lambda: self._complete(asked), refused))
 
         def refused(error: Exception) -> None:
             refuse(future, error)
@@ -104,12 +109,12 @@ class DeviceReduction:
         for stream in (self._look, self._up, self._down):
             stream.keep(tensor)
 
-    def _flat(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    def _flat(self, tensor: Tensor) -> Tensor:
         tensor = tensor.detach()
-        if tensor.is_contiguous() and tensor.dtype == dtype:
+        if tensor.is_contiguous():
             return tensor.view(-1)
         with self._look.use():
-            flat = self._look.empty(tensor.numel(), dtype)
+            flat = self._look.empty(tensor.numel(), tensor.dtype)
             self._look.copy(flat.view(tensor.shape), tensor)
         self._keep(flat)
         return flat
