@@ -110,7 +110,8 @@ def packet_socket(name: str) -> socket.socket:
             raise PortError(f"there is no network interface {name}; there are {', '.join(known)}")
         # Protocol 0: nothing is received before the socket is bound to its interface.
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-        enlarge_buffers(sock)
+        # What the kernel's queue holds, the program does not see: it gets no more than from others.
+        enlarge_buffers(sock, sending=queueless(name))
         sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         sock.bind((name, ETH_P_ALL))
         if sock.getsockname()[3] not in (ARPHRD_ETHER, ARPHRD_LOOPBACK):

@@ -15,9 +15,10 @@ SOCKET_BUFFER_BYTES = 8 << 20
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, UDP_GRO = 32, 33, 104
 
 
-def enlarge_buffers(sock: socket.socket) -> None:
-    """Enlarge a socket's buffers, beyond the system's limit for users if permitted."""
-    for force, option in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
+def enlarge_buffers(sock: socket.socket, sending: bool = True) -> None:
+    """Enlarge a socket's buffers, beyond the system's limit for users if permitted; `sending`: that for output, too."""
+    both = (SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)
+    for force, option in both if sending else both[:1]:
         try:
             sock.setsockopt(socket.SOL_SOCKET, force, SOCKET_BUFFER_BYTES)
         except PermissionError:

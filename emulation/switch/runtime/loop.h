@@ -203,6 +203,7 @@ static void run_loop(void) {
     prctl(PR_SET_TIMERSLACK, 1ul);
     int64_t wait_ns = -1;
     while (!atomic_load(&stopping)) {
+        for (uint32_t i = 0; i < count; i++) ready[i].events = polled[i]->blocked ? POLLIN | POLLOUT : POLLIN;
         struct timespec timeout = {wait_ns / 1000000000, wait_ns % 1000000000};
         int n = ppoll(ready, count + 1, wait_ns < 0 ? NULL : &timeout, NULL);
         if (n > 0) atomic_fetch_add(&activity, 1);
@@ -210,7 +211,7 @@ static void run_loop(void) {
         for (int spins = 0; atomic_load(&writers) > 0 && spins < 1000; spins++) usleep(10);
         pthread_mutex_lock(&lock);
         for (uint32_t i = 0; n > 0 && i < count; i++)
-            if (ready[i].revents != 0) polled[i]->kind->receive(polled[i]);
+            if ((ready[i].revents & ~POLLOUT) != 0) polled[i]->kind->receive(polled[i]);
         if (n > 0 && ready[count].revents != 0) {
             uint64_t woken;
             if (read(wake, &woken, sizeof woken) < 0) { /* nothing there any more */
@@ -218,7 +219,8 @@ static void run_loop(void) {
         }
         wait_ns = release_held();
         for (uint32_t i = 0; i < count; i++)
-            if (polled[i]->queued > 0) polled[i]->kind->flush(polled[i]);
+            if (polled[i]->queued > 0 && (!polled[i]->blocked || (n > 0 && (ready[i].revents & POLLOUT))))
+                polled[i]->kind->flush(polled[i]);
         pthread_mutex_unlock(&lock);
     }
 }

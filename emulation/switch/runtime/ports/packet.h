@@ -130,20 +130,22 @@ static void packet_flush(port_t *p) {
         iov[i] = queued_frames(p, i, 1);
         tx[i].msg_hdr = (struct msghdr){.msg_iov = &iov[i], .msg_iovlen = 1};
     }
-    while (done < p->queued) {
+    bool full = false;
+    while (done < p->queued && !full) {
         int n = sendmmsg(p->fd, tx + done, p->queued - done, 0);
         if (n > 0) {
             done += (uint32_t)n;
-            continue;
+        } else if (errno == EAGAIN) {
+            full = true;
+        } else if (errno != EINTR) {
+            if (errno == EMSGSIZE)
+                p->oversized++;
+            else
+                p->send_failed++;
+            done++;
         }
-        if (room_again(p)) continue;
-        if (errno == EMSGSIZE)
-            p->oversized++;
-        else
-            p->send_failed++;
-        done++;
     }
-    p->queued = 0;
+    keep_unsent(p, done, full);
 }
 
 // Asked of the kernel every LINK_NS at most: a packet cannot wait for it each time.

@@ -39,6 +39,9 @@ struct port {
     uint32_t queued;              // frames waiting in tx
     uint8_t *tx;                  // they lie there one behind the other; TX_BYTES
     uint32_t tx_at[BATCH + 1];
+    // The interface's own queue is full: frames stay in tx until the kernel has room. What finds tx full is dropped.
+    bool blocked;
+    uint64_t progress_ns, frame_ns;  // when the kernel last took some while it was; how long each of them took
 };
 
 static port_t ports[MAX_PORTS];
@@ -60,6 +63,10 @@ static port_t *add_port(uint32_t number, int fd, const link_t *link, const kind_
 
 static bool enqueue(port_t *p, const uint8_t *data, uint32_t bytes) {
     if (p->queued == BATCH) p->kind->flush(p);
+    if (p->queued == BATCH) {
+        p->shaper.dropped++;
+        return false;
+    }
     uint32_t i = p->queued++;
     memcpy(p->tx + p->tx_at[i], data, bytes);
     p->tx_at[i + 1] = p->tx_at[i] + bytes;
@@ -69,6 +76,21 @@ static bool enqueue(port_t *p, const uint8_t *data, uint32_t bytes) {
 // `n` queued frames from `first` on.
 static struct iovec queued_frames(const port_t *p, uint32_t first, uint32_t n) {
     return (struct iovec){p->tx + p->tx_at[first], p->tx_at[first + n] - p->tx_at[first]};
+}
+
+// The kernel took the first `done` of those queued; the others stay if it is `full`.
+static void keep_unsent(port_t *p, uint32_t done, bool full) {
+    uint64_t now = now_ns();
+    if (p->blocked && done > 0) p->frame_ns = (now - p->progress_ns) / done;
+    if (done > 0 || !p->blocked) p->progress_ns = now;
+    p->blocked = full;
+    uint32_t left = p->queued - done, from = p->tx_at[done];
+    if (done > 0 && left > 0) {
+        memmove(p->tx, p->tx + from, p->tx_at[p->queued] - from);
+        for (uint32_t i = 0; i <= left; i++) p->tx_at[i] = p->tx_at[done + i] - from;
+    }
+    p->queued = left;
+    if (full && left > p->shaper.deepest) p->shaper.deepest = left;
 }
 
 // After sendmmsg() refused: whether there was no room, and now there is.
@@ -103,10 +125,16 @@ static uint16_t folded(uint32_t sum) {
 static queue_t queue_ahead(uint32_t number, uint32_t priority) {
     uint64_t now = now_ns();
     queue_t found = {0, (int64_t)(now / 1000 - nf_started_us), 0};
-    const shaper_t *s = number < MAX_PORTS ? &ports[number].shaper : NULL;
-    if (s == NULL || s->ns_per_byte == 0) return found;
-    found.frames = (uint32_t)s->depth;
-    found.wait_us = (int64_t)(turn_ns(s, priority, now) / 1000);
+    if (number >= MAX_PORTS) return found;
+    const port_t *p = &ports[number];
+    const shaper_t *s = &p->shaper;
+    if (s->ns_per_byte > 0) {
+        found.frames = (uint32_t)s->depth;
+        found.wait_us = (int64_t)(turn_ns(s, priority, now) / 1000);
+    } else if (p->blocked) {
+        found.frames = p->queued;
+        found.wait_us = (int64_t)(p->queued * p->frame_ns / 1000);
+    }
     return found;
 }
 
