@@ -54,7 +54,7 @@ sh cat h2.log
 """
 CONTROLLED = """
 h1 ping -c 2 -W 1 h2
-sh timeout 15 python3 -u mycontroller.py > controller.log 2>&1 &
+sh timeout 15 python3 mycontroller.py > controller.log 2>&1 &
 h1 sleep 6
 h1 ping -c 3 -W 2 h2
 h1 sleep 5
@@ -144,7 +144,9 @@ sh cat h1.log
 """,
         (r"Switch 1 - Port [34]: 0\.\d", r"Switch 1 - Port [34]: [1-9]\d*\.\d+ Mbps"),
     ),
-    Exercise("flowcache", CONTROLLED, (r"3 received, 0% packet loss",)),
+    # What the controller sends on has the first hop's MAC address, which no host takes: one request, and one reply, are
+    # lost. Had the switches not sent on the packets that the controller gave them, the third ping would be, too.
+    Exercise("flowcache", CONTROLLED, (r"icmp_seq=3 ttl=62", r"egressPktInCounter 2: 1 packets", r"Deleted .* on s1")),
 )
 
 
@@ -158,7 +160,7 @@ def test_exercise(exercise: Exercise, tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "P4_EXTRA_SUDO_OPTS": f"PYTHONPATH={Path(__file__).parent / 'pi'}",
+        "P4_EXTRA_SUDO_OPTS": f"PYTHONUNBUFFERED=1 PYTHONPATH={Path(__file__).parent / 'pi'}",
     }
     make = subprocess.Popen(
         ["make", "run", f"BMV2_SWITCH_EXE={SWITCH}"],
