@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import struct
@@ -16,7 +17,9 @@ import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
+from pyroute2 import IPRoute
 
+from hostlib.system.network_links import shape
 from hostlib.system.network_namespace import inside, veths
 from tests.conftest import ROOT
 from tests.emulation.test_ports import raw
@@ -160,3 +163,37 @@ def test_a_folder_that_is_full_ends_the_capture_and_nothing_else(tmp_path: Path)
                 switch.terminate()
                 said, _ = switch.communicate(timeout=PATIENCE_S)
     assert said.count("a capture ends here: no room") == 2
+
+
+def test_a_slow_interface_shows_its_queue_and_holds_up_no_other() -> None:
+    """The queue is the kernel's, as Mininet's links have it; tests/data/queue.p4 writes what it sees into the packet."""
+    port, sent = 50051, [struct.pack(">16xI", n) + bytes(980) for n in range(400)]
+    with veths(2, "test") as space:
+        inside(space, _slow)
+        first, second = inside(space, lambda: (raw("h1"), raw("h2")))
+        options = f"-i 1@s1 -i 2@s2 {PROGRAM} -- --grpc-server-addr 127.0.0.1:{port}"
+        with simple_switch(space, *options.split()), first, second:
+            listening(space, port)
+            second.settimeout(1)
+            for frame in sent[:300]:
+                first.send(frame)
+            time.sleep(0.5)  # The switch learns how fast the kernel sends.
+            for frame in sent[300:]:
+                first.send(frame)
+            arrived: list[tuple[int, ...]] = []
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    arrived.append(struct.unpack_from(">5I", second.recv(2048)))
+    entered, depths, waits, _, numbers = zip(*arrived, strict=True)
+    assert list(numbers) == sorted(numbers) and numbers[:50] == tuple(range(50))
+    # What the kernel holds is not seen, and what neither has room for is dropped.
+    assert depths[0] == 0 and max(depths) > 50 and len(arrived) < 400
+    assert max(waits) > 50_000
+    # All went to the queue as they came, although the port took more than a second to send them.
+    assert entered[49] - entered[0] < 300_000 and entered[-1] - entered[0] < 900_000
+
+
+def _slow() -> None:
+    """A link of 1 Mbit/s: eight milliseconds for each frame."""
+    with IPRoute() as kernel:
+        shape(kernel, "s2", 1e6)
