@@ -171,13 +171,9 @@ def bench(
     )
     from hostlib.bench.local_fabric import Faults
 
-    if device != "cpu":
-        from hostlib.staging.find_device import require_cuda
-
-        require_cuda(device)
-        if kernels:
-            _cuda_figures(device, as_json)
-            return
+    if device != "cpu" and kernels:
+        _cuda_figures(device, as_json)
+        return
     asked_faults = Faults(
         **{name: options.pop(name) for name in ("loss", "duplicate", "reorder", "corrupt", "delay", "seed")}
     )
@@ -193,6 +189,10 @@ def bench(
         device=device,
         **options,
     )
+    if device != "cpu":
+        from hostlib.staging.find_device import require_cuda
+
+        require_cuda(device)
     rates = _kernel_rates() if kernels else []
     with BenchProgress(Console(stderr=True), measurements(asked)) as report:
         rows = run_bench(asked, report)

@@ -636,7 +636,7 @@ WRONG = [
     ("hostlib bench --deadline 0", "--deadline must be above 0, not 0.0", 1),
     ("hostlib bench --deadline nan", "--deadline: 'nan' is not a number and one of ns, us, ms, s (as in 5us)", 2),
     ("hostlib bench --device tpu", "--device: 'tpu' is not cpu, cuda, or cuda:N", 2),
-    ("hostlib bench --device cuda", "--device cuda measures only kernels, since ranks' tensors are on the CPU: add", 1),
+    ("hostlib bench --device cuda --collective all_gather", "--device cuda: of CUDA tensors only all_reduce is", 1),
     ("hostlib bench extra", "Got unexpected extra argument (extra)", 2),
     ("hostlib converge", "Missing argument 'MECHANISM...'", 2),
     ("hostlib converge x", "unknown mechanism 'x'; legal are butterfly, gloo, halving-doubling, inagg", 1),

@@ -89,7 +89,9 @@ sh cat h2.log
 """,
         (r"got a packet", r"ttl *= 59"),
     ),
-    Exercise("calc", r'h1 printf "1+1\n7&3\n9-4\nquit\n" | python3 calc.py', (r"> 1\+1\n2\n", r"7&3\n3\n", r"9-4\n5\n")),
+    Exercise(
+        "calc", r'h1 printf "1+1\n7&3\n9-4\nquit\n" | python3 calc.py', (r"> 1\+1\n2\n", r"7&3\n3\n", r"9-4\n5\n")
+    ),
     Exercise(
         "load_balance",
         """

@@ -17,4 +17,7 @@ _config.field.add(
 )
 _config.field.add(name="device_data", number=3, type=FIELD.TYPE_BYTES, label=FIELD.LABEL_OPTIONAL)
 _pool = descriptor_pool.DescriptorPool()
-P4DeviceConfig = message_factory.MessageFactory(_pool).GetPrototype(_pool.Add(_file) or _pool.FindMessageTypeByName("p4.tmp.P4DeviceConfig"))
+_pool.Add(_file)
+P4DeviceConfig = message_factory.MessageFactory(_pool).GetPrototype(
+    _pool.FindMessageTypeByName("p4.tmp.P4DeviceConfig")
+)
