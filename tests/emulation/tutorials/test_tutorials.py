@@ -20,7 +20,7 @@ import pytest
 CHECKOUT = os.environ.get("NETFOLD_TUTORIALS", "")
 PROGRAMS = ("p4c-bm2-ss", "make", "sudo", "ping", "iperf", "mn")
 LACKING = [name for name in PROGRAMS if shutil.which(name) is None]
-SWITCH = "netfold-simple-switch-grpc"
+SWITCH = os.environ.get("NETFOLD_TUTORIALS_SWITCH", "netfold-simple-switch-grpc")  # simple_switch_grpc, to compare
 PATIENCE_S = 110
 
 pytestmark = [
