@@ -118,10 +118,17 @@ def compile_tna(elements: int, into: Path) -> list[str]:
     run(TNA.compiler, *options, "tna/netfold.p4")
     used = json.loads((out / "pipe/logs/metrics.json").read_text())
     once = {used["run_id"]: "0" * len(used["run_id"]), used["build_date"]: "-"}
+    if idle := parsers_without_choice(json.loads((out / "pipe/context.json").read_text())):
+        raise SystemExit(f"error: {TNA.compiler} wrote a parser that takes every frame one way ({', '.join(idle)})")
     archive(loaded, out, ("pipe/tofino.bin", "pipe/context.json", "bfrt.json"), once)
     stages = json.loads((out / "pipe/logs/resources.json").read_text())["resources"]["mau"]["mau_stages"]
     resources.write_text(json.dumps(summary(elements, used, stages), indent=1) + "\n")
     return [p4info.name, loaded.name, resources.name]
+
+
+def parsers_without_choice(context: dict[str, Any]) -> list[str]:
+    """The parsers of a driver's context in which no state looks at the frame; the program's choose in each."""
+    return [gress for gress, states in context["parser"].items() if not any(s["match_registers"] for s in states)]
 
 
 def archive(path: Path, root: Path, names: Iterable[str], once: dict[str, str]) -> None:
