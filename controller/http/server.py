@@ -33,6 +33,7 @@ class Server(uvicorn.Server):
         self, app: ASGIApp, certificates: CertificateFolder | None, ending: threading.Event, told: threading.Event
     ) -> None:
         self._ending, self._told = ending, told
+        self._signalled = False
         super().__init__(
             uvicorn.Config(
                 app,
@@ -64,10 +65,14 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if not self._told.is_set():
-            self._told.set()
-            notify("STOPPING=1")
-        self._ending.set()
+        # The next signal may come in the middle of this, and would wait for ever for the lock of an event that is being
+        # set: a parent's death sends one for each of its threads.
+        if not self._signalled:
+            self._signalled = True
+            if not self._told.is_set():
+                self._told.set()
+                notify("STOPPING=1")
+            self._ending.set()
         super().handle_exit(sig, frame)
 
 

@@ -85,12 +85,15 @@ class _Stopping:
 
     def __init__(self) -> None:
         self.event = threading.Event()
-        self._interruptible = False
+        self._interruptible = self._signalled = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.event.set()
+        # The next signal may come in the middle of this, and would wait for ever for the event's lock.
+        if not self._signalled:
+            self._signalled = True
+            self.event.set()
         if self._interruptible:
             self._interruptible = False
             raise _Interrupted

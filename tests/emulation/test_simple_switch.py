@@ -197,3 +197,18 @@ def _slow() -> None:
     """A link of 1 Mbit/s: eight milliseconds for each frame."""
     with IPRoute() as kernel:
         shape(kernel, "s2", 1e6)
+
+
+def test_a_burst_of_signals_ends_it() -> None:
+    """A parent's death sends one for each of the parent's threads."""
+    with veths(1, "test") as space:
+        command = ["ip", "netns", "exec", space, str(Path(sys.executable).parent / "netfold-simple-switch")]
+        switch = subprocess.Popen([*command, *f"--no-p4 -i 1@s1 -- --grpc-server-addr 127.0.0.1:{50051}".split()])
+        try:
+            listening(space, 50051)
+            for _ in range(500):
+                switch.send_signal(signal.SIGTERM)
+            assert switch.wait(PATIENCE_S) in (0, -signal.SIGTERM)
+        finally:
+            switch.kill()
+            switch.wait()

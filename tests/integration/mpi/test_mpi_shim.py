@@ -162,7 +162,8 @@ def test_a_rank_that_dies_ends_the_others(shim: str, program: str) -> None:
         sidecars = [each.children()[0] for each in ranks]
         ranks[2].kill()
     assert running.returncode != 0
-    assert re.search(r"rank 2 .*exited on\s+signal 9", "".join(errors)), errors
+    # mpirun says so, or another rank that noticed first.
+    assert re.search(r"rank 2 .*exited on\s+signal 9|An error occurred in Socket closed", "".join(errors)), errors
     _, left = psutil.wait_procs(sidecars, 10)
     assert left == [], "sidecars end with their ranks"
 
