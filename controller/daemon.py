@@ -30,7 +30,6 @@ from controller.state_file import Standby, State, create_folder, is_full, runnin
 from controller.state_store import RecordedEntries, StateStore
 from controller.switches.embedded import Switches, start_switches
 from controller.switches.fleet import SwitchFleet
-from controller.switches.program import Artifact, load_artifact
 from controller.switches.session import P4RuntimeSession
 from controller.switches.supervisor import Supervisor
 from controller.systemd import notify
@@ -188,12 +187,11 @@ def _run(
     """
     earlier = State.read(config.state_dir)
     _require_same_blocks(config, earlier)
-    artifact = load_artifact(config.elements)
     with contextlib.closing(StateStore(config.state_dir, primacy.epoch)) as store:
         switches, kept = _switches(config, earlier)
         left = kept and patient
         try:
-            left = _serve(config, artifact, listener, store, primacy, switches, kept, told, announce)
+            left = _serve(config, listener, store, primacy, switches, kept, told, announce)
         finally:
             if not left and primacy.held:
                 switches.stop()
@@ -230,7 +228,6 @@ def _require_same_blocks(config: DaemonConfig, earlier: State | None) -> None:
 
 def _serve(
     config: DaemonConfig,
-    artifact: Artifact,
     listener: socket.socket,
     store: StateStore,
     primacy: Primacy,
@@ -245,7 +242,7 @@ def _serve(
     topology = switches.topology
     try:
         saved = store.load()
-        pushed = network.push(artifact, anew=held or not kept)
+        pushed = network.push(config.elements, anew=held or not kept)
         clock = LeaseClock(time.monotonic, AWAY_S)
         entries = RecordedEntries(network, store.begin_writes)
         tenants = Tenants(store)
@@ -263,11 +260,11 @@ def _serve(
         else:
             _restore(jobs, saved, store.path)
             if not saved["clean"]:
-                _reconcile(network, jobs, artifact)
+                _reconcile(network, jobs, config.elements)
         service = Service(
             version=netfold_version(),
             kind="embedded" if switches.processes else "external",
-            elements=artifact.elements,
+            elements=config.elements,
             slots=constants.SLOTS,
             jobs=jobs,
             switches=network,
@@ -296,7 +293,7 @@ def _serve(
                 processes,
                 str(config.state_dir / "controller.log"),
                 embedded,
-                artifact.elements,
+                config.elements,
                 service.operator,
                 None if config.certificates is None else str(config.certificates.authority.absolute()),
             )
@@ -308,7 +305,7 @@ def _serve(
                 announce(state)
                 notify(f"READY=1\nSTATUS=at {state.http}")
 
-        supervisor = Supervisor(switches, network, artifact, service, record, primacy.require)
+        supervisor = Supervisor(switches, network, config.elements, service, record, primacy.require)
         _run_http(listener, config.certificates, service, clock, supervisor, primacy, told, record)
         if not primacy.held:
             return True
@@ -326,13 +323,13 @@ def _serve(
         network.close()
 
 
-def _reconcile(network: SwitchFleet, jobs: JobTable, artifact: Artifact) -> None:
+def _reconcile(network: SwitchFleet, jobs: JobTable, elements: int) -> None:
     """Repair what an earlier controller left half done: it died while it wrote to switches."""
     try:
         network.reconcile(jobs.jobs.values())
     except SwitchError as error:
         log.warning("%s; the program is pushed again, and jobs at work are over", error)
-        network.push(artifact, anew=True)
+        network.push(elements, anew=True)
         jobs.abandon()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.errors import ControllerError
+from controller.target import TARGETS, V1MODEL, Target
 from hostlib.protocol.addresses import SWITCH_MAC
 from hostlib.system.user_file import parse_json, read_text
 from hostlib.topology.switch_tree import SwitchTree
@@ -40,6 +41,7 @@ class Switch:
         macs: port number -> MAC address of that host. The switches forward everything for that address to it.
         cpu_port: the port that P4Runtime's packets leave and come in by; None where there is none. Cables between
             switches that have one are checked.
+        target: what kind of switch it is, a name in TARGETS.
         parent: name of the switch above; with `uplink`, this switch's port to it, and `downlink`, its port to here.
     """
 
@@ -55,6 +57,11 @@ class Switch:
     hosts: dict[int, str] = field(default_factory=dict)
     macs: dict[int, str] = field(default_factory=dict)
     cpu_port: int | None = None
+    target: str = V1MODEL.name
+
+    @property
+    def kind(self) -> Target:
+        return TARGETS[self.target]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,10 @@ class Topology:
                 raise ControllerError(f"topology: the first switch is the root and has no parent, unlike {switch.name}")
             if switch.parent is not None and switch.parent not in seen:
                 raise ControllerError(f"topology: {switch.name} comes before its parent {switch.parent}, or has none")
+            if switch.target not in TARGETS:
+                raise ControllerError(
+                    f"topology: {switch.name} has the target {switch.target!r}; there are {' and '.join(TARGETS)}"
+                )
             ends = [(switch.name, port) for port in switch.ports]
             if switch.parent is not None:
                 ends += [(switch.name, switch.uplink), (switch.parent, switch.downlink)]
@@ -206,7 +217,7 @@ class Topology:
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise ControllerError(
                 f"topology: {error}; a switch has name, p4rt, device_id, address, ports, hosts, "
-                "macs, cpu_port and, below another, parent, uplink, downlink"
+                "macs, cpu_port, target and, below another, parent, uplink, downlink"
             ) from error
 
     @classmethod
@@ -231,6 +242,6 @@ def _mac(text: str) -> str:
     return str(text).lower()
 
 
-def single(p4rt: str, device_id: int, address: str, ports: dict[int, str]) -> Topology:
+def single(p4rt: str, device_id: int, address: str, ports: dict[int, str], target: str = V1MODEL.name) -> Topology:
     """A topology of a single switch."""
-    return Topology((Switch("switch", p4rt, device_id, address, ports),))
+    return Topology((Switch("switch", p4rt, device_id, address, ports, target=target),))

@@ -4,6 +4,7 @@ EmulationError
 ├── ProgramError        the P4 program uses a construct that the embedded switch does not know, or is not BMv2 JSON
 ├── CompilerError       no C compiler, or it refused the generated code
 ├── PortError           a port's specification is wrong or its address is taken
+├── ModelError          the model of a chip is absent, refuses something, or has ended
 ├── SwitchMemoryError   the system has no memory for what a program or a controller wants
 ├── CleanupError        (emulation/networks/cleanup.py)
 ├── DemoError           (emulation/demo/training_demo.py)
@@ -31,3 +32,7 @@ class PortError(EmulationError):
 
 class SwitchMemoryError(EmulationError):
     """Out of memory; nothing has changed."""
+
+
+class ModelError(EmulationError):
+    """The model of a chip is absent, refuses something, or has ended."""

@@ -20,6 +20,7 @@ from controller.primacy import BEAT_S, SHORTEST_SILENCE_S, SILENCE_S
 from controller.rates import MOST_REQUESTS
 from controller.state_file import STATE_FILE, State, create_folder, is_full, running
 from controller.switches.program import load_artifact
+from controller.target import TARGETS, TOFINO, V1MODEL
 from controller.topology import Topology, single
 from hostlib.protocol.addresses import FABRIC_ADDRESS
 from hostlib.system.certificate_folder import CertificateFolder, is_local
@@ -48,7 +49,9 @@ def _racks(leaves: str) -> list[str] | None:
     help="Address of the HTTP API; port 0 takes a free one.",
 )
 @click.option(
-    "--elements", type=types.N, default=256, show_default=True, help="Elements (int32) per packet: 64 or 256."
+    "--elements",
+    type=types.N,
+    help="Elements (int32) per packet: 64 or 256, of a Tofino 32 or 64 [default: 256, with a Tofino 64].",
 )
 @click.option(
     "--racks",
@@ -78,6 +81,13 @@ def _racks(leaves: str) -> list[str] | None:
     default=1,
     show_default=True,
     help="With --p4rt: the switch's P4Runtime device ID.",
+)
+@click.option(
+    "--target",
+    type=click.Choice(list(TARGETS)),
+    default=V1MODEL.name,
+    show_default=True,
+    help="With --p4rt: what kind of switch it is (docs/targets.md).",
 )
 @click.option(
     "--topology", type=types.EXISTING_FILE, help="Use the running switches of this JSON file (docs/topology.md)."
@@ -143,8 +153,10 @@ def start(
     p4rt: str | None,
     switch_ports: Path | None,
     device_id: int,
+    target: str,
     topology: Path | None,
     fabric_address: str,
+    elements: int | None,
     racks: int,
     certificates: Path | None,
     trusted_network: bool,
@@ -168,8 +180,11 @@ def start(
     if options["standby"] and not foreground:
         raise ControllerError("--standby needs --foreground, or controller run: a service manager keeps it")
     parse_listen_address(options["http"])
-    load_artifact(options["elements"])
-    switches = _running_switches(p4rt, switch_ports, device_id, topology, fabric_address)
+    switches = _running_switches(p4rt, switch_ports, device_id, target, topology, fabric_address)
+    kinds = {V1MODEL} if switches is None else {each.kind for each in switches.switches}
+    elements = max(V1MODEL.elements if kinds == {V1MODEL} else TOFINO.elements) if elements is None else elements
+    for kind in kinds:
+        load_artifact(elements, target=kind)
     _require_trust(options["http"], switches, certificates, trusted_network)
     require_installed(*CONTROLLER)
     if not foreground:
@@ -182,6 +197,7 @@ def start(
             state_dir=state_dir,
             topology=switches,
             fabric_address=fabric_address,
+            elements=elements,
             tree=0 if racks == 1 else racks,
             certificates=None if certificates is None else CertificateFolder(certificates),
             trusted_network=trusted_network,
@@ -239,7 +255,12 @@ def _require_trust(http: str, switches: Topology | None, folder: Path | None, tr
 
 
 def _running_switches(
-    switch: str | None, switch_ports: Path | None, device_id: int, topology: Path | None, fabric_address: str
+    switch: str | None,
+    switch_ports: Path | None,
+    device_id: int,
+    target: str,
+    topology: Path | None,
+    fabric_address: str,
 ) -> Topology | None:
     """The switches that run already; None when embedded ones are to be started."""
     if topology is not None:
@@ -251,7 +272,7 @@ def _running_switches(
         ports = {int(number): str(address) for number, address in parse_json(read_text(switch_ports)).items()}
     except (OSError, ValueError, AttributeError) as error:
         raise ControllerError(f'{switch_ports} is not a JSON object {{"PORT": "ADDRESS:PORT"}}: {error}') from error
-    return single(switch, device_id, fabric_address, ports)
+    return single(switch, device_id, fabric_address, ports, target)
 
 
 def _start_in_background(state_dir: Path, as_json: bool) -> None:

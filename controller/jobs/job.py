@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from controller.errors import RequestError
-from controller.jobs.switch_share import HOSTS_PER_SWITCH
+from controller.target import Target
 from hostlib.protocol import constants
 from hostlib.protocol.slots import LARGEST_POOLS, SLOTS_PER_POOL
 
@@ -159,16 +160,16 @@ class Joining:
     nonce: str = field(default="", repr=False)
     token: str | None = field(default=None, repr=False)
 
-    def require_legal(self, switches: int) -> None:
-        """Check that the request is possible with a number of switches.
+    def require_legal(self, switches: Sequence[Target]) -> None:
+        """Check that the request is possible with these switches.
 
         Raises:
             RequestError: 422; the message says what is legal.
         """
-        alone = switches == 1
-        largest = HOSTS_PER_SWITCH if alone else LARGEST_WORLD
+        alone = len(switches) == 1
+        largest = switches[0].ranks if alone else LARGEST_WORLD
         if not 1 <= self.world_size <= largest:
-            why = f": one switch sums {HOSTS_PER_SWITCH} ranks, more need a tree" if alone else ""
+            why = f": one switch sums {largest} ranks, more need a tree" if alone else ""
             raise RequestError(422, f"world size {self.world_size} is not in 1..{largest}{why}")
         if self.rank != constants.RANK_ALL and not 0 <= self.rank < self.world_size:
             raise RequestError(
@@ -180,7 +181,7 @@ class Joining:
         if self.policy in WITHOUT_SERVER and self.rank == constants.RANK_ALL:
             raise RequestError(422, f"policy {self.policy} has no server; server, shared and chunk do")
         if self.policy in POOL_PER_RANK:
-            self._require_pool_per_rank()
+            self._require_pool_per_rank(min(each.ranks for each in switches))
         elif not 1 <= len(self.udp_ports) <= LARGEST_POOLS:
             raise RequestError(422, f"{len(self.udp_ports)} UDP ports: a job has 1 to {LARGEST_POOLS} pools of slots")
         if self.policy == "shared" and len(self.udp_ports) > 1:
@@ -197,10 +198,10 @@ class Joining:
                 f"and a switch has {constants.SLOTS}",
             )
 
-    def _require_pool_per_rank(self) -> None:
-        if not 2 <= self.world_size <= HOSTS_PER_SWITCH:
+    def _require_pool_per_rank(self, largest: int) -> None:
+        if not 2 <= self.world_size <= largest:
             raise RequestError(
-                422, f"world size {self.world_size} is not in 2..{HOSTS_PER_SWITCH}, the ranks of policy {self.policy}"
+                422, f"world size {self.world_size} is not in 2..{largest}, the ranks of policy {self.policy}"
             )
         if len(self.udp_ports) != self.world_size:
             raise RequestError(

@@ -18,7 +18,6 @@ from controller.jobs.port_check import forget_port
 from controller.jobs.quota import Quota
 from controller.jobs.rank_token import is_owner, require_owner
 from controller.jobs.switch_ports import SwitchPorts
-from controller.jobs.switch_share import HOSTS_PER_SWITCH
 from controller.topology import Topology
 from hostlib.protocol import constants
 from hostlib.protocol.slots import SLOTS_PER_POOL
@@ -87,7 +86,7 @@ class JobTable:
             SwitchError: the entries could not be installed; the rank has not joined.
             StateError: the change could not be saved; the rank has not joined.
         """
-        joining.require_legal(len(self._topology.switches))
+        joining.require_legal([each.kind for each in self._topology.switches])
         self._ports.require_host(joining.address)
         self.expire()
         job = self.jobs.get(name)
@@ -338,9 +337,9 @@ class JobTable:
         for switch in self._topology.switches:
             below = sum(child.name in used for child in self._topology.children(switch.name))
             members = switches.count(switch.name) + below
-            if members > HOSTS_PER_SWITCH:
+            if members > switch.kind.ranks:
                 raise RequestError(
-                    422, f"{members} ranks on {switch.name}: one switch sums {HOSTS_PER_SWITCH}; more need a tree"
+                    422, f"{members} ranks on {switch.name}: it sums {switch.kind.ranks}; more need a tree"
                 )
 
     def find(self, name: str, rank: int | None = None, epoch: int | None = None) -> Job:

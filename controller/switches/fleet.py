@@ -12,7 +12,7 @@ from controller.jobs.job import Job
 from controller.jobs.split_by_switch import shares
 from controller.switches.cables import CableWatch
 from controller.switches.own_entries import OwnEntries
-from controller.switches.program import Artifact
+from controller.switches.program import load_artifact
 from controller.switches.session import P4RuntimeSession, Probe
 from controller.topology import Switch, Topology
 
@@ -118,21 +118,26 @@ class SwitchFleet:
             if not line.answers:
                 line.session.interrupt()
 
-    def push(self, artifact: Artifact, anew: bool) -> bool:
-        """Make every switch run the program; returns whether one was pushed, which ends the jobs of an earlier
-        controller.
+    def push(self, elements: int, anew: bool) -> bool:
+        """Make every switch run the program for so many elements per packet; returns whether one was pushed, which
+        ends the jobs of an earlier controller.
+
+        Raises:
+            ArtifactError: there is no such program for a switch.
         """
-        pushed = [self._push(switch, artifact, anew) for switch in self.topology.switches]
+        pushed = [self._push(switch, elements, anew) for switch in self.topology.switches]
         if any(pushed) and not all(pushed):
             # One switch has been restarted: the other switches' entries belong to jobs that cannot go on.
             for switch in self.topology.switches:
-                self._push(switch, artifact, anew=True)
-        self.cables = CableWatch(self.topology, self.session_of, artifact.elements, self.clock)
+                self._push(switch, elements, anew=True)
+        self.cables = CableWatch(self.topology, self.session_of, elements, self.clock)
         return any(pushed)
 
-    def _push(self, switch: Switch, artifact: Artifact, anew: bool) -> bool:
+    def _push(self, switch: Switch, elements: int, anew: bool) -> bool:
         line = self.lines[switch.name]
-        pushed = line.session.push(artifact, OwnEntries.of(switch, self.topology), anew)
+        pushed = line.session.push(
+            load_artifact(elements, target=switch.kind), OwnEntries.of(switch, self.topology), anew
+        )
         line.answered_s = self.clock()
         return pushed
 

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import struct
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from controller.errors import ArtifactError
+from controller.target import V1MODEL, Target
 
 PACKAGE = Path(__file__).resolve().parents[1]
-ELEMENTS = (64, 256)
+ELEMENTS = V1MODEL.elements
+_BINARY, _TABLES = "pipe/tofino.bin", "pipe/context.json"
+_DEVICE_DATA = 3  # field of P4DeviceConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A compiled program: BMv2 JSON and P4Info (text format)."""
+    """A compiled program: what P4Runtime takes as its device config, and P4Info (text format)."""
 
     name: str
     elements: int
     program: bytes
     p4info: str
+
+    @property
+    def cookie(self) -> int:
+        """By which P4Runtime tells whether a switch runs it."""
+        return int.from_bytes(hashlib.sha256(self.program).digest()[:8], "big")
 
 
 def build_dir() -> Path:
@@ -35,24 +46,47 @@ def build_dir() -> Path:
     raise ArtifactError("no compiled P4 programs found: p4/build/lock.json is missing (run make p4)")
 
 
-def load_artifact(elements: int, directory: Path | None = None) -> Artifact:
-    """Load the v1model program for vectors of `elements` int32.
+def load_artifact(elements: int, directory: Path | None = None, target: Target = V1MODEL) -> Artifact:
+    """Load the program of a target for vectors of `elements` int32.
 
     Raises:
         ArtifactError: there is no such build, or a file does not match the lock.
     """
-    if elements not in ELEMENTS:
-        raise ArtifactError(
-            f"no program for {elements} elements per packet; there are {' and '.join(map(str, ELEMENTS))}"
-        )
+    if elements not in target.elements:
+        where = "" if target is V1MODEL else f" on {target.name}"
+        there = " and ".join(map(str, target.elements))
+        raise ArtifactError(f"no program for {elements} elements per packet{where}; there are {there}")
     directory = directory or build_dir()
-    name = f"netfold-v1model-{elements}"
+    name = f"netfold-{target.architecture}-{elements}"
     try:
-        locked = json.loads((directory / "lock.json").read_text())["artifacts"]
+        lock = json.loads((directory / "lock.json").read_text())
+        locked = {**lock["artifacts"], **lock["tofino"]["artifacts"]}
     except (OSError, ValueError, KeyError) as error:
         raise ArtifactError(f"{directory / 'lock.json'} cannot be read: {error}") from error
-    contents = [_checked(directory / f"{name}{suffix}", locked) for suffix in (".json", ".p4info.txtpb")]
-    return Artifact(name, elements, contents[0], contents[1].decode())
+    suffix = ".json" if target is V1MODEL else ".tar.gz"
+    program, p4info = (_checked(directory / f"{name}{each}", locked) for each in (suffix, ".p4info.txtpb"))
+    return Artifact(name, elements, program if target is V1MODEL else _device_config(name, program), p4info.decode())
+
+
+def _device_config(name: str, archive: bytes) -> bytes:
+    """What a Tofino's driver takes: a P4DeviceConfig with the program's name, its binary, and its tables.
+
+    Source: p4lang/open-p4studio, p4runtime_update_config.py; p4lang/PI, proto/p4/tmp/p4config.proto.
+    """
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        parts = [name.encode()]
+        for each in (_BINARY, _TABLES):
+            found = files.extractfile(each)
+            assert found is not None, "make p4 packs it"
+            parts.append(found.read())
+    data = b"".join(struct.pack("<i", len(part)) + part for part in parts)
+    return bytes([_DEVICE_DATA << 3 | 2]) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    """A number in protobuf's wire format."""
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
 
 
 def _checked(path: Path, locked: dict[str, str]) -> bytes:

@@ -53,6 +53,7 @@ RPC_ERRORS = (
     ValueError,
 )
 INSERT, DELETE = p4runtime_pb2.Update.INSERT, p4runtime_pb2.Update.DELETE
+OURS, ANOTHER, NONE = "ours", "another", "none"  # which program a switch runs
 
 
 def _mute(record: logging.LogRecord) -> bool:
@@ -248,11 +249,12 @@ class P4RuntimeSession:
         """
         config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=artifact.program)
         text_format.Parse(artifact.p4info, config.p4info, allow_unknown_field=True)
+        config.cookie.cookie = artifact.cookie
         self._names, self.program = Names(config.p4info), artifact.name
-        running = self._running()
-        if not anew and running == artifact.program:
+        running = self._running(artifact)
+        if not anew and running == OURS:
             return False
-        if running not in (b"", artifact.program) and not self._take_over:
+        if running == ANOTHER and not self._take_over:
             raise SwitchError(
                 f"the switch at {self.p4rt} runs another program than {artifact.name}: stop who uses it, choose "
                 "its --elements, or replace its program with --take-over"
@@ -271,17 +273,22 @@ class P4RuntimeSession:
         self._write(INSERT, own.entities(self._names))
         return True
 
-    def _running(self) -> bytes:
-        request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
-            device_id=self._client.device_id,
-            response_type=p4runtime_pb2.GetForwardingPipelineConfigRequest.DEVICE_CONFIG_AND_COOKIE,
-        )
+    def _running(self, artifact: Artifact) -> str:
+        """Whether the switch runs this program, another one, or none."""
+        kinds = p4runtime_pb2.GetForwardingPipelineConfigRequest
         try:
-            return bytes(
-                self._client.stub.GetForwardingPipelineConfig(request, timeout=RPC_TIMEOUT_S).config.p4_device_config
-            )
-        except RPC_ERRORS:
-            return b""  # FAILED_PRECONDITION: no program yet
+            # A Tofino's program is larger than what gRPC takes as an answer.
+            if self._config(kinds.COOKIE_ONLY).cookie.cookie == artifact.cookie:
+                return OURS
+            program = self._config(kinds.DEVICE_CONFIG_AND_COOKIE).p4_device_config
+        except RPC_ERRORS as refused:
+            code = refused.code() if isinstance(refused, grpc.Call) else None
+            return ANOTHER if code == grpc.StatusCode.RESOURCE_EXHAUSTED else NONE  # FAILED_PRECONDITION: none yet
+        return NONE if not program else OURS if program == artifact.program else ANOTHER
+
+    def _config(self, what: Any) -> p4runtime_pb2.ForwardingPipelineConfig:
+        request = p4runtime_pb2.GetForwardingPipelineConfigRequest(device_id=self._client.device_id, response_type=what)
+        return self._client.stub.GetForwardingPipelineConfig(request, timeout=RPC_TIMEOUT_S).config
 
     def names(self) -> Names:
         if self._names is None:

@@ -17,7 +17,6 @@ from controller.http.service import Service
 from controller.repeated_warning import RepeatedWarning
 from controller.switches.embedded import Switches
 from controller.switches.fleet import RECONNECT_TIMEOUT_S, SwitchFleet, SwitchState
-from controller.switches.program import Artifact
 
 PROBE_EVERY_S = 0.25
 RETRY_EVERY_S = 1.0
@@ -42,7 +41,7 @@ class Supervisor:
         self,
         switches: Switches,
         network: SwitchFleet,
-        artifact: Artifact,
+        elements: int,
         service: Service,
         changed: Callable[[], None],
         require: Callable[[], None] = lambda: None,
@@ -50,7 +49,7 @@ class Supervisor:
         self._switches = switches
         self._require = require
         self._network = network
-        self._artifact = artifact
+        self._elements = elements
         self._service = service
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
@@ -141,7 +140,7 @@ class Supervisor:
                 self._require_going_on()
                 self._reconnect(name, line)
         self._require_going_on()
-        network.push(self._artifact, anew=True)
+        network.push(self._elements, anew=True)
         with self._service.changing() as jobs:
             self._service.endpoints.clear()
             self._service.endpoints.update(network.topology.endpoints)

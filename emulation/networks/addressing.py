@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Any
 
+from controller.target import V1MODEL
 from hostlib.protocol import addresses, constants
 from hostlib.topology.topology import Cable, Topology
 
@@ -39,11 +40,13 @@ class Started:
     Attributes:
         ports: port -> ADDRESS:PORT where a host on it reaches the fabric; empty for network interfaces, where the
             switch's own address serves.
+        target: its kind, a name in TARGETS of controller/target.py.
     """
 
     p4rt: str
     device_id: int
     ports: Mapping[int, str] = field(default_factory=dict)
+    target: str = V1MODEL.name
 
 
 def mac(topology: Topology, host: str) -> str:
@@ -79,6 +82,8 @@ def _switch(topology: Topology, name: str, started: Started, network: Network) -
         "ports": {str(n): started.ports.get(n, f"{address}:{constants.NETFOLD_UDP_PORT}") for n in hosts},
         "hosts": {str(n): network.host(topology, host) for n, host in hosts.items()},
     }
+    if started.target != V1MODEL.name:
+        described["target"] = started.target
     if network == DATA:
         described["macs"] = {str(n): mac(topology, host) for n, host in hosts.items()}
     above = topology.above(name)

@@ -9,10 +9,8 @@ A link's options (rate, delay, loss, queue, ...; docs/topology.md) are those of 
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-import shutil
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -31,7 +29,6 @@ from emulation.networks.addressing import Network, Started
 from emulation.networks.cleanup import CleanupRecord, cleanup_record
 from emulation.networks.running_network import Host, PreparedNetwork, own_seed
 from emulation.networks.switch_processes import (
-    TOFINO,
     Port,
     SwitchKind,
     SwitchProcesses,
@@ -51,7 +48,6 @@ if TYPE_CHECKING:
 
 CONTROL_NETWORKS = IPv4Network("198.18.0.0/15")  # The range for measurements within a device's own network: RFC 2544.
 CONTROL_BITS = 22
-MODEL_P4RT = "127.0.0.1:9559"
 
 
 class P4Switch(MininetSwitch):
@@ -145,31 +141,9 @@ class Bmv2Switch(P4Switch):
 
 
 class TofinoModelSwitch(P4Switch):
-    """Tofino's model and its driver, from open-p4studio; each in a namespace of its own, because all use the same TCP
-    ports.
-
-    Args:
-        conf: the program's .conf file, made by bf-p4c, which the model and the driver read.
-    """
+    """The model of Tofino 1, which `emulation tofino-model` drives. It does not delay frames."""
 
     kind = SwitchKind.TOFINO_MODEL
-
-    def __init__(self, name: str, conf: str | Path, **params: Any) -> None:
-        super().__init__(name, **{"inNamespace": True, **params})
-        self.conf = Path(conf)
-
-    def _start(self, processes: SwitchProcesses) -> Starting:
-        folder = processes.record.folder
-        ports = folder / f"{self.name}.ports.json"
-        listed = [{"device_port": port.number, "if": port.where} for port in self.cables()]
-        ports.write_text(json.dumps({"PortToIf": listed}))
-        model, driver = TOFINO
-        sde = os.environ.get("SDE_INSTALL") or str(Path(shutil.which(driver) or "/usr/bin").parent.parent)
-        ready = folder / f"{self.name}.json"
-        ready.write_text(json.dumps({"p4rt": MODEL_P4RT, "device_id": 0, "ports": {}}))
-        processes.start(f"{self.name}.model", [model, "--p4-target-config", str(self.conf), "-f", str(ports)], ready)
-        command = [driver, "--install-dir", sde, "--conf-file", str(self.conf), "--background"]
-        return processes.start(self.name, [*command, "--p4rt-server", MODEL_P4RT], ready)
 
 
 def _as_on_a_wire(end: Any) -> None:

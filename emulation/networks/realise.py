@@ -66,13 +66,10 @@ def _prepared(
     topology: Topology, how: NetworkKind, kind: SwitchKind, record: CleanupRecord
 ) -> AbstractContextManager[PreparedNetwork]:
     """Prepare the network; requirements are only checked for the chosen kinds."""
-    if kind is SwitchKind.TOFINO_MODEL:
-        raise TopologyError(
-            "netfold's controller has no program for tofino-model yet: use embedded or bmv2, or "
-            "emulation.networks.mininet.TofinoModelSwitch with a controller of your own"
-        )
-    if kind is not SwitchKind.EMBEDDED and any(cable.loss or cable.delay_ns for cable in topology.cables):
-        raise TopologyError(f"{kind.value} neither delays nor loses frames: leave out delay and loss, or use embedded")
+    if kind is SwitchKind.BMV2 and any(cable.loss or cable.delay_ns for cable in topology.cables):
+        raise TopologyError("bmv2 neither delays nor loses frames: leave out delay and loss, or use embedded")
+    if kind is SwitchKind.TOFINO_MODEL and any(cable.delay_ns for cable in topology.cables):
+        raise TopologyError("tofino-model does not delay frames: leave out delay, or use embedded")
     if how is NetworkKind.NETNS:
         from emulation.networks.netns import namespaces
 

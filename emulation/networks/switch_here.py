@@ -13,7 +13,14 @@ from dataclasses import dataclass
 import psutil
 
 from emulation.networks.cleanup import cleanup_record
-from emulation.networks.switch_processes import Port, SwitchProcesses, start_controller, start_embedded, started
+from emulation.networks.switch_processes import (
+    Port,
+    SwitchKind,
+    SwitchProcesses,
+    start_controller,
+    start_switch,
+    started,
+)
 from hostlib.protocol.addresses import fabric_address, fabric_endpoint
 from hostlib.system.process import Process
 
@@ -63,7 +70,7 @@ def switch_here(address: str, hosts: int, seed: int = 0) -> Iterator[SwitchHere]
         try:
             ports = [Port(number, f"udp:{address}:0") for number in range(1, hosts + 1)]
             inside = ("--udp-destination", fabric_endpoint())
-            switch = started(start_embedded(processes, NAME, ports, seed, inside))
+            switch = started(start_switch(processes, NAME, SwitchKind.EMBEDDED, ports, seed, inside))
             described = {
                 "name": NAME,
                 "p4rt": switch.p4rt,

@@ -13,18 +13,19 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from controller.target import V1MODEL
 from emulation.networks import links
 from emulation.networks.addressing import Started
 from emulation.networks.cleanup import CleanupRecord
 from emulation.switch.ports.packet_socket import PacketSocket
 from emulation.switch.ports.port_spec import parse_rate
 from emulation.switch.ports.registry import parse_place
+from emulation.tofino.harness import HARNESS
 from hostlib.system.process import StartError, Starting, start
 from hostlib.topology.topology import QUEUE_FRAMES, Cable, TopologyError
 
 STOP_S = 5.0
 BMV2 = "simple_switch_grpc"
-TOFINO = ("tofino-model", "bf_switchd")
 
 
 class SwitchKind(Enum):
@@ -119,11 +120,10 @@ def require_able(kind: SwitchKind) -> None:
     """
     if kind is SwitchKind.EMBEDDED:
         return
-    wanted = (BMV2,) if kind is SwitchKind.BMV2 else TOFINO
-    absent = [name for name in wanted if shutil.which(name) is None]
-    if absent:
+    wanted = BMV2 if kind is SwitchKind.BMV2 else HARNESS
+    if shutil.which(wanted) is None:
         where = "docs/p4c.md says where it is packaged" if kind is SwitchKind.BMV2 else "docs/tofino.md"
-        raise TopologyError(f"switches of kind {kind.value} need {' and '.join(absent)} on PATH: {where}")
+        raise TopologyError(f"switches of kind {kind.value} need {wanted} on PATH: {where}")
 
 
 def ready(starting: Starting) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def started(switch: Starting) -> Started:
     if not described:
         return Started(f"unix:{switch.ready}", 1)
     ports = {int(n): str(end) for n, end in described["ports"].items()}
-    return Started(described["p4rt"], described["device_id"], ports)
+    return Started(described["p4rt"], described["device_id"], ports, described.get("target", V1MODEL.name))
 
 
 def start_switch(
@@ -159,20 +159,45 @@ def start_switch(
     seed: int,
     options: Sequence[str] = (),
 ) -> Starting:
-    """Start a switch of any kind but Tofino's; `options` are further ones of `emulation switch`."""
+    """Start a switch; `options` are further ones of `emulation switch`, or of `emulation tofino-model`."""
     if kind is SwitchKind.BMV2:
         return start_bmv2(processes, name, list(ports))
-    return start_embedded(processes, name, ports, seed, options)
+    if kind is SwitchKind.TOFINO_MODEL:
+        ports = [limited(processes, name, kind, port, ("loss", "duplicate", "seed")) for port in ports]
+        return _start_own("tofino-model", processes, name, ports, seed, options)
+    return _start_own("switch", processes, name, ports, seed, options)
 
 
-def start_embedded(
-    processes: SwitchProcesses, name: str, ports: Iterable[Port], seed: int, options: Sequence[str]
+def _start_own(
+    what: str, processes: SwitchProcesses, name: str, ports: Iterable[Port], seed: int, options: Sequence[str]
 ) -> Starting:
     file = processes.record.folder / f"{name}.json"
-    command = [sys.executable, "-m", "emulation", "switch", "--p4rt", "127.0.0.1:0", "--ready-file", str(file)]
+    command = [sys.executable, "-m", "emulation", what, "--p4rt", "127.0.0.1:0", "--ready-file", str(file)]
     command += ["--seed", str(seed), *options]
     command += [word for port in ports for word in ("--port", port.described())]
     return processes.start(name, command, file)
+
+
+def limited(processes: SwitchProcesses, name: str, kind: SwitchKind, port: Port, able: Sequence[str] = ()) -> Port:
+    """Have the kernel shape a port's interface; returns the port with what is left for the switch.
+
+    Args:
+        able: the options that the switch itself takes.
+
+    Raises:
+        TopologyError: it is not an interface, or has other options.
+    """
+    unable = [option for option in port.options if option not in ("bandwidth", "queue", *able)]
+    place = parse_place(port.where)
+    if unable or not isinstance(place, PacketSocket):
+        raise TopologyError(
+            f"{name}, port {port.described()}: {kind.value} needs interfaces and does not support "
+            f"{' or '.join(unable)}: leave that out, or use switches of kind embedded"
+        )
+    if "bandwidth" in port.options:
+        queue = int(port.options.get("queue", QUEUE_FRAMES))
+        links.limit(processes.space, [place.interface], parse_rate(port.options["bandwidth"]), queue)
+    return Port(port.number, place.interface, {key: port.options[key] for key in able if key in port.options})
 
 
 def start_bmv2(processes: SwitchProcesses, name: str, ports: Sequence[Port]) -> Starting:
@@ -185,17 +210,7 @@ def start_bmv2(processes: SwitchProcesses, name: str, ports: Sequence[Port]) -> 
     # Any free port for its Thrift server: by default all switches of a network namespace use the same one.
     command += ["--thrift-port", "0"]
     for port in ports:
-        unable = [option for option in port.options if option not in ("bandwidth", "queue")]
-        place = parse_place(port.where)
-        if unable or not isinstance(place, PacketSocket):
-            raise TopologyError(
-                f"{name}, port {port.described()}: BMv2 needs interfaces and does not support {' or '.join(unable)}: "
-                "leave that out, or use switches of kind embedded"
-            )
-        command += ["-i", f"{port.number}@{place.interface}"]
-        if "bandwidth" in port.options:
-            queue = int(port.options.get("queue", QUEUE_FRAMES))
-            links.limit(processes.space, [place.interface], parse_rate(port.options["bandwidth"]), queue)
+        command += ["-i", f"{port.number}@{limited(processes, name, SwitchKind.BMV2, port).where}"]
     socket = processes.record.folder / f"{name}.p4rt"
     command += ["--", "--grpc-server-addr", f"unix:{socket}"]
     return processes.start(name, command, socket)

@@ -80,7 +80,7 @@ class _Interrupted(BaseException):
     """A signal arrived while the program was being compiled."""
 
 
-class _Stopping:
+class Stopping:
     """Handler of SIGTERM and SIGINT: sets `event`, and interrupts interruptible()."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ def run_switch(
     Raises:
         EmulationError: it could not start; nothing is left open.
     """
-    stopping = _Stopping()
+    stopping = Stopping()
     require_compiler()  # Fail now rather than when the first controller connects.
     with ExitStack() as stack:
         ports = open_ports(config.ports, SPARE_FILES)
@@ -175,8 +175,7 @@ def run_switch(
             config.device_id,
             lambda new, old: running.replace(new.dataplane),
             config.cpu_port,
-            config.trace,
-            config.crcs,
+            partial(Pipeline, trace=config.trace, crcs=config.crcs),
         )
         stack.callback(service.close)
         if config.program is not None:

@@ -17,7 +17,7 @@ from tests.dataplane.target import BMV2, KINDS, Target, absent
         "embedded-64",
         "embedded-256",
         *(pytest.param(name, marks=pytest.mark.bmv2) for name in ("bmv2-64", "bmv2-256")),
-        *(pytest.param(name, marks=pytest.mark.tofino) for name in ("tna-32", "tna-64", "tofino-64")),
+        *(pytest.param(name, marks=pytest.mark.tofino) for name in ("tna-32", "tna-64", "tofino-32", "tofino-64")),
     ],
 )
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:

@@ -28,7 +28,10 @@ from p4.v1 import p4runtime_pb2_grpc
 from controller.jobs.switch_share import HOSTS_PER_SWITCH
 from controller.switches.program import load_artifact
 from controller.switches.table_entries import Names
+from controller.target import TOFINO
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
+from emulation.tofino.harness import HARNESS
+from emulation.tofino.model_pipeline import ModelPipeline
 from hostlib.protocol import constants
 from hostlib.system.network_namespace import inside, veths
 from tests.dataplane import source
@@ -285,9 +288,59 @@ def _raw(interface: str) -> socket.socket:
     return made
 
 
-# ---- which are here ---------------------------------------------------------------------------------------------
+# ---- the model of Tofino ----------------------------------------------------------------------------------------
 
-TOFINO_MODEL = "tofino-model"
+
+class Model:
+    """The compiled TNA program in the model of Tofino 1, without sockets."""
+
+    slots, ranks = TOFINO.slots, TOFINO.ranks
+
+    def __init__(self, elements: int) -> None:
+        self.name, self.elements = "tofino", elements
+        self._config = load_config(*_program(elements))
+        self.names = Names(self._config.p4info)
+        self._counters = {each.preamble.alias: each for each in self._config.p4info.counters}
+        self._pipeline = self._start()
+
+    def _start(self) -> ModelPipeline:
+        return ModelPipeline(self._config, PORTS)
+
+    def reset(self) -> None:
+        self.close()
+        self._pipeline = self._start()
+
+    def write(self, how: int, entities: Iterable[p4rt.Entity]) -> None:
+        with self._pipeline.writing():
+            for entity in entities:
+                self._pipeline.update(p4rt.Update(type=how, entity=entity))  # type: ignore[arg-type]
+
+    def send(self, port: int, frame: bytes) -> Frames:
+        return sorted(self._pipeline.send([(port, frame)]), key=lambda left: left[0])
+
+    def counts(self) -> dict[str, dict[int, int]]:
+        return {name: _nonzero(self._pipeline.read(_asked(self.names, name))) for name in COUNTERS}
+
+    def traffic(self) -> PortTraffic:
+        found: PortTraffic = {}
+        for name in PORT_COUNTERS:
+            found[name] = {}
+            for port in PORTS:
+                asked = _asked(self.names, name)
+                asked.counter_entry.index.index = port
+                found[name] |= _passed(self._pipeline.read(asked))
+        return found
+
+    def close(self) -> None:
+        self._pipeline.close()
+
+
+def _program(elements: int) -> tuple[bytes, str]:
+    artifact = load_artifact(elements, target=TOFINO)
+    return artifact.program, artifact.p4info
+
+
+# ---- which are here ---------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -300,9 +353,7 @@ def absent(name: str) -> str | None:
     if name == "tna":
         compiler = source.missing()
         return compiler and f"needs {compiler} on PATH (p4test reads the program, bf-p4c has tna.p4): docs/tofino.md"
-    if shutil.which(TOFINO_MODEL) is None:
-        return f"needs {TOFINO_MODEL} on PATH, and a driver for it here: docs/targets.md"
-    return f"{TOFINO_MODEL} is there, but nothing here drives it yet: docs/targets.md"
+    return None if shutil.which(HARNESS) else f"needs {HARNESS} on PATH: docs/tofino.md"
 
 
-KINDS: dict[str, Callable[[int], Target]] = {"embedded": Embedded, "bmv2": Bmv2, "tna": Tofino}
+KINDS: dict[str, Callable[[int], Target]] = {"embedded": Embedded, "bmv2": Bmv2, "tna": Tofino, "tofino": Model}

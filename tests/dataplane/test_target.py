@@ -90,7 +90,7 @@ def test_an_absent_target_says_what_to_install(monkeypatch: pytest.MonkeyPatch, 
     finally:
         absent.cache_clear()
     assert reason is not None
-    assert {"bmv2": BMV2, "tna": FRONTEND, "tofino": targets.TOFINO_MODEL}[kind] in reason
+    assert {"bmv2": BMV2, "tna": FRONTEND, "tofino": targets.HARNESS}[kind] in reason
     assert (Path(__file__).parents[2] / reason.split(": ")[-1].split()[0]).exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import grpc
@@ -17,7 +18,7 @@ from emulation.switch.compiler.program_writer import Generator
 from emulation.switch.dataplane import TOLD_PACKET, Dataplane
 from emulation.switch.p4runtime.action_profiles import Profiles
 from emulation.switch.p4runtime.codec import Schema
-from emulation.switch.p4runtime.context import DELETE, INSERT, MODIFY, Loaded
+from emulation.switch.p4runtime.context import DELETE, INSERT, MODIFY, Loaded, Served
 from emulation.switch.p4runtime.counters_meters import Cells
 from emulation.switch.p4runtime.digests import Digests
 from emulation.switch.p4runtime.packet_io import PacketHeaders
@@ -134,6 +135,19 @@ class Pipeline:
         """Replace the data plane by another instance of the same program."""
         self._loaded.dataplane = other
 
+    def writing(self) -> AbstractContextManager[None]:
+        """As Dataplane.writing."""
+        return self.dataplane.writing()
+
+    def close(self) -> None:
+        """End its packets, and unload its program."""
+        self.dataplane.close()
+
+    def restart(self) -> None:
+        """Drop messages for controllers, and let idle timeouts begin anew."""
+        self.messages()
+        self.tables.restart()
+
     # ---- writing (section 12) ---------------------------------------------------------------------------------
 
     def update(self, update: p4runtime_pb2.Update) -> None:
@@ -239,7 +253,7 @@ class Pipeline:
 
     # ---- reconciliation (section 14) --------------------------------------------------------------------------
 
-    def take_over(self, old: Pipeline) -> None:
+    def take_over(self, old: Served) -> None:
         """Write everything that was written to another pipeline: entries with their counters, groups, meters.
 
         Registers start at their initial values: they belong to the program, which is another one.
@@ -247,7 +261,7 @@ class Pipeline:
         Raises:
             RequestError: INVALID_ARGUMENT; P4Info differs.
         """
-        if self.config.p4info != old.config.p4info:
+        if not isinstance(old, Pipeline) or self.config.p4info != old.config.p4info:
             raise invalid("P4Info has changed: what was written cannot be kept; VERIFY_AND_COMMIT starts anew")
         with self.dataplane.writing():
             for entity in self.tables.initial():

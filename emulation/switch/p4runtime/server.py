@@ -19,8 +19,8 @@ from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from emulation.errors import PortError
-from emulation.switch.compiler.crc import CrcSetting
 from emulation.switch.dataplane import TOLD_PACKET
+from emulation.switch.p4runtime.context import Served
 from emulation.switch.p4runtime.notifier import Notifier
 from emulation.switch.p4runtime.pipeline import Pipeline
 from emulation.switch.p4runtime.roles import RoleConfig, p4_id
@@ -46,24 +46,22 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         device_id: the only one that this server accepts.
         replaced: called with a newly committed pipeline; starts its packets and stops the old one's.
         cpu_port: the port of packet-ins and packet-outs; 0 for none.
-        trace: programs log the processing of each packet to standard error.
-        crcs: parameters of their custom CRCs.
+        make: a pipeline of a config that a controller pushes. Raises RequestError: it cannot run here.
     """
 
     def __init__(
         self,
         device_id: int,
-        replaced: Callable[[Pipeline, Pipeline | None], None],
+        replaced: Callable[[Any, Any], None],
         cpu_port: int = 0,
-        trace: bool = False,
-        crcs: tuple[CrcSetting, ...] = (),
+        make: Callable[[p4runtime_pb2.ForwardingPipelineConfig], Served] = Pipeline,
     ) -> None:
         self.device_id = device_id
-        self._trace, self._crcs = trace, crcs
-        self.pipeline: Pipeline | None = None
+        self._make = make
+        self.pipeline: Served | None = None
         self._cpu_port = cpu_port
         self._replaced = replaced
-        self._saved: Pipeline | None = None
+        self._saved: Served | None = None
         self._arbiter = Arbiter(device_id)
         self._notifier = Notifier(self._look)
         self._lock = threading.RLock()
@@ -130,8 +128,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             if kind == "arbitration":
                 if self.pipeline is not None and not any(self._arbiter.primaries()):
                     # Messages from before there was a listener are dropped.
-                    self.pipeline.messages()
-                    self.pipeline.tables.restart()
+                    self.pipeline.restart()
                 self._arbiter.arbitrate(client, request.arbitration)
                 self._notifier.wake()
                 return
@@ -153,7 +150,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         """Send a packet-out (section 16.1)."""
         self._require_listener(client)
         pipeline = self._require_running()
-        if not self._cpu_port:
+        if not self._cpu_port or not isinstance(pipeline, Pipeline):
             raise RequestError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "this switch has no CPU port; `emulation switch --cpu-port N` gives one",
@@ -164,7 +161,8 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     def _acknowledge(self, client: Client, ack: p4runtime_pb2.DigestListAck) -> None:
         self._require_listener(client)
-        self._require_running().digests.acknowledge(ack)
+        if isinstance(pipeline := self._require_running(), Pipeline):
+            pipeline.digests.acknowledge(ack)
 
     def _require_listener(self, client: Client) -> None:
         if not self._arbiter.is_primary(client):
@@ -178,7 +176,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         """Pass on messages; returns whether there may be more."""
         with self._lock:
             pipeline = self.pipeline
-            if pipeline is None or not any(self._arbiter.primaries()):
+            if not isinstance(pipeline, Pipeline) or not any(self._arbiter.primaries()):
                 return False
             if not (self._cpu_port or pipeline.digests.active or pipeline.tables.aging):
                 return False
@@ -221,12 +219,12 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                 f"there is no device {request.device_id} here; this is device {self.device_id}",
             )
 
-    def _require_running(self) -> Pipeline:
+    def _require_running(self) -> Served:
         if self.pipeline is None:
             raise RequestError(grpc.StatusCode.FAILED_PRECONDITION, "no forwarding pipeline has been committed yet")
         return self.pipeline
 
-    def _require_pipeline(self) -> Pipeline:
+    def _require_pipeline(self) -> Served:
         """The pipeline to read and write: the saved one while it waits for its COMMIT (section 14)."""
         return self._saved if self._saved is not None else self._require_running()
 
@@ -258,9 +256,9 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         elif request.action in (VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, RECONCILE_AND_COMMIT):
             if not request.HasField("config"):
                 raise invalid("a config is required: P4Info and the BMv2 JSON of its program")
-            pipeline = Pipeline(request.config, self._trace, self._crcs)
+            pipeline = self._make(request.config)
             if request.action == VERIFY:
-                pipeline.dataplane.close()
+                pipeline.close()
             elif request.action == VERIFY_AND_SAVE:
                 self._discard_saved()
                 self._saved = pipeline
@@ -271,14 +269,14 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         else:
             raise invalid("the actions are VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, COMMIT and RECONCILE_AND_COMMIT")
 
-    def _take_over(self, pipeline: Pipeline, old: Pipeline) -> None:
+    def _take_over(self, pipeline: Served, old: Served) -> None:
         try:
             pipeline.take_over(old)
         except RequestError:
-            pipeline.dataplane.close()
+            pipeline.close()
             raise
 
-    def commit(self, pipeline: Pipeline) -> None:
+    def commit(self, pipeline: Served) -> None:
         """Make a pipeline the running one.
 
         Raises:
@@ -288,17 +286,18 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
             if self._saved is not pipeline:
                 self._discard_saved()
             old, self.pipeline, self._saved = self.pipeline, pipeline, None
-            pipeline.dataplane.cpu_port(self._cpu_port)
+            if isinstance(pipeline, Pipeline):
+                pipeline.dataplane.cpu_port(self._cpu_port)
             try:
                 self._replaced(pipeline, old)
             except PortError:
                 self.pipeline = None
-                pipeline.dataplane.close()
+                pipeline.close()
                 raise
 
     def _discard_saved(self) -> None:
         if self._saved is not None:
-            self._saved.dataplane.close()
+            self._saved.close()
             self._saved = None
 
     def close(self) -> None:
@@ -307,7 +306,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
         with self._lock:
             self._discard_saved()
             if self.pipeline is not None:
-                self.pipeline.dataplane.close()
+                self.pipeline.close()
                 self.pipeline = None
 
     def GetForwardingPipelineConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -339,7 +338,7 @@ class SwitchService(p4runtime_pb2_grpc.P4RuntimeServicer):
                 self._require_device(request)
                 role = self._arbiter.require_primary(request)
                 pipeline = self._require_pipeline()
-                with pipeline.dataplane.writing():
+                with pipeline.writing():
                     if request.atomicity == p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
                         errors = [_attempt(pipeline, update, role) for update in request.updates]
                     else:
@@ -378,7 +377,7 @@ def _require_allowed(entity: p4runtime_pb2.Entity, role: RoleConfig) -> None:
         raise RequestError(grpc.StatusCode.PERMISSION_DENIED, f"P4 id {p4_id(entity):#x} is not this role's")
 
 
-def _attempt(pipeline: Pipeline, update: p4runtime_pb2.Update, role: RoleConfig) -> p4runtime_pb2.Error:
+def _attempt(pipeline: Served, update: p4runtime_pb2.Update, role: RoleConfig) -> p4runtime_pb2.Error:
     """Apply one update of a batch; returns its outcome in P4Runtime's form."""
     try:
         _require_allowed(update.entity, role)
@@ -388,7 +387,7 @@ def _attempt(pipeline: Pipeline, update: p4runtime_pb2.Update, role: RoleConfig)
     return p4runtime_pb2.Error(canonical_code=code_pb2.OK)
 
 
-def _attempt_all(pipeline: Pipeline, updates: Any, role: RoleConfig) -> list[p4runtime_pb2.Error]:
+def _attempt_all(pipeline: Served, updates: Any, role: RoleConfig) -> list[p4runtime_pb2.Error]:
     """Apply all updates of a batch or none (section 12.2); returns their outcomes."""
     undo: list[p4runtime_pb2.Update] = []
     for number, update in enumerate(updates):

@@ -10,7 +10,6 @@ import pytest
 
 from controller.switches.cables import EVERY_S, ROUND_S, Cable, CableWatch, answer, question
 from controller.switches.fleet import SwitchFleet
-from controller.switches.program import load_artifact
 from controller.switches.session import MOST_UNREAD, P4RuntimeSession
 from controller.topology import End, Switch, Topology
 from hostlib.system.interfaces import unused_udp_ports
@@ -60,7 +59,7 @@ def fabric(
         )
         fleet = SwitchFleet(topology, lambda to, patience_s: P4RuntimeSession(to.p4rt, 1), time.monotonic)
         stack.callback(fleet.close)
-        fleet.push(load_artifact(ELEMENTS), anew=True)
+        fleet.push(ELEMENTS, anew=True)
         yield fleet, running
 
 

@@ -17,7 +17,6 @@ from controller.jobs.job import Job, Joining
 from controller.jobs.job_table import JobTable
 from controller.switches.embedded import Switches
 from controller.switches.fleet import NOTICE_S, SwitchFleet
-from controller.switches.program import load_artifact
 from controller.switches.session import RPC_TIMEOUT_S, P4RuntimeSession
 from controller.switches.supervisor import SILENT_S, Supervisor
 from controller.topology import Switch, Topology
@@ -40,7 +39,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.network = SwitchFleet(self.topology(), self.connect, lambda: self.seconds)
-        self.network.push(load_artifact(64), anew=True)
+        self.network.push(64, anew=True)
         self.jobs = JobTable(
             self.network,
             self.network.topology,
@@ -60,7 +59,7 @@ class World:
         )
         self.service = service
         owned = Switches(Path(), self.network.topology)
-        self.supervisor = Supervisor(owned, self.network, load_artifact(64), service, lambda: None)
+        self.supervisor = Supervisor(owned, self.network, 64, service, lambda: None)
 
     def topology(self) -> Topology:
         root, a, b = (

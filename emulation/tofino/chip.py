@@ -1,0 +1,111 @@
+"""A Tofino 1, that is its model, with a program: tables, multicast groups, counters and frames."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+
+from emulation.errors import ModelError, ProgramError
+from emulation.switch.p4runtime.pipeline import device_data
+from emulation.tofino.chip_memory import Word
+from emulation.tofino.harness import HARNESS, Frames, Harness
+from emulation.tofino.model_tables import Tables
+from emulation.tofino.replication_nodes import Replication
+
+RECIRCULATION = 68
+_COUNTED = re.compile(r"counter (\S+)\(virtual (\d+)\):(.*)")
+
+
+def unpacked(config: bytes) -> tuple[str, bytes, bytes]:
+    """A device config's program name, binary (tofino.bin), and description of tables (context.json).
+
+    Source: p4lang/open-p4studio, p4runtime_update_config.py.
+
+    Raises:
+        ProgramError: it is no program for a Tofino.
+    """
+    data, at, parts = device_data(config), 0, []
+    for _ in range(3):
+        if at + 4 > len(data):
+            break
+        (size,) = struct.unpack_from("<i", data, at)
+        if not 0 <= size <= len(data) - at - 4:
+            break
+        parts.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+    if len(parts) != 3 or at != len(data):
+        raise ProgramError("not a program for a Tofino: name, tofino.bin and context.json, each after its length")
+    return parts[0].decode(errors="replace"), parts[1], parts[2]
+
+
+class Chip:
+    """One chip. All ports are of pipe 0.
+
+    Args:
+        config: the program, as P4Runtime's controllers push it.
+        ports: numbers of the ports that are up.
+        command: the model's program.
+
+    Raises:
+        ModelError: the model is absent, or does not take the program.
+        ProgramError: the config has no program for a Tofino.
+    """
+
+    def __init__(
+        self, config: p4runtime_pb2.ForwardingPipelineConfig, ports: Iterable[int], command: str = HARNESS
+    ) -> None:
+        _, binary, described = unpacked(config.p4_device_config)
+        try:
+            tables = json.loads(described)["tables"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProgramError(f"context.json cannot be read: {error}") from error
+        self.harness = Harness(command)
+        try:
+            with tempfile.TemporaryDirectory(prefix="netfold-tofino-") as folder:
+                for name, data in (("tofino.bin", binary), ("context.json", described)):
+                    path = Path(folder, name)
+                    path.write_bytes(data)
+                    self.harness.load(path)
+            self.harness.run([f"expect {port}" for port in sorted({*ports, RECIRCULATION})])
+            self.tables = Tables(self.harness, config.p4info, tables)
+        except BaseException:
+            self.harness.close()
+            raise
+        self._counters = {each.preamble.id: each for each in config.p4info.counters}
+        self._replication = Replication()
+
+    def send(self, arriving: Iterable[tuple[int, bytes]]) -> Frames:
+        """Frames in, by port; those that leave because of them.
+
+        Raises:
+            ModelError: the model has ended.
+        """
+        return [(port, frame) for port, frame in self.harness.send(arriving) if port != RECIRCULATION]
+
+    def group(self, number: int, replicas: Sequence[tuple[int, int]]) -> None:
+        """Set a multicast group's (egress port, replica) pairs; none remove it."""
+        try:
+            words: list[Word] = self._replication.set(number, replicas)
+        except MemoryError as error:
+            raise ModelError(str(error)) from error
+        self.harness.write(words)
+
+    def counters(self, counter: p4info_pb2.Counter, indices: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """(packets, bytes) by index; 0 of what it does not count."""
+        name = counter.preamble.name
+        found = {}
+        for line in self.harness.run([f"check_counter {name}({index})" for index in indices]):
+            if (cell := _COUNTED.match(line)) is not None:
+                counted = dict(each.split("=") for each in cell[3].split())
+                found[int(cell[2])] = int(counted.get("packets", 0)), int(counted.get("bytes", 0))
+        return found
+
+    def close(self) -> None:
+        self.harness.close()

@@ -1,0 +1,186 @@
+"""The model of Tofino 1 as a process: the test harness of p4lang/open-p4studio, which takes commands line by line.
+
+It is not part of netfold: docs/tofino.md says where it comes from. Source: pkgsrc/tofino-model/tests/simple_test_harness.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from emulation.errors import ModelError
+from emulation.tofino.chip_memory import Word, record
+
+HARNESS = "tofino_test_harness"  # as open-p4studio's build calls it
+START_S, ANSWER_S = 120.0, 60.0
+# What it says of each entry that it writes, at the levels of the log that are asked for.
+_LOGGED = "table:5,script:1"
+_CHUNK = 1 << 16
+_COMPLAINT = re.compile(r"<(?:stdin|tbl-cfg|hash action setdefaul)>:\d+: (.*)")
+_HARMLESS = ("No key value for", "no version/valid field", "no value with matching vpn")
+
+Frames = list[tuple[int, bytes]]
+
+
+def require_model(command: str = HARNESS) -> None:
+    """Check that the model is there. Raises ModelError."""
+    if shutil.which(command) is None:
+        raise ModelError(f"the model of Tofino, {command}, is not on PATH: docs/tofino.md says where it comes from")
+
+
+class Harness:
+    """One chip.
+
+    Args:
+        command: its program.
+
+    Raises:
+        ModelError: there is no such program, or it does not start.
+    """
+
+    def __init__(self, command: str = HARNESS) -> None:
+        self._stack = ExitStack()
+        self._mark = 0
+        self._log = bytearray()
+        self._left = b""
+        self._frames: Frames = []
+        try:
+            self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="netfold-tofino-")))
+            self._process = self._start(command)
+            self.run([], START_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, command: str) -> subprocess.Popen[bytes]:
+        frames, leaving = os.pipe()
+        os.set_blocking(frames, False)
+        self._stack.callback(os.close, frames)
+        words = [command, "-r", "-T", _LOGGED, "--observation-log", f"/dev/fd/{leaving}", "-"]
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[leaving],
+                cwd=self._folder,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise ModelError(f"the model of Tofino, {command}, cannot be started: {error.strerror}") from error
+        finally:
+            os.close(leaving)
+        assert process.stdin is not None and process.stdout is not None
+        self._stack.callback(_end, process)
+        for end in (process.stdin, process.stdout):
+            os.set_blocking(end.fileno(), False)
+            self._stack.callback(end.close)
+        self._in, self._out, self._observed = process.stdin.fileno(), process.stdout.fileno(), frames
+        return process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def run(self, commands: Sequence[str], within_s: float = ANSWER_S) -> list[str]:
+        """What it prints and logs while it carries out commands.
+
+        Raises:
+            ModelError: it refuses one, does not answer, or has ended.
+        """
+        self._mark += 1
+        mark = f"setenv netfold {self._mark}"
+        said = self._talk("".join(f"{command}\n" for command in (*commands, mark)).encode(), mark, within_s)
+        for line in said:
+            complaint = _COMPLAINT.match(line)
+            if complaint and not complaint[1].startswith(_HARMLESS):
+                raise ModelError(f"the model of Tofino: {complaint[1]}")
+        return said
+
+    def _talk(self, request: bytes, mark: str, within_s: float) -> list[str]:
+        """Write, and read until the mark comes back: whoever does not read would wait for the other."""
+        end = f"script:1:{mark}\n".encode()
+        give_up = time.monotonic() + within_s
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._in, selectors.EVENT_WRITE)
+            ready.register(self._out, selectors.EVENT_READ)
+            ready.register(self._observed, selectors.EVENT_READ)
+            searched = 0
+            while (found := self._log.find(end, searched)) < 0:
+                searched = max(0, len(self._log) - len(end))
+                events = ready.select(max(0.0, give_up - time.monotonic()))
+                if not events:
+                    raise ModelError(f"the model of Tofino did not answer within {within_s:g} s")
+                for key, _ in events:
+                    if key.fd == self._in:
+                        try:
+                            request = request[os.write(self._in, request[:_CHUNK]) :]
+                        except BrokenPipeError:
+                            request = b""
+                        if not request:
+                            ready.unregister(self._in)
+                    elif key.fd == self._out:
+                        self._log += self._read(self._out)
+                    else:
+                        self._observe()
+        self._observe()
+        said = self._log[:found].decode(errors="replace").splitlines()
+        del self._log[: found + len(end)]
+        return said
+
+    def _read(self, which: int) -> bytes:
+        data = os.read(which, _CHUNK)
+        if not data:
+            raise ModelError(f"the model of Tofino has ended: {self._log.decode(errors='replace')[-500:]}")
+        return data
+
+    def _observe(self) -> None:
+        """Collect what has left."""
+        while True:
+            try:
+                data = os.read(self._observed, _CHUNK)
+            except BlockingIOError:
+                break
+            if not data:
+                break
+            *whole, self._left = (self._left + data).split(b"\n")
+            for line in whole:
+                port, _, frame = line.partition(b" ")
+                self._frames.append((int(port), bytes.fromhex(frame.decode())))
+
+    def send(self, arriving: Iterable[tuple[int, bytes]]) -> Frames:
+        """Frames in, by port; all that leave because of them, in the order in which they do.
+
+        Raises:
+            ModelError: as run.
+        """
+        self.run([*(f"packet {port} {frame.hex()}" for port, frame in arriving), "wait"])
+        left, self._frames = self._frames, []
+        return left
+
+    def load(self, path: Path) -> None:
+        """A binary, or the description of its tables, which also writes their constant entries."""
+        self.run([f"load {path}"], START_S)
+
+    def write(self, words: Iterable[Word]) -> None:
+        """Words of the chip's memories."""
+        path = self._folder / "words"
+        path.write_bytes(record(words))
+        self.run([f"load {path}"])
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()  # It has nothing to put in order.
+    process.wait()
