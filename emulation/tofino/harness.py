@@ -140,7 +140,8 @@ class Harness:
     def _read(self, which: int) -> bytes:
         data = os.read(which, _CHUNK)
         if not data:
-            raise ModelError(f"the model of Tofino has ended: {self._log.decode(errors='replace')[-500:]}")
+            last = self._log.decode(errors="replace").rstrip().rpartition("\n")[2][-500:]
+            raise ModelError(f"the model of Tofino has ended: {last}")
         return data
 
     def _observe(self) -> None:

@@ -18,6 +18,9 @@ from controller.errors import ArtifactError
 from controller.jobs.switch_share import Member, SwitchShare, Upstream
 from controller.switches.program import load_artifact
 from controller.switches.table_entries import Names, canonical
+from controller.target import TOFINO
+from emulation.errors import ProgramError
+from emulation.tofino.chip import unpacked
 from hostlib.protocol import constants
 from tests.conftest import ROOT
 
@@ -331,3 +334,22 @@ def test_a_damaged_artifact_is_named(build: Path, victim: str, harm: Callable[[P
 def test_a_size_without_a_program_is_refused() -> None:
     with pytest.raises(ArtifactError, match="no program for 100 elements per packet; there are 64 and 256"):
         load_artifact(100)
+
+
+def test_a_chips_program_is_its_name_binary_and_tables_each_after_its_length() -> None:
+    artifact = load_artifact(64, target=TOFINO)
+    name, binary, tables = unpacked(artifact.program)
+    assert name == artifact.name == "netfold-tna-64"
+    assert binary.startswith(b"\0\0\0H") and json.loads(tables)["target"] == "tofino"
+    assert artifact.cookie != load_artifact(32, target=TOFINO).cookie != 0
+    with pytest.raises(ArtifactError, match="no program for 256 elements per packet on tofino; there are 32 and 64"):
+        load_artifact(256, target=TOFINO)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 40, -1])
+def test_what_is_no_chips_program_is_refused(cut: int) -> None:
+    program = load_artifact(32, target=TOFINO).program
+    with pytest.raises(ProgramError, match="not a program for a Tofino"):
+        unpacked(program[:cut])
+    with pytest.raises(ProgramError, match="not a program for a Tofino"):
+        unpacked(load_artifact(64).program)

@@ -113,6 +113,32 @@ def test_impossible_numbers_are_refused(world: World, rank: int, world_size: int
     assert world.table.jobs == {}
 
 
+def test_a_chip_sums_one_rank_less() -> None:
+    world = World(
+        topology=single("127.0.0.1:2", 1, "10.255.255.254", {port: "127.0.0.1:1" for port in range(1, 33)}, "tofino")
+    )
+    with pytest.raises(RequestError, match=r"world size 32 is not in 1..31: one switch sums 31 ranks"):
+        world.join(0, 32)
+    world.join(0, 31)
+
+
+def test_ranks_on_one_chip_of_a_tree_are_counted() -> None:
+    """32 on a leaf, which one of the other kind would sum."""
+    ports = {port: "127.0.0.1:1" for port in range(1, 33)}
+    root = Switch("root", "127.0.0.1:2", 1, "10.255.255.254", {})
+    leaf = Switch("leaf", "127.0.0.1:3", 1, "10.255.255.253", ports, "root", 100, 1, target="tofino")
+    world = World(topology=Topology((root, leaf)))
+    with pytest.raises(RequestError, match="32 ranks on leaf: it sums 31; more need a tree"):
+        world.join(0, 32)
+    with pytest.raises(RequestError, match=r"world size 32 is not in 2..31, the ranks of policy peers"):
+        world.join(0, 32, policy="peers", pools=32)
+
+
+def test_an_unknown_target_is_refused() -> None:
+    with pytest.raises(ControllerError, match="switch has the target 'fpga'; there are v1model and tofino"):
+        single("127.0.0.1:2", 1, "10.255.255.254", {}, "fpga")
+
+
 def test_another_world_size_is_refused(world: World) -> None:
     world.join(0, world_size=2)
     with pytest.raises(RequestError, match="has world size 2; rank 1 came with 3") as refused:
