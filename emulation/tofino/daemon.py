@@ -109,11 +109,14 @@ def _pass(pipeline: ModelPipeline, arrived: list[tuple[int, bytes]], ports: dict
 
 
 def _ready(config: ModelConfig, ports: list[OpenPort], p4rt_port: int) -> dict[str, Any]:
-    listed = {str(each.number): str(each.endpoint) for each in ports if each.spec.place.LISTED == "ports"}
+    listed = {
+        name: {str(each.number): str(each.endpoint) for each in ports if name == each.spec.place.LISTED}
+        for name in ("ports", "wires")
+    }
     return {
         "pid": os.getpid(),
         "p4rt": f"{config.p4rt.address}:{p4rt_port}",
         "device_id": config.device_id,
-        "ports": listed,
+        **listed,
         "target": TOFINO.name,
     }

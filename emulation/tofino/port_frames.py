@@ -10,9 +10,9 @@ from ipaddress import IPv4Address
 
 from emulation.errors import PortError
 from emulation.switch.ports.open_port import OpenPort
-from emulation.switch.ports.packet_socket import OpenPacketSocket
 from emulation.switch.ports.port_spec import Endpoint, PortSpec, Shape
 from emulation.switch.ports.udp import OpenUdpSocket
+from emulation.switch.ports.wire import Wire
 from hostlib.protocol.addresses import SWITCH_MAC
 
 MOST_BYTES = 9728
@@ -38,15 +38,16 @@ class PortFrames:
         destination: address in headers that it makes; None for its own.
 
     Raises:
-        PortError: it is of a kind that a chip's port cannot be.
+        PortError: its link does more than lose and duplicate.
     """
 
     def __init__(self, port: OpenPort, destination: Endpoint | None = None) -> None:
+        require_plain(port.spec)
         self.number, self._socket = port.number, port.socket
         self._udp = isinstance(port.opened, OpenUdpSocket)
-        if not self._udp and not isinstance(port.opened, OpenPacketSocket):
-            raise PortError(f"port {port.number}: a chip's port is an interface or a UDP socket")
-        require_plain(port.spec)
+        place = port.spec.place
+        self._wire = isinstance(place, Wire)
+        self._peer = (place.peer.address, place.peer.port) if isinstance(place, Wire) and place.peer else None
         self._faults = port.spec.faults
         self._chance = random.Random(f"{port.spec.faults.seed}/{port.number}")
         self._inside = (destination or port.endpoint) if self._udp else None
@@ -65,7 +66,13 @@ class PortFrames:
                 break
             except OSError:  # The interface is down.
                 break
-            frames += [self._with_headers(data, sender) if self._udp else data] * self._times()
+            if self._udp:
+                data = self._with_headers(data, sender)
+            elif self._wire:
+                self._peer = self._peer or sender
+                if sender != self._peer or not data:
+                    continue
+            frames += [data] * self._times()
         return frames
 
     def send(self, frames: Iterable[bytes]) -> None:
@@ -73,10 +80,13 @@ class PortFrames:
         for frame in frames:
             for _ in range(self._times()):
                 try:
-                    if not self._udp:
+                    if self._udp:
+                        if (datagram := _datagram(frame)) is not None:
+                            self._socket.sendto(*datagram)
+                    elif not self._wire:
                         self._socket.send(frame)
-                    elif (datagram := _datagram(frame)) is not None:
-                        self._socket.sendto(*datagram)
+                    elif self._peer is not None:
+                        self._socket.sendto(frame, self._peer)
                 except OSError:
                     self.lost += 1
 

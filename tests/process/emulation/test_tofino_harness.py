@@ -85,7 +85,7 @@ def test_words_are_written_by_a_file(harness: Harness, tmp_path: Path) -> None:
 
 
 def test_a_model_that_ends_says_why(harness: Harness) -> None:
-    with pytest.raises(ModelError, match="has ended: .*bad configuration"):
+    with pytest.raises(ModelError, match=r"has ended: .*bad configuration"):
         harness.run(["end"])
 
 
@@ -98,7 +98,7 @@ def test_a_killed_model_is_an_error(harness: Harness) -> None:
 
 
 def test_a_model_that_hangs_is_an_error(harness: Harness) -> None:
-    with pytest.raises(ModelError, match="did not answer within 0.2 s"):
+    with pytest.raises(ModelError, match=r"did not answer within 0\.2 s"):
         harness.run(["hang"], 0.2)
 
 
@@ -110,7 +110,7 @@ def test_nothing_is_left(started: Callable[[], Harness]) -> None:
 
 
 def test_an_absent_model_is_named() -> None:
-    with pytest.raises(ModelError, match="no-such-model, is not on PATH: docs/tofino.md"):
+    with pytest.raises(ModelError, match=r"no-such-model, is not on PATH: docs/tofino\.md"):
         require_model("no-such-model")
     with pytest.raises(ModelError, match="no-such-model, cannot be started: No such file or directory"):
         Harness("no-such-model")
