@@ -1,0 +1,145 @@
+"""Jobs through the model of Tofino 1: the weights are those of the embedded switch, also when a model is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostlib.system.process import start
+from tests.dataplane.target import absent
+
+pytestmark = [pytest.mark.tofino, pytest.mark.skipif(absent("tofino") is not None, reason=str(absent("tofino")))]
+
+ITERATIONS, TRAIN_S = 3, 300
+UPLINK = 40
+
+
+@dataclass
+class Fabric:
+    """Switches, a controller, and what runs through them; all of it ends with the test."""
+
+    folder: Path
+    stack: ExitStack
+    switches: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def run(self, name: str, words: list[str], ready: Path) -> dict[str, Any]:
+        command = [sys.executable, "-m", *words]
+        starting = start(command, ready, self.folder / f"{name}.log", what=name)
+        self.switches[name] = starting.child
+        self.stack.callback(starting.child.wait)
+        self.stack.callback(starting.child.terminate)
+        return dict(starting.wait())
+
+    def model(self, name: str, *ports: str, p4rt: str = "127.0.0.1:0") -> dict[str, Any]:
+        ready = self.folder / f"{name}.json"
+        words = ["emulation", "tofino-model", "--p4rt", p4rt, "--ready-file", str(ready)]
+        return self.run(name, [*words, *(word for port in ports for word in ("--port", port))], ready)
+
+    def controller(self, *options: str) -> str:
+        state = self.folder / "state"
+        words = ["controller", "start", "--foreground", "--http", "127.0.0.1:0", "--state-dir", str(state)]
+        return str(self.run("controller", [*words, *options], state / "controller.json")["http"])
+
+    def topology(self, switches: list[dict[str, Any]]) -> str:
+        path = self.folder / "topology.json"
+        path.write_text(json.dumps({"switches": switches}))
+        return self.controller("--topology", str(path), "--elements", "64")
+
+    def training(self, controller: str, workers: int) -> subprocess.Popen[str]:
+        words = ["hostlib", "train", "--mechanism", "inagg+mcast", "--controller", controller, "--json"]
+        words += ["--workers", str(workers), "--iterations", str(ITERATIONS), "--deadline", "120s"]
+        return subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
+
+    def trained(self, controller: str, workers: int) -> dict[str, Any]:
+        return _result(self.training(controller, workers))
+
+
+def _result(training: subprocess.Popen[str]) -> dict[str, Any]:
+    out, _ = training.communicate(timeout=TRAIN_S)
+    assert training.returncode == 0
+    return dict(json.loads(out))
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Iterator[Fabric]:
+    with ExitStack() as stack:
+        yield Fabric(tmp_path, stack)
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[str]]:
+    """The weights with embedded switches."""
+    known: dict[int, list[str]] = {}
+
+    def weights(workers: int) -> list[str]:
+        if workers not in known:
+            with ExitStack() as stack:
+                made = Fabric(tmp_path_factory.mktemp("embedded"), stack)
+                known[workers] = made.trained(made.controller("--elements", "64"), workers)["weights_sha256"]
+        return known[workers]
+
+    return weights
+
+
+def _free_udp_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _switch(name: str, started: dict[str, Any], address: str, **more: Any) -> dict[str, Any]:
+    described = {"name": name, "p4rt": started["p4rt"], "device_id": 1, "target": "tofino", "address": address}
+    return {**described, "ports": started["ports"], **more}
+
+
+def test_a_job_through_one_model_has_the_same_weights(fabric: Fabric, embedded: Callable[[int], list[str]]) -> None:
+    started = fabric.model("switch", "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0")
+    controller = fabric.topology([_switch("switch", started, "10.255.255.254")])
+    result = fabric.trained(controller, 2)
+    assert result["weights_sha256"] == embedded(2)
+
+
+def test_a_tree_of_three_models_with_losses_has_the_same_weights(
+    fabric: Fabric, embedded: Callable[[int], list[str]]
+) -> None:
+    ends = _free_udp_ports(4)
+    upper, lower = ends[:2], ends[2:]
+    wires = [f"{n + 1}=wire:127.0.0.1:{upper[n]},127.0.0.1:{lower[n]},loss=0.02,seed={n}" for n in range(2)]
+    root = fabric.model("root", *wires)
+    switches = [_switch("root", root, "10.255.255.254")]
+    for n in range(2):
+        uplink = f"{UPLINK}=wire:127.0.0.1:{lower[n]},127.0.0.1:{upper[n]},loss=0.02,seed={10 + n}"
+        leaf = fabric.model(f"leaf{n}", "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0", uplink)
+        below = {"parent": "root", "uplink": UPLINK, "downlink": n + 1}
+        switches.append(_switch(f"leaf{n}", leaf, f"10.255.255.{253 - n}", **below))
+    result = fabric.trained(fabric.topology(switches), 4)
+    assert result["weights_sha256"] == embedded(4)
+
+
+def test_a_killed_model_changes_no_bit(fabric: Fabric, embedded: Callable[[int], list[str]]) -> None:
+    """The hosts go on by themselves; and a model at the same address is taken again."""
+    numbers = _free_udp_ports(2)
+    ports = [f"{n + 1}=udp:127.0.0.1:{number}" for n, number in enumerate(numbers)]
+    started = fabric.model("switch", *ports)
+    controller = fabric.topology([_switch("switch", started, "10.255.255.254")])
+    training = fabric.training(controller, 2)
+    time.sleep(8)
+    os.kill(fabric.switches["switch"].pid, signal.SIGKILL)
+    result = _result(training)
+    assert result["weights_sha256"] == embedded(2)
+    fabric.model("switch", *ports, p4rt=started["p4rt"])
+    assert fabric.trained(controller, 2)["weights_sha256"] == embedded(2)
