@@ -41,6 +41,7 @@ from hostlib.text.common_options import faults
 @click.option("--ports", "udp_ports", type=types.N, default=0, help="Make ports 1 to N on free UDP ports of 127.0.0.1.")
 @click.option(
     "--model",
+    type=types.COMMAND,
     default="tofino_test_harness",
     show_default=True,
     help="The model's program, of p4lang/open-p4studio (docs/tofino.md).",
@@ -87,7 +88,7 @@ def tofino_model(
     from emulation.switch.ports.registry import parse_port
     from emulation.switch.ports.udp import UdpSocket
     from emulation.switch.tls import Tls
-    from emulation.tofino.daemon import MOST_PORT, ModelConfig, run_model
+    from emulation.tofino.model_daemon import MOST_PORT, ModelConfig, run_model
 
     asked_faults = Faults(loss, duplicate, seed=seed)
     specs = [parse_port(text, asked_faults, Shape()) for text in ports]

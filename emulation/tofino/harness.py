@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import selectors
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -32,7 +33,8 @@ Frames = list[tuple[int, bytes]]
 
 def require_model(command: str = HARNESS) -> None:
     """Check that the model is there. Raises ModelError."""
-    if shutil.which(command) is None:
+    program = (shlex.split(command) or [""])[0]
+    if shutil.which(program) is None:
         raise ModelError(f"the model of Tofino, {command}, is not on PATH: docs/tofino.md says where it comes from")
 
 
@@ -40,7 +42,7 @@ class Harness:
     """One chip.
 
     Args:
-        command: its program.
+        command: its program, and words before those that it is given, as in a shell.
 
     Raises:
         ModelError: there is no such program, or it does not start.
@@ -64,7 +66,7 @@ class Harness:
         frames, leaving = os.pipe()
         os.set_blocking(frames, False)
         self._stack.callback(os.close, frames)
-        words = [command, "-r", "-T", _LOGGED, "--observation-log", f"/dev/fd/{leaving}", "-"]
+        words = [*shlex.split(command), "-r", "-T", _LOGGED, "--observation-log", f"/dev/fd/{leaving}", "-"]
         try:
             process = subprocess.Popen(
                 words,
