@@ -1,4 +1,18 @@
-#define OPERATIONS OPERATION_CONTRIBUTION .. OPERATION_NACK
+// Rows of the table below for operations that are none: not 1 to 5. Ranges would be shorter, but take a chip's ternary
+// memory in another format, for which only its driver knows entries.
+#define NO_OPERATION(vector, magic, version) \
+            (_, _, vector, _, magic, version, 0x00, _, _): flawed(DROP_OPERATION); \
+            (_, _, vector, _, magic, version, 0x06 &&& 0xfe, _, _): flawed(DROP_OPERATION); \
+            (_, _, vector, _, magic, version, 0x08 &&& 0xf8, _, _): flawed(DROP_OPERATION); \
+            (_, _, vector, _, magic, version, 0x10 &&& 0xf0, _, _): flawed(DROP_OPERATION); \
+            (_, _, vector, _, magic, version, 0x20 &&& 0xe0, _, _): flawed(DROP_OPERATION); \
+            (_, _, vector, _, magic, version, 0x40 &&& 0xc0, _, _): flawed(DROP_OPERATION); \
+            (_, _, vector, _, magic, version, 0x80 &&& 0x80, _, _): flawed(DROP_OPERATION);
+
+// And for datagrams that are too short: of fewer bytes than 4 * ELEMENTS + 32 + 8, which are powers of two.
+#define SHORT(bytes, mask) \
+            (_, _, true, 0, _, _, _, (bytes) &&& (mask), _): flawed(DROP_TRUNCATED);
+#define WHOLE (4 * ELEMENTS)
 
 // Who may send what (rule 1), as in ../v1model/membership.p4: the same table, actions and entries. What is wrong
 // whoever sends it is a table, too, and both are looked up at once.
@@ -15,8 +29,8 @@ control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
             from_parser.parser_err : ternary;
             hdr.netfold.magic      : ternary;
             hdr.netfold.version    : ternary;
-            hdr.netfold.operation  : range;
-            hdr.udp.datagram_bytes : range;
+            hdr.netfold.operation  : ternary;
+            hdr.udp.datagram_bytes : ternary;
             hdr.ipv4.total_bytes   : ternary;
         }
         actions = { flawed; NoAction; }
@@ -25,21 +39,21 @@ control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
             (1, _, _, _, _, _, _, _, _): flawed(DROP_CHECKSUM);
             (_, false, _, _, _, _, _, _, _): flawed(DROP_TRUNCATED);
             // Of this version and size ...
-            (_, _, true, 0, _, _, OPERATIONS, DATAGRAM_BYTES .. DATAGRAM_BYTES, DATAGRAM_BYTES + IPV4_BYTES):
-                NoAction();
-            (_, _, true, 0, _, _, OPERATIONS, DATAGRAM_BYTES .. 0xffff, _): flawed(DROP_MALFORMED);
-            (_, _, true, _, _, _, OPERATIONS, _, _): flawed(DROP_TRUNCATED);
-            (_, _, true, _, _, _, _, _, _): flawed(DROP_OPERATION);
+            NO_OPERATION(true, _, _)
+            (_, _, true, 0, _, _, _, DATAGRAM_BYTES, DATAGRAM_BYTES + IPV4_BYTES): NoAction();
+            SHORT(0, 0x10000 - WHOLE)
+            SHORT(WHOLE, 0xffe0)
+            SHORT(WHOLE + 32, 0xfff8)
+            (_, _, true, 0, _, _, _, _, _): flawed(DROP_MALFORMED);
+            (_, _, true, _, _, _, _, _, _): flawed(DROP_TRUNCATED);
             // ... or not.
-            (_, _, false, 0, NETFOLD_MAGIC, NETFOLD_VERSION, OPERATIONS, _, _): flawed(DROP_SIZE);
-            (_, _, false, 0, NETFOLD_MAGIC, NETFOLD_VERSION, _, _, _): flawed(DROP_OPERATION);
+            NO_OPERATION(false, NETFOLD_MAGIC, NETFOLD_VERSION)
+            (_, _, false, 0, NETFOLD_MAGIC, NETFOLD_VERSION, _, _, _): flawed(DROP_SIZE);
             (_, _, false, 0, NETFOLD_MAGIC, _, _, _, _): flawed(DROP_VERSION);
             (_, _, false, 0, _, _, _, _, _): flawed(DROP_MALFORMED);
-            (_, _, false, _, _, _, OPERATIONS, _, _): flawed(DROP_TRUNCATED);
-            (_, _, false, _, NETFOLD_MAGIC, NETFOLD_VERSION, _, _, _): flawed(DROP_OPERATION);
             (_, _, false, _, _, _, _, _, _): flawed(DROP_TRUNCATED);
         }
-        size = 16;
+        size = 32;
     }
 
     action refuse(bit<8> reason) {
@@ -131,4 +145,6 @@ control Membership(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
     }
 }
 
-#undef OPERATIONS
+#undef NO_OPERATION
+#undef SHORT
+#undef WHOLE

@@ -28,7 +28,7 @@ INGRESS = set(NAMES.values()) - {"replica", "reflected", "no_replica"}
 @pytest.fixture(
     params=[
         *(pytest.param(name, marks=pytest.mark.bmv2) for name in ("bmv2-64", "bmv2-256")),
-        pytest.param("tna-64", marks=pytest.mark.tofino),
+        *(pytest.param(name, marks=pytest.mark.tofino) for name in ("tna-64", "tofino-64")),
     ]
 )
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Target, Target]]:
