@@ -130,8 +130,9 @@ def compile_tna(elements: int, into: Path) -> list[str]:
 
 
 def parsers_without_choice(context: dict[str, Any]) -> list[str]:
-    """The parsers of a driver's context in which no state looks at the frame; the program's choose in each."""
-    return [gress for gress, states in context["parser"].items() if not any(s["match_registers"] for s in states)]
+    """The parsers of a driver's context in which each state has one row, so looks at nothing; the program's choose."""
+    names = {gress: [row["parser_name"] for row in rows] for gress, rows in context["parser"].items()}
+    return [gress for gress, states in names.items() if len(set(states)) == len(states)]
 
 
 def archive(path: Path, root: Path, names: Iterable[str], once: dict[str, str]) -> None:

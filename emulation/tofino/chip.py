@@ -20,7 +20,8 @@ from emulation.tofino.model_tables import Tables
 from emulation.tofino.replication_nodes import Replication
 
 RECIRCULATION = 68
-_COUNTED = re.compile(r"counter (\S+)\(virtual (\d+)\):(.*)")
+# Its "virtual" line reads another table's counters where several belong to one logical table.
+_COUNTED = re.compile(r"counter (\S+)\(physical (\d+)\):(.*)")
 
 
 def unpacked(config: bytes) -> tuple[str, bytes, bytes]:
@@ -99,8 +100,8 @@ class Chip:
 
     def counters(self, counter: p4info_pb2.Counter, indices: Iterable[int]) -> dict[int, tuple[int, int]]:
         """(packets, bytes) by index; 0 of what it does not count."""
-        name = counter.preamble.name
-        found = {}
+        name, indices = counter.preamble.name, list(indices)
+        found = dict.fromkeys(indices, (0, 0))
         for line in self.harness.run([f"check_counter {name}({index})" for index in indices]):
             if (cell := _COUNTED.match(line)) is not None:
                 counted = dict(each.split("=") for each in cell[3].split())

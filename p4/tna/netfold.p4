@@ -20,6 +20,9 @@ const PortId_t RECIRCULATION_PORT = 68;     // of pipe 0; every port of a job is
 #include "counters.p4"
 #include "checksum.p4"
 
+// What no action has written is 0. Without this the compiler lets such metadata share containers with other values,
+// and on the ways of a packet that do not write it, it reads those.
+@pa_auto_init_metadata
 control ingress(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
                 in ingress_intrinsic_metadata_t intrinsic,
                 in ingress_intrinsic_metadata_from_parser_t from_parser,
