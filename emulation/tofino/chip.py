@@ -14,9 +14,9 @@ from p4.v1 import p4runtime_pb2
 
 from emulation.errors import ModelError, ProgramError
 from emulation.switch.p4runtime.pipeline import device_data
-from emulation.tofino.chip_memory import Word
+from emulation.tofino.chip_memory import PIPES, recirculating
 from emulation.tofino.harness import HARNESS, Frames, Harness
-from emulation.tofino.model_tables import Tables
+from emulation.tofino.model_tables import Tables, keep_apart
 from emulation.tofino.replication_nodes import Replication
 
 RECIRCULATION = 68
@@ -64,17 +64,20 @@ class Chip:
     ) -> None:
         _, binary, described = unpacked(config.p4_device_config)
         try:
-            tables = json.loads(described)["tables"]
-        except (ValueError, KeyError, TypeError) as error:
+            context = json.loads(described)
+            tables = context["tables"]
+            keep_apart(tables)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ProgramError(f"context.json cannot be read: {error}") from error
         self.harness = Harness(command)
         try:
             with tempfile.TemporaryDirectory(prefix="netfold-tofino-") as folder:
-                for name, data in (("tofino.bin", binary), ("context.json", described)):
+                for name, data in (("tofino.bin", binary), ("context.json", json.dumps(context).encode())):
                     path = Path(folder, name)
                     path.write_bytes(data)
                     self.harness.load(path)
             self.harness.run([f"expect {port}" for port in sorted({*ports, RECIRCULATION})])
+            self.harness.write([recirculating(pipe) for pipe in PIPES])
             self.tables = Tables(self.harness, config.p4info, tables)
         except BaseException:
             self.harness.close()
@@ -88,15 +91,15 @@ class Chip:
         Raises:
             ModelError: the model has ended.
         """
-        return [(port, frame) for port, frame in self.harness.send(arriving) if port != RECIRCULATION]
+        return self.harness.send(arriving)
 
     def group(self, number: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Set a multicast group's (egress port, replica) pairs; none remove it."""
         try:
-            words: list[Word] = self._replication.set(number, replicas)
+            written = self._replication.set(number, replicas)
         except MemoryError as error:
             raise ModelError(str(error)) from error
-        self.harness.write(words)
+        self.harness.write(written)
 
     def counters(self, counter: p4info_pb2.Counter, indices: Iterable[int]) -> dict[int, tuple[int, int]]:
         """(packets, bytes) by index; 0 of what it does not count."""

@@ -21,6 +21,10 @@ _REPLICATION = 6665789243392 // 16  # of the traffic manager, in words
 _GROUPS = (1 << 24) // 16  # a table for each pipe, each so far behind the last, the first behind the nodes
 GROUPS_PER_WORD = 4
 
+_GROUPS_PIPES = 0x27F0000  # hi_pv_table.tbl0 of pipe 0: for each multicast group which pipes have copies
+MASKS_PER_REGISTER = 8
+_PACKET_GENERATOR, _PIPE_BYTES = 0x273D01C, 1 << 23  # port17_ctrl1 of pipe 0, and how far pipes are apart
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -57,6 +61,29 @@ def group(pipe: int, word: int) -> int:
     return _REPLICATION + _GROUPS * (1 + pipe) + word
 
 
-def record(words: Iterable[Word]) -> bytes:
-    """A file in the format of tofino.bin that writes these words."""
-    return b"".join(b"\0\0\0d" + struct.pack("<QIIQQ", word.address, 128, 1, word.low, word.high) for word in words)
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register of 32 bits at an address in bytes."""
+
+    address: int
+    value: int
+
+
+def masks(pipe: int, number: int, value: int) -> Register:
+    """Register `number` of a pipe's table of which pipes have copies of a multicast group."""
+    return Register(_GROUPS_PIPES + pipe * _PIPE_BYTES + 4 * number, value)
+
+
+def recirculating(pipe: int) -> Register:
+    """What lets frames that leave by ports 68 to 71 of a pipe come in again."""
+    return Register(_PACKET_GENERATOR + pipe * _PIPE_BYTES, 0xF << 16 | 1)  # all four channels
+
+
+def record(written: Iterable[Word | Register]) -> bytes:
+    """A file in the format of tofino.bin that writes these."""
+    return b"".join(
+        b"\0\0\0d" + struct.pack("<QIIQQ", each.address, 128, 1, each.low, each.high)
+        if isinstance(each, Word)
+        else b"\0\0\0r" + struct.pack("<II", each.address, each.value)
+        for each in written
+    )

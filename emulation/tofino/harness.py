@@ -18,10 +18,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from emulation.errors import ModelError
-from emulation.tofino.chip_memory import Word, record
+from emulation.tofino.chip_memory import Register, Word, record
 
 HARNESS = "tofino_test_harness"  # as open-p4studio's build calls it
 START_S, ANSWER_S = 120.0, 60.0
+RECIRCULATED_S = 0.01
 # What it says of each entry that it writes, at the levels of the log that are asked for.
 _LOGGED = "table:5,script:1"
 _CHUNK = 1 << 16
@@ -166,7 +167,9 @@ class Harness:
         Raises:
             ModelError: as run.
         """
-        self.run([*(f"packet {port} {frame.hex()}" for port, frame in arriving), "wait"])
+        packets = [f"packet {port} {frame.hex()}" for port, frame in arriving]
+        # What is recirculated comes in again from a thread of its own, which idle ones do not wait for.
+        self.run([*packets, "wait", f"sleep {RECIRCULATED_S}", "wait"])
         left, self._frames = self._frames, []
         return left
 
@@ -174,10 +177,10 @@ class Harness:
         """A binary, or the description of its tables, which also writes their constant entries."""
         self.run([f"load {path}"], START_S)
 
-    def write(self, words: Iterable[Word]) -> None:
-        """Words of the chip's memories."""
+    def write(self, written: Iterable[Word | Register]) -> None:
+        """Words of the chip's memories, and registers."""
         path = self._folder / "words"
-        path.write_bytes(record(words))
+        path.write_bytes(record(written))
         self.run([f"load {path}"])
 
     def close(self) -> None:

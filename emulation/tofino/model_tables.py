@@ -44,6 +44,8 @@ class _Table:
         self.size: int = described["size"]
         self.ternary = described["match_attributes"]["match_type"] == "ternary"
         self.fields = {each.id: each for each in info.match_fields}
+        apart = {each["name"].removesuffix(_APART): each["name"] for each in described.get("match_key_fields", ())}
+        self.names = {each.id: apart.get(each.name, each.name) for each in info.match_fields}
         self.entries: dict[bytes, _Entry] = {}
 
     def place(self, rank: int) -> int | None:
@@ -64,11 +66,39 @@ class _Table:
         return [(entry, at) for entry, at in placed if entry is not None], next(at for e, at in placed if e is None)
 
 
+_APART = "__key"
+
+
+def keep_apart(described: Sequence[dict[str, Any]]) -> None:
+    """Rename match fields with the name of a parameter of one of their table's actions, which the harness takes for one.
+
+    Args:
+        described: context.json's tables; changed in place.
+    """
+    for table in described:
+        params = {each["name"] for action in table.get("actions", ()) for each in action["p4_parameters"]}
+        for fields, name in _match_fields(table):
+            for each in fields:
+                if each.get(name) in params:
+                    each[name] += _APART
+
+
+def _match_fields(table: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], str]]:
+    """The lists that name a table's match fields, and by which key."""
+    yield table.get("match_key_fields", []), "name"
+    for entry in table.get("static_entries", ()):
+        yield entry["match_key_fields_values"], "field_name"
+    for stage in table.get("match_attributes", {}).get("stage_tables", ()):
+        for packed in stage.get("pack_format", ()):
+            for each in packed.get("entries", ()):
+                yield [field for field in each["fields"] if field["source"] == "spec"], "field_name"
+
+
 class Tables:
     """The tables of a loaded program that controllers write to.
 
     Args:
-        described: context.json's tables.
+        described: context.json's tables, as keep_apart() left them.
     """
 
     def __init__(self, harness: Harness, p4info: p4info_pb2.P4Info, described: Sequence[dict[str, Any]]) -> None:
@@ -170,7 +200,7 @@ class Tables:
                 value, mask = _number(match.lpm.value), whole ^ whole >> match.lpm.prefix_len
             else:
                 value, mask = _number(match.ternary.value), _number(match.ternary.mask)
-            yield f"{described.name}:{_pattern(value, mask, width) if table.ternary else hex(value)}"
+            yield f"{table.names[number]}:{_pattern(value, mask, width) if table.ternary else hex(value)}"
 
 
 def _pattern(value: int, mask: int, width: int) -> str:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from emulation.tofino.chip_memory import GROUPS_PER_WORD, PIPES, Word, group, node
+from emulation.tofino.chip_memory import (
+    GROUPS_PER_WORD,
+    MASKS_PER_REGISTER,
+    PIPES,
+    Register,
+    Word,
+    group,
+    masks,
+    node,
+)
 
 ROWS = 0x1000  # of the chip's 417,792; row 0 stays empty, as its address says that there is no next node
 _BITS = 20  # of a node's address: two to a row
@@ -20,9 +29,10 @@ class Replication:
         self._rows: dict[int, list[int]] = {}
         self._free = list(range(ROWS - 1, 0, -1))
         self._first: dict[int, int] = {}
+        self._masks: dict[int, int] = {}
 
-    def set(self, number: int, replicas: Sequence[tuple[int, int]]) -> list[Word]:
-        """The words that give a group these (egress port, replica) pairs; none remove it.
+    def set(self, number: int, replicas: Sequence[tuple[int, int]]) -> list[Word | Register]:
+        """What gives a group these (egress port, replica) pairs; none remove it.
 
         Raises:
             MemoryError: no node is free.
@@ -31,12 +41,14 @@ class Replication:
             raise MemoryError(f"multicast group {number}: no nodes are free")
         self._free += self._rows.pop(number, [])
         rows = self._rows[number] = [self._free.pop() for _ in range(2 * len(replicas))]
-        words = list(self._nodes(rows, replicas))
+        written: list[Word | Register] = list(self._nodes(rows, replicas))
+        self._masks[number] = sum(1 << pipe for pipe in {port // _PORTS_PER_PIPE for port, _ in replicas})
         self._first[number] = rows[0] << 1 if rows else 0
         if not rows:
-            del self._rows[number], self._first[number]
+            del self._rows[number], self._first[number], self._masks[number]
         # The group points to its nodes when they are there.
-        return words + [Word(group(pipe, number // GROUPS_PER_WORD), *self._word(number)) for pipe in PIPES]
+        written += [Word(group(pipe, number // GROUPS_PER_WORD), *self._word(number)) for pipe in PIPES]
+        return written + [masks(pipe, number // MASKS_PER_REGISTER, self._mask(number)) for pipe in PIPES]
 
     def _nodes(self, rows: Sequence[int], replicas: Sequence[tuple[int, int]]) -> Iterator[Word]:
         for position, (port, replica) in enumerate(replicas):
@@ -46,6 +58,10 @@ class Replication:
             bits = _PORTS | pipe << 4 | _LAST | 1 << 8 + channel
             yield _row(ports, bits)
             yield _row(own, _REPLICA | following << 4 | ports << 1 << 4 + _BITS | replica << 48)
+
+    def _mask(self, number: int) -> int:
+        base = number // MASKS_PER_REGISTER * MASKS_PER_REGISTER
+        return sum(self._masks.get(base + place, 0) << 4 * place for place in range(MASKS_PER_REGISTER))
 
     def _word(self, number: int) -> tuple[int, int]:
         base = number // GROUPS_PER_WORD * GROUPS_PER_WORD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulation.tofino.chip_memory import PIPES, Word, group, node
+from emulation.tofino.chip_memory import PIPES, Register, Word, group, masks, node
 from emulation.tofino.replication_nodes import ROWS, Replication
 
 
@@ -14,11 +14,13 @@ class Memory:
     def __init__(self) -> None:
         self.words: dict[int, int] = {}
 
-    def write(self, words: list[Word]) -> None:
-        for word in words:
-            self.words[word.address] = word.high << 64 | word.low
+    def write(self, written: list[Word | Register]) -> None:
+        for each in written:
+            self.words[each.address] = each.high << 64 | each.low if isinstance(each, Word) else each.value
 
     def copies(self, number: int, pipe: int = 0) -> list[tuple[int, int]]:
+        if not self.words[masks(0, number // 8, 0).address] >> 4 * (number % 8) & 1 << pipe:
+            return []
         found, at = [], self.words[group(pipe, number // 4)] >> 20 * (number % 4) & 0xFFFFF
         while at:
             assert at % 2 == 0, "these nodes fill their rows"
@@ -38,7 +40,8 @@ def test_a_group_has_its_copies_in_every_pipe(number: int) -> None:
     memory, groups = Memory(), Replication()
     replicas = [(1, 0), (2, 7), (63, 0xFFFF), (1, 9)]
     memory.write(groups.set(number, replicas))
-    assert [memory.copies(number, pipe) for pipe in PIPES] == [replicas] * len(PIPES)
+    assert memory.copies(number) == replicas
+    assert [memory.copies(number, pipe) for pipe in PIPES[1:]] == [[]] * 3, "no copies are for them"
 
 
 def test_groups_of_one_word_leave_each_other_alone() -> None:
