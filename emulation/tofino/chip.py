@@ -15,8 +15,9 @@ from p4.v1 import p4runtime_pb2
 from emulation.errors import ModelError, ProgramError
 from emulation.switch.p4runtime.pipeline import device_data
 from emulation.tofino.chip_memory import PIPES, recirculating
-from emulation.tofino.harness import HARNESS, Frames, Harness
-from emulation.tofino.model_tables import Tables, keep_apart
+from emulation.tofino.harness import HARNESS, START_S, Frames, Harness
+from emulation.tofino.model_tables import Tables, constant_entries, keep_apart, missed_rows
+from emulation.tofino.register_values import initial_values
 from emulation.tofino.replication_nodes import Replication
 
 RECIRCULATION = 68
@@ -67,15 +68,18 @@ class Chip:
             context = json.loads(described)
             tables = context["tables"]
             keep_apart(tables)
+            constant = list(constant_entries(tables))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ProgramError(f"context.json cannot be read: {error}") from error
         self.harness = Harness(command)
         try:
             with tempfile.TemporaryDirectory(prefix="netfold-tofino-") as folder:
-                for name, data in (("tofino.bin", binary), ("context.json", json.dumps(context).encode())):
-                    path = Path(folder, name)
-                    path.write_bytes(data)
-                    self.harness.load(path)
+                Path(folder, "tofino.bin").write_bytes(binary)
+                Path(folder, "context.json").write_text(json.dumps(context))
+                self.harness.load(Path(folder, "tofino.bin"))
+                said = self.harness.load(Path(folder, "context.json"))
+            self.harness.run(constant, START_S)
+            self.harness.write([*missed_rows(said), *initial_values(tables)])
             self.harness.run([f"expect {port}" for port in sorted({*ports, RECIRCULATION})])
             self.harness.write([recirculating(pipe) for pipe in PIPES])
             self.tables = Tables(self.harness, config.p4info, tables)

@@ -15,7 +15,7 @@ _PIPES, _PIPE, _STAGE = 1 << 41, 37, 33
 _PHYSICAL = 2 << 30
 _KIND, _ROW, _COLUMN = 18, 14, 10
 _SRAM, _TCAM = 0, 4
-SRAM_COLUMNS, TCAM_ROWS = 12, 12
+SRAM_COLUMNS, SRAM_ROWS, TCAM_ROWS = 12, 1024, 12
 
 _REPLICATION = 6665789243392 // 16  # of the traffic manager, in words
 _GROUPS = (1 << 24) // 16  # a table for each pipe, each so far behind the last, the first behind the nodes

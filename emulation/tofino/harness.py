@@ -173,9 +173,9 @@ class Harness:
         left, self._frames = self._frames, []
         return left
 
-    def load(self, path: Path) -> None:
-        """A binary, or the description of its tables, which also writes their constant entries."""
-        self.run([f"load {path}"], START_S)
+    def load(self, path: Path) -> list[str]:
+        """A binary, or the description of its tables, which also writes their constant entries; returns what it says."""
+        return self.run([f"load {path}"], START_S)
 
     def write(self, written: Iterable[Word | Register]) -> None:
         """Words of the chip's memories, and registers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,12 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from emulation.errors import ModelError
-from emulation.tofino.chip_memory import Word, sram, tcam
+from emulation.tofino.chip_memory import SRAM_ROWS, Word, sram, tcam
 from emulation.tofino.harness import Harness
 
 # What the harness logs of an entry: of an SRAM's row its new contents and which bits are the entry's.
 _MASK = re.compile(r"table:5:  data = [0-9a-f]+  mask = ([0-9a-f]+)")
-_SRAM = re.compile(r"table:1:write_sram\((\d+), (\d+):(\d+):(\d+), \d+:\d+, ([0-9a-f]+)\)")
+_SRAM = re.compile(r"table:1:write_sram\((\d+), (\d+):(\d+):(\d+), \d+:(\d+), ([0-9a-f]+)\)")
 _TCAM = re.compile(r"table:1:write_tcam\((\d+), (\d+):(\d+):(\d+), ")
 
 
@@ -47,6 +47,8 @@ class _Table:
         apart = {each["name"].removesuffix(_APART): each["name"] for each in described.get("match_key_fields", ())}
         self.names = {each.id: apart.get(each.name, each.name) for each in info.match_fields}
         self.entries: dict[bytes, _Entry] = {}
+        # The harness keeps the default action's parameters in the last row of some block, where an entry's would be.
+        self.places = [at for at in range(self.size) if at % BLOCK != BLOCK - 1]
 
     def place(self, rank: int) -> int | None:
         """A free place between lower and higher ranks; None when there is none between."""
@@ -54,19 +56,20 @@ class _Table:
         low = max((each.at for each in self.entries.values() if each.rank < rank), default=-1)
         high = min((each.at for each in self.entries.values() if each.rank > rank), default=self.size)
         middle = (low + high) // 2
-        free = (at for at in range(low + 1, high) if at not in taken)
+        free = (at for at in self.places if low < at < high and at not in taken)
         return min(free, key=lambda at: abs(at - middle), default=None)
 
     def spread(self, rank: int) -> tuple[list[tuple[_Entry, int]], int]:
         """New places for all entries, evenly, and one for an entry of this rank."""
         ordered: list[tuple[int, _Entry | None]] = [(each.rank, each) for each in self.entries.values()]
         ordered = sorted([*ordered, (rank, None)], key=lambda each: each[0])
-        step = self.size / len(ordered)
-        placed = [(entry, int(step * (number + 0.5))) for number, (_, entry) in enumerate(ordered)]
+        step = len(self.places) / len(ordered)
+        placed = [(entry, self.places[int(step * (number + 0.5))]) for number, (_, entry) in enumerate(ordered)]
         return [(entry, at) for entry, at in placed if entry is not None], next(at for e, at in placed if e is None)
 
 
 _APART = "__key"
+BLOCK = 512  # rows of a TCAM block
 
 
 def keep_apart(described: Sequence[dict[str, Any]]) -> None:
@@ -92,6 +95,50 @@ def _match_fields(table: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]],
         for packed in stage.get("pack_format", ()):
             for each in packed.get("entries", ()):
                 yield [field for field in each["fields"] if field["source"] == "spec"], "field_name"
+
+
+def constant_entries(described: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Take the program's constant entries out of context.json's tables; yields the commands that add them.
+
+    The harness would add them itself, but takes 0 &&& 0xff00 for a value that may be anything.
+    """
+    for table in described:
+        match = table.get("match_attributes", {})
+        stages, ternary = match.get("stage_tables", ()), match.get("match_type") == "ternary"
+        widths = {each["name"]: each["bit_width"] for each in table.get("match_key_fields", ())}
+        actions = {each["handle"]: each["name"] for each in table.get("actions", ())}
+        for entry in table.pop("static_entries", ()):
+            words = ["add", table["name"]]
+            if ternary:
+                words.append(str(sum(each["size"] for each in stages) - 1 - entry["priority"]))
+            for each in entry["match_key_fields_values"]:
+                name, width = each["field_name"], widths[each["field_name"]]
+                value, mask = int(each["value"], 0), int(each.get("mask", hex((1 << width) - 1)), 0)
+                words.append(f"{name}:{_pattern(value, mask, width) if ternary else hex(value)}")
+            params = ",".join(f"{p['parameter_name']}:{p['value']}" for p in entry["action_parameters_values"])
+            yield " ".join([*words, f"{actions[entry['action_handle']]}({params})"])
+
+
+def missed_rows(said: Iterable[str]) -> list[Word]:
+    """What default actions read whose parameters take several words, from what the harness says as it sets them.
+
+    It writes them into the last row of a block of SRAM, and has the chip read the row in the middle.
+    """
+    words: list[Word] = []
+    rows: list[tuple[int, Word]] = []
+    for line in [*said, "script:1:"]:
+        if line.startswith("script:1:"):
+            words += [row for _, row in rows] if any(part for part, _ in rows) else []
+            rows, sets = [], line.startswith("script:1:setdefault")
+        elif (found := _SRAM.match(line)) and sets:
+            pipe, stage, unit, row, part = map(int, found.groups()[:5])
+            where = sram(pipe, stage, unit, row & SRAM_ROWS // 2 - 1)
+            rows.append((part, _word(where, int(found[6], 16))))
+    return words
+
+
+def _word(where: int, value: int) -> Word:
+    return Word(where, value & (1 << 64) - 1, value >> 64)
 
 
 class Tables:
@@ -142,8 +189,8 @@ class Tables:
         return self._tables[entry.table_id]
 
     def _place(self, table: _Table, rank: int) -> int:
-        if len(table.entries) >= table.size:
-            raise ModelError(f"table {table.info.preamble.alias} is full: {table.size} entries")
+        if len(table.entries) >= len(table.places):
+            raise ModelError(f"table {table.info.preamble.alias} is full: {len(table.places)} entries")
         place = table.place(rank)
         if place is None:
             moved, place = table.spread(rank)
@@ -164,7 +211,7 @@ class Tables:
                 mask = int(found[1], 16)
             elif found := _SRAM.match(line):
                 where = sram(*map(int, found.groups()[:4]))
-                self._rows[where] = int(found[5], 16)
+                self._rows[where] = int(found[6], 16)
                 entry.srams[where] = entry.srams.get(where, 0) | mask
             elif found := _TCAM.match(line):
                 entry.tcams.append(tcam(*map(int, found.groups()[:4])))
@@ -173,7 +220,7 @@ class Tables:
         words = [Word(where) for where in entry.tcams]  # zeros match nothing
         for where, mask in entry.srams.items():
             self._rows[where] &= ~mask
-            words.append(Word(where, self._rows[where] & (1 << 64) - 1, self._rows[where] >> 64))
+            words.append(_word(where, self._rows[where]))
         self._harness.write(words)
 
     def _rank(self, table: _Table, entry: p4runtime_pb2.TableEntry) -> int:

@@ -328,7 +328,9 @@ class Model:
             for port in PORTS:
                 asked = _asked(self.names, name)
                 asked.counter_entry.index.index = port
-                found[name] |= _passed(self._pipeline.read(asked))
+                passed = _passed(self._pipeline.read(asked))
+                # The chip's counters count the frame check sequence, too.
+                found[name] |= {port: (n, bytes_ - 4 * n) for port, (n, bytes_) in passed.items()}
         return found
 
     def close(self) -> None:
