@@ -14,7 +14,7 @@ PIPES = range(4)
 _PIPES, _PIPE, _STAGE = 1 << 41, 37, 33
 _PHYSICAL = 2 << 30
 _KIND, _ROW, _COLUMN = 18, 14, 10
-_SRAM, _TCAM = 0, 4
+_SRAM, _MAP, _TCAM = 0, 1, 4
 SRAM_COLUMNS, SRAM_ROWS, TCAM_ROWS = 12, 1024, 12
 
 _REPLICATION = 6665789243392 // 16  # of the traffic manager, in words
@@ -38,6 +38,11 @@ class Word:
 def sram(pipe: int, stage: int, unit: int, index: int) -> int:
     """Address of a row of a stage's SRAM block; `unit` as in context.json."""
     return _physical(pipe, stage, _SRAM, *divmod(unit, SRAM_COLUMNS), index)
+
+
+def map_entry(pipe: int, stage: int, unit: int, index: int, part: int) -> Word:
+    """What says that a row of a stage's SRAM block holds a row of this part of a register; 0: none."""
+    return Word(_physical(pipe, stage, _MAP, *divmod(unit, SRAM_COLUMNS), index), part ^ 0x3F)
 
 
 def tcam(pipe: int, stage: int, unit: int, index: int) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any
 
-from emulation.tofino.chip_memory import PIPES, SRAM_ROWS, Word, sram
+from emulation.tofino.chip_memory import PIPES, SRAM_ROWS, Word, map_entry, sram
 
 _WORD = 128
 
@@ -24,8 +25,8 @@ def initial_values(described: Iterable[dict[str, Any]]) -> Iterator[Word]:
             entries = stage["pack_format"][0]["entries_per_table_word"]
             word = sum(value << _WORD // entries * place for place in range(entries))
             for block in stage["memory_resource_allocation"]["memory_units_and_vpns"]:
-                for unit in block["memory_units"]:
-                    for pipe in PIPES:
-                        for row in range(SRAM_ROWS):
-                            where = sram(pipe, stage["stage_number"], unit, row)
-                            yield Word(where, word & (1 << 64) - 1, word >> 64)
+                for unit, part in zip(block["memory_units"], block["vpns"], strict=True):
+                    for pipe, row in product(PIPES, range(SRAM_ROWS)):
+                        where = sram(pipe, stage["stage_number"], unit, row)
+                        yield Word(where, word & (1 << 64) - 1, word >> 64)
+                        yield map_entry(pipe, stage["stage_number"], unit, row, part)
