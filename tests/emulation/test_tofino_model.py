@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
+from hostlib.protocol import constants
 from hostlib.system.process import start
 from tests.dataplane.target import absent
 
 pytestmark = [pytest.mark.tofino, pytest.mark.skipif(absent("tofino") is not None, reason=str(absent("tofino")))]
 
 ITERATIONS, TRAIN_S = 3, 300
-UPLINK = 40
+UPLINK, ROOT = 40, "10.255.255.254"
 
 
 @dataclass
@@ -42,9 +43,10 @@ class Fabric:
         self.stack.callback(starting.child.terminate)
         return dict(starting.wait())
 
-    def model(self, name: str, *ports: str, p4rt: str = "127.0.0.1:0") -> dict[str, Any]:
+    def model(self, name: str, address: str, *ports: str, p4rt: str = "127.0.0.1:0") -> dict[str, Any]:
         ready = self.folder / f"{name}.json"
         words = ["emulation", "tofino-model", "--p4rt", p4rt, "--ready-file", str(ready)]
+        words += ["--udp-destination", f"{address}:{constants.NETFOLD_UDP_PORT}"]
         return self.run(name, [*words, *(word for port in ports for word in ("--port", port))], ready)
 
     def controller(self, *options: str) -> str:
@@ -107,8 +109,8 @@ def _switch(name: str, started: dict[str, Any], address: str, **more: Any) -> di
 
 
 def test_a_job_through_one_model_has_the_same_weights(fabric: Fabric, embedded: Callable[[int], list[str]]) -> None:
-    started = fabric.model("switch", "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0")
-    controller = fabric.topology([_switch("switch", started, "10.255.255.254")])
+    started = fabric.model("switch", ROOT, "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0")
+    controller = fabric.topology([_switch("switch", started, ROOT)])
     result = fabric.trained(controller, 2)
     assert result["weights_sha256"] == embedded(2)
 
@@ -119,13 +121,14 @@ def test_a_tree_of_three_models_with_losses_has_the_same_weights(
     ends = _free_udp_ports(4)
     upper, lower = ends[:2], ends[2:]
     wires = [f"{n + 1}=wire:127.0.0.1:{upper[n]},127.0.0.1:{lower[n]},loss=0.02,seed={n}" for n in range(2)]
-    root = fabric.model("root", *wires)
-    switches = [_switch("root", root, "10.255.255.254")]
+    root = fabric.model("root", ROOT, *wires)
+    switches = [_switch("root", root, ROOT)]
     for n in range(2):
         uplink = f"{UPLINK}=wire:127.0.0.1:{lower[n]},127.0.0.1:{upper[n]},loss=0.02,seed={10 + n}"
-        leaf = fabric.model(f"leaf{n}", "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0", uplink)
+        address = f"10.255.255.{253 - n}"
+        leaf = fabric.model(f"leaf{n}", address, "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0", uplink)
         below = {"parent": "root", "uplink": UPLINK, "downlink": n + 1}
-        switches.append(_switch(f"leaf{n}", leaf, f"10.255.255.{253 - n}", **below))
+        switches.append(_switch(f"leaf{n}", leaf, address, **below))
     result = fabric.trained(fabric.topology(switches), 4)
     assert result["weights_sha256"] == embedded(4)
 
@@ -134,12 +137,12 @@ def test_a_killed_model_changes_no_bit(fabric: Fabric, embedded: Callable[[int],
     """The hosts go on by themselves; and a model at the same address is taken again."""
     numbers = _free_udp_ports(2)
     ports = [f"{n + 1}=udp:127.0.0.1:{number}" for n, number in enumerate(numbers)]
-    started = fabric.model("switch", *ports)
-    controller = fabric.topology([_switch("switch", started, "10.255.255.254")])
+    started = fabric.model("switch", ROOT, *ports)
+    controller = fabric.topology([_switch("switch", started, ROOT)])
     training = fabric.training(controller, 2)
     time.sleep(8)
     os.kill(fabric.switches["switch"].pid, signal.SIGKILL)
     result = _result(training)
     assert result["weights_sha256"] == embedded(2)
-    fabric.model("switch", *ports, p4rt=started["p4rt"])
+    fabric.model("switch", ROOT, *ports, p4rt=started["p4rt"])
     assert fabric.trained(controller, 2)["weights_sha256"] == embedded(2)
