@@ -40,7 +40,7 @@ from hostlib.text.common_options import faults
 )
 @click.option("--ports", "udp_ports", type=types.N, default=0, help="Make ports 1 to N on free UDP ports of 127.0.0.1.")
 @click.option(
-    "--model",
+    "--harness",
     type=types.COMMAND,
     default="tofino_test_harness",
     show_default=True,
@@ -65,7 +65,7 @@ def tofino_model(
     certificates: Path | None,
     ports: tuple[str, ...],
     udp_ports: int,
-    model: str,
+    harness: str,
     udp_destination: str | None,
     loss: float,
     duplicate: float,
@@ -103,7 +103,7 @@ def tofino_model(
             p4rt=Endpoint.parse(p4rt),
             ports=specs,
             device_id=device_id,
-            command=model,
+            command=harness,
             destination=None if udp_destination is None else Endpoint.parse(udp_destination),
             ready_file=ready_file,
             tls=None if certificates is None else Tls.of(CertificateFolder(certificates)),

@@ -3,7 +3,7 @@
 // generation, which is unambiguous, since a started set is never empty. `latest` tells a future generation from a stale
 // one. The position of a shared slot's set is its gate: see sharing.p4.
 struct position_t {
-    bit<32> generation;      // of a shared slot: collisions
+    bit<32> generation;      // the one that starts the set afresh; of a shared slot: collisions
     bit<32> epoch;           // of a shared slot: owner
 }
 struct ranks_t {
@@ -23,9 +23,9 @@ control Slot(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
     RegisterAction<position_t, index_t, bit<1>>(positions) advancing = {
         void apply(inout position_t set, out bit<1> fresh) {
             fresh = 0;
-            if (set.epoch != hdr.netfold.epoch || hdr.netfold.generation - set.generation == 2) {
+            if (set.epoch != hdr.netfold.epoch || set.generation == hdr.netfold.generation) {
                 fresh = 1;
-                set.generation = hdr.netfold.generation;
+                set.generation = hdr.netfold.generation + 2;
                 set.epoch = hdr.netfold.epoch;
             }
         }

@@ -37,8 +37,12 @@ def test_there_are_commands_to_check() -> None:
 
 
 @pytest.mark.parametrize(("page", "line"), commands())
-def test_commands_parse(page: str, line: str) -> None:
+def test_commands_parse(page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     room, *words = shlex.split(re.sub(r"\s\d?>\s.*", "", line))  # without where its output goes
+    if own := [word for word in words if re.fullmatch(r"[\w-]+\.json", word)]:  # files from the lines before
+        monkeypatch.chdir(tmp_path)
+        for file in own:
+            Path(file).touch()
     command: click.Command = importlib.import_module(f"{room}.cli").main
     while isinstance(command, click.Group) and not (command.invoke_without_command and words[0].startswith("-")):
         if isinstance(command, RunGroup):
