@@ -1,4 +1,4 @@
-"""A Tofino 1, that is its model, with a program: tables, multicast groups, counters and frames."""
+"""A Tofino 1, that is its model, with a program: tables, multicast groups and counters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from p4.v1 import p4runtime_pb2
 from emulation.errors import ModelError, ProgramError
 from emulation.switch.p4runtime.pipeline import device_data
 from emulation.tofino.chip_memory import PIPES, recirculating
-from emulation.tofino.harness import HARNESS, START_S, Frames, Harness
+from emulation.tofino.harness import HARNESS, START_S, Harness, Leaves
 from emulation.tofino.model_tables import Tables, constant_entries, keep_apart, missed_rows
 from emulation.tofino.register_values import initial_values
 from emulation.tofino.replication_nodes import Replication
@@ -54,6 +54,7 @@ class Chip:
         config: the program, as P4Runtime's controllers push it.
         ports: numbers of the ports that are up.
         command: the model's program.
+        leaves: as of Harness.
 
     Raises:
         ModelError: the model is absent, or does not take the program.
@@ -61,7 +62,11 @@ class Chip:
     """
 
     def __init__(
-        self, config: p4runtime_pb2.ForwardingPipelineConfig, ports: Iterable[int], command: str = HARNESS
+        self,
+        config: p4runtime_pb2.ForwardingPipelineConfig,
+        ports: Iterable[int],
+        command: str = HARNESS,
+        leaves: Leaves | None = None,
     ) -> None:
         _, binary, described = unpacked(config.p4_device_config)
         try:
@@ -71,11 +76,12 @@ class Chip:
             constant = list(constant_entries(tables))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ProgramError(f"context.json cannot be read: {error}") from error
-        self.harness = Harness(command)
+        self.harness = Harness(command, leaves)
         try:
             with tempfile.TemporaryDirectory(prefix="netfold-tofino-") as folder:
                 Path(folder, "tofino.bin").write_bytes(binary)
-                Path(folder, "context.json").write_text(json.dumps(context))
+                # The tables alone: with the names of fields it describes every step of a packet, which nobody reads.
+                Path(folder, "context.json").write_text(json.dumps(tables))
                 self.harness.load(Path(folder, "tofino.bin"))
                 said = self.harness.load(Path(folder, "context.json"))
             self.harness.run(constant, START_S)
@@ -88,14 +94,6 @@ class Chip:
             raise
         self._counters = {each.preamble.id: each for each in config.p4info.counters}
         self._replication = Replication()
-
-    def send(self, arriving: Iterable[tuple[int, bytes]]) -> Frames:
-        """Frames in, by port; those that leave because of them.
-
-        Raises:
-            ModelError: the model has ended.
-        """
-        return self.harness.send(arriving)
 
     def group(self, number: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Set a multicast group's (egress port, replica) pairs; none remove it."""

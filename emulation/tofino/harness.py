@@ -13,8 +13,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from emulation.errors import ModelError
@@ -30,6 +30,7 @@ _COMPLAINT = re.compile(r"<(?:stdin|tbl-cfg|hash action setdefaul)>:\d+: (.*)")
 _HARMLESS = ("No key value for", "no version/valid field", "no value with matching vpn")
 
 Frames = list[tuple[int, bytes]]
+Leaves = Callable[[tuple[int, bytes]], None]
 
 
 def require_model(command: str = HARNESS) -> None:
@@ -44,17 +45,19 @@ class Harness:
 
     Args:
         command: its program, and words before those that it is given, as in a shell.
+        leaves: called with each (port, frame) that leaves; None for those who use send().
 
     Raises:
         ModelError: there is no such program, or it does not start.
     """
 
-    def __init__(self, command: str = HARNESS) -> None:
+    def __init__(self, command: str = HARNESS, leaves: Leaves | None = None) -> None:
         self._stack = ExitStack()
         self._mark = 0
         self._log = bytearray()
         self._left = b""
         self._frames: Frames = []
+        self._leaves = leaves or self._frames.append
         try:
             self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="netfold-tofino-")))
             self._process = self._start(command)
@@ -159,7 +162,7 @@ class Harness:
             *whole, self._left = (self._left + data).split(b"\n")
             for line in whole:
                 port, _, frame = line.partition(b" ")
-                self._frames.append((int(port), bytes.fromhex(frame.decode())))
+                self._leaves((int(port), bytes.fromhex(frame.decode())))
 
     def send(self, arriving: Iterable[tuple[int, bytes]]) -> Frames:
         """Frames in, by port; all that leave because of them, in the order in which they do.
@@ -167,11 +170,32 @@ class Harness:
         Raises:
             ModelError: as run.
         """
-        packets = [f"packet {port} {frame.hex()}" for port, frame in arriving]
+        self.put(arriving)
         # What is recirculated comes in again from a thread of its own, which idle ones do not wait for.
-        self.run([*packets, "wait", f"sleep {RECIRCULATED_S}", "wait"])
-        left, self._frames = self._frames, []
+        self.run([f"sleep {RECIRCULATED_S}", "wait"])
+        left = self._frames[:]
+        self._frames.clear()
         return left
+
+    def put(self, arriving: Iterable[tuple[int, bytes]]) -> None:
+        """Frames in, by port. Those that leave go where `leaves` says; the last of them when late() is called.
+
+        Raises:
+            ModelError: as run.
+        """
+        self.run([*(f"packet {port} {frame.hex()}" for port, frame in arriving), "wait"])
+
+    def late(self) -> None:
+        """Let go what has left since, without a wait. Raises ModelError, as run."""
+        self._observe()
+        # It prints what leaves, too, and would wait for a reader.
+        with suppress(BlockingIOError):
+            self._log += self._read(self._out)
+
+    @property
+    def files(self) -> tuple[int, int]:
+        """Readable when late() has something to do."""
+        return self._out, self._observed
 
     def load(self, path: Path) -> list[str]:
         """A binary, or the description of its tables, which also writes their constant entries; returns what it says."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import selectors
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,11 @@ def run_model(config: ModelConfig, announce: Callable[[dict[str, Any]], None] | 
             if old is not None:
                 old.close()
 
-        make = partial(ModelPipeline, ports=list(ports), command=config.command)
+        def leaves(frame: tuple[int, bytes]) -> None:
+            if frame[0] in ports:
+                ports[frame[0]].send([frame[1]])
+
+        make = partial(ModelPipeline, ports=list(ports), command=config.command, leaves=leaves)
         service = SwitchService(config.device_id, replaced, make=make)
         stack.callback(service.close)
         server, p4rt_port = serve(service, str(config.p4rt), config.tls)
@@ -87,25 +91,27 @@ def run_model(config: ModelConfig, announce: Callable[[dict[str, Any]], None] | 
         waiting = stack.enter_context(selectors.DefaultSelector())
         for port in ports.values():
             waiting.register(port, selectors.EVENT_READ, port)
+        watched: ModelPipeline | None = None
         while not stopping.event.is_set():
-            ready_ports = [key.data for key, _ in waiting.select(POLL_S)]
-            arrived = [(port.number, frame) for port in ready_ports for frame in port.receive(AT_ONCE)]
-            if arrived and running:
-                _pass(running[0], arrived, ports)
+            if running and running[0] is not watched:
+                for file in watched.files if watched is not None else ():
+                    waiting.unregister(file)
+                watched = running[0]
+                for file in watched.files:
+                    waiting.register(file, selectors.EVENT_READ)
+            ready_ports = [key.data for key, _ in waiting.select(POLL_S) if key.data is not None]
+            arrived = [[(port.number, frame) for frame in port.receive(AT_ONCE)] for port in ready_ports]
+            if watched is not None:
+                _pass(watched, arrived)
 
 
-def _pass(pipeline: ModelPipeline, arrived: list[tuple[int, bytes]], ports: dict[int, PortFrames]) -> None:
-    leaving = defaultdict(list)
+def _pass(pipeline: ModelPipeline, arrived: list[list[tuple[int, bytes]]]) -> None:
+    """Frames of several ports into the model, in turns."""
     try:
-        for port, frame in pipeline.send(arrived):
-            leaving[port].append(frame)
+        pipeline.put([frame for turn in zip_longest(*arrived) for frame in turn if frame is not None])
     except ModelError:
-        if pipeline.ended:
-            return  # by a controller that pushed another program
-        raise
-    for port, frames in leaving.items():
-        if port in ports:
-            ports[port].send(frames)
+        if not pipeline.ended:  # by a controller that pushed another program
+            raise
 
 
 def _ready(config: ModelConfig, ports: list[OpenPort], p4rt_port: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from emulation.errors import ModelError, ProgramError
 from emulation.switch.p4runtime.context import DELETE, INSERT, MODIFY, Served, only_modify
 from emulation.switch.p4runtime.status import RequestError, invalid, missing
 from emulation.tofino.chip import Chip
-from emulation.tofino.harness import HARNESS, Frames
+from emulation.tofino.harness import HARNESS, Frames, Leaves
 from emulation.tofino.model_tables import key_of
 
 NOT_HERE = "a Tofino's model has no {}: table entries, multicast groups and counters"
@@ -30,17 +30,22 @@ class ModelPipeline:
     Args:
         ports: numbers of the ports that are up.
         command: the model's program.
+        leaves: as of Harness.
 
     Raises:
         RequestError: the config has no program for a Tofino, or the model does not take it.
     """
 
     def __init__(
-        self, config: p4runtime_pb2.ForwardingPipelineConfig, ports: Iterable[int], command: str = HARNESS
+        self,
+        config: p4runtime_pb2.ForwardingPipelineConfig,
+        ports: Iterable[int],
+        command: str = HARNESS,
+        leaves: Leaves | None = None,
     ) -> None:
         self.config = config
         try:
-            self._chip = Chip(config, ports, command)
+            self._chip = Chip(config, ports, command, leaves)
         except ProgramError as error:
             raise invalid(str(error)) from error
         except ModelError as error:
@@ -56,11 +61,31 @@ class ModelPipeline:
     # ---- packets ----------------------------------------------------------------------------------------------
 
     def send(self, arriving: Iterable[tuple[int, bytes]]) -> Frames:
-        """As Chip.send; requests of controllers come first."""
+        """As Harness.send; requests of controllers come first."""
+        with self._passing():
+            return self._chip.harness.send(arriving)
+
+    def put(self, arriving: Iterable[tuple[int, bytes]]) -> None:
+        """As Harness.put, or late() without any; requests of controllers come first."""
+        with self._passing():
+            if arriving:
+                self._chip.harness.put(arriving)
+            else:
+                self._chip.harness.late()
+
+    @property
+    def files(self) -> tuple[int, int]:
+        """Files that are readable when a put() has something to do."""
+        return self._chip.harness.files
+
+    @contextmanager
+    def _passing(self) -> Iterator[None]:
         while self._writers:
             threading.Event().wait(0.001)
         with self._lock:
-            return self._chip.send(arriving)
+            if self.ended:
+                raise ModelError("the model of Tofino was ended")
+            yield
 
     @contextmanager
     def writing(self) -> Iterator[None]:

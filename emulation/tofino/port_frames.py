@@ -10,6 +10,7 @@ from ipaddress import IPv4Address
 
 from emulation.errors import PortError
 from emulation.switch.ports.open_port import OpenPort
+from emulation.switch.ports.port_sockets import UDP_GRO
 from emulation.switch.ports.port_spec import Endpoint, PortSpec, Shape
 from emulation.switch.ports.udp import OpenUdpSocket
 from emulation.switch.ports.wire import Wire
@@ -52,6 +53,8 @@ class PortFrames:
         self._chance = random.Random(f"{port.spec.faults.seed}/{port.number}")
         self._inside = (destination or port.endpoint) if self._udp else None
         self.lost = 0
+        if self._udp or self._wire:
+            self._socket.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 0)  # Each datagram is a frame, however it was sent.
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -177,6 +177,13 @@ train_options = together(
         help="Sockets and threads per worker towards the switch, 1 to 4.",
     ),
     click.option(
+        "--slots",
+        type=types.N,
+        default=DEFAULTS["slots"],
+        show_default=True,
+        help="Slots of the switch for each lane, a power of two: how many packets a worker has on their way.",
+    ),
+    click.option(
         "--transport",
         type=click.Choice(transport_names()),
         default=DEFAULTS["transport"],

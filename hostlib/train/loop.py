@@ -75,6 +75,7 @@ def train(options: TrainOptions, here: LaunchEnvironment, report: Report) -> dic
         choice.strategy.servers,
         patience_s=options.patience_s,
         silence_s=options.silence_s,
+        slots=options.slots,
     ) as (rank_context, job):
         if here.rank >= workers:
             _serve(options, choice, rank_context, job, here.rank - workers)

@@ -6,12 +6,13 @@ import json
 import math
 from dataclasses import asdict, dataclass
 
-from hostlib.collectives.arguments import require_deadline, require_lanes, require_silence
+from hostlib.collectives.arguments import require_deadline, require_lanes, require_silence, require_slots
 from hostlib.datasets.dataset import parse_dataset
 from hostlib.errors import RunError
 from hostlib.fabric.job_client import DEFAULT_CONTROLLER
 from hostlib.mechanisms.mechanism import find_fallback
 from hostlib.models.zoo.catalogue import require_known
+from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.strategies.strategy import choose
 from hostlib.transport.transport_registry import DEFAULT_TRANSPORT, require_transport
 from hostlib.transport.waits import PATIENCE_S, SILENCE_S
@@ -30,6 +31,7 @@ class TrainOptions:
         steps: maximum number, regardless of the epochs; None for unlimited.
         fallback: the mechanism that takes over when the switch fails.
         lanes: sockets and threads per rank that share a tensor on its way to the switch; 1 to 4.
+        slots: of the switch for each lane, a power of two.
         transport: carries messages between hosts.
         deadline_s, patience_s, silence_s: docs/failures.md, "How long is waited".
         profile: folder for one Chrome trace per rank; None for no trace.
@@ -57,6 +59,7 @@ class TrainOptions:
     steps: int | None = None
     fallback: str = "ring"
     lanes: int = 1
+    slots: int = SLOTS_PER_POOL
     transport: str = DEFAULT_TRANSPORT
     profile: str | None = None
     save: str | None = None
@@ -77,6 +80,7 @@ class TrainOptions:
         require_deadline("--patience", self.patience_s)
         require_silence("--silence", self.silence_s)
         require_lanes("--lanes", self.lanes)
+        require_slots("--slots", self.slots, self.lanes)
         if self.world_size is not None and self.world_size < 1:
             raise RunError(f"--workers must be at least 1, not {self.world_size}")
         if self.world_size is not None and self.world_size > MOST_WORKERS:

@@ -89,6 +89,7 @@ void Lane::configure(const End &fabric, const Header &header, const Pool &pool, 
     round_trip_ = {};
     timeouts_ = Timeouts(LONGEST_LANE_TIMEOUT_NS);
     overtaking_ns_ = gap_ns_ = 0;
+    verdict_due_ns_ = NEVER_NS;
     halted_ = busy_ = false;
 }
 
@@ -199,12 +200,18 @@ void Lane::cycle() {
     stats_.refused += socket_.flush();
     if (open_ > 0 && socket_.drained()) let_packets_gather(round_trip_.estimate_ns());
     const std::int64_t before = now_ns();
-    const std::int64_t wake = open_ > 0 ? std::min(next_due_ns_, tail_due_ns_) : before + LONGEST_WAIT_NS;
+    const std::int64_t wake = open_ > 0 ? std::min({next_due_ns_, tail_due_ns_, verdict_due_ns_}) : before + LONGEST_WAIT_NS;
     const int n = socket_.receive(std::max<std::int64_t>(wake - before, 1));
     const std::int64_t now = now_ns();
     stats_.blocked_ns += static_cast<std::uint64_t>(now - before);
     for (int i = 0; i < n; i++) handle(i, now);
-    if (n > 0) send_overtaken();
+    if (now >= verdict_due_ns_) {
+        overtaking_ns_ = std::max(overtaking_ns_, answered_ns_);
+        verdict_due_ns_ = NEVER_NS;
+        send_overtaken();
+    } else if (n > 0) {
+        send_overtaken();
+    }
     if (now >= next_due_ns_) send_again(now);
     if (open_ > 0 && now >= tail_due_ns_) ask_for_lowest(now);
     stats_.busy_ns += static_cast<std::uint64_t>(now_ns() - began);
@@ -467,13 +474,25 @@ void Lane::came_again(Slot &slot, std::uint32_t generation, std::int64_t now) {
 }
 
 // An overtaken result measures how long a loss took to repair, not the round trip. Of packets that were sent again,
-// only those overtake others that all ranks sent again at once: they lack the same one.
+// only those overtake others that all ranks sent again at once: they lack the same one. And only if nothing follows such
+// a result: else it was the first packet's, which had waited in a queue, and so do the others. What is sent again then
+// makes the queue longer. TCP undoes such a retransmission (RFC 8985, 6.2).
 void Lane::time(const Slot &slot, std::int64_t now) {
+    // An acknowledgement comes after others of its slot's lane, and not at once when it is asked for.
+    bool answered = false;
     if (slot.sent_ns >= overtaking_ns_) {
-        if (!slot.resent) measure(now - slot.sent_ns, now);
-        // An acknowledgement comes after others of its slot's lane, and not at once when it is asked for.
-        if (!slot.resent || (slot.asked && !pool_.acknowledged)) overtaking_ns_ = slot.sent_ns;
+        if (!slot.resent) {
+            measure(now - slot.sent_ns, now);
+            overtaking_ns_ = slot.sent_ns;
+        }
+        answered = slot.resent && slot.asked && !pool_.acknowledged;
     }
+    if (!pool_.acknowledged) {
+        if (streaming_) gap_ns_ += (now - came_ns_ - gap_ns_) / 8;
+        streaming_ = open_ > 1;
+    }
+    if (answered) answered_ns_ = slot.sent_ns;
+    if (answered || verdict_due_ns_ != NEVER_NS) verdict_due_ns_ = now + std::max(round_trip_.reordering_ns(), 2 * gap_ns_);
     heard_ns_ = came_ns_ = now;
     tail_timeout_ns_ = first_tail_ns();
     tail_due_ns_ = now + tail_timeout_ns_;
