@@ -62,6 +62,7 @@ class Fabric:
     def training(self, controller: str, workers: int) -> subprocess.Popen[str]:
         words = ["hostlib", "train", "--mechanism", "inagg+mcast", "--controller", controller, "--json"]
         words += ["--workers", str(workers), "--iterations", str(ITERATIONS), "--deadline", "120s"]
+        words += ["--slots", "8"]  # packets on their way to a model that takes milliseconds for each
         return subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
 
     def trained(self, controller: str, workers: int) -> dict[str, Any]:

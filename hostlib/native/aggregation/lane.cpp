@@ -487,12 +487,8 @@ void Lane::time(const Slot &slot, std::int64_t now) {
         }
         answered = slot.resent && slot.asked && !pool_.acknowledged;
     }
-    if (!pool_.acknowledged) {
-        if (streaming_) gap_ns_ += (now - came_ns_ - gap_ns_) / 8;
-        streaming_ = open_ > 1;
-    }
     if (answered) answered_ns_ = slot.sent_ns;
-    if (answered || verdict_due_ns_ != NEVER_NS) verdict_due_ns_ = now + std::max(round_trip_.reordering_ns(), 2 * gap_ns_);
+    if (answered || verdict_due_ns_ != NEVER_NS) verdict_due_ns_ = now + round_trip_.reordering_ns();
     heard_ns_ = came_ns_ = now;
     tail_timeout_ns_ = first_tail_ns();
     tail_due_ns_ = now + tail_timeout_ns_;

@@ -180,8 +180,7 @@ private:
     std::int64_t next_due_ns_ = 0;
     std::int64_t heard_ns_ = 0, came_ns_ = 0;  // when the last result came; when one did that may have come before
     std::int64_t tail_due_ns_ = 0, tail_timeout_ns_ = 0;  // without a result until then, the lowest is asked for
-    std::int64_t gap_ns_ = 0;  // between acknowledgements, or between results of a window, on average
-    bool streaming_ = false;   // the last result left others to come
+    std::int64_t gap_ns_ = 0;                             // between acknowledgements, on average
     std::int64_t overtaking_ns_ = 0;                      // send time of the latest packet whose result has arrived
     // What was asked for has come: send time of the question, and when everything sent before counts as lost.
     std::int64_t answered_ns_ = 0, verdict_due_ns_ = NEVER_NS;
