@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 
@@ -28,6 +29,27 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     started = KINDS[kind](int(elements))
     yield started
     started.close()
+
+
+# What a chip does otherwise (docs/tofino.md), by test and, where it has several, the one of them.
+WHOLE_HEADERS = "a chip writes a header whole that a frame ended in, and takes it for valid"
+CHECK_SEQUENCE = "a chip parses the frame check sequence: up to four missing bytes go unnoticed"
+OTHERWISE = {
+    "test_what_is_switched_is_not_touched[tofino-N-a short datagram to the protocol's port]": WHOLE_HEADERS,
+    "test_what_is_switched_is_not_touched[tofino-N-a header without its N elements]": WHOLE_HEADERS,
+    "test_what_is_routed_leaves_with_a_right_checksum[tofino-N-a short datagram to the protocol's port-10.1.9.9-ports0]": WHOLE_HEADERS,
+    "test_what_is_routed_leaves_with_a_right_checksum[tofino-N-a short datagram to the protocol's port-239.1.1.7-ports1]": WHOLE_HEADERS,
+    "test_what_cannot_be_routed[tofino-N-short UDP]": WHOLE_HEADERS,
+    "test_what_cannot_be_routed[tofino-N-short ARP]": WHOLE_HEADERS,
+    "test_no_port_speaks_as_the_fabric[tofino-N-to the protocol's port]": WHOLE_HEADERS,
+    "test_a_truncated_packet[tofino-N]": CHECK_SEQUENCE,
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if reason := OTHERWISE.get(re.sub(r"(?<=tofino-)\d+|\d+(?= elements)", "N", item.name)):
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 
 from controller.jobs.switch_share import SwitchShare
@@ -48,10 +49,18 @@ def write(pair: tuple[Target, Target], how: int, shares: list[SwitchShare]) -> N
 
 def traffic_for(pair: tuple[Target, Target], seed: int) -> Traffic:
     """Jobs as large as both of them take."""
-    traffic, ranks = Traffic(seed, pair[0].elements), min(target.ranks for target in pair)
+    traffic = Traffic(seed, pair[0].elements, whole=pair[1].name == "tofino")
+    ranks = min(target.ranks for target in pair)
     for pool in (pool for job in traffic.jobs for pool in job):
         pool.share = replace(pool.share, members=pool.share.members[:ranks])
     return traffic
+
+
+def comparable(other: Target, frames: Frames) -> Frames:
+    """Without what follows a datagram: a chip writes a header whole, with zeros if a datagram ends in it."""
+    if other.name != "tofino":
+        return frames
+    return [(port, frame[: 14 + Ether(frame)[IP].len] if IP in Ether(frame) else frame) for port, frame in frames]
 
 
 def difference(mine: Frames, theirs: Frames) -> str:
@@ -79,7 +88,7 @@ def test_the_embedded_switch_does_what_others_do(pair: tuple[Target, Target], re
     for number in range(1, PACKETS + 1):
         port, frame = next(traffic)
         # Sorted: BMv2's order of a group's replicas on one port is a hash table's, and P4Runtime leaves it open.
-        mine, theirs = (sorted(target.send(port, frame)) for target in pair)
+        mine, theirs = (sorted(comparable(pair[1], target.send(port, frame))) for target in pair)
         if mine != theirs:
             pytest.fail(f"packet {number} into port {port}: {difference(mine, theirs)}\n{Ether(frame)!r}")
         traffic.heard(mine)

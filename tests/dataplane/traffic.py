@@ -142,10 +142,14 @@ class Pool:
 
 
 class Traffic:
-    """An endless stream of (port, frame). Tell it what left the switch: parents and servers answer that."""
+    """An endless stream of (port, frame). Tell it what left the switch: parents and servers answer that.
 
-    def __init__(self, seed: int, elements: int) -> None:
-        self.draw, self.elements = random.Random(seed), elements
+    Args:
+        whole: no frame ends in a header or before the fewest bytes of Ethernet.
+    """
+
+    def __init__(self, seed: int, elements: int, whole: bool = False) -> None:
+        self.draw, self.elements, self.whole = random.Random(seed), elements, whole
         self.jobs = [[Pool(each, 0xFFFFFFF8 * (n % 2)) for each in job] for n, job in enumerate(jobs())]
         self._waiting: deque[tuple[int, bytes]] = deque(maxlen=50)
         self._past: deque[tuple[int, bytes]] = deque(maxlen=300)
@@ -265,7 +269,7 @@ class Traffic:
         sender = draw.choice(ends(pool.share))
         made = self._packet(pool, sender)
         right = 40 + 4 * self.elements
-        how = draw.randrange(5)
+        how = draw.choice((0, 1, 2, 4)) if self.whole else draw.randrange(5)
         if how == 0:
             lengths = [right + draw.choice((-right, -right + 8, -4, -1, 0, 1, 4, 100)) for _ in range(2)]
             return sender.port, made.frame(lengths[0], 20 + lengths[1])
@@ -305,11 +309,15 @@ class Traffic:
             payload = Raw(draw.randbytes(draw.choice((0, 5, 31, 32, 100))))
             udp = UDP(sport=5000, dport=draw.choice((53, constants.NETFOLD_UDP_PORT)))
             frame = bytes(ether / ip / draw.choice((udp, udp, ICMP())) / payload)
-        if draw.random() < 0.1:
+        if draw.random() < 0.1 and not self.whole:
             frame = frame[: draw.randrange(14, len(frame))]
         return draw.choice(PORTS[:-1]), frame
 
     def _noise(self) -> tuple[int, bytes]:
         kinds = (b"\x08\x00", b"\x08\x06", b"\x86\xdd", b"\x88\xb5")
-        frame = self.draw.randbytes(12) + self.draw.choice(kinds) + self.draw.randbytes(self.draw.randrange(1400))
+        frame = (
+            self.draw.randbytes(12)
+            + self.draw.choice(kinds)
+            + self.draw.randbytes(self.draw.randrange(60 if self.whole else 0, 1400))
+        )
         return self.draw.choice(PORTS[:-1]), frame

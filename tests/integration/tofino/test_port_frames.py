@@ -15,6 +15,7 @@ from emulation.switch.ports.port_spec import Endpoint
 from emulation.switch.ports.registry import parse_port
 from emulation.tofino.port_frames import PortFrames, require_plain
 
+UDP_SEGMENT = 103
 INSIDE = Endpoint("10.255.255.254", 4793)
 
 
@@ -54,6 +55,15 @@ def test_a_datagram_gets_the_headers_of_a_network_card(host: socket.socket) -> N
     stated = packet[IP].chksum
     del packet[IP].chksum
     assert Ether(bytes(packet))[IP].chksum == stated
+    raw.close()
+
+
+def test_datagrams_that_were_sent_together_are_frames_of_their_own(host: socket.socket) -> None:
+    raw = opened("7=udp:127.0.0.1:0")
+    port = PortFrames(raw, INSIDE)
+    host.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 100)
+    host.sendto(bytes(250), raw.socket.getsockname())
+    assert [len(Ether(frame)[UDP].payload) for frame in await_frames(port, 3)] == [100, 100, 50]
     raw.close()
 
 
