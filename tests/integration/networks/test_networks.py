@@ -121,7 +121,9 @@ def test_what_cannot_be_made_is_refused_in_one_line(monkeypatch: pytest.MonkeyPa
     refused(star(2), LOOPBACK, BMV2, "need network interfaces: on loopback there is embedded alone")
     refused(star(2, loss=0.1), NETNS, BMV2, "bmv2 neither delays nor loses frames: leave out delay and loss")
     slow = star(2, delay_ns=1000)
-    refused(slow, NETNS, SwitchKind.TOFINO_MODEL, "tofino-model does not delay frames: leave out delay, or use embedded")
+    refused(
+        slow, NETNS, SwitchKind.TOFINO_MODEL, "tofino-model does not delay frames: leave out delay, or use embedded"
+    )
     monkeypatch.setitem(sys.modules, "emulation.networks.mininet", None)
     refused(star(2), MININET, EMBEDDED, "needs Debian's package mininet .*: apt-get install mininet")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
