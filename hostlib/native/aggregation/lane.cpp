@@ -200,7 +200,8 @@ void Lane::cycle() {
     stats_.refused += socket_.flush();
     if (open_ > 0 && socket_.drained()) let_packets_gather(round_trip_.estimate_ns());
     const std::int64_t before = now_ns();
-    const std::int64_t wake = open_ > 0 ? std::min({next_due_ns_, tail_due_ns_, verdict_due_ns_}) : before + LONGEST_WAIT_NS;
+    const std::int64_t wake =
+        open_ > 0 ? std::min({next_due_ns_, tail_due_ns_, verdict_due_ns_}) : before + LONGEST_WAIT_NS;
     const int n = socket_.receive(std::max<std::int64_t>(wake - before, 1));
     const std::int64_t now = now_ns();
     stats_.blocked_ns += static_cast<std::uint64_t>(now - before);
@@ -474,9 +475,9 @@ void Lane::came_again(Slot &slot, std::uint32_t generation, std::int64_t now) {
 }
 
 // An overtaken result measures how long a loss took to repair, not the round trip. Of packets that were sent again,
-// only those overtake others that all ranks sent again at once: they lack the same one. And only if nothing follows such
-// a result: else it was the first packet's, which had waited in a queue, and so do the others. What is sent again then
-// makes the queue longer. TCP undoes such a retransmission (RFC 8985, 6.2).
+// only those overtake others that all ranks sent again at once: they lack the same one. And only if nothing follows
+// such a result: else it was the first packet's, which had waited in a queue, and so do the others. What is sent again
+// then makes the queue longer. TCP undoes such a retransmission (RFC 8985, 6.2).
 void Lane::time(const Slot &slot, std::int64_t now) {
     // An acknowledgement comes after others of its slot's lane, and not at once when it is asked for.
     bool answered = false;
