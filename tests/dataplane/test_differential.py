@@ -100,7 +100,11 @@ def test_the_embedded_switch_does_what_others_do(pair: tuple[Target, Target], re
             renewed += 1
         if number % COUNT_EVERY == 0 or number == PACKETS:
             assert embedded.counts() == other.counts(), f"after packet {number}"
-    assert embedded.traffic() == other.traffic()
+    passed = embedded.traffic(), other.traffic()
+    if other.name == "tofino":  # whose zeros behind datagrams are bytes, too
+        for each in passed:
+            each["port_out"] = {number: (packets, 0) for number, (packets, _) in each["port_out"].items()}
+    assert passed[0] == passed[1]
     events = {NAMES[index]: packets for index, packets in embedded.counts()["events"].items()}
     # For docs/measurements/packet-tests.md.
     properties = {
