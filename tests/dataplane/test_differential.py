@@ -117,8 +117,9 @@ def test_the_embedded_switch_does_what_others_do(pair: tuple[Target, Target], re
     }
     request.node.user_properties.extend({**properties, "events": " ".join(sorted(events))}.items())
     # What never happened was not compared. (The rarest happen some ten times in 2,500 packets.)
+    never = INGRESS - set(events) - ({"parser"} if traffic.whole else set())
     if PACKETS >= 2000:
-        assert len(INGRESS - set(events)) <= 1, INGRESS - set(events)
+        assert len(never) <= 1, never
 
 
 def test_the_same_seed_gives_the_same_packets() -> None:

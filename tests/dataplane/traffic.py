@@ -306,7 +306,8 @@ class Traffic:
                 ip.options = b"\x01" * 4
             if draw.random() < 0.1:
                 ip.frag, ip.flags = draw.choice((0, 100)), "MF"
-            payload = Raw(draw.randbytes(draw.choice((0, 5, 31, 32, 100))))
+            # A chip takes the frame check sequence for the header's last byte.
+            payload = Raw(draw.randbytes(draw.choice((0, 5, 32, 100) if self.whole else (0, 5, 31, 32, 100))))
             udp = UDP(sport=5000, dport=draw.choice((53, constants.NETFOLD_UDP_PORT)))
             frame = bytes(ether / ip / draw.choice((udp, udp, ICMP())) / payload)
         if draw.random() < 0.1 and not self.whole:
