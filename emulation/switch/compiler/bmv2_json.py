@@ -20,6 +20,11 @@ FIRST_PRIORITY = 2**31 - 1  # of constant entries, the highest; BMv2 counts the 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
 TABLE_TYPES = ("simple", "indirect", "indirect_ws")
 UNSUPPORTED = ("extern_instances",)
+# By an instance of metadata that each of their programs has.
+OTHER_ARCHITECTURES = {
+    "psa_ingress_input_metadata": ("PSA", "p4c-bm2-psa"),
+    "pna_main_input_metadata": ("PNA", "p4c-bm2-pna"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +336,12 @@ class Program:
             raise ProgramError(f"not a BMv2 JSON program: {type(error).__name__}: {error}") from error
 
     def _load(self) -> None:
+        named = {each["name"] for each in self.json["headers"]}
+        for instance, (architecture, compiler) in OTHER_ARCHITECTURES.items():
+            if instance in named:
+                raise ProgramError(
+                    f"a {architecture} program, of {compiler}: this switch runs v1model programs, of p4c-bm2-ss"
+                )
         for kind in UNSUPPORTED:
             if self.json.get(kind):
                 first = self.json[kind][0].get("name", "")

@@ -228,6 +228,13 @@ def test_unsupported_constructs_are_named(described: dict[str, Any]) -> None:
             Generator(Program(json.dumps(program))).generate()
         return str(refused.value)
 
+    def with_metadata(name: str) -> Any:
+        return lambda p: p["headers"].append({**p["headers"][0], "name": name})
+
+    assert "a PSA program, of p4c-bm2-psa: this switch runs v1model" in changed(
+        with_metadata("psa_ingress_input_metadata")
+    )
+    assert "a PNA program, of p4c-bm2-pna: this switch" in changed(with_metadata("pna_main_input_metadata"))
     assert "extern instances (toggle)" in changed(lambda p: p["extern_instances"].append({"name": "toggle"}))
     assert "match kind nearest" in changed(
         lambda p: p["pipelines"][0]["tables"][1]["key"][0].update(match_type="nearest")
