@@ -1,7 +1,13 @@
-"""The compiled program, one packet at a time, held against the model."""
+"""The compiled program, one packet at a time, held against the model.
+
+NETFOLD_PROPERTY_SWITCH=tofino takes the binary for Tofino in the model of the chip, which takes half an hour for what
+takes the embedded switch a second.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -11,10 +17,12 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from controller.jobs.switch_share import SwitchShare
 from controller.switches.program import load_artifact
 from controller.switches.table_entries import Names
+from controller.target import TOFINO
 from emulation.switch.compiler.cc import compile_program
 from emulation.switch.compiler.program_writer import Generator
 from emulation.switch.dataplane import Dataplane
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
+from emulation.tofino.model_pipeline import ModelPipeline
 from hostlib.protocol import constants
 from tests.property.frame import ELEMENTS
 from tests.property.model import ModelSwitch, Outcome
@@ -99,17 +107,54 @@ class ProgramSwitch:
     def process(self, port: int, data: bytes) -> Outcome:
         left = self._pipeline.dataplane.process(port, data)
         before, self._counts = self._counts, self._read()
-        grown = [now - was for now, was in zip(self._counts, before, strict=True)]
-        events = [index for index, times in zip(COUNTED, grown[: len(COUNTED)], strict=True) for _ in range(times)]
-        egress = {index: n for index, n in zip(COUNTED, grown[len(COUNTED) :], strict=True) if n}
-        replicas = egress.pop(constants.EVENT_REPLICA, 0)
-        if egress:
-            raise Violation(f"egress counted {egress}")
-        return Outcome(tuple(events), tuple(left), replicas)
+        return _outcome(before, self._counts, left)
 
     def _read(self) -> list[int]:
         counter = self._pipeline.dataplane.counter
         return [counter(each, index)[0] for each in (self._events, self._egress) for index in COUNTED]
+
+
+class ChipSwitch:
+    """The committed binary in the model of Tofino; arguments as of ProgramSwitch."""
+
+    def __init__(self, number: int, address: str, others: dict[str, int], hosts: dict[int, int]) -> None:
+        if number in _chips:
+            _chips.pop(number).close()  # with what an earlier example left in registers
+        artifact = load_artifact(ELEMENTS, target=TOFINO)
+        self._pipeline = _chips[number] = ModelPipeline(load_config(artifact.program, artifact.p4info), range(64))
+        self._names = Names(self._pipeline.config.p4info)
+        own = [self._names.fabric_address(address), *self._names.fabric_sources(address, others)]
+        own += [self._names.entry("l2", {"dst_mac": m}, "l2_forward", {"port": p}) for m, p in hosts.items()]
+        self._write(p4rt.Update.INSERT, own)
+        self._installed: dict[int, list[p4rt.Entity]] = {}
+        self._counts = self._read()
+
+    def _write(self, how: p4rt.Update.Type.ValueType, entities: list[p4rt.Entity]) -> None:
+        with self._pipeline.writing():
+            for entity in entities:
+                self._pipeline.update(p4rt.Update(type=how, entity=entity))
+
+    def install(self, share: SwitchShare) -> None:
+        self._installed[share.epoch] = self._names.job([share])
+        self._write(p4rt.Update.INSERT, self._installed[share.epoch])
+
+    def remove(self, share: SwitchShare) -> None:
+        self._write(p4rt.Update.DELETE, self._installed.pop(share.epoch)[::-1])
+
+    def process(self, port: int, data: bytes) -> Outcome:
+        left = self._pipeline.send([(port, data)])
+        before, self._counts = self._counts, self._read()
+        return _outcome(before, self._counts, left)
+
+    def _read(self) -> list[int]:
+        counted = []
+        for name in ("events", "egress_events"):
+            asked = p4rt.Entity()
+            asked.counter_entry.counter_id = self._names.counter_id(name)
+            cells = (each.counter_entry for each in self._pipeline.read(asked))
+            packets = {cell.index.index: cell.data.packet_count for cell in cells}
+            counted += [packets.get(index, 0) for index in COUNTED]
+        return counted
 
 
 class Twin:
@@ -120,7 +165,7 @@ class Twin:
     """
 
     def __init__(self, number: int, address: str, others: dict[str, int], hosts: dict[int, int]) -> None:
-        self._program = ProgramSwitch(number, address, others, hosts)
+        self._program = SWITCHES[os.environ.get("NETFOLD_PROPERTY_SWITCH", "embedded")](number, address, others, hosts)
         self._model = ModelSwitch(address, others, hosts)
 
     def install(self, share: SwitchShare) -> None:
@@ -139,6 +184,19 @@ class Twin:
 
 
 _running: dict[int, ProgramSwitch] = {}
+_chips: dict[int, ModelPipeline] = {}
+SWITCHES: dict[str, type[ProgramSwitch] | type[ChipSwitch]] = {"embedded": ProgramSwitch, "tofino": ChipSwitch}
+
+
+def _outcome(before: list[int], after: list[int], left: Iterable[tuple[int, bytes]]) -> Outcome:
+    """Of a packet, by the counters before and after it."""
+    grown = [now - was for now, was in zip(after, before, strict=True)]
+    events = [index for index, times in zip(COUNTED, grown[: len(COUNTED)], strict=True) for _ in range(times)]
+    egress = {index: n for index, n in zip(COUNTED, grown[len(COUNTED) :], strict=True) if n}
+    replicas = egress.pop(constants.EVENT_REPLICA, 0)
+    if egress:
+        raise Violation(f"egress counted {egress}")
+    return Outcome(tuple(events), tuple(left), replicas)
 
 
 def _sorted(outcome: Outcome) -> tuple[tuple[int, ...], list[tuple[int, bytes]], int]:
