@@ -53,9 +53,11 @@ class Fabric:
         self.stack.callback(starting.child.terminate)
         return dict(starting.wait())
 
-    def model(self, name: str, address: str, *ports: str, p4rt: str = "127.0.0.1:0") -> dict[str, Any]:
+    def switch(
+        self, name: str, address: str, *ports: str, kind: str = "tofino-model", p4rt: str = "127.0.0.1:0"
+    ) -> dict[str, Any]:
         ready = self.folder / f"{name}.json"
-        words = ["emulation", "tofino-model", "--p4rt", p4rt, "--ready-file", str(ready)]
+        words = ["emulation", kind, "--p4rt", p4rt, "--ready-file", str(ready)]
         words += ["--udp-destination", f"{address}:{constants.NETFOLD_UDP_PORT}"]
         return self.run(name, [*words, *(word for port in ports for word in ("--port", port))], ready)
 
@@ -128,28 +130,28 @@ def _free_udp_ports(count: int) -> list[int]:
 
 
 def _switch(name: str, started: dict[str, Any], address: str, **more: Any) -> dict[str, Any]:
-    described = {"name": name, "p4rt": started["p4rt"], "device_id": 1, "target": "tofino", "address": address}
-    return {**described, "ports": started["ports"], **more}
+    known = {key: value for key, value in started.items() if key in ("p4rt", "device_id", "target", "ports")}
+    return {"name": name, "address": address, **known, **more}
 
 
 def test_a_job_through_one_model_has_the_same_weights(fabric: Fabric, embedded: Callable[[int], Trained]) -> None:
-    started = fabric.model("switch", ROOT, "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0")
+    started = fabric.switch("switch", ROOT, "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0")
     controller = fabric.topology([_switch("switch", started, ROOT)])
     assert fabric.trained(controller, 2) == embedded(1)
 
 
-def test_a_tree_of_three_models_with_losses_has_the_same_weights(
-    fabric: Fabric, embedded: Callable[[int], Trained]
-) -> None:
+@pytest.mark.parametrize("kind", ["tofino-model", "switch"])
+def test_a_tree_with_losses_has_the_same_weights(fabric: Fabric, embedded: Callable[[int], Trained], kind: str) -> None:
+    """A model over two others, and over two embedded switches."""
     ends = _free_udp_ports(4)
     upper, lower = ends[:2], ends[2:]
     wires = [f"{n + 1}=wire:127.0.0.1:{upper[n]},127.0.0.1:{lower[n]},loss=0.02,seed={n}" for n in range(2)]
-    root = fabric.model("root", ROOT, *wires)
+    root = fabric.switch("root", ROOT, *wires)
     switches = [_switch("root", root, ROOT)]
     for n in range(2):
         uplink = f"{UPLINK}=wire:127.0.0.1:{lower[n]},127.0.0.1:{upper[n]},loss=0.02,seed={10 + n}"
         address = f"10.255.255.{253 - n}"
-        leaf = fabric.model(f"leaf{n}", address, "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0", uplink)
+        leaf = fabric.switch(f"leaf{n}", address, "1=udp:127.0.0.1:0", "2=udp:127.0.0.1:0", uplink, kind=kind)
         below = {"parent": "root", "uplink": UPLINK, "downlink": n + 1}
         switches.append(_switch(f"leaf{n}", leaf, address, **below))
     assert fabric.trained(fabric.topology(switches), 4) == embedded(2)
@@ -159,7 +161,7 @@ def test_a_killed_model_changes_no_bit(fabric: Fabric, embedded: Callable[[int],
     """The hosts go on by themselves; and a model at the same address is taken again."""
     numbers = _free_udp_ports(2)
     ports = [f"{n + 1}=udp:127.0.0.1:{number}" for n, number in enumerate(numbers)]
-    started = fabric.model("switch", ROOT, *ports)
+    started = fabric.switch("switch", ROOT, *ports)
     controller = fabric.topology([_switch("switch", started, ROOT)])
     training = fabric.training(controller, 2)
     time.sleep(8)
@@ -167,5 +169,5 @@ def test_a_killed_model_changes_no_bit(fabric: Fabric, embedded: Callable[[int],
     result = _result(training)
     assert all(result["fabric_failures"])
     assert result["weights_sha256"] == embedded(1).weights
-    fabric.model("switch", ROOT, *ports, p4rt=started["p4rt"])
+    fabric.switch("switch", ROOT, *ports, p4rt=started["p4rt"])
     assert fabric.trained(controller, 2).weights == embedded(1).weights
