@@ -4,8 +4,8 @@ Hypothesis drives the machines of machine.py: the compiled program, packet by pa
 
 NETFOLD_PROPERTY_EXAMPLES=5000   so many examples of each machine, instead of a few
 NETFOLD_PROPERTY_SEED=1234       the run that printed this seed, once more
-NETFOLD_PROPERTY_SWITCH=tofino   the binary for Tofino in the model of the chip, instead of the embedded switch
 A failure also prints the shortest sequence that was found and an @reproduce_failure line for the machine's class.
+switch.py says what takes the embedded switch's place.
 """
 
 from __future__ import annotations
