@@ -5,7 +5,7 @@ Hypothesis drives the machines of machine.py: the compiled program, packet by pa
 NETFOLD_PROPERTY_EXAMPLES=5000   so many examples of each machine, instead of a few
 NETFOLD_PROPERTY_SEED=1234       the run that printed this seed, once more
 A failure also prints the shortest sequence that was found and an @reproduce_failure line for the machine's class.
-switch.py says what takes the embedded switch's place.
+Other switches than the embedded one: see switch.py.
 """
 
 from __future__ import annotations
