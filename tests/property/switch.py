@@ -1,13 +1,12 @@
 """The compiled program, one packet at a time, held against the model.
 
-NETFOLD_PROPERTY_SWITCH=tofino takes the binary for Tofino in the model of the chip, which takes half an hour for what
-takes the embedded switch a second.
+NETFOLD_PROPERTY_SWITCH=tofino takes the binary for Tofino in the model of the chip, which takes some hundred times as
+long.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -17,13 +16,12 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from controller.jobs.switch_share import SwitchShare
 from controller.switches.program import load_artifact
 from controller.switches.table_entries import Names
-from controller.target import TOFINO
 from emulation.switch.compiler.cc import compile_program
 from emulation.switch.compiler.program_writer import Generator
 from emulation.switch.dataplane import Dataplane
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
-from emulation.tofino.model_pipeline import ModelPipeline
 from hostlib.protocol import constants
+from tests.dataplane.target import COUNTERS, Frames, Model
 from tests.property.frame import ELEMENTS
 from tests.property.model import ModelSwitch, Outcome
 
@@ -56,7 +54,48 @@ def _library(pipeline: Pipeline) -> Path:
     return compile_program(Generator(pipeline.program).generate())
 
 
-class ProgramSwitch:
+class Loaded:
+    """A switch with a program, in which jobs come and go: entries by their names, packets by what the counters say."""
+
+    _names: Names
+
+    def _write(self, how: p4rt.Update.Type.ValueType, entities: list[p4rt.Entity]) -> None:
+        raise NotImplementedError
+
+    def _pass(self, port: int, data: bytes) -> Frames:
+        raise NotImplementedError
+
+    def _read(self) -> list[int]:
+        """Of both counters, packets by COUNTED."""
+        raise NotImplementedError
+
+    def _begin(self, address: str, others: dict[str, int], hosts: dict[int, int]) -> None:
+        self._own = [self._names.fabric_address(address), *self._names.fabric_sources(address, others)]
+        self._own += [self._names.entry("l2", {"dst_mac": m}, "l2_forward", {"port": p}) for m, p in hosts.items()]
+        self._write(p4rt.Update.INSERT, self._own)
+        self._installed: dict[int, list[p4rt.Entity]] = {}
+        self._counts = self._read()
+
+    def install(self, share: SwitchShare) -> None:
+        self._installed[share.epoch] = self._names.job([share])
+        self._write(p4rt.Update.INSERT, self._installed[share.epoch])
+
+    def remove(self, share: SwitchShare) -> None:
+        self._write(p4rt.Update.DELETE, self._installed.pop(share.epoch)[::-1])
+
+    def process(self, port: int, data: bytes) -> Outcome:
+        left = self._pass(port, data)
+        before, self._counts = self._counts, self._read()
+        grown = [now - was for now, was in zip(self._counts, before, strict=True)]
+        events = [index for index, times in zip(COUNTED, grown[: len(COUNTED)], strict=True) for _ in range(times)]
+        egress = {index: n for index, n in zip(COUNTED, grown[len(COUNTED) :], strict=True) if n}
+        replicas = egress.pop(constants.EVENT_REPLICA, 0)
+        if egress:
+            raise Violation(f"egress counted {egress}")
+        return Outcome(tuple(events), tuple(left), replicas)
+
+
+class ProgramSwitch(Loaded):
     """The committed program in the embedded switch, with all registers and counters at zero.
 
     Args:
@@ -75,27 +114,14 @@ class ProgramSwitch:
         self._pipeline.dataplane.close()
         self._pipeline.dataplane = Dataplane(_library(self._pipeline), self._pipeline.program)
         self._names = Names(self._pipeline.config.p4info)
-        self._own = [self._names.fabric_address(address), *self._names.fabric_sources(address, others)]
-        self._own += [self._names.entry("l2", {"dst_mac": m}, "l2_forward", {"port": p}) for m, p in hosts.items()]
-        self._write(p4rt.Update.INSERT, self._own)
-        self._installed: dict[int, list[p4rt.Entity]] = {}
         schema = self._pipeline.schema
-        self._events, self._egress = (
-            schema.counter(self._names.counter_id(name))[0] for name in ("events", "egress_events")
-        )
-        self._counts = self._read()
+        self._events, self._egress = (schema.counter(self._names.counter_id(name))[0] for name in COUNTERS)
+        self._begin(address, others, hosts)
 
     def _write(self, how: p4rt.Update.Type.ValueType, entities: list[p4rt.Entity]) -> None:
         with self._pipeline.dataplane.writing():
             for entity in entities:
                 self._pipeline.update(p4rt.Update(type=how, entity=entity))
-
-    def install(self, share: SwitchShare) -> None:
-        self._installed[share.epoch] = self._names.job([share])
-        self._write(p4rt.Update.INSERT, self._installed[share.epoch])
-
-    def remove(self, share: SwitchShare) -> None:
-        self._write(p4rt.Update.DELETE, self._installed.pop(share.epoch)[::-1])
 
     def _clear(self) -> None:
         """Take everything away that was written."""
@@ -104,57 +130,33 @@ class ProgramSwitch:
         self._installed.clear()
         self._write(p4rt.Update.DELETE, self._own)
 
-    def process(self, port: int, data: bytes) -> Outcome:
-        left = self._pipeline.dataplane.process(port, data)
-        before, self._counts = self._counts, self._read()
-        return _outcome(before, self._counts, left)
+    def _pass(self, port: int, data: bytes) -> Frames:
+        return list(self._pipeline.dataplane.process(port, data))
 
     def _read(self) -> list[int]:
         counter = self._pipeline.dataplane.counter
         return [counter(each, index)[0] for each in (self._events, self._egress) for index in COUNTED]
 
 
-class ChipSwitch:
-    """The committed binary in the model of Tofino; arguments as of ProgramSwitch."""
+class ChipSwitch(Loaded):
+    """The committed binary in the model of Tofino, started anew; arguments as of ProgramSwitch."""
 
     def __init__(self, number: int, address: str, others: dict[str, int], hosts: dict[int, int]) -> None:
         if number in _chips:
-            _chips.pop(number).close()  # with what an earlier example left in registers
-        artifact = load_artifact(ELEMENTS, target=TOFINO)
-        self._pipeline = _chips[number] = ModelPipeline(load_config(artifact.program, artifact.p4info), range(64))
-        self._names = Names(self._pipeline.config.p4info)
-        own = [self._names.fabric_address(address), *self._names.fabric_sources(address, others)]
-        own += [self._names.entry("l2", {"dst_mac": m}, "l2_forward", {"port": p}) for m, p in hosts.items()]
-        self._write(p4rt.Update.INSERT, own)
-        self._installed: dict[int, list[p4rt.Entity]] = {}
-        self._counts = self._read()
+            _chips.pop(number).close()
+        self._model = _chips[number] = Model(ELEMENTS)
+        self._names = self._model.names
+        self._begin(address, others, hosts)
 
     def _write(self, how: p4rt.Update.Type.ValueType, entities: list[p4rt.Entity]) -> None:
-        with self._pipeline.writing():
-            for entity in entities:
-                self._pipeline.update(p4rt.Update(type=how, entity=entity))
+        self._model.write(how, entities)
 
-    def install(self, share: SwitchShare) -> None:
-        self._installed[share.epoch] = self._names.job([share])
-        self._write(p4rt.Update.INSERT, self._installed[share.epoch])
-
-    def remove(self, share: SwitchShare) -> None:
-        self._write(p4rt.Update.DELETE, self._installed.pop(share.epoch)[::-1])
-
-    def process(self, port: int, data: bytes) -> Outcome:
-        left = self._pipeline.send([(port, data)])
-        before, self._counts = self._counts, self._read()
-        return _outcome(before, self._counts, left)
+    def _pass(self, port: int, data: bytes) -> Frames:
+        return self._model.send(port, data)
 
     def _read(self) -> list[int]:
-        counted = []
-        for name in ("events", "egress_events"):
-            asked = p4rt.Entity()
-            asked.counter_entry.counter_id = self._names.counter_id(name)
-            cells = (each.counter_entry for each in self._pipeline.read(asked))
-            packets = {cell.index.index: cell.data.packet_count for cell in cells}
-            counted += [packets.get(index, 0) for index in COUNTED]
-        return counted
+        counts = self._model.counts()
+        return [counts[name].get(index, 0) for name in COUNTERS for index in COUNTED]
 
 
 class Twin:
@@ -184,19 +186,8 @@ class Twin:
 
 
 _running: dict[int, ProgramSwitch] = {}
-_chips: dict[int, ModelPipeline] = {}
+_chips: dict[int, Model] = {}
 SWITCHES: dict[str, type[ProgramSwitch] | type[ChipSwitch]] = {"embedded": ProgramSwitch, "tofino": ChipSwitch}
-
-
-def _outcome(before: list[int], after: list[int], left: Iterable[tuple[int, bytes]]) -> Outcome:
-    """Of a packet, by the counters before and after it."""
-    grown = [now - was for now, was in zip(after, before, strict=True)]
-    events = [index for index, times in zip(COUNTED, grown[: len(COUNTED)], strict=True) for _ in range(times)]
-    egress = {index: n for index, n in zip(COUNTED, grown[len(COUNTED) :], strict=True) if n}
-    replicas = egress.pop(constants.EVENT_REPLICA, 0)
-    if egress:
-        raise Violation(f"egress counted {egress}")
-    return Outcome(tuple(events), tuple(left), replicas)
 
 
 def _sorted(outcome: Outcome) -> tuple[tuple[int, ...], list[tuple[int, bytes]], int]:
