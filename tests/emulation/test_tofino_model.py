@@ -164,7 +164,10 @@ def test_a_killed_model_changes_no_bit(fabric: Fabric, embedded: Callable[[int],
     started = fabric.switch("switch", ROOT, *ports)
     controller = fabric.topology([_switch("switch", started, ROOT)])
     training = fabric.training(controller, 2)
-    time.sleep(8)
+    give_up = time.monotonic() + TRAIN_S
+    while not fabric.sums()["completed"]:
+        assert training.poll() is None and time.monotonic() < give_up
+        time.sleep(0.2)
     os.kill(fabric.switches["switch"].pid, signal.SIGKILL)
     result = _result(training)
     assert all(result["fabric_failures"])
