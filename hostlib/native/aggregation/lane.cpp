@@ -206,13 +206,12 @@ void Lane::cycle() {
     const std::int64_t now = now_ns();
     stats_.blocked_ns += static_cast<std::uint64_t>(now - before);
     for (int i = 0; i < n; i++) handle(i, now);
-    if (now >= verdict_due_ns_) {
+    const bool judged = now >= verdict_due_ns_;
+    if (judged) {
         overtaking_ns_ = std::max(overtaking_ns_, answered_ns_);
         verdict_due_ns_ = NEVER_NS;
-        send_overtaken();
-    } else if (n > 0) {
-        send_overtaken();
     }
+    if (judged || n > 0) send_overtaken();
     if (now >= next_due_ns_) send_again(now);
     if (open_ > 0 && now >= tail_due_ns_) ask_for_lowest(now);
     stats_.busy_ns += static_cast<std::uint64_t>(now_ns() - began);
