@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,17 @@ def wheel_of(source: Path, python: str, folder: Path) -> Path:
     return made
 
 
+@pytest.fixture(scope="module")
+def wheels(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The sdist's wheel for an interpreter. Compiling one takes a minute or two: each is made once."""
+
+    @cache
+    def made_by(python: str) -> Path:
+        return wheel_of(sdist, python, tmp_path_factory.mktemp("wheel"))
+
+    return made_by
+
+
 def empty_environment(python: str, folder: Path) -> Path:
     """Its Python; what the one that it is made with has is not seen."""
     run(python, "-m", "venv", folder)
@@ -84,10 +97,10 @@ def test_an_sdist_has_what_a_build_needs_and_nothing_that_was_made(sdist: Path, 
     assert not {name for name in names if name.endswith((".so", ".pyc")) or name.startswith((".venv", "build/"))}
 
 
-def test_the_sdists_wheel_is_the_source_trees(sdist: Path, tmp_path: Path) -> None:
+def test_the_sdists_wheel_is_the_source_trees(wheels: Callable[[str], Path], tmp_path: Path) -> None:
     contents = []
-    for number, source in enumerate((sdist, ROOT)):
-        with zipfile.ZipFile(wheel_of(source, sys.executable, tmp_path / str(number))) as archive:
+    for wheel in (wheels(sys.executable), wheel_of(ROOT, sys.executable, tmp_path)):
+        with zipfile.ZipFile(wheel) as archive:
             contents.append({entry.filename: entry.CRC for entry in archive.infolist()})
     assert contents[0].keys() == contents[1].keys()
     assert {name for name, crc in contents[0].items() if contents[1][name] != crc} <= {
@@ -96,11 +109,11 @@ def test_the_sdists_wheel_is_the_source_trees(sdist: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("version", PYTHONS)
-def test_a_wheel_works_in_an_empty_environment(version: str, sdist: Path, tmp_path: Path) -> None:
+def test_a_wheel_works_in_an_empty_environment(version: str, wheels: Callable[[str], Path], tmp_path: Path) -> None:
     found = find_python(version)
     if found is None:
         pytest.skip(f"needs Python {version} on PATH or of pyenv: pyenv install {version}")
-    wheel = wheel_of(sdist, found, tmp_path / "wheel")
+    wheel = wheels(found)
     python = empty_environment(found, tmp_path / "env")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -139,14 +152,15 @@ def test_a_wheel_works_in_an_empty_environment(version: str, sdist: Path, tmp_pa
     assert not (elsewhere / ".cache").exists(), "nothing was compiled"
 
 
-def test_training_in_an_empty_environment(sdist: Path, tmp_path: Path) -> None:
+def test_training_in_an_empty_environment(wheels: Callable[[str], Path], tmp_path: Path) -> None:
     """With a job through controller and switch, and no compiler."""
     torch = pytest.importorskip("torch")
     if not torch.__version__.endswith(CPU_ONLY):
         pytest.skip("pip would bring torch with CUDA, several GB: needs an index with a CPU build")
-    wheel = wheel_of(sdist, sys.executable, tmp_path / "wheel")
+    wheel = wheels(sys.executable)
     python = empty_environment(sys.executable, tmp_path / "env")
-    run(python, "-m", "pip", "install", "-q", f"{wheel}[train,controller]", env=PINNED)
+    # What is imported is compiled then: torch has thousands of files.
+    run(python, "-m", "pip", "install", "-q", "--no-compile", f"{wheel}[train,controller]", env=PINNED)
     alone = {"PATH": os.environ["PATH"], "CC": "no-compiler", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
 
     def netfold(*words: str) -> str:

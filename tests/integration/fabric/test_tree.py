@@ -128,7 +128,8 @@ def test_ranks_that_fit_under_one_leaf_do_not_use_the_root(start_fabric: Callabl
             assert np.array_equal(got, np.full(1000, 3, np.int32))
         root, leaf, _ = fabric.status()["switches"]
     assert leaf["events"]["completed"] == ranks[0][1].place.tensor_cut.positions(1000, "int32")
-    assert sum(root["events"].values()) + sum(root["drops"].values()) == 0
+    # The controller's own packets look after cables: NACKs that every switch passes on.
+    assert {name for name, count in {**root["events"], **root["drops"]}.items() if count} <= {"nack_up"}
 
 
 def test_training_over_a_tree_ends_with_the_weights_of_one_switch(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hostlib.launch.fork_server import ForkServer, fork_server
 from simulation.models.compute import Compute
 from simulation.models.workload_source import WorkloadSource, model
 from simulation.plans.layer_costs import costs_of
 from simulation.plans.memory import memory_of
 from simulation.plans.parallel_plan import ParallelPlan, PipelineSchedule
+from tests.conftest import ROOT
+from tests.process.simulation.plans import trained_peak
 
 WITHIN = 0.1
 QUICK = [
@@ -52,17 +54,31 @@ PLANTED = [
 ]
 
 
-def children(how: str, cases: list[dict[str, Any]]) -> list[Any]:
-    """What `trained_peak` prints for the cases."""
-    # Freed memory goes back to the system, so that the process's peak is what is allocated at that time.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
-    command = [sys.executable, "-m", "tests.process.simulation.plans.trained_peak", how]
-    done = subprocess.run(
-        command, input=json.dumps(cases), capture_output=True, text=True, env=environment, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+Measure = Callable[[str, list[dict[str, Any]]], list[Any]]
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    with fork_server(trained_peak.__name__, "torch._dynamo", "torch.profiler", folder=ROOT) as server:
+        yield server
+
+
+@pytest.fixture
+def measure(forks: ForkServer, tmp_path: Path) -> Measure:
+    """What `trained_peak` prints for cases, in a process of its own."""
+
+    def children(how: str, cases: list[dict[str, Any]]) -> list[Any]:
+        environment = {trained_peak.HOW_VARIABLE: how, trained_peak.CASES_VARIABLE: json.dumps(cases)}
+        output, errors = tmp_path / "output", tmp_path / "errors"
+        with output.open("wb") as to, errors.open("wb") as complaints:
+            pid = forks.fork(trained_peak.__name__, environment, None, complaints.fileno(), to.fileno())
+        while pid not in forks.ended:
+            forks.listen(1)
+        assert forks.ended[pid] == 0, errors.read_text()
+        found: list[Any] = json.loads(output.read_text().splitlines()[-1])
+        return found
+
+    return children
 
 
 def workload(text: str, batch: int) -> WorkloadSource:
@@ -79,21 +95,21 @@ def as_case(text: str, batch: int, optimiser: str, **more: Any) -> dict[str, Any
 
 
 @pytest.mark.parametrize("case", [*QUICK, *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)])
-def test_allocated_memory_is_predicted(case: tuple[str, int, str]) -> None:
-    (peak,) = children("counted", [as_case(*case)])
+def test_allocated_memory_is_predicted(case: tuple[str, int, str], measure: Measure) -> None:
+    (peak,) = measure("counted", [as_case(*case)])
     assert predicted(*case) == pytest.approx(peak, rel=WITHIN)
 
 
 @pytest.mark.parametrize("case", [QUICK[0], *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)])
-def test_a_processs_peak_is_predicted(case: tuple[str, int, str]) -> None:
-    (peak,) = children("resident", [as_case(*case)])
+def test_a_processs_peak_is_predicted(case: tuple[str, int, str], measure: Measure) -> None:
+    (peak,) = measure("resident", [as_case(*case)])
     assert predicted(*case) == pytest.approx(peak, rel=WITHIN)
 
 
 @pytest.mark.slow
-def test_an_optimiser_that_updates_all_parameters_together_is_predicted() -> None:
+def test_an_optimiser_that_updates_all_parameters_together_is_predicted(measure: Measure) -> None:
     case = ("resnet50:pixels=64", 2, "adam")
-    (peak,) = children("counted", [as_case(*case, foreach=True)])
+    (peak,) = measure("counted", [as_case(*case, foreach=True)])
     assert predicted(*case, foreach=True) == pytest.approx(peak, rel=WITHIN)
     assert predicted(*case) < (1 - WITHIN) * peak
 
@@ -107,7 +123,9 @@ def test_an_optimiser_that_updates_all_parameters_together_is_predicted() -> Non
         pytest.param(PipelineSchedule.GPIPE, 8, False, marks=pytest.mark.slow),
     ],
 )
-def test_a_first_stages_memory_is_predicted(schedule: PipelineSchedule, microbatches: int, recompute: bool) -> None:
+def test_a_first_stages_memory_is_predicted(
+    schedule: PipelineSchedule, microbatches: int, recompute: bool, measure: Measure
+) -> None:
     """The convolutions are the first stage, the fully connected layers the second; a micro-batch has 8 examples."""
     text, examples = "vgg11:pixels=64:classes=100", 8
     source = workload(text, examples * microbatches // 2)
@@ -116,13 +134,15 @@ def test_a_first_stages_memory_is_predicted(schedule: PipelineSchedule, microbat
     first, _ = memory_of(source, plan, (layers[:-3], layers[-3:]), "momentum", foreach=False)
     held = microbatches if schedule is PipelineSchedule.GPIPE else 2
     case = as_case(text, examples, "momentum", microbatches=microbatches, held=held, recompute=recompute)
-    (peak,) = children("stage", [case])
+    (peak,) = measure("stage", [case])
     assert first.total == pytest.approx(peak, rel=WITHIN)
 
 
 @pytest.mark.parametrize("planted", [PLANTED[0], *(pytest.param(each, marks=pytest.mark.slow) for each in PLANTED[1:])])
-def test_planted_out_of_memory_cases_are_all_predicted(planted: tuple[str, int, str, int, int]) -> None:
+def test_planted_out_of_memory_cases_are_all_predicted(
+    planted: tuple[str, int, str, int, int], measure: Measure
+) -> None:
     text, batch, optimiser, *limits = planted
-    completed = children("limited", [as_case(text, batch, optimiser, limit=limit * MIB) for limit in limits])
+    completed = measure("limited", [as_case(text, batch, optimiser, limit=limit * MIB) for limit in limits])
     assert completed == [False, True]
     assert [predicted(text, batch, optimiser) <= limit * MIB for limit in limits] == completed

@@ -1,6 +1,6 @@
-"""Train models in this process and print how much memory that took: `python -m ... HOW`, cases as JSON on standard input.
+"""Train models in this process and print how much memory that took; forked from one that has loaded torch.
 
-A case has a model, its batch, and an optimiser. HOW is one of:
+NETFOLD_TEST_HOW and NETFOLD_TEST_CASES, JSON, say what. A case has a model, its batch, and an optimiser. How is one of:
 
 - counted: bytes that torch's allocator handed out, at the peak.
 - resident: the process's peak over what it had before, in bytes.
@@ -11,10 +11,11 @@ A case has a model, its batch, and an optimiser. HOW is one of:
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
+import os
 import resource
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ from torch.utils.checkpoint import checkpoint
 from hostlib.models.inspection import example
 from hostlib.models.loading import load_model
 
-ITERATIONS = 2  # the first one makes the optimiser's state
+HOW_VARIABLE, CASES_VARIABLE = "NETFOLD_TEST_HOW", "NETFOLD_TEST_CASES"
+M_MMAP_THRESHOLD = -3  # malloc.h
+FEW = 2  # examples of the first iteration, which makes the optimiser's state
 OPTIMISERS: dict[str, Any] = {
     "sgd": partial(torch.optim.SGD, lr=1e-4),
     "momentum": partial(torch.optim.SGD, lr=1e-4, momentum=0.9),
@@ -44,7 +47,8 @@ def stage(case: dict[str, Any]) -> int:
 
 
 def resident(case: dict[str, Any]) -> int:
-    _train({**case, "batch": 2})  # loads what torch needs for any training
+    _give_back()
+    _train({**case, "batch": FEW})  # loads what torch needs for any training
     gc.collect()
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
@@ -53,7 +57,8 @@ def resident(case: dict[str, Any]) -> int:
 
 
 def limited(case: dict[str, Any]) -> bool:
-    _train({**case, "batch": 2})
+    _give_back()
+    _train({**case, "batch": FEW})
     gc.collect()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (_status("VmData") + case["limit"], hard))
@@ -69,6 +74,11 @@ def limited(case: dict[str, Any]) -> bool:
     return True
 
 
+def _give_back() -> None:
+    """Freed memory goes back to the system from now on, so that the process's peak is what is allocated at that time."""
+    assert ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 16) == 1
+
+
 def _train(case: dict[str, Any]) -> None:
     model = load_model(case["model"])
     described = example(model, model.input_shape)
@@ -76,10 +86,10 @@ def _train(case: dict[str, Any]) -> None:
     targets = torch.zeros(len(inputs) if inputs.is_floating_point() else inputs.shape, dtype=torch.int64)
     options = {"foreach": True} if case.get("foreach") else {}
     optimiser = OPTIMISERS[case["optimiser"]](model.parameters(), **options)
-    for _ in range(ITERATIONS):
+    for count in (FEW, case["batch"]):
         optimiser.zero_grad()
-        outputs = model(inputs)
-        nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten()).backward()
+        outputs = model(inputs[:count])
+        nn.functional.cross_entropy(outputs.flatten(0, -2), targets[:count].flatten()).backward()
         del outputs
         optimiser.step()
 
@@ -93,10 +103,10 @@ def _train_stage(case: dict[str, Any]) -> None:
     with torch.no_grad():
         gradients = torch.zeros((count, *features(inputs[0]).shape))
     del model
-    for _ in range(ITERATIONS):
+    for numbers in (range(1), range(count)):
         optimiser.zero_grad()
         under_way: list[Any] = []
-        for number in range(count):
+        for number in numbers:
             under_way.append(
                 checkpoint(features, inputs[number], use_reentrant=False)
                 if case["recompute"]
@@ -135,7 +145,7 @@ def _status(key: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-if __name__ == "__main__":
+def main() -> None:
     torch.set_num_threads(1)
-    how = {"counted": counted, "resident": resident, "limited": limited, "stage": stage}[sys.argv[1]]
-    print(json.dumps([how(case) for case in json.load(sys.stdin)]))
+    how = {"counted": counted, "resident": resident, "limited": limited, "stage": stage}[os.environ[HOW_VARIABLE]]
+    print(json.dumps([how(case) for case in json.loads(os.environ[CASES_VARIABLE])]))
