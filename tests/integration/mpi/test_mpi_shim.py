@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from controller.state_file import State
-from tests.conftest import MPI, MPIRUN, ROOT, Fabric
+from tests.conftest import MPI, MPIRUN, MPIRUN_NICELY, ROOT, Fabric
 
 HERE = Path(__file__).parent
 MPICC = MPIRUN.with_name("mpicc")
@@ -43,7 +43,7 @@ def command_line(shim: str, *program: str, **settings: str) -> list[str]:
     """A run of four ranks with the shim, and with variables of netfold's by their names' ends."""
     variables = {"LD_PRELOAD": shim, **{f"NETFOLD_{name}": value for name, value in settings.items()}}
     given = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
-    return [str(MPIRUN), "--oversubscribe", *given, "-n", str(RANKS), *program]
+    return [*MPIRUN_NICELY, *given, "-n", str(RANKS), *program]
 
 
 def mpirun(shim: str, *program: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -62,7 +62,7 @@ def calls(stderr: str) -> tuple[int, int]:
 
 def test_a_program_has_the_results_it_has_without(shim: str, program: str) -> None:
     alone = subprocess.run(
-        [str(MPIRUN), "--oversubscribe", "-n", str(RANKS), program],
+        [*MPIRUN_NICELY, "-n", str(RANKS), program],
         env={**os.environ, **MPI},
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.training import TrainingRun
-from tests.conftest import MPI, MPIRUN, ROOT
+from tests.conftest import MPI, MPIRUN_NICELY, ROOT
 
 DEADLINE_S = 3
 STEPS = 20
@@ -71,7 +71,7 @@ def test_mpirun_trains(tmp_path: Path) -> None:
         str(tmp_path / "result.json"),
     ]
     done = subprocess.run(
-        [MPIRUN, "--oversubscribe", "-n", "3", sys.executable, "-m", "hostlib.train", *options],
+        [*MPIRUN_NICELY, "-n", "3", sys.executable, "-m", "hostlib.train", *options],
         cwd=ROOT,
         env={**os.environ, **MPI},
         capture_output=True,

@@ -15,14 +15,14 @@ import torch.distributed as dist
 
 from hostlib.errors import HostlibError
 from hostlib.pytorch.backend import NetfoldProcessGroup
-from tests.conftest import MPI, MPIRUN, ROOT
+from tests.conftest import MPI, MPIRUN_NICELY, ROOT
 from tests.integration.transports import library_ranks
 
 STEPS = 20
 
 
 def mpirun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(MPIRUN), "--oversubscribe", "-n", str(processes), sys.executable, "-m", *arguments]
+    command = [*MPIRUN_NICELY, "-n", str(processes), sys.executable, "-m", *arguments]
     environment = {**os.environ, **MPI}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False)
 

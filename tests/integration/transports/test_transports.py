@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import MPI, MPIRUN, ROOT
+from tests.conftest import MPI, MPIRUN_NICELY, ROOT
 from tests.integration.transports import transport_ranks
 
 TIMEOUT_S = 400
@@ -31,7 +31,7 @@ def workers(request: pytest.FixtureRequest) -> list[int]:
 @pytest.fixture(scope="module")
 def results(workers: list[int]) -> list[dict[str, Any]]:
     processes = max(workers) + transport_ranks.SERVERS
-    command = [MPIRUN, "--oversubscribe", "-n", str(processes), sys.executable, "-m", transport_ranks.__name__]
+    command = [*MPIRUN_NICELY, "-n", str(processes), sys.executable, "-m", transport_ranks.__name__]
     command += [str(each) for each in workers]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
