@@ -211,7 +211,10 @@ def campaign(directory: Path) -> Iterator[Campaign]:
             for tenant in ("own", "other")
         )
         # A controller ends idle connections after 5 s, and one that is used again just then is reset.
-        client = httpx.Client(base_url=fabric.http, timeout=DEADLINE_S, limits=httpx.Limits(keepalive_expiry=1))
+        # Threads share it, and one may close as idle what another is just going to send by.
+        client = httpx.Client(
+            base_url=fabric.http, timeout=DEADLINE_S, limits=httpx.Limits(max_keepalive_connections=0)
+        )
         with client, mock.patch.dict(os.environ, {TOKEN: own}):
             yield Campaign(fabric, client, made, own, Tokens((other,)))
 

@@ -82,7 +82,8 @@ def covering(pairs: list[str]) -> set[str]:
 
 def as_parameters(pairs: list[str]) -> list[Any]:
     few = covering(pairs)
-    return [pytest.param(pair, marks=() if pair in few else pytest.mark.slow) for pair in pairs]
+    more = (pytest.mark.slow, pytest.mark.crossed)
+    return [pytest.param(pair, marks=() if pair in few else more) for pair in pairs]
 
 
 def goes_with(strategy: Strategy, mechanism: Mechanism) -> bool:
