@@ -94,6 +94,12 @@ def test_an_sdist_is_this_tree_without_what_was_made(sdist: Path) -> None:
         contents = {name: archive.extractfile(member).read() for name, member in files.items()}  # type: ignore[union-attr]
     del contents["PKG-INFO"]
     assert not {name for name in contents if name.endswith((".so", ".pyc")) or name.startswith((".venv", "build/"))}
+    assert {
+        "CMakeLists.txt",
+        "constraints.txt",
+        "p4/build/lock.json",
+        "hostlib/native/wire/layout.h",
+    } <= contents.keys()
     if not (ROOT / ".git").exists():
         return  # unpacked from an sdist
     tracked = {name for name in run("git", "ls-files", "-z", cwd=ROOT).split("\0") if (ROOT / name).is_file()}
