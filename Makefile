@@ -73,7 +73,7 @@ claims: $(STAMP)
 	@$(BIN)/python -m tests.claims
 
 docs: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file .ci/mkdocs.yml
 
 wheels:
 	@bash .ci/wheels $(PYTHON)

@@ -238,22 +238,22 @@ class FlightRecorder:
             self._stores.remove(store)
 
     def fail(self) -> None:
-        """Something has failed: write the file and ask all other ranks for theirs.
+        """Something has failed: ask all other ranks for their files and write this rank's.
 
-        Only the first time, for later failures are its consequences, until another group begins.
+        In this order, for a script may end once its file is there, and their store with it. Only the first time, for later failures are its consequences, until another group begins.
         """
         with self._lock:
             if self._written:
                 return
             self._written = True
             stores = list(self._stores)
+        for store in stores:
+            with suppress(RuntimeError):  # Its server may have been a rank that is gone.
+                store.set(ASKED, "")
         try:
             LOG.warning("netfold: flight record written to %s", self.write())
         except OSError as error:
             LOG.warning("netfold: no flight record: %s", error)
-        for store in stores:
-            with suppress(RuntimeError):  # Its server may have been a rank that is gone.
-                store.set(ASKED, "")
 
     def _watch(self) -> None:
         while True:
@@ -265,11 +265,14 @@ class FlightRecorder:
                     return
             for store in stores:
                 try:
-                    if store.check([ASKED]):
-                        self.unwatch(store)
-                        self.fail()
-                except RuntimeError:
+                    asked = store.check([ASKED])
+                except RuntimeError:  # Its server is gone before this group: a rank that failed, perhaps just after it asked.
+                    asked = True
+                with self._lock:
+                    asked = asked and store in self._stores  # not a group that has ended meanwhile
+                if asked:
                     self.unwatch(store)
+                    self.fail()
 
 
 @cache

@@ -53,6 +53,9 @@ TABLE: dict[str, Sequence[Smaller] | Elsewhere] = {
     r"make (demo|test|p4)\b.*": Elsewhere("CI runs the targets; test_demo.py, test_structure.py try what they do"),
     r".*\bpytest\b.*": Elsewhere("the suite itself"),
     r".*--device cuda.*": Elsewhere("needs a GPU"),
+    r"emulation tofino-model .*|controller start .*--target tofino .*|emulation run --switch tofino-model": Elsewhere(
+        "needs the model of Tofino; tests/emulation/test_tofino_model.py runs jobs through it"
+    ),
     r"emulation conformance .*": Elsewhere("needs p4c and its sources"),
     r"netfold switch --like-bmv2": [Smaller("$", " --json-version")],
     r"(shell|finsy)/bin/python .*|PYTHON=.*ptf/run\.sh": Elsewhere("needs other P4Runtime clients, installed apart"),
@@ -154,6 +157,7 @@ BEFORE = {
     "tutorial-p4.md": f"ln -s {ROOT}/p4 p4",
     "ralp.md": "controller start",
     "strategies.md": "controller start",
+    "tofino.md": "controller start",
 }
 # A network of one's own, as models.md and ralp.md name one.
 NETWORK = """
