@@ -266,7 +266,8 @@ class FlightRecorder:
             for store in stores:
                 try:
                     asked = store.check([ASKED])
-                except RuntimeError:  # Its server is gone before this group: a rank that failed, perhaps just after it asked.
+                except RuntimeError:
+                    # Its server is gone before this group: a rank that failed, perhaps just after it asked.
                     asked = True
                 with self._lock:
                     asked = asked and store in self._stores  # not a group that has ended meanwhile

@@ -173,8 +173,8 @@ def test_strategies_messages_are_real(tmp_path: Path) -> None:
         for attempt in range(2):
             if near(carried, nodes):
                 break
-            again = ("--only", rows[mechanism]["cell"], "--output", str(tmp_path / f"{rows[mechanism]['cell']}-{attempt}"))
-            done = run(str(path), *again, "--json")
+            cell = rows[mechanism]["cell"]
+            done = run(str(path), "--only", cell, "--output", str(tmp_path / f"{cell}-{attempt}"), "--json")
             assert done.returncode == 0, done.stderr
             carried = json.loads(done.stdout)[0]["bytes_per_node"]
         assert near(carried, nodes), (mechanism, carried, nodes)

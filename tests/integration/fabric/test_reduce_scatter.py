@@ -36,8 +36,12 @@ SHARDS = (1, 3, ELEMENTS, 7 * ELEMENTS + 5, 20_000, 17)
 
 @pytest.fixture(
     scope="module",
-    params=[(), FAULTS, TREE, TREE + FAULTS],
-    ids=["good links", "bad links", "a tree", "a tree of bad links"],
+    params=[
+        pytest.param((), id="good links"),
+        pytest.param(FAULTS, id="bad links", marks=pytest.mark.crossed),
+        pytest.param(TREE, id="a tree", marks=pytest.mark.crossed),
+        pytest.param(TREE + FAULTS, id="a tree of bad links"),
+    ],
 )
 def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     with running_fabric(tmp_path_factory.mktemp("fabric") / "state", *request.param) as started:

@@ -215,7 +215,11 @@ def by_hosts() -> Callable[[str, int], list[str]]:
         pytest.param(
             "mcast",
             signal.SIGSTOP,
-            marks=[pytest.mark.slow, pytest.mark.timeout(60 + PATIENCE_S * STOPPED_EPOCHS / EPOCHS)],
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.crossed,
+                pytest.mark.timeout(60 + PATIENCE_S * STOPPED_EPOCHS / EPOCHS),
+            ],
         ),
         ("ring+mcast", signal.SIGKILL),
         pytest.param("mcast", signal.SIGKILL, marks=pytest.mark.slow),

@@ -103,7 +103,9 @@ def positions(fabric: Fabric, job: str) -> list[int]:
     return [rank["position"] for rank in found["ranks"]]
 
 
-@pytest.mark.parametrize("ahead_s", [-HOUR_S, HOUR_S], ids=["back", "forward"])
+@pytest.mark.parametrize(
+    "ahead_s", [pytest.param(-HOUR_S, id="back"), pytest.param(HOUR_S, id="forward", marks=pytest.mark.crossed)]
+)
 @pytest.mark.timeout(240)
 def test_no_job_minds_that_the_clock_is_set_by_an_hour(
     clock: Clock, ranks: Forks, ahead_s: int, tmp_path: Path

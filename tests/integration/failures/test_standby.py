@@ -187,7 +187,7 @@ def test_a_standby_takes_over_from_a_killed_primary_while_a_job_trains(
     assert trained(*options, "--controller", second)["weights_sha256"] == result["weights_sha256"]
 
 
-@pytest.mark.parametrize("stopped_s", [6.0, pytest.param(40.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stopped_s", [6.0, pytest.param(40.0, marks=(pytest.mark.slow, pytest.mark.crossed))])
 def test_a_primary_that_was_stopped_comes_back_as_a_standby(stopped_s: float, controllers: Controllers) -> None:
     first, second = controllers.start(*SHORT), controllers.start(*SHORT)
     pair = Pair(controllers.addresses, "before")

@@ -34,7 +34,7 @@ def test_a_mesh_of_groups_finds_room(fabric: Fabric, forks: ForkServer, tmp_path
 
 
 def test_a_refusal_reaches_all_ranks_of_a_group_alike(fabric: Fabric, forks: ForkServer, tmp_path: Path) -> None:
-    each = seen_by_ranks(forks, fabric, tmp_path, NETFOLD_SLOTS=str(constants.SLOTS), NETFOLD_DEADLINE_S="30")
+    each = seen_by_ranks(forks, fabric, tmp_path, NETFOLD_SLOTS=str(constants.SLOTS), NETFOLD_DEADLINE_S="10")
     for sums, used in each:
         assert sums[0] == [6.0] and used[1:] == [constants.SLOTS] * 4
         for refused in sums[1:]:
