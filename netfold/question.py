@@ -62,6 +62,7 @@ def ask(
     headers: bool | None = None,
     framing: Literal["physical", "emulated"] = "physical",
     elements: int | None = None,
+    mtu: int | None = None,
     recirculation: str | None = None,
     store_and_aggregate: bool = False,
     store_and_forward: bool = False,

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     "--host-ports", type=types.PORTS, help="Ports for hosts, of switches with none below [default: none are written]."
 )
 @click.option("--device-id", type=types.DEVICE_ID, default=1, show_default=True, help="The switches' device ID.")
-@click.option("--elements", type=types.N, default=256, show_default=True, help="Program to load: 64 or 256.")
+@click.option(
+    "--elements", type=types.N, default=256, show_default=True, help="Program to load: 64, 256, 1024 or 2048."
+)
 @click.option("--certificates", type=types.FOLDER, help="Folder of `controller certificates`: speak TLS.")
 @click.option("--take-over", is_flag=True, help="Also switches that have a controller or a program; their jobs end.")
 @click.option(

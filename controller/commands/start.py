@@ -20,7 +20,7 @@ from controller.primacy import BEAT_S, SHORTEST_SILENCE_S, SILENCE_S
 from controller.rates import MOST_REQUESTS
 from controller.state_file import STATE_FILE, State, create_folder, is_full, running
 from controller.switches.program import load_artifact
-from controller.target import TARGETS, TOFINO, V1MODEL
+from controller.target import TARGETS, V1MODEL
 from controller.topology import Topology, single
 from hostlib.protocol.addresses import FABRIC_ADDRESS
 from hostlib.system.certificate_folder import CertificateFolder, is_local
@@ -51,7 +51,8 @@ def _racks(leaves: str) -> list[str] | None:
 @click.option(
     "--elements",
     type=types.N,
-    help="Elements (int32) per packet: 64 or 256, of a Tofino 32 or 64 [default: 256, with a Tofino 64].",
+    help="Elements (int32) per packet: 64, 256, 1024 or 2048, of a Tofino 32 or 64. More than 256 need an MTU of 9000 "
+    "on all links [default: 256, with a Tofino 64].",
 )
 @click.option(
     "--racks",
@@ -182,7 +183,7 @@ def start(
     parse_listen_address(options["http"])
     switches = _running_switches(p4rt, switch_ports, device_id, target, topology, fabric_address)
     kinds = {V1MODEL} if switches is None else {each.kind for each in switches.switches}
-    elements = max(V1MODEL.elements if kinds == {V1MODEL} else TOFINO.elements) if elements is None else elements
+    elements = min(kind.usual_elements for kind in kinds) if elements is None else elements
     for kind in kinds:
         load_artifact(elements, target=kind)
     _require_trust(options["http"], switches, certificates, trusted_network)

@@ -16,7 +16,8 @@ class Join(BaseModel):
     """A rank's, or a server's, request to join.
 
     `address` and `udp_ports`: source of its packets and destination of its results, one port per slot pool. `mac`: only
-    if hosts are not on the embedded switch's loopback ports. `policy`: see controller.jobs.job.POLICIES. `slots`: of
+    if hosts are not on the embedded switch's loopback ports. `mtu`: bytes of an IP packet that its interface sends, at
+    most; without it, that is not checked. `policy`: see controller.jobs.job.POLICIES. `slots`: of
     each pool, a power of two; the same for all ranks of a job. `queue`: wait in the queue if there is no room for the
     job; those of a higher `priority` come first, and of the same one who came first.
     """
@@ -26,6 +27,7 @@ class Join(BaseModel):
     address: IPv4Address
     udp_ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(min_length=1)
     mac: str | None = Field(default=None, pattern="^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$")
+    mtu: int | None = Field(default=None, ge=68, le=2**32 - 1)
     policy: str = "sum"
     slots: int = SLOTS_PER_POOL
     queue: bool = False

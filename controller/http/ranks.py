@@ -12,6 +12,7 @@ from controller.http.bearer import Bearer
 from controller.http.models import Heartbeat, Join
 from controller.http.refusals import refusals
 from controller.http.service import Service
+from controller.jobs.job import member_name
 from controller.jobs.rank_token import rank_token
 from hostlib.protocol import constants
 
@@ -39,6 +40,7 @@ def rank_routes(service: Service) -> APIRouter:
         with service.changing() as jobs:
             tenant = "" if jobs.owns(job, rank, token) else service.tenant(token)
             service.require_rate(tenant)
+            service.require_mtu(f"{member_name(rank)} of job {job}", body.mtu)
             jobs.join(job, body.joining(rank, token, tenant))
             found, member = jobs.member(job, rank)
             return {**service.place(found, member), "token": rank_token(found, member)}

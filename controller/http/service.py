@@ -18,6 +18,7 @@ from controller.jobs.job import POOL_PER_RANK, Job, Rank
 from controller.jobs.job_table import JobTable
 from controller.jobs.port_check import judge_port, port_text
 from controller.rates import MOST_REQUESTS, Rates
+from hostlib.protocol.framing import ip_bytes
 
 
 class SwitchStatus(Protocol):
@@ -195,6 +196,20 @@ class Service:
     def describe_jobs(self) -> list[dict[str, Any]]:
         with self.lock:
             return [self.describe(job) for job in self.jobs.jobs.values()]
+
+    def require_mtu(self, who: str, mtu: int | None) -> None:
+        """Check that a rank's interface sends the switches' packets whole.
+
+        Raises:
+            RequestError: 422; it does not.
+        """
+        needed = ip_bytes(self.elements)
+        if mtu is not None and needed > mtu:
+            raise RequestError(
+                422,
+                f"{who}: packets of {self.elements} elements have {needed} bytes, and its interface sends {mtu}: raise the "
+                "MTU of all links, or controller start with fewer --elements",
+            )
 
     def describe_slots(self) -> dict[str, Any]:
         """The ranges of slots that jobs have."""

@@ -54,7 +54,7 @@ def load_artifact(elements: int, directory: Path | None = None, target: Target =
     """
     if elements not in target.elements:
         where = "" if target is V1MODEL else f" on {target.name}"
-        there = " and ".join(map(str, target.elements))
+        there = ", ".join(map(str, target.elements))
         raise ArtifactError(f"no program for {elements} elements per packet{where}; there are {there}")
     directory = directory or build_dir()
     name = f"netfold-{target.architecture}-{elements}"

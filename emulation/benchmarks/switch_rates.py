@@ -33,6 +33,7 @@ from controller.switches.own_entries import OwnEntries
 from controller.switches.program import ELEMENTS, load_artifact
 from controller.switches.session import P4RuntimeSession
 from controller.switches.table_entries import Names
+from controller.target import V1MODEL
 from emulation.errors import EmulationError
 from emulation.switch.compiler.cc import compile_library
 from emulation.switch.p4runtime.pipeline import Pipeline, load_config
@@ -45,6 +46,7 @@ from hostlib.fabric.engine_checks import for_engine
 from hostlib.protocol import constants as layout
 from hostlib.protocol.addresses import FABRIC_ADDRESS, SWITCH_MAC, udp_host_mac
 from hostlib.protocol.check_words import check_words
+from hostlib.protocol.framing import MTU, ip_bytes
 from hostlib.protocol.header import Header
 from hostlib.system.machine import cpu_name, usable_cores
 from hostlib.system.network_namespace import inside, veths
@@ -282,7 +284,7 @@ def between_interfaces(
     """
     share = _share(_members(RANKS), ALL_WINDOWS)
     with ExitStack() as stack:
-        space = stack.enter_context(veths(RANKS, "bench"))
+        space = stack.enter_context(veths(RANKS, "bench", max(MTU, ip_bytes(elements))))
         stack.enter_context(switch(space, elements, share))
         specs = [PortSpec(rank, PacketSocket(f"h{member.port}")) for rank, member in enumerate(share.members)]
         ends = inside(space, lambda: open_ports(specs))
@@ -396,7 +398,7 @@ def on_loopback(seconds: float) -> float:
     Raises:
         BenchError: an engine failed.
     """
-    elements, ranks = max(ELEMENTS), 2
+    elements, ranks = V1MODEL.usual_elements, 2
     with ExitStack() as stack:
         ports = open_ports([PortSpec(1 + rank, UdpSocket(Endpoint("127.0.0.1", 0))) for rank in range(ranks)])
         for port in ports:

@@ -38,7 +38,11 @@ from hostlib.text.common_options import faults
 @click.option("--epochs", type=types.N, help="Passes over the training data [default: as `netfold train`].")
 @click.option("--seed", type=types.SEED, default=1, show_default=True, help="Seed of weights, data and faults.")
 @click.option(
-    "--elements", type=types.N, default=256, show_default=True, help="Elements (int32) per packet: 64 or 256."
+    "--elements",
+    type=types.N,
+    default=256,
+    show_default=True,
+    help="Elements (int32) per packet: 64, 256, 1024 or 2048.",
 )
 @faults("--loss", "--duplicate", "--reorder")
 @click.option(

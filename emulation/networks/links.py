@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulation.networks import addressing
-from hostlib.system.network_links import FRAME_BYTES, as_on_a_wire, set_up, shape, with_tables
+from hostlib.protocol.framing import ETHERNET, MTU
+from hostlib.system.network_links import as_on_a_wire, set_up, shape, with_tables
 from hostlib.topology.topology import SEND_BUFFER_BYTES, Topology
 
 if TYPE_CHECKING:
@@ -23,17 +24,19 @@ TCP = {
     "tcp_slow_start_after_idle": "0",
     "tcp_rmem": "4096 131072 262144",
     "tcp_wmem": f"4096 {SEND_BUFFER_BYTES} {SEND_BUFFER_BYTES}",
-    "tcp_limit_output_bytes": str(4 * FRAME_BYTES),
 }
+OUTPUT_FRAMES = 4  # of tcp_limit_output_bytes
 
 
 def plug(kernel: IPRoute, name: str, topology: Topology, host: str) -> None:
     """Make an interface a host's end of its link: addresses, route to the fabric, and other hosts' addresses."""
     as_on_a_wire(kernel, name)
-    for setting, value in TCP.items():
+    output = str(OUTPUT_FRAMES * (ETHERNET + topology.mtu))
+    for setting, value in {**TCP, "tcp_limit_output_bytes": output}.items():
         Path("/proc/sys/net/ipv4", setting).write_text(value)
     network, above = addressing.DATA, topology.above(host)
     index = set_up(kernel, name, network.host(topology, host), network.bits, addressing.mac(topology, host))
+    kernel.link("set", index=index, mtu=topology.mtu)
     assert above is not None
     kernel.route("add", dst=addressing.fabric_address(topology, above.upper), dst_len=32, oif=index)
     for other in topology.hosts:
@@ -42,9 +45,9 @@ def plug(kernel: IPRoute, name: str, topology: Topology, host: str) -> None:
             kernel.neigh("replace", dst=address, lladdr=lladdr, ifindex=index, state="permanent")
 
 
-def limit(space: str | None, interfaces: list[str], rate_bits_s: float | None, queue: int) -> None:
+def limit(space: str | None, interfaces: list[str], rate_bits_s: float | None, queue: int, mtu: int = MTU) -> None:
     """Limit rate and queue length (frames) of interfaces in a namespace (None: this one)."""
     if rate_bits_s is None:
         return
     for name in interfaces:
-        with_tables(space, partial(shape, name=name, rate_bits_s=max(rate_bits_s, 8), queue_frames=queue))
+        with_tables(space, partial(shape, name=name, rate_bits_s=max(rate_bits_s, 8), queue_frames=queue, mtu=mtu))

@@ -229,12 +229,13 @@ def _add_links(net: Mininet, topology: Topology, record: CleanupRecord, token: s
         net.addLink(cable.lower, cable.upper, intfName2=upper, **ports)
         for name in (upper, lower)[: 1 + (cable.lower in topology.switches)]:
             Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6").write_text("1")
+            Path("/sys/class/net", name, "mtu").write_text(str(topology.mtu))
     net.build()
     for name in topology.hosts:
         host, above = net[name], topology.above(name)
         assert above is not None
         inside(host.netns, partial(_plug, topology, name))
-        links.limit(host.netns, [f"{name}-eth0"], above.rate_bits_s, above.queue)
+        links.limit(host.netns, [f"{name}-eth0"], above.rate_bits_s, above.queue, topology.mtu)
 
 
 def _plug(topology: Topology, name: str) -> None:

@@ -43,7 +43,7 @@ def namespaces(topology: Topology, record: CleanupRecord) -> Iterator[PreparedNe
         with_tables(host, partial(_configure, topology=topology, name=name))
         above = topology.above(name)
         assert above is not None
-        links.limit(host, ["data"], above.rate_bits_s, above.queue)
+        links.limit(host, ["data"], above.rate_bits_s, above.queue, topology.mtu)
     hosts = tuple(
         Host(name, addressing.DATA.host(topology, name), "data", f"/run/netns/{spaces[name]}")
         for name in topology.hosts
@@ -63,10 +63,10 @@ def _cable(kernel: IPRoute, topology: Topology, spaces: dict[str, str]) -> None:
     network_links.set_up(kernel, "control", CONTROL.gateway, CONTROL.bits)
     for number, (name, host) in enumerate(spaces.items()):
         network_links.veth(kernel, f"c{number}", "control", host, master=bridge)
-        network_links.veth(kernel, name, "data", host)
+        network_links.veth(kernel, name, "data", host, topology.mtu)
     for cable in topology.cables:
         if cable.lower in topology.switches:
-            network_links.veth(kernel, cable.lower, _uplink(cable))
+            network_links.veth(kernel, cable.lower, _uplink(cable), mtu=topology.mtu)
             kernel.link("set", index=network_links.index_of(kernel, _uplink(cable)), state="up")
 
 

@@ -147,7 +147,7 @@ def at_work(topology: Topology, prepared: PreparedNetwork, kind: SwitchKind, see
         described = addressing.for_controller(
             topology, prepared.start(prepared.processes, kind, seed), prepared.network
         )
-        url = start_controller(prepared.processes, prepared.control_address, described)
+        url = start_controller(prepared.processes, prepared.control_address, described, topology.elements)
         running = prepared.processes.record.processes()
         own = {name: running[name] for name in (*topology.switches, "controller")}
         yield RunningNetwork(url, prepared.hosts, topology, own, prepared.processes.record, prepared)

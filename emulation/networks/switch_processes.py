@@ -216,9 +216,14 @@ def start_bmv2(processes: SwitchProcesses, name: str, ports: Sequence[Port]) -> 
     return processes.start(name, command, socket)
 
 
-def start_controller(processes: SwitchProcesses, address: str, described: dict[str, Any]) -> str:
+def start_controller(
+    processes: SwitchProcesses, address: str, described: dict[str, Any], elements: int | None = None
+) -> str:
     """Start the controller of running switches (addressing.for_controller), and wait until it is ready; returns its
     URL.
+
+    Args:
+        elements: of the program that it loads; None for the usual one.
 
     Raises:
         TopologyError: it did not start.
@@ -228,4 +233,6 @@ def start_controller(processes: SwitchProcesses, address: str, described: dict[s
     topology.write_text(json.dumps(described))
     command = [sys.executable, "-m", "controller", "start", "--foreground", "--http", f"{address}:0"]
     command += ["--topology", str(topology), "--state-dir", str(state), "--trusted-network"]
+    if elements is not None:
+        command += ["--elements", str(elements)]
     return str(ready(processes.start("controller", command, state / "controller.json"))["http"])

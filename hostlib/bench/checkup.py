@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from hostlib.errors import HostlibError
-from hostlib.protocol.header import frame_bytes
+from hostlib.protocol.framing import ip_bytes
+from hostlib.protocol.header import ELEMENTS
 from hostlib.system.http_client import HttpError, controller_status
 from hostlib.system.interfaces import ETHTOOL_GGRO, ETHTOOL_GGSO, interface_of, mtu_of, offload
 
 BUFFER_BYTES = 8 << 20  # what hostlib/native/net/udp_socket.cpp asks for
-ETHERNET_BYTES = 14
 UDP_SEGMENT, UDP_GRO = 103, 104
 SEGMENT_BYTES, SEGMENTS = 1000, 4
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -50,18 +50,24 @@ def examine(controller: str, address: str, patience_s: float) -> list[Check]:
     Raises:
         HostlibError: no interface has the address.
     """
-    return [*host(address), *fabric(controller, patience_s)]
+    status: dict[str, Any] | HttpError
+    try:
+        status = controller_status(controller)
+    except HttpError as error:
+        status = error
+    elements = ELEMENTS if isinstance(status, HttpError) else status["elements"]
+    return [*host(address, elements), *fabric(controller, status, patience_s)]
 
 
 # ---- this host --------------------------------------------------------------------------------------------------
 
 
-def host(address: str) -> Iterator[Check]:
-    """Check buffers, interface, segmentation and cores."""
+def host(address: str, elements: int) -> Iterator[Check]:
+    """Check buffers, interface for packets of so many elements, segmentation and cores."""
     for name in ("rmem_max", "wmem_max"):
         yield _buffer(name)
     interface = _interface(address)
-    yield _mtu(interface)
+    yield _mtu(interface, elements)
     yield _offloads(interface)
     yield _segmentation()
     cores = len(os.sched_getaffinity(0))
@@ -89,15 +95,15 @@ def _interface(address: str) -> str:
     return name
 
 
-def _mtu(interface: str) -> Check:
-    mtu, needed = mtu_of(interface), frame_bytes()[1] - ETHERNET_BYTES
+def _mtu(interface: str, elements: int) -> Check:
+    mtu, needed = mtu_of(interface), ip_bytes(elements)
     if mtu >= needed:
         return Check(f"MTU of {interface}", "ok", f"{mtu} bytes, {needed} needed")
     return Check(
         f"MTU of {interface}",
         "fail",
         f"{mtu} bytes, {needed} needed",
-        f"ip link set {interface} mtu 1500, or controller start --elements 64",
+        f"ip link set {interface} mtu {1500 if needed <= 1500 else 9000}, or controller start with fewer --elements",
     )
 
 
@@ -139,12 +145,10 @@ def _bundle() -> int:
 # ---- the fabric and its jobs ------------------------------------------------------------------------------------
 
 
-def fabric(controller: str, patience_s: float) -> Iterator[Check]:
-    """Check the controller, its switches, and every job's ranks."""
-    try:
-        status = controller_status(controller)
-    except HttpError as error:
-        yield Check("controller", "fail", str(error), "controller start, or --controller URL")
+def fabric(controller: str, status: dict[str, Any] | HttpError, patience_s: float) -> Iterator[Check]:
+    """Check the controller, by its status or why there is none, its switches, and every job's ranks."""
+    if isinstance(status, HttpError):
+        yield Check("controller", "fail", str(status), "controller start, or --controller URL")
         return
     yield Check("controller", "ok", f"{controller}, version {status['version']}, {status['elements']} elements")
     for switch in status["switches"]:

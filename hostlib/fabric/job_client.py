@@ -29,7 +29,7 @@ from hostlib.system.http_client import (
     tenant_token,
     verification,
 )
-from hostlib.system.interfaces import mac_of
+from hostlib.system.interfaces import interface_of, mac_of, mtu_of
 
 DEFAULT_CONTROLLER = "http://127.0.0.1:9339"
 POLL_S = 0.05
@@ -277,6 +277,9 @@ def join(
     mac = mac_of(address)
     if mac is not None:
         body["mac"] = mac
+    interface = interface_of(address)
+    if interface is not None:
+        body["mtu"] = mtu_of(interface)
     if slots is not None:
         body["slots"] = slots
     if policy is not None:

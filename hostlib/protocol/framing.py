@@ -14,12 +14,19 @@ from dataclasses import dataclass
 from hostlib.protocol.header import ELEMENTS, FRAME_HEADERS, VALUE_BYTES
 
 MTU = 1500
+JUMBO_MTU = 9000  # what networks for storage and training are set to
+LEAST_MTU, MOST_MTU = 576, 65535  # a datagram that every host takes (RFC 791), and the longest
 ETHERNET, PREAMBLE, CHECK_SEQUENCE, GAP = 14, 8, 4, 12
 SMALLEST_FRAME = 64  # with its check sequence
 IPV4, TCP, TIMESTAMPS = 20, 20, 12
 PROGRESS = 12  # what a receiver of chunks tells their source, behind the slot protocol's headers
-# Elements per packet for which the switches' programs are compiled: Tofino's 32 and 64, and v1model's 256.
-LEGAL_ELEMENTS = (32, 64, 256)
+# Elements per packet for which the switches' programs are compiled: Tofino's 32 and 64, and v1model's from 64 on.
+LEGAL_ELEMENTS = (32, 64, 256, 1024, 2048)
+
+
+def ip_bytes(elements: int) -> int:
+    """Bytes of a packet of the slot protocol from its IP header on, which is what an MTU is about."""
+    return VALUE_BYTES * elements + FRAME_HEADERS - ETHERNET
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +36,12 @@ class Framing:
     Attributes:
         name: "emulated" or "physical".
         further: bytes of a frame besides its Ethernet header and what follows it.
+        mtu: of the path, bytes from the IP header on.
     """
 
     name: str
     further: int
+    mtu: int = MTU
 
     def wire_bytes(self, frame: int) -> int:
         """Bytes that a frame takes, from the length that the kernel calls its own."""
@@ -46,7 +55,7 @@ class Framing:
 
     def tcp_segment(self) -> tuple[int, int]:
         """Bytes of values in a full segment with timestamps, and those that its frame takes. MPI over TCP is the same."""
-        return MTU - IPV4 - TCP - TIMESTAMPS, self.wire_bytes(ETHERNET + MTU)
+        return self.mtu - IPV4 - TCP - TIMESTAMPS, self.wire_bytes(ETHERNET + self.mtu)
 
     def acknowledgement(self) -> float:
         """Bytes on the way back for each segment: one acknowledgement for two."""

@@ -16,8 +16,8 @@ from hostlib.system.network_namespace import NamespaceError, inside
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
-MTU = 1500
-FRAME_BYTES = 14 + MTU
+MTU = 1500  # Ethernet's, unless a link is told otherwise
+ETHERNET_BYTES = 14
 QUEUE_FRAMES = 1000  # at each end of a link
 BUCKET, QUEUE = 0x10000, 0x20000  # handles of a shaped link's token bucket, and of the queue in it
 BURST_S, BURST_FRAMES = 0.001, 10  # burst size of a shaped link, the larger of both
@@ -65,12 +65,14 @@ def index_of(kernel: IPRoute, name: str) -> int:
     return int(found[0])
 
 
-def veth(kernel: IPRoute, name: str, peer: str, peer_space: str | int | None = None, **options: Any) -> None:
+def veth(
+    kernel: IPRoute, name: str, peer: str, peer_space: str | int | None = None, mtu: int = MTU, **options: Any
+) -> None:
     """Create a veth pair, one end here and one in another namespace (a name, or a process's pid); this end is up."""
-    other: dict[str, Any] = {"ifname": peer, "mtu": MTU}
+    other: dict[str, Any] = {"ifname": peer, "mtu": mtu}
     if peer_space is not None:
         other["net_ns_pid" if isinstance(peer_space, int) else "net_ns_fd"] = peer_space
-    kernel.link("add", ifname=name, kind="veth", peer=other, mtu=MTU)
+    kernel.link("add", ifname=name, kind="veth", peer=other, mtu=mtu)
     kernel.link("set", index=index_of(kernel, name), state="up", **options)
 
 
@@ -106,7 +108,7 @@ def as_on_a_wire(kernel: IPRoute, name: str) -> None:
         fcntl.ioctl(asking, SIOCETHTOOL, struct.pack("16sP16x", name.encode(), off.buffer_info()[0]))
 
 
-def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_frames: int = QUEUE_FRAMES) -> None:
+def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_frames: int = QUEUE_FRAMES, mtu: int = MTU) -> None:
     """Limit an interface's rate with a token bucket, tc-tbf(8).
 
     Packets wait in the queue that Linux gives an interface of itself, tc-pfifo_fast(8): those with a priority overtake
@@ -123,7 +125,7 @@ def shape(kernel: IPRoute, name: str, rate_bits_s: float, queue_frames: int = QU
             f"a link of {rate_bits_s / 1e9:g} Gbit/s cannot be emulated: at most {8 * MOST_BYTES_S / 1e9:.4g} Gbit/s are "
             "legal; a larger --dilation makes links slower"
         )
-    burst = max(round(rate * BURST_S), BURST_FRAMES * FRAME_BYTES)
+    burst = max(round(rate * BURST_S), BURST_FRAMES * (ETHERNET_BYTES + mtu))
     link = index_of(kernel, name)
     kernel.tc("add", "tbf", link, handle=BUCKET, rate=rate, burst=burst, limit=burst)
     kernel.link("set", index=link, txqlen=queue_frames)  # which pfifo_fast takes over

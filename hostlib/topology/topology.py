@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hostlib.errors import HostlibError
+from hostlib.protocol.framing import JUMBO_MTU, LEGAL_ELEMENTS, MTU, ip_bytes
 from hostlib.topology.switch_tree import SwitchTree
 
 LONGEST_DELAY_NS = 3600 * 10**9
@@ -72,6 +73,7 @@ class Topology:
     Attributes:
         switches: their names, parents before their children.
         cables: one for each host, and for each switch but the first.
+        elements: in a packet of the switches' program; None for the controller's own choice.
 
     Raises:
         TopologyError: it is not such a tree.
@@ -81,6 +83,7 @@ class Topology:
     servers: int
     switches: tuple[str, ...]
     cables: tuple[Cable, ...]
+    elements: int | None = None
     _above: dict[str, Cable] = field(init=False, repr=False, compare=False)
     _below: dict[str, list[Cable]] = field(init=False, repr=False, compare=False)
 
@@ -95,6 +98,9 @@ class Topology:
                     f"a switch cannot be called {name!r}: a small letter, then up to 9 small letters and digits, "
                     f"and not {' or '.join(RESERVED)}"
                 )
+        if self.elements is not None and self.elements not in LEGAL_ELEMENTS:
+            legal = ", ".join(map(str, LEGAL_ELEMENTS))
+            raise TopologyError(f"elements must be one of {legal}, not {self.elements}")
         self._check_cables()
         object.__setattr__(self, "_above", {cable.lower: cable for cable in self.cables})
         below: dict[str, list[Cable]] = {name: [] for name in self.switches}
@@ -139,6 +145,11 @@ class Topology:
     @property
     def root(self) -> str:
         return self.switches[0]
+
+    @property
+    def mtu(self) -> int:
+        """Of all cables, in bytes of an IP packet: as much as the switches' packets need."""
+        return MTU if self.elements is None or ip_bytes(self.elements) <= MTU else JUMBO_MTU
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -189,6 +200,7 @@ class Topology:
             "servers": self.servers,
             "switches": list(self.switches),
             "links": [cable.as_json() for cable in self.cables],
+            **({} if self.elements is None else {"elements": self.elements}),
         }
 
 

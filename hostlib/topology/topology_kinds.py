@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -83,4 +83,4 @@ def declare(table: Mapping[str, Any], workers: int, servers: int = 0, rate_bits_
     if not isinstance(kind, str) or kind not in kinds():
         raise TopologyError(f"topology: unknown kind {kind!r}; legal are {', '.join(kinds())}")
     model = validated(f"topology of kind {kind}", kinds()[kind].table, dict(table))
-    return model.topology(workers, servers, rate_bits_s)
+    return replace(model.topology(workers, servers, rate_bits_s), elements=model.elements)

@@ -63,9 +63,14 @@ class Quality(TableModel):
 
 
 class TopologyTable(Quality):
-    """The table of any kind of topology; a kind adds its own keys and makes the network."""
+    """The table of any kind of topology; a kind adds its own keys and makes the network.
+
+    Attributes:
+        elements: see Topology.
+    """
 
     kind: str = DEFAULT_KIND
+    elements: int | None = None
 
     def topology(self, workers: int, servers: int, rate_bits_s: float | None) -> Topology:
         """Make the network with given numbers of hosts.
@@ -105,7 +110,7 @@ def validated(what: str, model: type[Model], table: Any) -> Model:
 
 def keys_of(model: type[TableModel]) -> Iterable[str]:
     """Its own keys first, then those that all kinds have."""
-    common = Quality.model_fields
+    common = (*Quality.model_fields, "elements")
     return sorted(model.model_fields, key=lambda name: name in common)
 
 

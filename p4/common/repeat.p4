@@ -10,6 +10,14 @@
 #define FOR_256(M) \
     FOR_64(M) FOR_16(M, 4) FOR_16(M, 5) FOR_16(M, 6) FOR_16(M, 7) FOR_16(M, 8) FOR_16(M, 9) \
     FOR_16(M, a) FOR_16(M, b) FOR_16(M, c) FOR_16(M, d) FOR_16(M, e) FOR_16(M, f)
+// 256 with a digit in front: M(p00) M(p01) ...
+#define FOR_256_OF(M, p) \
+    FOR_16(M, p##0) FOR_16(M, p##1) FOR_16(M, p##2) FOR_16(M, p##3) \
+    FOR_16(M, p##4) FOR_16(M, p##5) FOR_16(M, p##6) FOR_16(M, p##7) \
+    FOR_16(M, p##8) FOR_16(M, p##9) FOR_16(M, p##a) FOR_16(M, p##b) \
+    FOR_16(M, p##c) FOR_16(M, p##d) FOR_16(M, p##e) FOR_16(M, p##f)
+#define FOR_1024(M) FOR_256_OF(M, 0) FOR_256_OF(M, 1) FOR_256_OF(M, 2) FOR_256_OF(M, 3)
+#define FOR_2048(M) FOR_1024(M) FOR_256_OF(M, 4) FOR_256_OF(M, 5) FOR_256_OF(M, 6) FOR_256_OF(M, 7)
 
 // FOR_32_PAIRS(M) expands M(00, 20) M(01, 21) ...: an element and the one 32 later.
 #define FOR_16_PAIRS(M, p, q) \
@@ -23,8 +31,12 @@
 #define FOR_EACH_ELEMENT(M) FOR_64(M)
 #elif ELEMENTS == 256
 #define FOR_EACH_ELEMENT(M) FOR_256(M)
+#elif ELEMENTS == 1024
+#define FOR_EACH_ELEMENT(M) FOR_1024(M)
+#elif ELEMENTS == 2048
+#define FOR_EACH_ELEMENT(M) FOR_2048(M)
 #else
-#error "ELEMENTS is 32, 64 or 256"
+#error "ELEMENTS is 32, 64, 256, 1024 or 2048"
 #endif
 
 #endif

@@ -2,7 +2,8 @@
 #ifndef NETFOLD_SIZES_P4
 #define NETFOLD_SIZES_P4
 
-// E, the int32 elements that one packet carries: 64 or 256 for v1model, 32 or 64 for TNA. Given to the compiler.
+// E, the int32 elements that one packet carries: 64, 256, 1024 or 2048 for v1model, 32 or 64 for TNA. Given to the
+// compiler.
 #ifndef ELEMENTS
 #define ELEMENTS 256
 #endif

@@ -86,7 +86,7 @@ control Forwarding(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
         // A UDP datagram to port 4793 of a host may hold anything.
         if (hdr.ipv4.isValid() && meta.detour != 0) {
             drop(DROP_FORGED);
-        } else if (from_parser.parser_err != 0 && !hdr.udp.isValid()) {
+        } else if (from_parser.parser_err != 0 && meta.behind_udp == 0) {
             drop(DROP_PARSER);
         } else if (hdr.ethernet.ether_type == ETHERTYPE_VLAN || hdr.ethernet.ether_type == ETHERTYPE_SERVICE_VLAN) {
             // A host takes a frame with a priority tag as if it had none.

@@ -41,6 +41,7 @@ struct ingress_headers_t {
 
 struct ingress_metadata_t {
     bit<1>    checksum_error;
+    bit<1>    behind_udp;    // the UDP header is there as a whole
     bit<1>    to_fabric;     // by its address
     PortId_t  detour;        // 0 unless it is from a fabric's address, and came in where that fabric is not
     bit<1>    routed;        // to the router's MAC, or IP multicast

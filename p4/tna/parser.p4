@@ -64,14 +64,19 @@ parser ingress_parser(packet_in packet, out ingress_headers_t hdr, out ingress_m
             default: accept;
         }
     }
+    // A datagram that says itself that it is too short for an aggregation header is not for the deparser to complete.
     state parse_udp {
         packet.extract(hdr.udp);
-        transition select(hdr.udp.dst_port) {
-            NETFOLD_UDP_PORT: look_at_version;
+        transition select(hdr.udp.dst_port, hdr.udp.datagram_bytes) {
+            (NETFOLD_UDP_PORT, 0 &&& 0xffe0): accept;
+            (NETFOLD_UDP_PORT, 32 &&& 0xfff8): accept;
+            (NETFOLD_UDP_PORT, _): look_at_version;
             default: accept;
         }
     }
+    // What ends in its UDP header does not get here, though the header may count as valid.
     state look_at_version {
+        meta.behind_udp = 1;
         transition select(packet.lookahead<bit<24>>()) {
             NETFOLD_MAGIC ++ NETFOLD_VERSION: parse_netfold;
             default: parse_stranger;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hostlib.errors import QuantityError
-from hostlib.protocol.framing import FRAMINGS
+from hostlib.protocol.framing import FRAMINGS, JUMBO_MTU, MTU
 from hostlib.protocol.slots import SLOTS_PER_POOL
 from hostlib.system.command import Respelling
 from hostlib.text import option_types as types
@@ -205,7 +205,14 @@ network_options = together(
     click.option(
         "--elements",
         type=types.N,
-        help="Elements in a packet of the slot protocol: 32 or 64 on Tofino, 256 with v1model [default: 256].",
+        help="Elements in a packet of the slot protocol: 32 or 64 on Tofino; with v1model 64 or 256, or 1024 or 2048 with "
+        "an MTU of 9000 [default: 256].",
+    ),
+    click.option(
+        "--mtu",
+        type=types.N,
+        help=f"Bytes of an IP packet that all links carry, the slot protocol's and TCP's [default: {MTU}; {JUMBO_MTU} where "
+        "--topology has more than 256 elements].",
     ),
     click.option(
         "--recirculation",

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from hostlib.mechanisms.mechanism import find
-from hostlib.protocol.framing import LEGAL_ELEMENTS, PHYSICAL, Framing
+from hostlib.protocol.framing import LEGAL_ELEMENTS, PHYSICAL, Framing, ip_bytes
 from hostlib.protocol.header import ELEMENTS
 from hostlib.protocol.slots import SLOTS_PER_POOL, slots_of_stream
 from hostlib.schedules.contract import Collective
@@ -47,7 +47,7 @@ class Semantics:
         bucket_bytes: gradients are summed together up to this size, as in DDP; 0 for each by itself.
         slots: of a job on a switch; 0 for any number.
         headers: frames have headers, and acknowledgements share links with values.
-        framing: which bytes links count of a frame with headers.
+        framing: which bytes links count of a frame with headers, and how many of them it may have.
         elements: values in a frame of the slot protocol, of 4 bytes each.
         frames: switches forward a frame once they have all of it; otherwise a message's first bit at once.
         turns: streams share a link in turns, as TCP's do; otherwise whole messages follow each other.
@@ -79,6 +79,10 @@ class Semantics:
         if self.elements not in LEGAL_ELEMENTS:
             legal = ", ".join(map(str, LEGAL_ELEMENTS))
             raise SimulationError(f"--elements must be one of {legal}, not {self.elements}")
+        if self.headers and (needed := ip_bytes(self.elements)) > self.framing.mtu:
+            raise SimulationError(
+                f"--elements {self.elements} is above --mtu {self.framing.mtu}: such packets have {needed} bytes"
+            )
 
 
 RUNTIME = Semantics()

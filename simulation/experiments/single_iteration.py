@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hostlib.errors import UnknownNameError
-from hostlib.protocol.framing import FRAMINGS
+from hostlib.protocol.framing import FRAMINGS, JUMBO_MTU, LEAST_MTU, MOST_MTU, MTU, ip_bytes
 from hostlib.schedules.contract import Collective, find_collective
 from hostlib.system.host_costs import read_costs
 from hostlib.text import units
@@ -153,12 +153,19 @@ def semantics_of(network: Network, options: dict[str, Any]) -> Semantics:
     made = SEMANTICS[name]
     slots, bucket, headers = options.pop("slots"), options.pop("bucket"), options.pop("headers")
     framing, elements = options.pop("framing", "physical"), options.pop("elements", None)
-    recirculation = options.pop("recirculation", None)
+    mtu, recirculation = options.pop("mtu", None), options.pop("recirculation", None)
+    declared = (network.declaration or {}).get("elements")
+    if not isinstance(declared, int):
+        declared = None  # whatever else it is, declaring the network refuses it
+    if elements is None:
+        elements = made.elements if declared is None else declared
+    if mtu is None:
+        mtu = MTU if declared is None or ip_bytes(declared) <= MTU else JUMBO_MTU
     if framing not in FRAMINGS:
         raise UnknownNameError("framing", framing, FRAMINGS)
-    made = replace(made, framing=FRAMINGS[framing])
-    if elements is not None:
-        made = replace(made, elements=elements)
+    if not LEAST_MTU <= mtu <= MOST_MTU:
+        raise SimulationError(f"--mtu must be from {LEAST_MTU} to {MOST_MTU} bytes, not {mtu}")
+    made = replace(made, framing=replace(FRAMINGS[framing], mtu=mtu), elements=elements)
     if recirculation is not None:
         made = replace(made, recirculation_bits_s=units.bandwidth(recirculation))
     if slots is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hostlib.protocol.framing import EMULATED
+from hostlib.protocol.framing import EMULATED, PHYSICAL
+from hostlib.protocol.header import ELEMENTS
 from hostlib.topology.topology import SEND_BUFFER_BYTES
 from simulation.experiments.experiment_file import Cell, Experiment
 from simulation.experiments.scenario import RUNTIME
@@ -40,18 +41,20 @@ def cluster_of(experiment: Experiment, cell: Cell) -> Cluster:
     Raises:
         TopologyError: the topology is impossible with the cell's hosts.
     """
-    semantics = RUNTIME
+    declared = experiment.declared(cell)
+    elements, mtu = declared.elements or ELEMENTS, declared.mtu
+    semantics = replace(RUNTIME, elements=elements, framing=replace(PHYSICAL, mtu=mtu))
     if experiment.emulated:
         semantics = replace(
             semantics,
-            framing=EMULATED,
+            framing=replace(EMULATED, mtu=mtu),
             send_buffer_bytes=round(SEND_BUFFER_BYTES * experiment.replay.shrink),
             # Linux's clock is not slowed down with the rest.
             timeout_ns=round(RETRANSMISSION_TIMEOUT_NS / max(1.0, experiment.replay.dilation)),
         )
     return Cluster(
         cell.workers,
-        Network(experiment.rate_bits_s(cell), topology=experiment.declared(cell)),
+        Network(experiment.rate_bits_s(cell), topology=declared),
         semantics=semantics,
         jobs=cell.jobs,
         apart=True,

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from hostlib.errors import HostlibError
-from hostlib.protocol.framing import LEGAL_ELEMENTS
+from hostlib.protocol.framing import LEGAL_ELEMENTS, ip_bytes
 from hostlib.schedules.schedule import FabricUse
 from simulation.answers.answer import PAYS
 from simulation.answers.break_even import Corrected, break_even
@@ -231,7 +231,8 @@ def changes(contest: Contest, tflops: float | None) -> list[Change]:
         made += _steps(contest, "slots", own, SLOTS, partial(with_semantics, "slots"), more_helps=True)
     if scenario.semantics.headers:
         own = scenario.semantics.elements
-        made += _steps(contest, "elements", own, sorted(LEGAL_ELEMENTS), partial(with_semantics, "elements"))
+        carried = [each for each in LEGAL_ELEMENTS if ip_bytes(each) <= scenario.semantics.framing.mtu]
+        made += _steps(contest, "elements", own, carried, partial(with_semantics, "elements"))
     return made
 
 

@@ -162,7 +162,7 @@ class Bmv2:
 
     def _start(self) -> None:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
-        space = self._stack.enter_context(veths(len(PORTS), "test", mtu=2000))
+        space = self._stack.enter_context(veths(len(PORTS), "test", mtu=9000))
         self._sockets = inside(space, lambda: {port: _raw(f"h{port}") for port in PORTS})
         for each in self._sockets.values():
             self._stack.callback(each.close)

@@ -16,6 +16,7 @@ from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 
 from controller.jobs.switch_share import SwitchShare
+from controller.target import V1MODEL
 from hostlib.protocol import constants
 from tests.dataplane.target import DELETE, INSERT, KINDS, Embedded, Frames, Target, absent
 from tests.dataplane.traffic import Traffic, forwarding
@@ -28,7 +29,7 @@ INGRESS = set(NAMES.values()) - {"replica", "reflected", "no_replica"}
 
 @pytest.fixture(
     params=[
-        *(pytest.param(name, marks=pytest.mark.bmv2) for name in ("bmv2-64", "bmv2-256")),
+        *(pytest.param(f"bmv2-{elements}", marks=pytest.mark.bmv2) for elements in V1MODEL.elements),
         *(pytest.param(name, marks=pytest.mark.tofino) for name in ("tna-64", "tofino-64")),
     ]
 )

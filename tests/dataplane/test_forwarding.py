@@ -10,6 +10,7 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
 from hostlib.protocol import constants
+from hostlib.protocol.framing import LEGAL_ELEMENTS
 from hostlib.protocol.header import Header
 from tests.dataplane.packets import Bench, packet, share, vector
 from tests.dataplane.target import FABRIC, SWITCH_MAC
@@ -91,7 +92,7 @@ SWITCHED = {
         f"a header without its {size} elements": HERE
         / UDP(dport=constants.NETFOLD_UDP_PORT)
         / Raw(Header(element_count=size).pack())
-        for size in (32, 64, 256)
+        for size in LEGAL_ELEMENTS
     },
     "IPv6": IPv6(dst="fd00::2") / UDP(dport=constants.NETFOLD_UDP_PORT) / Raw(b"six"),
     "an ARP reply": ARP(op=2, hwsrc=HOST, psrc="10.0.1.1", pdst=FABRIC),

@@ -61,13 +61,13 @@ class Member:
         (through or self.socket).sendto(header.pack() + elements.astype(">i4").tobytes(), to or fabric)
 
     def receive(self) -> tuple[Header, np.ndarray]:
-        data = self.socket.recv(2048)
+        data = self.socket.recv(1 << 16)
         return Header.unpack(data), np.frombuffer(data, ">i4", offset=constants.HEADER_BYTES).astype(np.int32)
 
     def hears_nothing(self) -> bool:
         self.socket.settimeout(QUIET_S)
         try:
-            self.socket.recv(2048)
+            self.socket.recv(1 << 16)
         except TimeoutError:
             return True
         finally:
@@ -106,9 +106,9 @@ class Job:
         return {name: n - self.before[kind][name] for name, n in now.items() if n != self.before[kind][name]}
 
 
-@pytest.fixture(scope="module", params=[64, 256])
+@pytest.fixture(scope="module", params=[64, 256, 2048])
 def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """A switch built for 64 or 256 elements."""
+    """A switch built for so many elements."""
     with running_fabric(tmp_path_factory.mktemp("fabric"), "--elements", str(request.param)) as fabric:
         yield fabric
 

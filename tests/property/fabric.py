@@ -137,7 +137,7 @@ class FakeFabric:
                 select.select([self._socket], [], [], 0.0005 if self._held else 0.02)
                 for _ in range(_BATCH):
                     try:
-                        data, source = self._socket.recvfrom(2048)
+                        data, source = self._socket.recvfrom(65535)
                     except BlockingIOError:
                         break
                     except ConnectionRefusedError:

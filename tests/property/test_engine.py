@@ -90,7 +90,7 @@ _rates = st.sampled_from([0.0, 0.0, 0.01, 0.05, 0.2])
 def cases(draw: st.DrawFn, packets: int = 2000) -> Case:
     """packets: about how many contributions an example may cost; a bad wire makes each dearer."""
     world_size = draw(st.sampled_from([2, 2, 2, 3, 3, 4, 5, 8, 17, 32]))
-    elements = draw(st.sampled_from([1, 16, 16, 64, 256]))
+    elements = draw(st.sampled_from([1, 16, 16, 64, 256, 2048]))
     slots = 1 << draw(st.integers(0, 10))
     lanes = draw(st.integers(1, 3))
     rates = [draw(_rates) for _ in range(7)]

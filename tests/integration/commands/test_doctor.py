@@ -128,7 +128,10 @@ def test_a_small_mtu_and_small_buffers_are_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(checkup, "mtu_of", lambda interface: 1000)
     monkeypatch.setattr(checkup, "offload", lambda interface, command: command != checkup.ETHTOOL_GGRO)
     monkeypatch.setattr(checkup, "BUFFER_BYTES", 1 << 40)
-    checks = {check.name: check for check in checkup.host("127.0.0.1")}
+    checks = {check.name: check for check in checkup.host("127.0.0.1", 256)}
     assert (checks["MTU of lo"].state, checks["offloads of lo"].state) == ("fail", "warn")
+    assert checks["MTU of lo"].remedy == "ip link set lo mtu 1500, or controller start with fewer --elements"
+    (wide,) = (check for check in checkup.host("127.0.0.1", 2048) if check.name == "MTU of lo")
+    assert (wide.found, wide.remedy.partition(",")[0]) == ("1000 bytes, 8252 needed", "ip link set lo mtu 9000")
     assert checks["offloads of lo"].remedy == "ethtool -K lo gro on: fewer system calls"
     assert checks["socket buffer rmem_max"].remedy.startswith(f"sysctl -w net.core.rmem_max={1 << 40}")

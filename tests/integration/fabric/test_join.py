@@ -6,7 +6,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,8 +15,9 @@ import pytest
 
 from hostlib.errors import JoinError
 from hostlib.fabric.job_client import FabricSession, Pool, Rejoin, join
-from hostlib.system.interfaces import mac_of
+from hostlib.system.interfaces import mac_of, mtu_of
 from hostlib.system.network_namespace import inside, veths
+from tests.conftest import Fabric
 from tests.iproute import ip
 
 READY = {
@@ -108,7 +109,7 @@ def test_a_rank_learns_the_slots_of_each_of_its_pools() -> None:
         # On loopback no MAC is told.
         assert controller.heard[0][1:] == (
             "/v1/jobs/demo/ranks/0",
-            {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000, 5001], "slots": 64},
+            {"world_size": 2, "address": "127.0.0.1", "udp_ports": [5000, 5001], "slots": 64, "mtu": mtu_of("lo")},
         )
 
 
@@ -211,3 +212,15 @@ def test_the_mac_is_that_of_the_interface_with_the_address() -> None:
     macs = {link["ifname"]: link["address"] for link in json.loads(links)}
     assert found == [macs["h1"], macs["h2"], macs["h2"]]
     assert macs["h1"] != macs["h2"]
+
+
+def test_a_rank_whose_interface_is_too_narrow_for_the_packets_is_told(start_fabric: Callable[..., Fabric]) -> None:
+    fabric = start_fabric("--elements", "2048")
+    body = {"world_size": 1, "address": "192.0.2.1", "udp_ports": [5000], "mac": "06:00:00:00:00:01"}
+    code, answer = fabric.call("POST", "/v1/jobs/wide/ranks/0", {**body, "mtu": 1500})
+    assert (code, answer["detail"]) == (
+        422,
+        "rank 0 of job wide: packets of 2048 elements have 8252 bytes, and its interface sends 1500: raise the MTU of all "
+        "links, or controller start with fewer --elements",
+    )
+    assert fabric.status()["jobs"] == []

@@ -179,7 +179,7 @@ def test_a_killed_demo_takes_everything_with_it(tmp_path: Path) -> None:
         (["--model", "resnet9000"], "unknown model 'resnet9000'; legal are MODULE:FACTORY, alexnet"),
         (["--workers", "0"], "--workers must be at least 1, not 0"),
         (["--loss", "3"], "error: --loss: '3' is not a probability in [0, 1)"),
-        (["--elements", "100"], "no program for 100 elements per packet; there are 64 and 256"),
+        (["--elements", "100"], "no program for 100 elements per packet; there are 64, 256, 1024, 2048"),
     ],
 )
 def test_what_cannot_run_starts_nothing(tmp_path: Path, options: list[str], says: str) -> None:

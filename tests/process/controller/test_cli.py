@@ -210,7 +210,7 @@ def test_an_http_port_in_use_starts_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--elements", "100"], "there are 64 and 256"),
+        (["--elements", "100"], "there are 64, 256, 1024, 2048"),
         (["--http", "nowhere"], "is not ADDRESS:PORT"),
         (["--http", "127.0.0.1:65536"], "is not ADDRESS:PORT"),
         (["--p4rt", "127.0.0.1:1"], "--p4rt needs --switch-ports"),

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.target import V1MODEL
 from emulation.errors import CompilerError, PortError, ProgramError
 from emulation.switch.compiler.bmv2_json import Program, words
 from emulation.switch.compiler.cc import RUNTIME, compile_program, find_compiler, precompiled
@@ -36,8 +37,8 @@ def described() -> dict[str, Any]:
     return json.loads((BUILD / "netfold-v1model-64.json").read_text())
 
 
-def test_both_builds_compile_without_a_warning() -> None:
-    for elements in (64, 256):
+def test_all_builds_compile_without_a_warning() -> None:
+    for elements in V1MODEL.elements:
         program = Program((BUILD / f"netfold-v1model-{elements}.json").read_bytes())
         assert compile_program(Generator(program).generate(), ("-Werror",)).exists()
 
@@ -261,7 +262,7 @@ def test_without_a_compiler_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -
         find_compiler()
 
 
-@pytest.mark.parametrize("elements", [64, 256])
+@pytest.mark.parametrize("elements", V1MODEL.elements)
 def test_netfolds_own_programs_are_precompiled(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of these very sources: `make install` compiles them again."""
     monkeypatch.setenv("PATH", "/nowhere")

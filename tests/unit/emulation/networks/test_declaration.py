@@ -93,7 +93,7 @@ def test_dilated_links_are_slower_and_longer() -> None:
 
 WRONG_TABLES: list[tuple[dict[str, Any], str]] = [
     ({"kind": "ring"}, f"unknown kind 'ring'; legal are {', '.join(kinds())}"),
-    ({"leaves": 2}, "topology of kind star has no key 'leaves'; legal are kind, delay, loss, queue"),
+    ({"leaves": 2}, "topology of kind star has no key 'leaves'; legal are kind, delay, loss, queue, elements"),
     ({"loss": 1}, r"link worker0-switch: loss 1.0 is not a probability in \[0, 1\)"),
     ({"loss": "some"}, "topology: loss 'some' is not a number"),
     ({"loss": float("nan")}, "loss nan is not a probability"),
@@ -256,7 +256,7 @@ def test_another_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         listed = CliRunner().invoke(main, ["topology", "--kinds"]).stdout
         assert "two switches" in listed and all(kind in listed for kind in kinds())
         printed = json.loads(CliRunner().invoke(main, ["topology", "--kinds", "--json"]).stdout)
-        assert printed["chain"] == {"summary": "two switches", "keys": ["delay", "loss", "queue"]}
+        assert printed["chain"] == {"summary": "two switches", "keys": ["delay", "loss", "queue", "elements"]}
         assert printed["leaf-spine"]["keys"][:2] == ["leaves", "oversubscription"]
     finally:
         topology_kinds.kinds.cache_clear()
