@@ -173,6 +173,16 @@ class Server:
 
     def stats(self) -> dict[str, int]: ...
 
+class Reflector:
+    """
+    A UDP socket with a thread that stands in for the fabric of a job of one rank: every contribution comes back as its result, untested. It ends with the object.
+    """
+
+    def __init__(self, address: str, port: int = 0) -> None: ...
+
+    @property
+    def port(self) -> int: ...
+
 class Multicaster:
     """
     A UDP socket with a thread: streams of messages through the switch's multicast, whose source is this host or another. Messages are uint8 arrays (numpy or torch, contiguous).

@@ -30,7 +30,8 @@ from hostlib.system.host_costs import HostCosts
 from hostlib.system.machine import cpu_name, usable_cores
 
 UDP_SEGMENT, UDP_GRO = 103, 104
-BUNDLE = 32  # packets, as hostlib/native/net/udp_socket.h sends them at once
+# As hostlib/native/net/udp_socket.cpp sends packets at once.
+BUNDLE, BUNDLE_BYTES = 32, 65000
 BUNDLES = 64  # in a round
 TCP_BYTES, TCP_ROUND = 1 << 18, 256
 WAIT_S = 2.0  # for a packet on loopback
@@ -65,7 +66,7 @@ def calibrate(seconds: float, tensor_bytes: int = TENSOR_BYTES) -> HostCosts:
         copy_gb_s=kernels["pack"].memcpy_gb_s,
         pack_gb_s=kernels["pack"].gb_s,
         unpack_gb_s=kernels["unpack"].gb_s,
-        packets_per_s=_packets(share_s, constants.HEADER_BYTES + values_bytes),
+        packets_per_s=packets_per_s(share_s, constants.HEADER_BYTES + values_bytes),
         packet_values_bytes=values_bytes,
         tcp_gb_s=_tcp(share_s),
     )
@@ -76,8 +77,19 @@ def _adding(seconds: float, tensor_bytes: int) -> float:
     return total.nbytes / _median_s(seconds, partial(np.add, total, other, out=total)) / 1e9
 
 
-def _packets(seconds: float, packet_bytes: int) -> float:
-    """Packets per second that a core sends and receives, in bundles as the engine does (UDP GSO and GRO)."""
+def copied_gb_s(seconds: float, tensor_bytes: int) -> float:
+    """Bytes per second (10^9) that a core copies from memory to memory, each counted once."""
+    source = np.ones(tensor_bytes // 4, np.float32)
+    return source.nbytes / _median_s(seconds, partial(np.copyto, np.empty_like(source), source)) / 1e9
+
+
+def packets_per_s(seconds: float, packet_bytes: int) -> float:
+    """Packets per second that a core sends and receives, in bundles as the engine does (UDP GSO and GRO).
+
+    Raises:
+        RunError: loopback does not carry them.
+    """
+    packets = min(BUNDLE, BUNDLE_BYTES // packet_bytes)
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
@@ -87,7 +99,7 @@ def _packets(seconds: float, packet_bytes: int) -> float:
         receiver.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
         sender.connect(receiver.getsockname())
         sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=I", packet_bytes))
-        bundle, room = bytes(BUNDLE * packet_bytes), bytearray(1 << 16)
+        bundle, room = bytes(packets * packet_bytes), bytearray(1 << 16)
 
         def once() -> None:
             for _ in range(BUNDLES):
@@ -96,7 +108,7 @@ def _packets(seconds: float, packet_bytes: int) -> float:
                 while left:
                     left -= receiver.recv_into(room)
 
-        return BUNDLES * BUNDLE / _median_s(seconds, _explained("UDP", once))
+        return BUNDLES * packets / _median_s(seconds, _explained("UDP", once))
 
 
 def _tcp(seconds: float) -> float:

@@ -100,6 +100,12 @@ def _place(old: str) -> list[str] | None:
     help="Measure only what this host's cores take for a rank's work: sums, packing, packets, TCP.",
 )
 @click.option(
+    "--path",
+    "host_path",
+    is_flag=True,
+    help="Measure only what a gradient's way through one rank's engine takes of a core, by size of the packets.",
+)
+@click.option(
     "--probe", is_flag=True, help="Measure only latency and bandwidth of messages between each two ranks, pair by pair."
 )
 @click.option(
@@ -126,6 +132,7 @@ def bench(
     dtypes: str,
     on: str,
     calibrate: bool,
+    host_path: bool,
     probe: bool,
     output: Path | None,
     kernels: bool,
@@ -150,8 +157,12 @@ def bench(
         hostlib bench --kernels --device cuda
         hostlib bench --calibrate --output costs.json
         hostlib bench --probe --on netns --workers 4 --bandwidth 1gbit
+        hostlib bench --path
     """
     interrupt_on(signal.SIGTERM)
+    if host_path:
+        _path(as_json)
+        return
     if probe:
         _probe(on == "netns", output, as_json, **{name: options[name] for name in ("world_size", "rate", "deadline_s")})
         return
@@ -239,6 +250,19 @@ def _calibrate(asked: bool, path: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(costs.as_json(), indent=2))
     else:
         print_costs(costs, console_of())
+
+
+def _path(as_json: bool) -> None:
+    _require_only("--path", "measures one rank's engine alone; --json is legal beside it", ("--json",))
+    from hostlib.bench.host_path import ELEMENTS, measure_paths, print_rates
+    from hostlib.text.progress_lines import PlainProgress
+
+    with PlainProgress("packet sizes", len(ELEMENTS)) as advance:
+        rates = measure_paths(lambda rate: advance())
+    if as_json:
+        click.echo(json.dumps([asdict(rate) for rate in rates], indent=2))
+    else:
+        print_rates(rates, console_of(120))
 
 
 def _probe(

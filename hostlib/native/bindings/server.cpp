@@ -11,6 +11,7 @@
 
 #include "aggregation/server.h"
 #include "bindings/bindings.h"
+#include "net/reflector.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -62,6 +63,11 @@ void bind_server(nb::module_ &m) {
         .def(
             "stats", [](const Server &self) { return counted(self.stats()); },
             nb::sig("def stats(self) -> dict[str, int]"));
+    nb::class_<Reflector>(m, "Reflector",
+                          "A UDP socket with a thread that stands in for the fabric of a job of one rank: every "
+                          "contribution comes back as its result, untested. It ends with the object.")
+        .def(nb::init<const std::string &, std::uint16_t>(), "address"_a, "port"_a = 0)
+        .def_prop_ro("port", &Reflector::port);
 }
 
 }  // namespace netfold

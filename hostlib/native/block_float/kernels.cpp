@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #ifdef __F16C__
 #include <immintrin.h>
@@ -109,6 +110,81 @@ void narrow(const float *__restrict x, void *__restrict out, std::size_t count) 
 }
 #endif
 
+// --- vectors, for what gcc 12 does not vectorise well by itself: products of 32 bits by 32
+
+#if defined(__AVX512F__)
+#define NETFOLD_VECTOR_BYTES 64
+#elif defined(__AVX2__)
+#define NETFOLD_VECTOR_BYTES 32
+#endif
+
+#ifdef NETFOLD_VECTOR_BYTES
+constexpr std::size_t LANES = NETFOLD_VECTOR_BYTES / 4;
+using Words = std::uint32_t __attribute__((vector_size(NETFOLD_VECTOR_BYTES)));
+using Wide = std::uint64_t __attribute__((vector_size(NETFOLD_VECTOR_BYTES)));
+using Floats = float __attribute__((vector_size(NETFOLD_VECTOR_BYTES)));
+using Halves = std::uint16_t __attribute__((vector_size(NETFOLD_VECTOR_BYTES / 2)));
+using Bytes = std::uint8_t __attribute__((vector_size(NETFOLD_VECTOR_BYTES)));
+
+#ifdef __AVX512F__
+// Of the lower 32 bits of each 64.
+Wide product(Words a, Words b) { return Wide(_mm512_maskz_mul_epu32(0xff, __m512i(a), __m512i(b))); }
+Words nearest(Floats x) { return Words(_mm512_maskz_cvtps_epi32(ALL, __m512(x))); }
+Words shuffled(Words words, Bytes from) {
+    return Words(_mm512_maskz_shuffle_epi8(~__mmask64{0}, __m512i(words), __m512i(from)));
+}
+#else
+Wide product(Words a, Words b) { return Wide(_mm256_mul_epu32(__m256i(a), __m256i(b))); }
+Words nearest(Floats x) { return Words(_mm256_cvtps_epi32(__m256(x))); }
+Words shuffled(Words words, Bytes from) { return Words(_mm256_shuffle_epi8(__m256i(words), __m256i(from))); }
+#endif
+
+Words swapped(Words words) {
+    Bytes from{};
+    for (std::size_t i = 0; i < sizeof from; i++)
+        from[i] = static_cast<std::uint8_t>((i % 16) ^ 3);  // of 16 bytes each
+    return shuffled(words, from);
+}
+
+Words larger(Words a, Words b) { return a > b ? a : b; }
+
+// The products of words by weights, summed: those of even and of odd words side by side.
+class Summed {
+public:
+    explicit Summed(bool pairs_fit) : pairs_fit_(pairs_fit) {}
+
+    // Reads a weight more than there are lanes.
+    void add(Words words, const std::uint32_t *weights) {
+        const Wide even = product(words, load<Words>(weights, 0));
+        const Wide odd = product(Words(Wide(words) >> 32), load<Words>(weights + 1, 0));
+        if (pairs_fit_) {
+            take(even + odd);
+        } else {
+            take(even);
+            take(odd);
+        }
+    }
+
+    Products products() const {
+        Products sum;
+        for (std::size_t i = 0; i < LANES / 2; i++) {
+            sum.whole += whole_[i];
+            sum.high += high_[i];
+        }
+        return sum;
+    }
+
+private:
+    void take(Wide product) {
+        whole_ += product;
+        high_ += product >> 32;
+    }
+
+    bool pairs_fit_;
+    Wide whole_{}, high_{};
+};
+#endif
+
 // --- one value -> one word, and one word of the sum -> one value
 
 int headroom(int world_size) { return std::bit_width(static_cast<unsigned>(world_size - 1)); }
@@ -129,8 +205,13 @@ int shift(std::uint16_t code, int world_size) {
     return SUM_BITS - headroom(world_size) - (int{code} - int{layout::EXPONENT_BIAS});
 }
 
+// Maps that also take vectors have `Vector`, the type of those.
 struct Same {
     std::int32_t operator()(std::int32_t x) const { return x; }
+#ifdef NETFOLD_VECTOR_BYTES
+    using Vector = Words;
+    Words operator()(Words x) const { return x; }
+#endif
 };
 
 struct Quantised {
@@ -143,6 +224,10 @@ struct Quantised {
         return __builtin_irintf(x * scale.first * scale.second);
 #endif
     }
+#ifdef NETFOLD_VECTOR_BYTES
+    using Vector = Floats;
+    Words operator()(Floats x) const { return nearest(x * scale.first * scale.second); }
+#endif
 };
 
 struct Counted {
@@ -186,19 +271,47 @@ void encode(const void *__restrict x, void *__restrict words, std::size_t count,
     for (std::size_t i = 0; i < count; i++) store(words, i, map(load<T>(x, i)));
 }
 
+void count_in(Products &sum, std::uint64_t product) {
+    sum.whole += product;
+    sum.high += product >> 32;
+}
+
+#ifdef NETFOLD_VECTOR_BYTES
+template <class T>
+auto load_vector(const void *x, std::size_t i) {
+    const void *from = static_cast<const std::uint8_t *>(x) + i * sizeof(T);
+    if constexpr (std::is_same_v<T, float>)
+        return load<Floats>(from, 0);
+    else if constexpr (std::is_same_v<T, BFloat16>)
+        return Floats(__builtin_convertvector(load<Halves>(from, 0), Words) << 16);
+    else
+        return load<Words>(from, 0);
+}
+#endif
+
 // In network order, and weighed for the check word.
 template <class T, class Map>
-Products encode(const void *__restrict x, void *__restrict wire, std::size_t count,
-                const std::uint32_t *__restrict weights, const Map map) {
-    std::uint64_t whole = 0, high = 0;
-    for (std::size_t i = 0; i < count; i++) {
+Products encode(const void *__restrict x, void *__restrict wire, std::size_t count, const Weights weights,
+                const Map map) {
+    std::size_t i = 0;
+    Products sum;
+#ifdef NETFOLD_VECTOR_BYTES
+    if constexpr (requires { typename Map::Vector; }) {
+        Summed summed(weights.pairs_fit);
+        for (; i + LANES <= count; i += LANES) {
+            const Words words = map(load_vector<T>(x, i));
+            summed.add(words + PACKED_OFFSET, weights.of + i);
+            store(wire, i / LANES, swapped(words));
+        }
+        sum = summed.products();
+    }
+#endif
+    for (; i < count; i++) {
         const auto word = static_cast<std::uint32_t>(map(load<T>(x, i)));
-        const std::uint64_t product = std::uint64_t{weights[i]} * (word + PACKED_OFFSET);
-        whole += product;
-        high += product >> 32;
+        count_in(sum, std::uint64_t{weights.of[i]} * (word + PACKED_OFFSET));
         store(wire, i, ordered<Order::network>(word));
     }
-    return {whole, high};
+    return sum;
 }
 
 template <Order ORDER, class T, class Map>
@@ -232,11 +345,12 @@ void encode_floats(DType type, const void *x, std::int32_t *words, std::size_t c
 }
 
 template <class Map>
-Products encode_floats(DType type, const void *x, std::uint8_t *wire, std::size_t count, const std::uint32_t *weights,
+Products encode_floats(DType type, const void *x, std::uint8_t *wire, std::size_t count, const Weights weights,
                        const Map map) {
     Products sum;
     in_pieces(type, x, count, [=, &sum]<class T>(const void *piece, std::size_t start, std::size_t size) {
-        const Products of_piece = encode<T>(piece, wire + 4 * start, size, weights + start, map);
+        const Weights its{weights.of + start, weights.pairs_fit};
+        const Products of_piece = encode<T>(piece, wire + 4 * start, size, its, map);
         sum.whole += of_piece.whole;
         sum.high += of_piece.high;
     });
@@ -329,26 +443,36 @@ bool may_overflow(std::uint16_t code, int world_size) {
 }
 
 Products pack(DType type, const void *x, std::size_t count, std::uint8_t *wire, std::size_t elements,
-              std::uint16_t code, int world_size, const std::uint32_t *weights) {
-    zero(wire + 4 * count, 4 * (elements - count));
+              std::uint16_t code, int world_size, const Weights weights) {
+    if (count < elements) zero(wire + 4 * count, 4 * (elements - count));
     if (type == DType::int32) return encode<std::int32_t>(x, wire, count, weights, Same{});
     if (code == layout::EXPONENT_SPECIAL) return encode_floats(type, x, wire, count, weights, Counted{});
     if (code == layout::EXPONENT_ZERO) return zero(wire, 4 * count), Products{};
     return encode_floats(type, x, wire, count, weights, Quantised{Scale(shift(code, world_size))});
 }
 
-Kernels::Weighed weigh(const std::uint8_t *__restrict wire, std::size_t elements,
-                       const std::uint32_t *__restrict weights, std::uint32_t offset) {
-    std::uint64_t whole = 0, high = 0;
-    std::uint32_t largest = 0;
-    for (std::size_t i = 0; i < elements; i++) {
-        const std::uint32_t word = ordered<Order::network>(load<std::uint32_t>(wire, i)) + offset;
-        const std::uint64_t product = std::uint64_t{weights[i]} * word;
-        whole += product;
-        high += product >> 32;
-        largest = word > largest ? word : largest;
+Kernels::Weighed weigh(const std::uint8_t *__restrict wire, std::size_t elements, const Weights weights,
+                       std::uint32_t offset) {
+    std::size_t i = 0;
+    Kernels::Weighed found{};
+#ifdef NETFOLD_VECTOR_BYTES
+    Summed summed(weights.pairs_fit);
+    Words largest{};
+    for (; i + LANES <= elements; i += LANES) {
+        const Words words = swapped(load<Words>(wire, i / LANES)) + offset;
+        summed.add(words, weights.of + i);
+        largest = larger(words, largest);
     }
-    return {{whole, high}, largest};
+    found.products = summed.products();
+    for (std::size_t lane = 0; lane < LANES; lane++)
+        found.largest = std::max(found.largest, std::uint32_t{largest[lane]});
+#endif
+    for (; i < elements; i++) {
+        const std::uint32_t word = ordered<Order::network>(load<std::uint32_t>(wire, i)) + offset;
+        count_in(found.products, std::uint64_t{weights.of[i]} * word);
+        found.largest = std::max(found.largest, word);
+    }
+    return found;
 }
 
 // Each rank counts a value once, or not at all.

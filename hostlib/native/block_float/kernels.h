@@ -22,9 +22,8 @@ struct Kernels {
     decltype(&netfold::block_code) block_code;
     decltype(&netfold::may_overflow) may_overflow;
     Products (*pack)(DType type, const void *x, std::size_t count, std::uint8_t *wire, std::size_t elements,
-                     std::uint16_t code, int world_size, const std::uint32_t *weights);
-    Weighed (*weigh)(const std::uint8_t *wire, std::size_t elements, const std::uint32_t *weights,
-                     std::uint32_t offset);
+                     std::uint16_t code, int world_size, Weights weights);
+    Weighed (*weigh)(const std::uint8_t *wire, std::size_t elements, Weights weights, std::uint32_t offset);
     bool (*are_counts)(const std::uint8_t *wire, std::size_t elements, int world_size);
     decltype(&netfold::unpack) unpack;
     decltype(&netfold::quantise) quantise;

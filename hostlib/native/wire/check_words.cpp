@@ -20,6 +20,7 @@ CheckWords::CheckWords(std::uint32_t prime, Fields fields, std::vector<std::uint
                        std::vector<std::uint32_t> ranks, std::vector<std::uint32_t> codes)
     : prime_(std::max<std::uint32_t>(prime, 2)),
       fields_(fields),
+      pairs_fit_(prime <= std::uint32_t{1} << 31),
       elements_(std::move(elements)),
       ranks_(std::move(ranks)),
       codes_(std::move(codes)),
@@ -35,10 +36,11 @@ CheckWords::CheckWords(std::uint32_t prime, Fields fields, std::vector<std::uint
     if (codes_.size() != CODES) throw std::invalid_argument("512 words for the codes of next exponents");
     for (std::size_t i = 0; i < CODES; i++)
         if (codes_[i] >> CODE_SHIFT != i) throw std::invalid_argument("a code's word must begin with the code");
+    elements_.push_back(0);
 }
 
 std::uint32_t CheckWords::vector_part(const Products &products, std::size_t count, std::uint32_t offset) const {
-    const std::uint64_t total = count == elements_.size() ? total_ : total_of(elements_, count);
+    const std::uint64_t total = count == elements() ? total_ : total_of(elements_, count);
     const std::uint64_t low = products.whole - (products.high << 32);
     const std::uint64_t high = std::uint64_t{prime_.remainder(products.high)} << 32;
     const std::uint64_t sum = std::uint64_t{prime_.remainder(high)} + prime_.remainder(low);

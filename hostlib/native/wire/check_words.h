@@ -17,6 +17,12 @@ struct Products {
     std::uint64_t whole = 0, high = 0;
 };
 
+// A weight for each element, and one more word that may be read.
+struct Weights {
+    const std::uint32_t *of;
+    bool pairs_fit;  // 64 bits hold the sum of two products
+};
+
 // Remainders by a fixed divisor of 32 bits, by multiplication: a division takes as long as four.
 class Divisor {
 public:
@@ -52,8 +58,8 @@ public:
                std::vector<std::uint32_t> ranks, std::vector<std::uint32_t> codes);
 
     std::size_t ranks() const { return ranks_.size(); }
-    std::size_t elements() const { return elements_.size(); }
-    const std::uint32_t *weights() const { return elements_.data(); }
+    std::size_t elements() const { return elements_.size() - 1; }
+    Weights weights() const { return {elements_.data(), pairs_fit_}; }
 
     // The part of the first `count` elements, from their products under an offset.
     std::uint32_t vector_part(const Products &products, std::size_t count, std::uint32_t offset) const;
@@ -75,7 +81,9 @@ private:
 
     Divisor prime_;
     Fields fields_;
-    std::vector<std::uint32_t> elements_, ranks_, codes_;
+    bool pairs_fit_;
+    std::vector<std::uint32_t> elements_;  // and a zero
+    std::vector<std::uint32_t> ranks_, codes_;
     std::uint64_t total_, all_ranks_;  // of the elements' weights, and of the ranks' terms
 };
 

@@ -1,0 +1,93 @@
+"""`hostlib bench --path`: a rank's engine against a reflector, on loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner, Result
+
+import hostlib.cli
+from hostlib._engine import Reflector
+from hostlib.bench import host_path
+from hostlib.errors import RunError
+from hostlib.protocol import constants
+from hostlib.protocol.header import Header
+
+CONTRACT = {"path", "elements", "goodput_gbit_s", "cpu_us_per_packet", "engine_us_per_kib"}
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_path, "SECONDS", 0.2)
+    monkeypatch.setattr(host_path, "TENSOR_BYTES", 1 << 20)
+
+
+def bench(*words: str) -> Result:
+    return CliRunner().invoke(hostlib.cli.main, ["bench", "--path", *words])
+
+
+def test_every_size_is_measured() -> None:
+    done = bench("--json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)
+    assert [(row["path"], row["elements"]) for row in rows] == [("udp", elements) for elements in host_path.ELEMENTS]
+    for row in rows:
+        assert row.keys() >= CONTRACT and min(row[name] for name in CONTRACT - {"path"}) > 0
+        of_a_core = 32 * row["elements"] / row["cpu_us_per_packet"] / 1000
+        assert row["goodput_gbit_s"] < 1.2 * of_a_core, "the thread's CPU time is counted in ticks"
+        assert row["goodput_gbit_s"] < row["stream_gbit_s"], "which does less"
+        assert row["engine_us_per_kib"] < 1.2 * row["cpu_us_per_packet"] / (row["elements"] / 256)
+        assert row["sent_again"] < 0.5
+
+
+def test_the_table_has_a_line_for_each_size() -> None:
+    done = bench()
+    assert done.exit_code == 0, done.output
+    assert all(f"{elements:,}" in done.stdout for elements in host_path.ELEMENTS)
+    assert "packet sizes: 4 of 4" in done.stderr and "a core copies" in done.stdout
+
+
+def test_it_has_no_other_options() -> None:
+    done = bench("--workers", "2")
+    assert done.exit_code == 1
+    assert str(done.exception) == "--workers: --path measures one rank's engine alone; --json is legal beside it"
+
+
+def test_silence_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nobody:
+        port = 9  # discard(9): nobody listens
+
+        def __init__(self, address: str) -> None: ...
+
+    monkeypatch.setattr(host_path._engine, "Reflector", Nobody)
+    monkeypatch.setattr(host_path, "DEADLINE_S", 0.3)
+    with pytest.raises(RunError, match="loopback does not carry packets"):
+        host_path.measure_paths(sizes=[64], seconds=0.1, tensor_bytes=1 << 16)
+
+
+def test_a_wrong_sum_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def add_one(engine: object, gradient: object) -> None:
+        gradient[7] += 1  # type: ignore[index]
+
+    monkeypatch.setattr(host_path, "_sum", add_one)
+    with pytest.raises(RunError, match="sums of one rank's gradient are wrong"):
+        host_path.measure_paths(sizes=[64], seconds=0.1, tensor_bytes=1 << 16)
+
+
+@pytest.mark.parametrize("more", [0, 1, 1024])
+def test_what_is_reflected_is_the_rest_of_the_packet(more: int) -> None:
+    sent = Header(operation=constants.OPERATION_CONTRIBUTION, job=3, rank=5, generation=7, slot=9, element_count=64)
+    reflector = Reflector("127.0.0.1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(5)
+        sender.connect(("127.0.0.1", reflector.port))
+        sender.send(b"short")
+        assert sender.recv(2048) == b"short"
+        vector = (bytes(range(256)) * 4)[:more]
+        sender.send(sent.pack() + vector)
+        came = sender.recv(2048)
+    turned = replace(sent, operation=constants.OPERATION_RESULT, rank=constants.RANK_ALL)
+    assert came == turned.pack() + vector
